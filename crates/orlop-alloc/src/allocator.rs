@@ -1,0 +1,163 @@
+//! The trait every engine and adaptor implements.
+
+use crate::{Error, OutOfMemory, RawBlock, Request, Result};
+use orlop_core::{Device, MemoryKind};
+use std::fmt::Debug;
+use std::ptr::NonNull;
+
+/// When a returned block may be used again, and what the caller must have arranged (L21).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Semantics {
+    /// True if a block that comes back is reused only after the streams that used it are done. False: it is
+    /// reused at once, right for memory that only the host touches.
+    pub stream_ordered: bool,
+    /// True if calls switch the thread's current device by themselves and put it back.
+    pub switches_device: bool,
+}
+
+/// What an engine holds from its backing, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Held now.
+    pub reserved: u64,
+    /// The most that was held since the last reset.
+    pub peak_reserved: u64,
+    /// Regions held now.
+    pub regions: u64,
+    /// Returned blocks that wait for a stream.
+    pub deferred: u64,
+    /// The engine's own records about the memory.
+    pub metadata: u64,
+}
+
+/// What an engine knows of a live address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Bytes asked for.
+    pub requested: usize,
+    /// Bytes granted.
+    pub granted: usize,
+    /// Which allocation it is.
+    pub id: crate::AllocationId,
+    /// What it is for.
+    pub kind: MemoryKind,
+}
+
+/// Hands out blocks and takes them back.
+///
+/// Users hold an [`AllocatorRef`](crate::AllocatorRef) and see [`Block`](crate::Block)s; this is the
+/// interface below it, where a block is a [`RawBlock`] and adaptors can stand between.
+///
+/// # Safety
+///
+/// An implementation promises that, for every block from `allocate`:
+///
+/// 1. `granted >= requested`, `ptr` is a multiple of `align`, and until the block comes back no other live
+///    block overlaps `ptr .. ptr + granted`;
+/// 2. with [`Access::Host`](crate::Access::Host) those bytes are valid for reads and writes and are
+///    initialised;
+/// 3. if the request said `zeroed`, they read as zero;
+/// 4. it may come back from any thread;
+/// 5. this holds as long as `self` lives, wherever `self` is moved meanwhile.
+pub unsafe trait Allocator: Debug + Send + Sync {
+    /// Gets a block. `request.bytes` is not zero, except with [`Allocator::opaque_handles`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] with the story; others as the engine says. After an error all invariants hold
+    /// and the allocator works.
+    fn allocate(&self, request: &Request) -> Result<RawBlock>;
+
+    /// Takes a block back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignPointer`] and [`Error::DoubleFree`] where the engine can tell; nothing has changed.
+    ///
+    /// # Safety
+    ///
+    /// 1. `block` came from `allocate` of this allocator and has not come back before;
+    /// 2. nobody on the host uses its bytes any more; streams in `block.uses` may.
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()>;
+
+    /// Where the memory is.
+    fn device(&self) -> Device;
+
+    /// A name for people.
+    fn name(&self) -> &str;
+
+    /// Bytes held.
+    fn usage(&self) -> Usage;
+
+    /// Makes `peak_reserved` start again from `reserved`.
+    fn reset_peak(&self) {}
+
+    /// When blocks are reused.
+    fn semantics(&self) -> Semantics {
+        Semantics::default()
+    }
+
+    /// Gives cached memory back until `reserved` is at most `target`, as far as live blocks allow. Returns
+    /// the bytes given back.
+    fn trim(&self, target: u64) -> u64 {
+        let _ = target;
+        0
+    }
+
+    /// What is known of the live block at `address`. `None` where sizes are not tracked.
+    fn find(&self, address: usize) -> Option<Found> {
+        let _ = address;
+        None
+    }
+
+    /// Whether [`Allocator::find`] answers for every live block.
+    fn tracks_sizes(&self) -> bool {
+        false
+    }
+
+    /// Frees the block that begins at `ptr`, where the engine can find its records by address (P4). The
+    /// requested size may be told and is not relied on. Returns what was freed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRawDeleter`] where it cannot; [`Error::ForeignPointer`] for an address that is not a live
+    /// block's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate`]: nobody uses the bytes any more, and no `Block` or `RawBlock` of
+    /// this allocation will be returned later.
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+        let _ = (ptr, requested);
+        Err(Error::NoRawDeleter)
+    }
+
+    /// Whether [`Allocator::deallocate_raw`] works.
+    fn has_raw_deleter(&self) -> bool {
+        false
+    }
+
+    /// True if pointers are opaque handles, so that even a request for zero bytes must be asked (T17).
+    fn opaque_handles(&self) -> bool {
+        false
+    }
+
+    /// Says that everything freed before `stamp` is safe to use for all (T9).
+    fn set_safe_frontier(&self, stamp: u64) {
+        let _ = stamp;
+    }
+
+    /// Adds what the engine knows to an out-of-memory report.
+    fn describe(&self, report: &mut OutOfMemory) {
+        report.reserved = self.usage().reserved;
+    }
+
+    /// Walks every structure and proves the invariants.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] with the rule that does not hold.
+    fn verify(&self) -> Result<()> {
+        Ok(())
+    }
+}

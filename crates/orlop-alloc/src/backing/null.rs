@@ -1,0 +1,80 @@
+//! Address space and nothing else.
+
+use super::{Backing, Region};
+use crate::Access;
+use orlop_core::{Alignment, Device};
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, PoisonError};
+
+/// Hands out addresses that nobody may touch: engines run over it at full speed and at any size.
+///
+/// Addresses are given in sequence and never again. With a limit it refuses as a full device would.
+#[derive(Debug)]
+pub struct Null {
+    device: Device,
+    step: Alignment,
+    limit: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    next: usize,
+    used: u64,
+}
+
+impl Null {
+    /// Where its addresses begin: away from zero, so that none is null.
+    pub const FIRST_ADDRESS: usize = 1 << 32;
+
+    /// Unlimited address space on `device`.
+    #[must_use]
+    pub fn new(device: Device) -> Self {
+        Self::with_limit(device, u64::MAX)
+    }
+
+    /// At most `limit` bytes at a time.
+    #[must_use]
+    pub fn with_limit(device: Device, limit: u64) -> Self {
+        let state = Mutex::new(State { next: Self::FIRST_ADDRESS, used: 0 });
+        Self { device, step: Alignment::ONE, limit, state }
+    }
+
+    /// With every region's size rounded up to `step` in address space, as drivers do.
+    #[must_use]
+    pub fn step(mut self, step: Alignment) -> Self {
+        self.step = step;
+        self
+    }
+}
+
+// SAFETY: 1. addresses grow and are not used twice. 2. the access is `Nobody`: nothing may be read or
+// written. 3. plain numbers behind a mutex.
+unsafe impl Backing for Null {
+    fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = state.used.checked_add(bytes as u64).filter(|&used| used <= self.limit)?;
+        let start = align.round_up(state.next).ok()?;
+        let end = self.step.round_up(bytes).ok().and_then(|length| start.checked_add(length))?;
+        let ptr = NonNull::new(ptr::without_provenance_mut(start))?;
+        *state = State { next: end, used };
+        Some(Region { ptr, bytes, align, zeroed: true })
+    }
+
+    unsafe fn release(&self, region: Region) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.used = state.used.saturating_sub(region.bytes as u64);
+    }
+
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn access(&self) -> Access {
+        Access::Nobody
+    }
+
+    fn name(&self) -> &str {
+        "null"
+    }
+}

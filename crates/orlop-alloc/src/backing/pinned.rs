@@ -1,0 +1,98 @@
+//! Host memory that devices can read by DMA, or plain aligned host memory where there is no device (L12).
+
+use super::{Backing, Global, Region};
+use orlop_core::Alignment;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+/// Locks pages for DMA: a device backend provides one.
+pub trait Pinner: Send + Sync {
+    /// Locks `bytes` from `ptr` on; false if that cannot be done now.
+    ///
+    /// # Safety
+    ///
+    /// The memory is a live allocation and stays one until [`Pinner::unpin`].
+    unsafe fn pin(&self, ptr: NonNull<u8>, bytes: usize) -> bool;
+
+    /// Undoes [`Pinner::pin`].
+    ///
+    /// # Safety
+    ///
+    /// Exactly this range was pinned by `self` and was not unpinned since.
+    unsafe fn unpin(&self, ptr: NonNull<u8>, bytes: usize);
+}
+
+static PINNER: OnceLock<Arc<dyn Pinner>> = OnceLock::new();
+
+/// Says who pins memory in this process. The first one stays; false if there was one already.
+pub fn set_pinner(pinner: Arc<dyn Pinner>) -> bool {
+    PINNER.set(pinner).is_ok()
+}
+
+/// Pins the regions of another backing, where somebody can. Its device is the CPU.
+///
+/// Without a [`Pinner`] regions are plain host memory: copies from them work, only slower. Regions that
+/// cannot be pinned although there is a pinner are refused.
+#[derive(Debug)]
+pub struct Pinned {
+    inner: Global,
+    /// The pinner is looked for when the first region is reserved, and stays the same from then on, so
+    /// that what was pinned is unpinned.
+    pinner: OnceLock<Option<PinnerRef>>,
+}
+
+#[derive(Clone)]
+struct PinnerRef(Arc<dyn Pinner>);
+
+impl std::fmt::Debug for PinnerRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pinner")
+    }
+}
+
+impl Pinned {
+    /// Pins what comes from `inner`.
+    #[must_use]
+    pub fn new(inner: Global) -> Self {
+        Self { inner, pinner: OnceLock::new() }
+    }
+
+    fn pinner(&self) -> Option<&dyn Pinner> {
+        let chosen = self.pinner.get_or_init(|| PINNER.get().cloned().map(PinnerRef));
+        chosen.as_ref().map(|pinner| &*pinner.0)
+    }
+
+    /// Whether regions are really pinned.
+    #[must_use]
+    pub fn pins(&self) -> bool {
+        self.pinner().is_some()
+    }
+}
+
+// SAFETY: regions are the inner backing's, unchanged: pinning fixes their pages and no more.
+unsafe impl Backing for Pinned {
+    fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
+        let region = self.inner.reserve(bytes, align)?;
+        let Some(pinner) = self.pinner() else { return Some(region) };
+        // SAFETY: the region was just gained and is released in `release` only, after `unpin`.
+        if unsafe { pinner.pin(region.ptr, region.bytes) } {
+            return Some(region);
+        }
+        // SAFETY: gained above, used by nobody.
+        unsafe { self.inner.release(region) };
+        None
+    }
+
+    unsafe fn release(&self, region: Region) {
+        if let Some(pinner) = self.pinner() {
+            // SAFETY: `reserve` pinned it: the pinner never changes once a region was reserved.
+            unsafe { pinner.unpin(region.ptr, region.bytes) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.release(region) };
+    }
+
+    fn name(&self) -> &str {
+        "pinned"
+    }
+}

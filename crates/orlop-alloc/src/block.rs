@@ -1,0 +1,227 @@
+//! The owned block: memory that returns to where it came from when dropped.
+
+use crate::handle::{Shared, return_block};
+use crate::{AllocationId, Allocator, Deleter, RawBlock, Result, Tag};
+use orlop_core::{Alignment, Device, MemoryKind, StreamId};
+use std::ptr::NonNull;
+use std::{fmt, mem, slice};
+
+/// A block of memory with its owner.
+///
+/// Dropping it tells the owner which streams used it; the owner decides when the memory may be reused. A
+/// block may outlive every handle of its allocator.
+#[must_use = "dropping a block frees its memory"]
+pub struct Block {
+    raw: mem::ManuallyDrop<RawBlock>,
+    owner: Owner,
+}
+
+enum Owner {
+    /// The cell that counted the block.
+    Allocator(NonNull<Shared<dyn Allocator>>),
+    /// Somebody outside, told once when the block goes (M3).
+    Foreign(Deleter),
+    /// Nobody: empty blocks, and memory that is merely borrowed.
+    Nobody,
+}
+
+impl Block {
+    #[inline]
+    pub(crate) fn owned(raw: RawBlock, owner: NonNull<Shared<dyn Allocator>>) -> Self {
+        Self { raw: mem::ManuallyDrop::new(raw), owner: Owner::Allocator(owner) }
+    }
+
+    pub(crate) fn unowned(raw: RawBlock) -> Self {
+        Self { raw: mem::ManuallyDrop::new(raw), owner: Owner::Nobody }
+    }
+
+    /// Takes in memory from outside. `deleter` runs exactly once, when the block goes.
+    ///
+    /// The data pointer and the deleter's context are distinct (P2): `raw.ptr` may point into the middle of
+    /// what the context owns.
+    ///
+    /// # Safety
+    ///
+    /// 1. `raw.ptr .. raw.ptr + raw.granted` stays valid, as `raw.access` says, until `deleter` runs;
+    /// 2. nobody else writes there meanwhile, nor reads while this block is written;
+    /// 3. with [`Access::Host`](crate::Access::Host) the bytes are initialised.
+    pub unsafe fn foreign(raw: RawBlock, deleter: Deleter) -> Self {
+        Self { raw: mem::ManuallyDrop::new(raw), owner: Owner::Foreign(deleter) }
+    }
+
+    /// Borrows memory from outside: nothing happens when the block goes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Block::foreign`], until the block is gone.
+    pub unsafe fn borrowed(raw: RawBlock) -> Self {
+        Self::unowned(raw)
+    }
+
+    /// Where it begins. Valid for [`Block::capacity`] bytes.
+    #[inline]
+    #[must_use]
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.raw.ptr
+    }
+
+    /// Bytes asked for.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.raw.requested
+    }
+
+    /// Whether no bytes were asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.raw.requested == 0
+    }
+
+    /// Bytes that may be used: at least [`Block::len`].
+    #[inline]
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.raw.granted
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.raw.device
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.raw.kind
+    }
+
+    /// What its address is a multiple of, as asked for.
+    #[must_use]
+    pub fn align(&self) -> Alignment {
+        self.raw.align
+    }
+
+    /// Its name; [`AllocationId::NONE`] for empty and foreign blocks.
+    #[must_use]
+    pub fn id(&self) -> AllocationId {
+        self.raw.id
+    }
+
+    /// Who asked for it.
+    #[must_use]
+    pub fn tag(&self) -> Tag {
+        self.raw.tag
+    }
+
+    /// The stream it was allocated for.
+    #[must_use]
+    pub fn stream(&self) -> StreamId {
+        self.raw.stream
+    }
+
+    /// Other streams that used it, latest first.
+    pub fn stream_uses(&self) -> impl Iterator<Item = StreamId> + '_ {
+        self.raw.uses.iter()
+    }
+
+    /// Notes that `stream` uses the memory too: it will not be reused before that stream is done.
+    pub fn record_stream(&self, stream: StreamId) {
+        if stream != self.raw.stream {
+            self.raw.uses.record(stream);
+        }
+    }
+
+    /// Whether dropping it returns memory to an allocator of this crate.
+    #[must_use]
+    pub fn has_allocator(&self) -> bool {
+        matches!(self.owner, Owner::Allocator(_))
+    }
+
+    /// Whether the data pointer is the deleter's whole context, as copy-on-write needs (P6). True for blocks
+    /// of our allocators; false for foreign ones, whose context may own more than the bytes.
+    #[must_use]
+    pub fn is_simple(&self) -> bool {
+        !matches!(self.owner, Owner::Foreign(_))
+    }
+
+    /// The bytes, as many as were asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHostAccessible`](crate::Error::NotHostAccessible) for device memory and address space.
+    pub fn bytes(&self) -> Result<&[u8]> {
+        self.raw.check_host()?;
+        // SAFETY: host-accessible blocks are valid and initialised for `granted >= requested` bytes
+        // (`Allocator`, obligations 1 and 2; `foreign`, 1 and 3), and only `&mut self` writes.
+        Ok(unsafe { slice::from_raw_parts(self.raw.ptr.as_ptr(), self.raw.requested) })
+    }
+
+    /// The bytes, to be written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Block::bytes`].
+    pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
+        self.raw.check_host()?;
+        // SAFETY: as in `bytes`, and `&mut self` is the only way to the memory for as long as it lasts.
+        Ok(unsafe { slice::from_raw_parts_mut(self.raw.ptr.as_ptr(), self.raw.requested) })
+    }
+
+    /// Gives the memory away: nothing is returned until someone frees the address with
+    /// [`AllocatorRef::free`](crate::AllocatorRef::free) (P2 `release`). The allocator stays alive for it.
+    ///
+    /// # Errors
+    ///
+    /// The block itself, if its owner could not free a bare pointer later.
+    pub fn into_raw_ptr(self) -> Result<NonNull<u8>, Self> {
+        match &self.owner {
+            Owner::Allocator(owner) => {
+                // SAFETY: the cell lives while this block does.
+                let shared = unsafe { owner.as_ref() };
+                if !shared.allocator().has_raw_deleter() {
+                    return Err(self);
+                }
+                let ptr = self.raw.ptr;
+                mem::forget(self);
+                Ok(ptr)
+            }
+            Owner::Foreign(_) | Owner::Nobody => Err(self),
+        }
+    }
+}
+
+impl Drop for Block {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `raw` is taken out once, here; `self` is not used afterwards.
+        let raw = unsafe { mem::ManuallyDrop::take(&mut self.raw) };
+        match mem::replace(&mut self.owner, Owner::Nobody) {
+            // SAFETY: the block was counted in this cell when made, comes back once, and nobody can reach
+            // the bytes through it any more.
+            Owner::Allocator(owner) => unsafe { return_block(owner, raw) },
+            Owner::Foreign(deleter) => deleter.run(raw.ptr),
+            Owner::Nobody => drop(raw),
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("address", &self.raw.ptr)
+            .field("requested", &self.raw.requested)
+            .field("granted", &self.raw.granted)
+            .field("device", &self.raw.device)
+            .field("kind", &self.raw.kind)
+            .field("id", &self.raw.id)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: `RawBlock` is `Send`, a `Deleter` is `Send` by its constructors, and the owner cell may be touched
+// from any thread that holds a block of it.
+unsafe impl Send for Block {}
+// SAFETY: through `&Block` bytes are only read, and stream uses are recorded atomically.
+unsafe impl Sync for Block {}

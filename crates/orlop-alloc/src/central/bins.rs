@@ -1,0 +1,93 @@
+//! Free chunks by size: 21 bins, each ordered by (size, address).
+
+use super::sorted_runs::SortedRuns;
+
+/// How many bins there are (T8). The last one takes everything from 256 MiB on, at 256-byte granules.
+pub(crate) const BINS: usize = 21;
+
+/// A free chunk as the index knows it. Ordered by size, then address: the first that fits is the best fit,
+/// and among equals the lowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Free {
+    pub(super) size: usize,
+    pub(super) address: usize,
+    pub(super) chunk: u32,
+}
+
+/// The index of free chunks.
+///
+/// Bins are ranges of size, so going through them in order is going through one list ordered by size. They
+/// are there for speed, and for the report: people read fragmentation by bin.
+#[derive(Debug)]
+pub(super) struct Bins {
+    bins: [SortedRuns<Free>; BINS],
+    /// Bit `i`: bin `i` is not empty.
+    filled: u32,
+    granule_log2: u32,
+}
+
+impl Bins {
+    pub(super) fn new(granule_log2: u32) -> Self {
+        Self { bins: Default::default(), filled: 0, granule_log2 }
+    }
+
+    /// The bin for chunks of `size` bytes.
+    #[inline]
+    pub(super) fn of(&self, size: usize) -> usize {
+        let granules = (size >> self.granule_log2).max(1);
+        (granules.ilog2() as usize).min(BINS - 1)
+    }
+
+    /// The smallest size in bin `bin`.
+    pub(super) fn from_bytes(&self, bin: usize) -> usize {
+        1 << (bin + self.granule_log2 as usize)
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, free: Free) {
+        let bin = self.of(free.size);
+        self.bins[bin].insert(free);
+        self.filled |= 1 << bin;
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, free: Free) -> bool {
+        let bin = self.of(free.size);
+        let removed = self.bins[bin].remove(free);
+        if self.bins[bin].is_empty() {
+            self.filled &= !(1 << bin);
+        }
+        removed
+    }
+
+    /// Free chunks of at least `size` bytes, smallest first.
+    #[inline]
+    pub(super) fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_ {
+        let first = self.of(size);
+        let key = Free { size, address: 0, chunk: 0 };
+        let later = self.filled & !((2 << first) - 1);
+        self.bins[first].from(key).chain(Ones(later).flat_map(|bin| self.bins[bin].iter()))
+    }
+
+    pub(super) fn largest(&self) -> usize {
+        self.filled.checked_ilog2().and_then(|bin| self.bins[bin as usize].last()).map_or(0, |free| free.size)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Free> + '_ {
+        self.bins.iter().flat_map(SortedRuns::iter)
+    }
+}
+
+/// The positions of the ones in a word, lowest first.
+struct Ones(u32);
+
+impl Iterator for Ones {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let bit = (self.0 != 0).then(|| self.0.trailing_zeros())?;
+        self.0 &= self.0 - 1;
+        Some(bit as usize)
+    }
+}

@@ -1,0 +1,411 @@
+//! The central engine as an allocator: a lock around the heap, a backing under it, and the order in which
+//! memory is looked for when the heap has none.
+//!
+//! The order is TensorFlow's: free chunks; a new region; stamped chunks, merged although they are not safe
+//! for all; wholly free regions given back so that a larger one fits. The lock is not held while the backing
+//! is asked (see [`Grown`]).
+
+use super::heap::{Ask, Heap, Taken};
+use super::policy::{Policy, RegionGrowth};
+use crate::backing::{Backing, Global, Region};
+use crate::out_of_memory::Refusal;
+use crate::protocol::{Grown, Growth};
+use crate::sync::Mutex;
+use crate::{Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Request, Result, Usage};
+use orlop_core::{Alignment, Device};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Best fit with coalescing over any backing, by the rules of a [`Policy`].
+///
+/// ```
+/// use orlop_alloc::backing::System;
+/// use orlop_alloc::central::{Central, Policy};
+/// use orlop_alloc::Request;
+///
+/// let allocator = Central::builder(System::new()).policy(Policy::tensorflow()).limit(64 << 20).build();
+/// let block = allocator.allocate(&Request::new(1000))?;
+/// assert_eq!((block.len(), block.capacity()), (1000, 1024));
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Central<B: Backing = Global> {
+    name: Box<str>,
+    backing: B,
+    limit: usize,
+    /// Region addresses are multiples of this at least.
+    region_align: Alignment,
+    heap: Grown<Heap>,
+    /// The next region's size. Written under the growth lock only.
+    next_region: AtomicUsize,
+    /// Whether the backing ever refused and less was tried. Written under the growth lock only.
+    backpedalled: AtomicBool,
+    clock: Option<Arc<AtomicU64>>,
+}
+
+/// Settings of a [`Central`].
+#[derive(Debug)]
+pub struct CentralBuilder<B: Backing> {
+    backing: B,
+    policy: Policy,
+    limit: usize,
+    name: Option<Box<str>>,
+    clock: Option<Arc<AtomicU64>>,
+    counted: bool,
+}
+
+impl<B: Backing> Central<B> {
+    /// Begins with TensorFlow's rules and no limit.
+    pub fn builder(backing: B) -> CentralBuilder<B> {
+        let policy = Policy::tensorflow();
+        CentralBuilder { backing, policy, limit: usize::MAX, name: None, clock: None, counted: true }
+    }
+
+    /// The rules in force.
+    pub fn policy(&self) -> Policy {
+        self.heap.lock().policy.clone()
+    }
+
+    /// The most bytes that may be reserved.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+impl<B: Backing> CentralBuilder<B> {
+    /// By these rules.
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Never reserving more than so many bytes.
+    #[must_use]
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// Under this name; else the policy's.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// With a clock: each free is stamped with its next tick (T9).
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<AtomicU64>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Without byte statistics (T19).
+    #[must_use]
+    pub fn without_statistics(mut self) -> Self {
+        self.counted = false;
+        self
+    }
+
+    /// The engine itself, for putting under an adaptor.
+    #[must_use]
+    pub fn build_engine(self) -> Central<B> {
+        let granule = self.policy.granule;
+        // TensorFlow rounds the first region up, and the whole pool down to what the limit leaves.
+        let first = match self.policy.growth {
+            RegionGrowth::WholeLimit => granule.round_down(self.limit),
+            RegionGrowth::Doubling { first } => {
+                granule.round_up(first.min(self.limit)).unwrap_or_else(|_| granule.round_down(first))
+            }
+            RegionGrowth::Steps { .. } => 0,
+        };
+        Central {
+            name: self.name.unwrap_or_else(|| self.policy.name.into()),
+            backing: self.backing,
+            limit: self.limit,
+            region_align: granule,
+            heap: Grown::new(Heap::new(self.policy)),
+            next_region: AtomicUsize::new(first),
+            backpedalled: AtomicBool::new(false),
+            clock: self.clock,
+        }
+    }
+
+    /// The engine behind a handle.
+    #[must_use]
+    pub fn build(self) -> AllocatorRef<Central<B>> {
+        let counted = self.counted;
+        AllocatorRef::with_statistics(self.build_engine(), counted)
+    }
+}
+
+/// Where a request that found nothing is on its way; the steps are taken in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Extend,
+    MergeStamped,
+    ReleaseFree,
+    GiveUp,
+}
+
+struct Search<'a, B: Backing> {
+    engine: &'a Central<B>,
+    request: &'a Request,
+    step: Step,
+}
+
+impl<B: Backing> Growth<Heap> for Search<'_, B> {
+    type Error = Error;
+
+    fn gain(&mut self, heap: &Mutex<Heap>, ask: &Ask) -> Result<Option<Region>> {
+        loop {
+            match self.step {
+                Step::Extend => {
+                    self.step = Step::MergeStamped;
+                    if let Some(region) = self.engine.extend(heap, ask, self.request.align) {
+                        return Ok(Some(region));
+                    }
+                }
+                Step::MergeStamped => {
+                    self.step = Step::ReleaseFree;
+                    let mut heap = heap.lock();
+                    if self.request.freed_before == 0 && !heap.stamps.is_empty() && heap.merge_stamped(ask.rounded) {
+                        return Ok(None);
+                    }
+                }
+                Step::ReleaseFree => {
+                    self.step = Step::GiveUp;
+                    if self.engine.release_free(heap, ask.rounded) {
+                        if let Some(region) = self.engine.extend(heap, ask, self.request.align) {
+                            return Ok(Some(region));
+                        }
+                    }
+                }
+                Step::GiveUp => return Err(self.engine.refuse(heap, self.request, ask.rounded)),
+            }
+        }
+    }
+}
+
+impl<B: Backing> Central<B> {
+    /// Gets a region that holds the request, if limit and backing allow. The growth lock is held.
+    fn extend(&self, heap: &Mutex<Heap>, ask: &Ask, align: Alignment) -> Option<Region> {
+        let (growth, granule, reserved) = {
+            let heap = heap.lock();
+            (heap.policy.growth, heap.policy.granule, heap.reserved)
+        };
+        let available = granule.round_down(self.limit.saturating_sub(reserved));
+        if ask.rounded > available {
+            return None;
+        }
+        let align = align.max(self.region_align);
+        let mut enlarged = false;
+        let wanted = match growth {
+            RegionGrowth::Steps { step } => {
+                ask.rounded.checked_next_multiple_of(step.max(1)).unwrap_or(ask.rounded)
+            }
+            RegionGrowth::WholeLimit | RegionGrowth::Doubling { .. } => {
+                let mut wanted = self.next_region.load(Ordering::Relaxed);
+                while wanted < ask.rounded {
+                    wanted = wanted.checked_mul(2).filter(|&bytes| bytes > 0).unwrap_or(ask.rounded);
+                    enlarged = true;
+                }
+                self.next_region.store(wanted, Ordering::Relaxed);
+                wanted
+            }
+        };
+        let mut bytes = wanted.min(available);
+        let mut region = self.backing.reserve(bytes, align);
+        if region.is_none() && !self.backpedalled.swap(true, Ordering::Relaxed) {
+            while region.is_none() {
+                bytes = granule.round_up(nine_tenths(bytes)).ok()?;
+                if bytes < ask.rounded {
+                    break;
+                }
+                region = self.backing.reserve(bytes, align);
+            }
+        }
+        if region.is_some() && !enlarged {
+            self.next_region.store(wanted.saturating_mul(2), Ordering::Relaxed);
+        }
+        region
+    }
+
+    /// Gives wholly free regions back, if the policy says so and if it could help. The growth lock is held.
+    fn release_free(&self, heap: &Mutex<Heap>, rounded: usize) -> bool {
+        let freed = {
+            let mut heap = heap.lock();
+            if !heap.policy.release_when_stuck {
+                return false;
+            }
+            let free = heap.free_regions();
+            let total: usize = free.iter().map(|&(_, bytes)| bytes).sum();
+            if total == 0 || rounded > self.limit.saturating_sub(heap.reserved).saturating_add(total) {
+                return false;
+            }
+            free.into_iter().filter_map(|(index, _)| heap.remove_region(index)).collect::<Vec<_>>()
+        };
+        tracing::warn!(
+            allocator = &*self.name,
+            regions = freed.len(),
+            "free regions given back so that a larger one fits: memory is nearly full"
+        );
+        for region in freed {
+            // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
+            unsafe { self.backing.release(region) };
+        }
+        true
+    }
+
+    #[cold]
+    fn refuse(&self, heap: &Mutex<Heap>, request: &Request, rounded: usize) -> Error {
+        let heap = heap.lock();
+        let over = rounded > heap.policy.granule.round_down(self.limit.saturating_sub(heap.reserved));
+        let refusal = match (over, heap.policy.growth) {
+            (true, RegionGrowth::WholeLimit) => Refusal::Full,
+            (true, _) => Refusal::Limit,
+            (false, _) => Refusal::Backing,
+        };
+        let mut report = OutOfMemory::new(refusal, &self.name, self.backing.device(), request);
+        heap.describe(&mut report);
+        report.rounded = rounded;
+        report.limit = (self.limit != usize::MAX).then_some(self.limit as u64);
+        report.into()
+    }
+
+    fn deliver(&self, request: &Request, taken: Taken) -> RawBlock {
+        if request.zeroed && taken.dirty > 0 {
+            // SAFETY: inside the chunk just taken, which nobody else knows yet.
+            unsafe { self.backing.zero(taken.ptr, taken.dirty.min(request.bytes)) };
+        }
+        let raw = RawBlock::new(request, taken.ptr, taken.size, self.backing.device(), self.backing.access());
+        RawBlock { id: taken.id, token: taken.chunk as usize, ..raw }
+    }
+
+    fn stamp(&self) -> u64 {
+        // Relaxed: stamps are compared, nothing is read because of them.
+        self.clock.as_ref().map_or(0, |clock| clock.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// TensorFlow's back-pedal step, in its single-precision arithmetic.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the rule is defined in floats"
+)]
+fn nine_tenths(bytes: usize) -> usize {
+    (bytes as f32 * 0.9) as usize
+}
+
+// SAFETY: 1. chunks in use are disjoint parts of regions (heap invariants 1 and 2) and begin at multiples of
+// the granule, or of the request's alignment where that is larger. 2. regions are initialised by the backing's
+// promise. 3. `deliver` zeroes what was handed out before; the rest of a zeroed region still is. 4. everything
+// is behind the heap's lock. 5. regions are returned when the engine is dropped, not before, save free ones.
+unsafe impl<B: Backing> Allocator for Central<B> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        request.kind.check_on(self.backing.device())?;
+        let ask = Ask::new(request, self.region_align)?;
+        let mut search = Search { engine: self, request, step: Step::Extend };
+        let taken = self.heap.take_or_grow(&ask, &mut search)?;
+        Ok(self.deliver(request, taken))
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let stamp = self.stamp();
+        let mut heap = self.heap.lock();
+        let chunk = heap.check(&block)?;
+        heap.put(chunk, stamp);
+        Ok(())
+    }
+
+    fn device(&self) -> Device {
+        self.backing.device()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn usage(&self) -> Usage {
+        let heap = self.heap.lock();
+        Usage {
+            reserved: heap.reserved as u64,
+            peak_reserved: heap.peak_reserved as u64,
+            regions: heap.regions.count() as u64,
+            deferred: 0,
+            metadata: heap.metadata() as u64,
+        }
+    }
+
+    fn reset_peak(&self) {
+        let mut heap = self.heap.lock();
+        heap.peak_reserved = heap.reserved;
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let freed = self.heap.while_not_growing(|heap| {
+            let mut heap = heap.lock();
+            let mut freed = Vec::new();
+            for (index, _) in heap.free_regions() {
+                if heap.reserved as u64 <= target {
+                    break;
+                }
+                freed.extend(heap.remove_region(index));
+            }
+            freed
+        });
+        let bytes = freed.iter().map(|region| region.bytes as u64).sum();
+        for region in freed {
+            // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
+            unsafe { self.backing.release(region) };
+        }
+        bytes
+    }
+
+    fn find(&self, address: usize) -> Option<Found> {
+        self.heap.lock().find(address).ok().map(|(_, found)| found)
+    }
+
+    fn tracks_sizes(&self) -> bool {
+        true
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
+        let stamp = self.stamp();
+        let mut heap = self.heap.lock();
+        let (chunk, found) = heap.find(ptr.as_ptr().addr())?;
+        heap.put(chunk, stamp);
+        Ok(found)
+    }
+
+    fn has_raw_deleter(&self) -> bool {
+        true
+    }
+
+    fn set_safe_frontier(&self, stamp: u64) {
+        self.heap.lock().stamps.advance(stamp);
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        self.heap.lock().describe(report);
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.heap.lock().verify()
+    }
+}
+
+impl<B: Backing> Drop for Central<B> {
+    fn drop(&mut self) {
+        let regions: Vec<Region> = self.heap.lock().regions.iter().map(|(_, mapped)| mapped.region).collect();
+        for region in regions {
+            // SAFETY: gained from this backing and not given back; blocks keep their engine alive, so none
+            // lives when it is dropped.
+            unsafe { self.backing.release(region) };
+        }
+    }
+}

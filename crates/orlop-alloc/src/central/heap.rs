@@ -1,0 +1,367 @@
+//! The central structure: regions cut into chunks, free chunks in bins. Single-threaded and without a
+//! backing: it decides, the engine around it locks and gets memory.
+//!
+//! # Invariants
+//!
+//! 1. The chunks of a region, linked by `previous` and `next`, cover it without gap or overlap, in order of
+//!    address; the region's map names each by its start.
+//! 2. Every free chunk is in the index exactly once; no chunk in use is.
+//! 3. No two neighbours are both free, unless one waits for its stamp to become safe.
+//! 4. `live` is the sum of the sizes in use, `reserved` the sum of the regions.
+//!
+//! [`Heap::verify`] proves them by walking everything.
+
+use super::bins::{Bins, Free};
+use super::chunks::{Chunk, Index, Mapped, NONE, Regions, Slab};
+use super::policy::Policy;
+use crate::backing::Region;
+use crate::protocol::Centre;
+use crate::{AllocationId, Error, Found, RawBlock, Request, Result, Tag};
+use orlop_core::{Alignment, MemoryKind};
+use std::ptr::NonNull;
+
+/// A request as the heap sees it.
+#[derive(Debug)]
+pub(super) struct Ask {
+    /// The bytes to find, a multiple of the granule.
+    pub(super) rounded: usize,
+    requested: usize,
+    align: Alignment,
+    freed_before: u64,
+    tag: Tag,
+    kind: MemoryKind,
+}
+
+impl Ask {
+    /// Rounds the request up to the policy's granule.
+    #[inline]
+    pub(super) fn new(request: &Request, granule: Alignment) -> Result<Self> {
+        Ok(Self {
+            rounded: granule.round_up(request.bytes.max(1))?,
+            requested: request.bytes,
+            align: request.align,
+            freed_before: request.freed_before,
+            tag: request.tag,
+            kind: request.kind,
+        })
+    }
+}
+
+/// A chunk that was handed out.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) ptr: NonNull<u8>,
+    pub(super) size: usize,
+    pub(super) id: AllocationId,
+    pub(super) chunk: Index,
+    /// The first so many bytes may be other than zero.
+    pub(super) dirty: usize,
+}
+
+/// Aligned searches look at so many chunks that might fit before they take one that surely does.
+const ALIGNED_TRIES: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Heap {
+    pub(super) policy: Policy,
+    pub(super) regions: Regions,
+    pub(super) chunks: Slab,
+    pub(super) bins: Bins,
+    pub(super) stamps: super::stamps::Stamps,
+    pub(super) live: usize,
+    pub(super) reserved: usize,
+    pub(super) peak_reserved: usize,
+}
+
+impl Centre for Heap {
+    type Ask = Ask;
+    type Got = Taken;
+    type Gain = Option<Region>;
+
+    #[inline]
+    fn take(&mut self, ask: &Ask) -> Option<Taken> {
+        if !self.stamps.is_empty() {
+            // Chunks whose stamps have become safe are merged before anybody looks.
+            self.merge_stamped(0);
+        }
+        let (free, start) = self.search(ask)?;
+        self.cut(free, start, ask)
+    }
+
+    fn add(&mut self, gain: Option<Region>) {
+        if let Some(region) = gain {
+            self.add_region(region);
+        }
+    }
+}
+
+impl Heap {
+    pub(super) fn new(policy: Policy) -> Self {
+        let bins = Bins::new(policy.granule.log2());
+        Self {
+            policy,
+            bins,
+            regions: Regions::default(),
+            chunks: Slab::default(),
+            stamps: super::stamps::Stamps::default(),
+            live: 0,
+            reserved: 0,
+            peak_reserved: 0,
+        }
+    }
+
+    /// The best fitting free chunk, and where in it the block would begin.
+    #[inline]
+    fn search(&self, ask: &Ask) -> Option<(Free, usize)> {
+        let usable = |free: &Free| {
+            // Without stamps no chunk has one: the test costs nothing then.
+            ask.freed_before == 0 || self.chunks[free.chunk].freed_at <= ask.freed_before
+        };
+        if ask.align <= self.policy.granule {
+            // Every chunk begins at a multiple of the granule.
+            return self.bins.at_least(ask.rounded).find(usable).map(|free| (free, free.address));
+        }
+        let fits = |free: Free| {
+            let start = ask.align.round_up(free.address).ok()?;
+            let end = start.checked_add(ask.rounded)?;
+            (end <= free.address + free.size && usable(&free)).then_some((free, start))
+        };
+        let slack = ask.align.bytes() - self.policy.granule.bytes();
+        let surely = || self.bins.at_least(ask.rounded.checked_add(slack)?).find_map(fits);
+        self.bins.at_least(ask.rounded).take(ALIGNED_TRIES).find_map(fits).or_else(surely)
+    }
+
+    /// Takes `free` out of the index and cuts it to size.
+    #[inline]
+    fn cut(&mut self, free: Free, start: usize, ask: &Ask) -> Option<Taken> {
+        let mut index = free.chunk;
+        self.unbin(index);
+        if start > free.address {
+            // An aligned block in the middle: what is before it stays free.
+            let front = index;
+            let cut = self.split(front, start - free.address);
+            self.bin(front);
+            index = cut?;
+        }
+        if self.policy.splits(self.chunks[index].size, ask.rounded) {
+            if let Some(rest) = self.split(index, ask.rounded) {
+                self.bin(rest);
+            }
+        }
+        let id = AllocationId::next();
+        let chunk = &mut self.chunks[index];
+        chunk.id = id;
+        chunk.requested = ask.requested;
+        chunk.tag = ask.tag;
+        chunk.kind = ask.kind;
+        let (address, size, region) = (chunk.address, chunk.size, chunk.region);
+        self.live += size;
+        let (ptr, dirty) = self.hand_out(region, address, size);
+        Some(Taken { ptr, size, id, chunk: index, dirty })
+    }
+
+    /// The pointer to `address`, and how many of the bytes from there on were handed out before.
+    #[inline]
+    fn hand_out(&mut self, region: Index, address: usize, size: usize) -> (NonNull<u8>, usize) {
+        let Some(mapped) = self.regions.get_mut(region) else {
+            // Chunks go with their region (`remove_region`), so this chunk's region is there.
+            unreachable!("chunk without a region")
+        };
+        let dirty = if mapped.region.zeroed { mapped.clean_from.saturating_sub(address).min(size) } else { size };
+        mapped.clean_from = mapped.clean_from.max(address + size);
+        // SAFETY: the chunk lies in the region (invariant 1), so the offset stays inside the region's
+        // memory, and the pointer keeps its provenance.
+        let ptr = unsafe { mapped.region.ptr.add(address - mapped.start()) };
+        (ptr, dirty)
+    }
+
+    /// Checks that a returned block is one of ours and in use.
+    #[inline]
+    pub(super) fn check(&self, block: &RawBlock) -> Result<Index> {
+        let index = block.token;
+        match self.chunks.get(index) {
+            Some(chunk) if chunk.address == block.address() && chunk.in_use() && chunk.id == block.id => {
+                // The slab never holds more places than an `Index` can name.
+                Ok(Index::try_from(index).unwrap_or(NONE))
+            }
+            _ => Err(self.misuse(block.address())),
+        }
+    }
+
+    /// What is wrong with `address`, which is not a live block's.
+    #[cold]
+    fn misuse(&self, address: usize) -> Error {
+        match self.regions.containing(address) {
+            Some(mapped) if mapped.clean_from > address => Error::DoubleFree { address },
+            _ => Error::ForeignPointer { address },
+        }
+    }
+
+    /// The live chunk that begins at `address`.
+    pub(super) fn find(&self, address: usize) -> Result<(Index, Found)> {
+        let index = self.regions.containing(address).and_then(|mapped| mapped.chunk_at(address));
+        match index.map(|index| (index, &self.chunks[index])) {
+            Some((index, chunk)) if chunk.in_use() => Ok((
+                index,
+                Found { requested: chunk.requested, granted: chunk.size, id: chunk.id, kind: chunk.kind },
+            )),
+            _ => Err(self.misuse(address)),
+        }
+    }
+
+    /// Puts a chunk in use back, merged with its free neighbours; with a stamp it waits instead.
+    #[inline]
+    pub(super) fn put(&mut self, index: Index, freed_at: u64) {
+        let chunk = &mut self.chunks[index];
+        chunk.id = AllocationId::NONE;
+        chunk.freed_at = freed_at;
+        self.live -= chunk.size;
+        if freed_at > 0 {
+            self.bin(index);
+            self.stamps.push(index);
+        } else {
+            let merged = self.coalesce(index, false);
+            self.bin(merged);
+        }
+    }
+
+    /// Adds a region as one free chunk.
+    fn add_region(&mut self, region: Region) {
+        let size = self.policy.granule.round_down(region.bytes);
+        let start = region.address();
+        self.reserved += region.bytes;
+        self.peak_reserved = self.peak_reserved.max(self.reserved);
+        let Some(index) = self.regions.insert(Mapped::new(region, self.policy.granule.log2())) else { return };
+        // A slab full of chunks leaves the region held and unused; it is given back with the heap.
+        if let Some(chunk) = self.chunks.insert(Chunk::free(start, size, index)) {
+            self.map(index, start, chunk);
+            self.bin(chunk);
+        }
+    }
+
+    /// Takes a wholly free region out, with its chunks.
+    pub(super) fn remove_region(&mut self, index: Index) -> Option<Region> {
+        let mapped = self.regions.get(index)?;
+        let mut next = mapped.chunk_at(mapped.start());
+        while let Some(chunk) = next.filter(|&chunk| chunk != NONE) {
+            if self.chunks[chunk].binned {
+                self.unbin(chunk);
+            }
+            next = Some(self.chunks[chunk].next);
+            self.chunks.remove(chunk);
+        }
+        let region = self.regions.remove(index)?.region;
+        self.reserved -= region.bytes;
+        Some(region)
+    }
+
+    /// Regions without a chunk in use, highest address first.
+    pub(super) fn free_regions(&self) -> Vec<(Index, usize)> {
+        let all_free = |mapped: &Mapped| self.walk(mapped).all(|(_, chunk)| !chunk.in_use());
+        self.regions.iter().rev().filter(|(_, m)| all_free(m)).map(|(i, m)| (i, m.region.bytes)).collect()
+    }
+
+    /// The chunks of a region in order of address.
+    pub(super) fn walk<'a>(&'a self, mapped: &Mapped) -> impl Iterator<Item = (Index, &'a Chunk)> + 'a {
+        let mut next = mapped.chunk_at(mapped.start()).unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let chunk = self.chunks.get(next as usize).filter(|_| next != NONE)?;
+            let index = std::mem::replace(&mut next, chunk.next);
+            Some((index, chunk))
+        })
+    }
+
+    /// All chunks.
+    pub(super) fn walk_all(&self) -> impl Iterator<Item = &Chunk> + '_ {
+        self.regions.iter().flat_map(|(_, mapped)| self.walk(mapped)).map(|(_, chunk)| chunk)
+    }
+
+    #[inline]
+    fn map(&mut self, region: Index, address: usize, chunk: Index) {
+        if let Some(mapped) = self.regions.get_mut(region) {
+            mapped.set(address, chunk);
+        }
+    }
+
+    /// Cuts a chunk that is not in the index after `size` bytes; the new chunk behind it has its stamp.
+    /// `None`, and nothing is cut, when the slab is full.
+    #[inline]
+    fn split(&mut self, index: Index, size: usize) -> Option<Index> {
+        let chunk = self.chunks[index];
+        let rest = Chunk {
+            previous: index,
+            next: chunk.next,
+            freed_at: chunk.freed_at,
+            ..Chunk::free(chunk.address + size, chunk.size - size, chunk.region)
+        };
+        let new = self.chunks.insert(rest)?;
+        self.map(chunk.region, rest.address, new);
+        if chunk.next != NONE {
+            self.chunks[chunk.next].previous = new;
+        }
+        let chunk = &mut self.chunks[index];
+        chunk.size = size;
+        chunk.next = new;
+        Some(new)
+    }
+
+    /// Merges a free chunk that is not in the index with its free neighbours. Stamped chunks stay apart
+    /// unless `ignore_stamps`.
+    pub(super) fn coalesce(&mut self, index: Index, ignore_stamps: bool) -> Index {
+        let chunk = &self.chunks[index];
+        if chunk.freed_at > 0 && !ignore_stamps {
+            return index;
+        }
+        let (previous, next) = (chunk.previous, chunk.next);
+        let mergeable = |heap: &Self, neighbour: Index| {
+            neighbour != NONE && {
+                let neighbour = &heap.chunks[neighbour];
+                !neighbour.in_use() && (neighbour.freed_at == 0 || ignore_stamps)
+            }
+        };
+        if mergeable(self, next) {
+            self.unbin(next);
+            self.merge(index, next);
+        }
+        if mergeable(self, previous) {
+            self.unbin(previous);
+            self.merge(previous, index);
+            return previous;
+        }
+        index
+    }
+
+    /// Makes two neighbours one, with the later stamp.
+    fn merge(&mut self, first: Index, second: Index) {
+        let gone = self.chunks[second];
+        let kept = &mut self.chunks[first];
+        kept.size += gone.size;
+        kept.next = gone.next;
+        kept.freed_at = kept.freed_at.max(gone.freed_at);
+        if gone.next != NONE {
+            self.chunks[gone.next].previous = first;
+        }
+        if let Some(mapped) = self.regions.get_mut(gone.region) {
+            mapped.clear(gone.address);
+        }
+        self.chunks.remove(second);
+    }
+
+    #[inline]
+    pub(super) fn bin(&mut self, index: Index) {
+        let chunk = &mut self.chunks[index];
+        debug_assert!(!chunk.binned && !chunk.in_use());
+        chunk.binned = true;
+        let free = Free { size: chunk.size, address: chunk.address, chunk: index };
+        self.bins.insert(free);
+    }
+
+    #[inline]
+    pub(super) fn unbin(&mut self, index: Index) {
+        let chunk = &mut self.chunks[index];
+        chunk.binned = false;
+        let free = Free { size: chunk.size, address: chunk.address, chunk: index };
+        let removed = self.bins.remove(free);
+        debug_assert!(removed);
+    }
+}

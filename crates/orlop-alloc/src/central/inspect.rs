@@ -1,0 +1,111 @@
+//! Looking at a heap: its invariants, its bins, its holders.
+
+use super::bins::BINS;
+use super::chunks::NONE;
+use super::heap::Heap;
+use crate::out_of_memory::BinUse;
+use crate::{Error, OutOfMemory, Result, Tag};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+impl Heap {
+    /// Chunks by bin, used and free.
+    pub(super) fn bin_uses(&self) -> Vec<BinUse> {
+        let empty = |bin| BinUse { from_bytes: self.bins.from_bytes(bin), ..BinUse::default() };
+        let mut uses: Vec<BinUse> = (0..BINS).map(empty).collect();
+        for chunk in self.walk_all() {
+            let bin = &mut uses[self.bins.of(chunk.size)];
+            if chunk.in_use() {
+                bin.used_chunks += 1;
+                bin.used_bytes += chunk.size;
+                bin.requested_bytes += chunk.requested;
+            } else {
+                bin.free_chunks += 1;
+                bin.free_bytes += chunk.size;
+            }
+        }
+        uses
+    }
+
+    pub(super) fn describe(&self, report: &mut OutOfMemory) {
+        report.live = self.live as u64;
+        report.reserved = self.reserved as u64;
+        report.free = (self.reserved - self.live) as u64;
+        report.largest_free = self.bins.largest() as u64;
+        report.bins = self.bin_uses();
+        let mut by_tag: HashMap<Tag, u64> = HashMap::new();
+        for chunk in self.walk_all().filter(|chunk| chunk.in_use()) {
+            *by_tag.entry(chunk.tag).or_default() += chunk.size as u64;
+        }
+        report.by_tag = by_tag.into_iter().collect();
+        report.by_tag.sort_by_key(|&(tag, bytes)| (Reverse(bytes), tag));
+    }
+
+    /// Bytes that the heap's own records take.
+    pub(super) fn metadata(&self) -> usize {
+        self.chunks.bytes() + self.regions.iter().map(|(_, mapped)| mapped.bytes()).sum::<usize>()
+    }
+
+    /// Proves the invariants listed in `heap.rs`.
+    pub(super) fn verify(&self) -> Result<()> {
+        let broken = |rule, address| Err(Error::Corrupt { rule, address });
+        let (mut live, mut reserved, mut free_chunks, mut end_before) = (0, 0, 0usize, 0);
+        for (index, mapped) in self.regions.iter() {
+            if mapped.start() < end_before {
+                return broken("regions do not overlap", mapped.start());
+            }
+            end_before = mapped.end();
+            reserved += mapped.region.bytes;
+            let (mut address, mut previous, mut free_before) = (mapped.start(), NONE, false);
+            for (chunk_index, chunk) in self.walk(mapped) {
+                if chunk.address != address || chunk.region != index {
+                    return broken("chunks cover their region without gap", chunk.address);
+                }
+                if chunk.previous != previous {
+                    return broken("chunks are linked both ways", chunk.address);
+                }
+                if mapped.chunk_at(chunk.address) != Some(chunk_index) {
+                    return broken("the region map names every chunk", chunk.address);
+                }
+                if !self.policy.granule.is_aligned(chunk.size) || chunk.size == 0 {
+                    return broken("sizes are positive multiples of the granule", chunk.address);
+                }
+                if chunk.in_use() {
+                    live += chunk.size;
+                    if chunk.requested > chunk.size {
+                        return broken("a chunk is as large as what was asked for", chunk.address);
+                    }
+                } else {
+                    free_chunks += 1;
+                    if free_before && chunk.freed_at == 0 {
+                        return broken("free neighbours are merged", chunk.address);
+                    }
+                }
+                if chunk.binned == chunk.in_use() {
+                    return broken("a chunk is either in use or in the index", chunk.address);
+                }
+                free_before = !chunk.in_use() && chunk.freed_at == 0;
+                address = chunk.end();
+                previous = chunk_index;
+            }
+            if address != mapped.start() + self.policy.granule.round_down(mapped.region.bytes) {
+                return broken("chunks cover their region to its end", address);
+            }
+        }
+        let mut indexed = 0usize;
+        for free in self.bins.iter() {
+            indexed += 1;
+            let chunk = &self.chunks[free.chunk];
+            if chunk.size != free.size || chunk.address != free.address || !chunk.binned {
+                return broken("the index describes its chunks", free.address);
+            }
+        }
+        if indexed != free_chunks {
+            return broken("every free chunk is in the index once", 0);
+        }
+        if live != self.live || reserved != self.reserved {
+            return broken("live and reserved add up", 0);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,24 @@
+//! The central engine: regions from a backing, cut into chunks, free chunks by best fit (T8).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`policy`] | the rules, as data |
+//! | `heap` | the structure: search, cut, merge. Single-threaded, no backing |
+//! | `chunks`, `bins`, `sorted_runs` | its parts: slab and region map, index of free chunks |
+//! | `stamps` | timestamped free (T9) |
+//! | `inspect` | invariants and reports |
+//! | `engine` | the lock, the backing, growth, and the [`Allocator`](crate::Allocator) interface |
+//!
+//! The metadata is apart from the memory it manages, so the memory may be a device's, or not there at all.
+
+mod bins;
+mod chunks;
+mod engine;
+mod heap;
+mod inspect;
+pub mod policy;
+mod sorted_runs;
+mod stamps;
+
+pub use self::engine::{Central, CentralBuilder};
+pub use self::policy::{Policy, RegionGrowth, Split};

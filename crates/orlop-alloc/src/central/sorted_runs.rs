@@ -1,0 +1,123 @@
+//! An ordered set in runs: sorted arrays of bounded length, themselves in order.
+//!
+//! Free lists hold tens of chunks nearly always and many thousands now and then. A sorted array wins below a
+//! hundred elements (one cache line or two, no pointers to follow) and loses beyond, where insertion moves
+//! everything. Cut into runs of at most [`RUN`] elements it keeps the first property and loses the second:
+//! an insertion moves half a run, and the list of runs changes only when a run splits or empties.
+
+/// The most elements in a run.
+const RUN: usize = 128;
+
+/// A set of small copyable keys.
+#[derive(Debug, Clone)]
+pub(super) struct SortedRuns<K> {
+    /// Invariants: no run is empty or longer than `RUN`; all keys ascend, within runs and across them.
+    runs: Vec<Vec<K>>,
+    len: usize,
+}
+
+impl<K> Default for SortedRuns<K> {
+    fn default() -> Self {
+        Self { runs: Vec::new(), len: 0 }
+    }
+}
+
+impl<K: Copy + Ord> SortedRuns<K> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn last(&self) -> Option<K> {
+        self.runs.last().and_then(|run| run.last()).copied()
+    }
+
+    /// The run that holds `key`, or would.
+    #[inline]
+    fn run_of(&self, key: K) -> usize {
+        if self.runs.len() <= 1 {
+            return 0;
+        }
+        // The first run whose last key is not below; the last run takes what is above all.
+        self.runs.partition_point(|run| run.last().is_some_and(|&last| last < key)).min(self.runs.len() - 1)
+    }
+
+    /// Adds a key that is not there yet.
+    pub(super) fn insert(&mut self, key: K) {
+        self.len += 1;
+        let index = self.run_of(key);
+        let Some(run) = self.runs.get_mut(index) else {
+            let mut run = Vec::with_capacity(RUN);
+            run.push(key);
+            self.runs.push(run);
+            return;
+        };
+        let at = run.partition_point(|&k| k < key);
+        debug_assert!(run.get(at) != Some(&key), "inserted twice");
+        run.insert(at, key);
+        if run.len() == RUN {
+            let mut upper = Vec::with_capacity(RUN);
+            upper.extend_from_slice(&run[RUN / 2..]);
+            run.truncate(RUN / 2);
+            self.runs.insert(index + 1, upper);
+        }
+    }
+
+    /// Removes a key; false if it was not there.
+    pub(super) fn remove(&mut self, key: K) -> bool {
+        let index = self.run_of(key);
+        let Some(run) = self.runs.get_mut(index) else { return false };
+        let at = run.partition_point(|&k| k < key);
+        if run.get(at) != Some(&key) {
+            return false;
+        }
+        run.remove(at);
+        self.len -= 1;
+        // One empty run may stay as the first one's storage; others go.
+        if run.is_empty() {
+            self.runs.remove(index);
+        }
+        true
+    }
+
+    /// Keys from `key` on, ascending.
+    #[inline]
+    pub(super) fn from(&self, key: K) -> impl Iterator<Item = K> + '_ {
+        let index = self.run_of(key);
+        let runs = self.runs.get(index..).unwrap_or(&[]);
+        let (first, rest) = runs.split_first().map_or((&[][..], runs), |(first, rest)| (&first[..], rest));
+        let at = first.partition_point(|&k| k < key);
+        first[at..].iter().chain(rest.iter().flatten()).copied()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = K> + '_ {
+        self.runs.iter().flatten().copied()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_tree(operations in prop::collection::vec((any::<bool>(), 0u16..2000), 0..4000)) {
+            let mut runs = SortedRuns::default();
+            let mut tree = BTreeSet::new();
+            for (insert, key) in operations {
+                if insert {
+                    if tree.insert(key) {
+                        runs.insert(key);
+                    }
+                } else {
+                    prop_assert_eq!(runs.remove(key), tree.remove(&key));
+                }
+                prop_assert_eq!(runs.from(key).next(), tree.range(key..).next().copied());
+                prop_assert_eq!(runs.last(), tree.last().copied());
+            }
+            prop_assert!(runs.iter().eq(tree.iter().copied()));
+            prop_assert!(runs.runs.iter().all(|run| !run.is_empty() && run.len() < RUN));
+        }
+    }
+}

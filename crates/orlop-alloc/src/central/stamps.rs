@@ -1,0 +1,84 @@
+//! Timestamped free (T9): chunks whose memory a device may still use are kept apart until it is known to be
+//! done.
+//!
+//! With a clock, every free gets a stamp. A stamped chunk is not merged with its neighbours, and a request may
+//! say that it takes only chunks freed at or before some stamp. When the *safe frontier* passes a stamp, it is
+//! cleared and the chunk merges. A request without a stamp that finds nothing may merge stamped chunks anyway:
+//! it does not mind.
+//!
+//! Source: `MergeTimestampedChunks` in TensorFlow's `bfc_allocator.cc`; the rules are the same, the addresses
+//! that a merge pass remembers included.
+
+use super::chunks::{Index, NONE};
+use super::heap::Heap;
+use std::collections::VecDeque;
+
+#[derive(Debug, Default)]
+pub(super) struct Stamps {
+    /// Chunks freed with a stamp, oldest first. May name chunks that were taken or merged since.
+    queue: VecDeque<Index>,
+    safe_frontier: u64,
+}
+
+impl Stamps {
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn push(&mut self, chunk: Index) {
+        self.queue.push_back(chunk);
+    }
+
+    /// Everything stamped below `stamp` is safe. The frontier never moves back.
+    pub(super) fn advance(&mut self, stamp: u64) {
+        self.safe_frontier = self.safe_frontier.max(stamp);
+    }
+}
+
+impl Heap {
+    /// Merges chunks whose stamps are safe; with `required > 0` also others, until one has so many bytes.
+    /// Returns whether there is such a chunk.
+    pub(super) fn merge_stamped(&mut self, required: usize) -> bool {
+        let mut satisfied = required == 0;
+        let mut merge = Vec::new();
+        for index in std::mem::take(&mut self.stamps.queue) {
+            let chunk = self.chunks[index];
+            // A place in the slab may have been used again since: it counts if it is free and in the index.
+            if chunk.in_use() || !chunk.binned {
+                continue;
+            }
+            if chunk.freed_at == 0 {
+                merge.push(chunk.address);
+            } else if chunk.freed_at < self.stamps.safe_frontier {
+                self.chunks[index].freed_at = 0;
+                merge.push(chunk.address);
+            } else if required > 0 {
+                merge.push(chunk.address);
+            } else {
+                self.stamps.queue.push_back(index);
+            }
+        }
+        for address in merge {
+            // Merged into a neighbour by an earlier round: no chunk begins there any more.
+            let region = self.regions.containing(address);
+            let Some(index) = region.and_then(|mapped| mapped.chunk_at(address)).filter(|&i| i != NONE) else {
+                continue;
+            };
+            if satisfied && required > 0 {
+                self.stamps.queue.push_back(index);
+                continue;
+            }
+            self.unbin(index);
+            let merged = self.coalesce(index, required > 0);
+            self.bin(merged);
+            if required > 0 {
+                let chunk = &self.chunks[merged];
+                if merged != index && chunk.freed_at > 0 {
+                    self.stamps.queue.push_back(merged);
+                }
+                satisfied = chunk.size >= required;
+            }
+        }
+        satisfied
+    }
+}

@@ -1,0 +1,396 @@
+//! The handle users hold, and the cell that keeps an allocator alive exactly as long as it is needed.
+//!
+//! # Why not `Arc`
+//!
+//! A block must be able to return to its allocator after the last user handle is gone. With an `Arc` in
+//! every block, all threads would bump one reference count at every allocation. Here only *handles* are
+//! counted that way, and they are cloned rarely. Blocks hold a bare pointer to the cell; the cell's
+//! [`Ledger`], which counts blocks per thread slot anyhow, says who was the last to leave after the last
+//! handle went, and that one frees the cell.
+//!
+//! # Who may touch the cell
+//!
+//! 1. whoever holds a handle;
+//! 2. whoever holds a block: from `enter` until its `leave` has returned, and no longer;
+//! 3. whoever was told [`Entry::Last`]: exclusively, to destroy it.
+
+use crate::block::Block;
+use crate::observer::{Event, ObserverSlot};
+use crate::protocol::thread_slot::{self, SLOTS};
+use crate::protocol::{Entry, Ledger};
+use crate::{Allocator, Error, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage};
+use orlop_core::Device;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+/// An allocator with its counts. Lives until no handle and no block remains.
+pub(crate) struct Shared<A: ?Sized> {
+    handles: AtomicUsize,
+    ledger: Ledger,
+    refused_frees: AtomicU64,
+    observer: ObserverSlot,
+    allocator: A,
+}
+
+/// A counted handle to an allocator. Cloning costs one reference count; blocks cost none.
+pub struct AllocatorRef<A: ?Sized + Allocator = dyn Allocator> {
+    /// Invariant: points to a `Shared` from `Box::into_raw`, whose `handles` counts this handle.
+    shared: NonNull<Shared<A>>,
+}
+
+impl<A: Allocator> AllocatorRef<A> {
+    /// Puts `allocator` behind a handle, statistics on.
+    #[must_use]
+    pub fn new(allocator: A) -> Self {
+        Self::with_statistics(allocator, true)
+    }
+
+    /// Puts `allocator` behind a handle; `counted: false` leaves out byte statistics (T19).
+    #[must_use]
+    pub fn with_statistics(allocator: A, counted: bool) -> Self {
+        let shared = Box::new(Shared {
+            handles: AtomicUsize::new(1),
+            ledger: Ledger::new(SLOTS, counted),
+            refused_frees: AtomicU64::new(0),
+            observer: ObserverSlot::default(),
+            allocator,
+        });
+        Self { shared: NonNull::from(Box::leak(shared)) }
+    }
+}
+
+impl<A: Allocator + 'static> AllocatorRef<A> {
+    /// The same handle with the type forgotten.
+    #[must_use]
+    pub fn erase(self) -> AllocatorRef {
+        let shared: NonNull<Shared<dyn Allocator>> = self.shared;
+        // The count moves along with the pointer.
+        std::mem::forget(self);
+        AllocatorRef { shared }
+    }
+}
+
+impl<A: Allocator + 'static> From<AllocatorRef<A>> for AllocatorRef {
+    fn from(handle: AllocatorRef<A>) -> Self {
+        handle.erase()
+    }
+}
+
+/// What an owner pointer must be able to become: the erased form that blocks hold.
+pub(crate) trait Erased {
+    fn erased(&self) -> NonNull<Shared<dyn Allocator>>;
+}
+
+impl<A: Allocator + 'static> Erased for AllocatorRef<A> {
+    #[inline]
+    fn erased(&self) -> NonNull<Shared<dyn Allocator>> {
+        self.shared
+    }
+}
+
+impl Erased for AllocatorRef {
+    #[inline]
+    fn erased(&self) -> NonNull<Shared<dyn Allocator>> {
+        self.shared
+    }
+}
+
+#[expect(private_bounds, reason = "`Erased` holds for every sized allocator and for `dyn Allocator`: all there are")]
+impl<A: ?Sized + Allocator> AllocatorRef<A>
+where
+    Self: Erased,
+{
+    /// Gets a block; it returns to this allocator when dropped.
+    ///
+    /// A request for zero bytes costs nothing and gives an empty block that still knows its device and kind.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] with the whole story, [`Error::Words`] for a kind that cannot be on the device.
+    #[inline]
+    pub fn allocate(&self, request: &Request) -> Result<Block> {
+        let shared = self.shared();
+        if request.bytes == 0 && !shared.allocator.opaque_handles() {
+            request.kind.check_on(shared.allocator.device())?;
+            return Ok(Block::unowned(RawBlock::empty(request, shared.allocator.device())));
+        }
+        let raw = shared.take(request)?;
+        Ok(Block::owned(raw, self.erased()))
+    }
+}
+
+impl<A: ?Sized + Allocator> AllocatorRef<A> {
+    #[inline]
+    fn shared(&self) -> &Shared<A> {
+        // SAFETY: by the invariant this handle is counted, so the cell lives (rule 1 at the head).
+        unsafe { self.shared.as_ref() }
+    }
+
+    /// What happened so far: the ledger's figures and the engine's.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let shared = self.shared();
+        Stats {
+            totals: shared.ledger.totals(),
+            usage: shared.allocator.usage(),
+            refused_frees: shared.refused_frees.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Peaks, live and reserved, start again from now.
+    pub fn reset_peaks(&self) {
+        self.shared().ledger.reset_peaks();
+        self.shared().allocator.reset_peak();
+    }
+
+    /// Tells `observer` of every allocation and free from now on; `None` stops that.
+    pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
+        self.shared().observer.set(observer);
+    }
+
+    /// Frees a block by its bare address, from [`Block::into_raw_ptr`] (P4). The requested size may be told.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRawDeleter`] where the engine cannot; [`Error::ForeignPointer`], [`Error::DoubleFree`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate_raw`].
+    pub unsafe fn free(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<()> {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { self.deallocate_raw(ptr, requested) }.map(|_| ())
+    }
+
+    /// Whether two handles lead to the same allocator.
+    #[must_use]
+    pub fn same_as<B: ?Sized + Allocator>(&self, other: &AllocatorRef<B>) -> bool {
+        self.shared.cast::<()>() == other.shared.cast::<()>()
+    }
+}
+
+impl<A: ?Sized + Allocator> Shared<A> {
+    pub(crate) fn allocator(&self) -> &A {
+        &self.allocator
+    }
+
+    /// Allocates and counts.
+    #[inline]
+    fn take(&self, request: &Request) -> Result<RawBlock> {
+        let raw = match self.allocator.allocate(request) {
+            Ok(raw) => raw,
+            Err(error) => return Err(self.explain(error)),
+        };
+        self.ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+        if let Some(observer) = self.observer.get() {
+            observer.observe(&Event::Allocated { block: &raw, allocator: self.allocator.name() });
+        }
+        Ok(raw)
+    }
+
+    /// Returns and counts. After [`Entry::Last`] the caller destroys the cell.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate`].
+    #[inline]
+    unsafe fn give(&self, raw: RawBlock) -> (Result<()>, Entry) {
+        let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
+        if let Some(observer) = self.observer.get() {
+            observer.observe(&Event::Freed { block: &raw, allocator: self.allocator.name() });
+        }
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.allocator.deallocate(raw) };
+        if let Err(error) = &result {
+            self.refuse(error);
+        }
+        // Counted as gone even if it was refused: nobody holds it any more.
+        (result, self.ledger.leave(thread_slot::current(), kind, granted, requested))
+    }
+
+    #[cold]
+    fn refuse(&self, error: &Error) {
+        self.refused_frees.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(allocator = self.allocator.name(), %error, "free refused");
+        if let Some(observer) = self.observer.get() {
+            observer.observe(&Event::FreeRefused { error, allocator: self.allocator.name() });
+        }
+    }
+
+    /// Completes an out-of-memory report with what only the ledger knows.
+    #[cold]
+    fn explain(&self, mut error: Error) -> Error {
+        if let Error::OutOfMemory(report) = &mut error {
+            if report.by_kind.is_empty() {
+                report.fill(&self.ledger.totals());
+            }
+            if let Some(observer) = self.observer.get() {
+                observer.observe(&Event::OutOfMemory { report });
+            }
+        }
+        error
+    }
+}
+
+/// Returns a block's memory to its owner, and the owner's to the system if that was the last of it.
+///
+/// # Safety
+///
+/// 1. `owner` is the cell that `raw` was counted in, and `raw` was not returned before;
+/// 2. nobody on the host uses its bytes any more.
+#[inline]
+pub(crate) unsafe fn return_block(owner: NonNull<Shared<dyn Allocator>>, raw: RawBlock) {
+    let (_, entry) = {
+        // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
+        let shared = unsafe { owner.as_ref() };
+        // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced.
+        unsafe { shared.give(raw) }
+    };
+    if entry == Entry::Last {
+        // SAFETY: `Entry::Last` is told once, when no handle and no block remains (rule 3).
+        unsafe { destroy(owner) };
+    }
+}
+
+/// # Safety
+///
+/// The caller was told [`Entry::Last`] by this cell's ledger.
+#[cold]
+unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
+    // SAFETY: the cell came from a `Box` and nobody else holds a handle, a block or the `Last` answer.
+    drop(unsafe { Box::from_raw(shared.as_ptr()) });
+}
+
+// SAFETY: an `AllocatorRef` called as an allocator does what the engine behind it does, and counts it. The
+// engine's promises hold while the engine lives, and it lives at least as long as this handle.
+unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        self.shared().take(request)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: the caller's promises.
+        let (result, entry) = unsafe { self.shared().give(block) };
+        // A handle is held, so the ledger is open.
+        debug_assert_eq!(entry, Entry::More);
+        result
+    }
+
+    fn device(&self) -> Device {
+        self.shared().allocator.device()
+    }
+
+    fn name(&self) -> &str {
+        self.shared().allocator.name()
+    }
+
+    fn usage(&self) -> Usage {
+        self.shared().allocator.usage()
+    }
+
+    fn reset_peak(&self) {
+        self.shared().allocator.reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        self.shared().allocator.semantics()
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        self.shared().allocator.trim(target)
+    }
+
+    fn find(&self, address: usize) -> Option<Found> {
+        self.shared().allocator.find(address)
+    }
+
+    fn tracks_sizes(&self) -> bool {
+        self.shared().allocator.tracks_sizes()
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+        let shared = self.shared();
+        // SAFETY: the caller's promises.
+        match unsafe { shared.allocator.deallocate_raw(ptr, requested) } {
+            Ok(found) => {
+                let entry =
+                    shared.ledger.leave(thread_slot::current(), found.kind, found.granted, found.requested);
+                // A handle is held, so the ledger is open.
+                debug_assert_eq!(entry, Entry::More);
+                Ok(found)
+            }
+            Err(error) => {
+                shared.refuse(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn has_raw_deleter(&self) -> bool {
+        self.shared().allocator.has_raw_deleter()
+    }
+
+    fn opaque_handles(&self) -> bool {
+        self.shared().allocator.opaque_handles()
+    }
+
+    fn set_safe_frontier(&self, stamp: u64) {
+        self.shared().allocator.set_safe_frontier(stamp);
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        self.shared().allocator.describe(report);
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.shared().allocator.verify()
+    }
+}
+
+impl<A: ?Sized + Allocator> Clone for AllocatorRef<A> {
+    fn clone(&self) -> Self {
+        // Relaxed: the new handle is made from one that is counted (as in `Arc`).
+        self.shared().handles.fetch_add(1, Ordering::Relaxed);
+        Self { shared: self.shared }
+    }
+}
+
+impl<A: ?Sized + Allocator> Drop for AllocatorRef<A> {
+    fn drop(&mut self) {
+        let shared = self.shared();
+        // Release: all that was done through this handle comes before the close (pairs with the fence).
+        if shared.handles.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        // Blocks may live on; what is merely cached goes back now (T21).
+        shared.allocator.trim(0);
+        if shared.ledger.close() == Entry::Last {
+            // SAFETY: told `Last`, once.
+            unsafe { destroy(self.shared) };
+        }
+    }
+}
+
+impl<A: ?Sized + Allocator> Deref for AllocatorRef<A> {
+    type Target = A;
+
+    fn deref(&self) -> &A {
+        &self.shared().allocator
+    }
+}
+
+impl<A: ?Sized + Allocator> fmt::Debug for AllocatorRef<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AllocatorRef").field(&&self.shared().allocator).finish()
+    }
+}
+
+// SAFETY: a handle gives shared access to an allocator, which is `Send + Sync` by its trait; the counts are
+// atomic, and whoever destroys the cell has exclusive access (rule 3), from whichever thread.
+unsafe impl<A: ?Sized + Allocator> Send for AllocatorRef<A> {}
+// SAFETY: as above.
+unsafe impl<A: ?Sized + Allocator> Sync for AllocatorRef<A> {}

@@ -1,0 +1,46 @@
+//! Allocators for tensors: one trait, the block it hands out, engines over swappable backings, adaptors.
+//!
+//! # Map
+//!
+//! | layer | what | modules |
+//! |---|---|---|
+//! | words | what is asked, what comes back, what goes wrong | [`Request`], [`Block`], [`Error`], [`OutOfMemory`] |
+//! | interface | engines implement [`Allocator`]; users hold an [`AllocatorRef`] | [`Allocator`], [`AllocatorRef`] |
+//! | backings | where regions come from | [`backing`] |
+//! | engines | who cuts regions into blocks | [`central`], [`engine`] |
+//! | protocols | the concurrent parts, checked by loom | [`protocol`] |
+//!
+//! A block's way down: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from
+//! the [`backing::Backing`]. Its way back: `Block::drop` → [`Allocator::deallocate`] with the streams that
+//! used it.
+
+mod allocator;
+pub mod backing;
+mod block;
+pub mod central;
+pub mod context;
+mod deleter;
+pub mod engine;
+mod error;
+mod handle;
+pub mod numa;
+mod observer;
+mod out_of_memory;
+pub mod protocol;
+mod raw;
+mod request;
+mod stats;
+mod sync;
+mod tag;
+
+pub use self::allocator::{Allocator, Found, Semantics, Usage};
+pub use self::block::Block;
+pub use self::deleter::Deleter;
+pub use self::error::{Error, Result};
+pub use self::handle::AllocatorRef;
+pub use self::observer::{Event, Observer};
+pub use self::out_of_memory::{BinUse, OutOfMemory, Refusal};
+pub use self::raw::{Access, AllocationId, RawBlock};
+pub use self::request::Request;
+pub use self::stats::Stats;
+pub use self::tag::Tag;

@@ -1,0 +1,23 @@
+//! The concurrent protocols of the crate, each in one small type that loom checks verbatim.
+//!
+//! | type | what it promises |
+//! |---|---|
+//! | [`Slots`] | one value per thread slot; exclusive access costs one uncontended swap, and any thread can visit every slot |
+//! | [`Ledger`] | bytes and blocks counted by slot; sums are exact at a quiet moment and never negative; tells who must destroy the owner |
+//! | [`StreamUses`] | the set of streams that used a block, in one word that is zero when there are none |
+//! | [`Grown`] | a centre that grows: threads that find it empty at the same time gain one region, not one each |
+//!
+//! Engines, here and in other crates, put their data behind these and need no atomics of their own.
+
+mod grown;
+mod ledger;
+mod slots;
+mod streams;
+pub mod thread_slot;
+
+pub use crate::sync::{Mutex, MutexGuard};
+
+pub use self::grown::{Centre, Grown, Growth};
+pub use self::ledger::{Account, Entry, Ledger, Totals};
+pub use self::slots::Slots;
+pub use self::streams::StreamUses;

@@ -1,0 +1,101 @@
+//! What a user asks an allocator for.
+
+use crate::Tag;
+use orlop_core::{Alignment, MemoryKind, StreamId};
+
+/// Bytes, and how they are to be (T18). Built from [`Request::new`] by the methods that change one thing.
+///
+/// ```
+/// use orlop_alloc::Request;
+/// use orlop_core::MemoryKind;
+/// let request = Request::new(1 << 20).kind(MemoryKind::KvCache).zeroed();
+/// assert_eq!(request.bytes, 1 << 20);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Request {
+    /// Bytes wanted. Zero is answered without asking the engine, unless it hands out opaque handles.
+    pub bytes: usize,
+    /// The address is a multiple of this.
+    pub align: Alignment,
+    /// What the memory is for.
+    pub kind: MemoryKind,
+    /// Whether every byte must read as zero.
+    pub zeroed: bool,
+    /// Whether the allocator may wait, call back and borrow before it gives up. Off for optional scratch
+    /// memory, where failure is cheap.
+    pub retry: bool,
+    /// The stream that will use the memory first.
+    pub stream: StreamId,
+    /// If not zero, only chunks freed at or before this stamp may be used (T9).
+    pub freed_before: u64,
+    /// Who asks.
+    pub tag: Tag,
+}
+
+impl Request {
+    /// `bytes` at 64-byte alignment, of the default kind.
+    #[must_use]
+    #[inline]
+    pub const fn new(bytes: usize) -> Self {
+        Self {
+            bytes,
+            align: Alignment::CPU,
+            kind: MemoryKind::Default,
+            zeroed: false,
+            retry: true,
+            stream: StreamId::DEFAULT,
+            freed_before: 0,
+            tag: Tag::NONE,
+        }
+    }
+
+    /// At this alignment.
+    #[must_use]
+    pub const fn align(mut self, align: Alignment) -> Self {
+        self.align = align;
+        self
+    }
+
+    /// Of this kind.
+    #[must_use]
+    pub const fn kind(mut self, kind: MemoryKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// With every byte zero.
+    #[must_use]
+    pub const fn zeroed(mut self) -> Self {
+        self.zeroed = true;
+        self
+    }
+
+    /// To fail at once rather than wait or reclaim.
+    #[must_use]
+    pub const fn no_retry(mut self) -> Self {
+        self.retry = false;
+        self
+    }
+
+    /// For work on this stream.
+    #[must_use]
+    pub const fn stream(mut self, stream: StreamId) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// From chunks freed at or before this stamp.
+    #[must_use]
+    pub const fn freed_before(mut self, stamp: u64) -> Self {
+        self.freed_before = stamp;
+        self
+    }
+
+    /// On behalf of this tag.
+    #[must_use]
+    pub const fn tag(mut self, tag: Tag) -> Self {
+        self.tag = tag;
+        self
+    }
+}

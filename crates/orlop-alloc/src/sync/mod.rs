@@ -1,0 +1,43 @@
+//! The primitives the protocol types are built from: `std`'s, or loom's under `--cfg loom`.
+//!
+//! Only the types in [`crate::protocol`] go through this module. They carry every concurrent argument of
+//! the crate, and loom checks them verbatim; the engines around them hold plain data behind a mutex, or
+//! behind one of these types, and need no model of their own.
+
+mod cell;
+mod mutex;
+mod ordering;
+
+pub(crate) use self::cell::UnsafeCell;
+pub use self::mutex::{Mutex, MutexGuard};
+pub(crate) use self::ordering::ordering;
+#[cfg(loom)]
+pub(crate) use self::ordering::mutation::mutated;
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic;
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic;
+
+/// Waits a little: a processor hint first, then the scheduler. Under loom every wait is a switch.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    #[cfg(not(loom))]
+    inner: crossbeam_utils::Backoff,
+}
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self {
+            #[cfg(not(loom))]
+            inner: crossbeam_utils::Backoff::new(),
+        }
+    }
+
+    pub(crate) fn wait(&self) {
+        #[cfg(not(loom))]
+        self.inner.snooze();
+        #[cfg(loom)]
+        loom::thread::yield_now();
+    }
+}

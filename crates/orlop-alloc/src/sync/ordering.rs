@@ -1,0 +1,47 @@
+//! Named memory orderings, so that each can be weakened and must then be missed.
+//!
+//! `ordering!("ledger.last", AcqRel)` is `Ordering::AcqRel`. Under loom the environment variable
+//! `ORLOP_LOOM_MUTATE=ledger.last=Acquire` puts the weaker ordering in its place: `cargo xtask loom
+//! --mutate` does that for each name in turn and expects a loom test to fail. An ordering whose weakening
+//! no test notices is either too strong or untested; both are worth knowing.
+
+/// `Ordering::$ordering`, or what `ORLOP_LOOM_MUTATE` puts in its place under loom.
+macro_rules! ordering {
+    ($name:literal, $ordering:ident) => {{
+        #[cfg(loom)]
+        {
+            $crate::sync::mutated($name, $crate::sync::atomic::Ordering::$ordering)
+        }
+        #[cfg(not(loom))]
+        {
+            $crate::sync::atomic::Ordering::$ordering
+        }
+    }};
+}
+pub(crate) use ordering;
+
+#[cfg(loom)]
+pub(super) mod mutation {
+    use loom::sync::atomic::Ordering;
+    use std::sync::OnceLock;
+
+    /// The ordering to use for `name`: `declared`, unless the environment weakens it.
+    pub(crate) fn mutated(name: &str, declared: Ordering) -> Ordering {
+        static CHOSEN: OnceLock<Option<(String, Ordering)>> = OnceLock::new();
+        let chosen = CHOSEN.get_or_init(|| {
+            let text = std::env::var("ORLOP_LOOM_MUTATE").ok()?;
+            let (name, ordering) = text.rsplit_once('=')?;
+            let ordering = match ordering {
+                "Relaxed" => Ordering::Relaxed,
+                "Acquire" => Ordering::Acquire,
+                "Release" => Ordering::Release,
+                other => panic!("ORLOP_LOOM_MUTATE: unknown ordering {other}"),
+            };
+            Some((name.to_owned(), ordering))
+        });
+        match chosen {
+            Some((chosen, weaker)) if chosen == name => *weaker,
+            _ => declared,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Names that users put on requests, four bytes each.
+//!
+//! A tag says what a block is for ("attention.q", "kv layer 3"), so that a report can say who holds the
+//! memory. Names are interned once for the process and never freed: tags are meant to be few and to repeat.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{OnceLock, RwLock};
+
+/// An interned name. `Tag::NONE` is the empty one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Tag(u32);
+
+#[derive(Default)]
+struct Names {
+    by_name: HashMap<&'static str, u32>,
+    by_tag: Vec<&'static str>,
+}
+
+fn names() -> &'static RwLock<Names> {
+    static NAMES: OnceLock<RwLock<Names>> = OnceLock::new();
+    NAMES.get_or_init(RwLock::default)
+}
+
+impl Tag {
+    /// No tag.
+    pub const NONE: Self = Self(0);
+
+    /// The tag of this name, made at the first call. The empty name is [`Tag::NONE`].
+    ///
+    /// ```
+    /// use orlop_alloc::Tag;
+    /// assert_eq!(Tag::new("weights"), Tag::new("weights"));
+    /// assert_eq!(Tag::new("weights").name(), "weights");
+    /// ```
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        if name.is_empty() {
+            return Self::NONE;
+        }
+        let known = names().read().unwrap_or_else(|e| e.into_inner()).by_name.get(name).copied();
+        if let Some(index) = known {
+            return Self(index);
+        }
+        let mut names = names().write().unwrap_or_else(|e| e.into_inner());
+        if let Some(&index) = names.by_name.get(name) {
+            return Self(index);
+        }
+        // Index 0 is the empty name; past four thousand million names, blocks go untagged.
+        let Some(index) = u32::try_from(names.by_tag.len()).ok().and_then(|n| n.checked_add(1)) else {
+            return Self::NONE;
+        };
+        let kept: &'static str = Box::leak(Box::from(name));
+        names.by_tag.push(kept);
+        names.by_name.insert(kept, index);
+        Self(index)
+    }
+
+    /// The name; empty for [`Tag::NONE`].
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let Some(index) = self.0.checked_sub(1) else { return "" };
+        let names = names().read().unwrap_or_else(|e| e.into_inner());
+        names.by_tag.get(index as usize).copied().unwrap_or("")
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tag({:?})", self.name())
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,147 @@
+//! Alignments: powers of two that cannot be anything else.
+//!
+//! Kept as an exponent in one byte, an alignment is valid by construction, so rounding is two instructions and no
+//! allocator needs to check again what the caller meant by `align: 48`.
+
+use core::fmt;
+
+use crate::{Error, Quantity, Result};
+
+/// A power-of-two number of bytes that addresses and offsets are multiples of.
+///
+/// ```
+/// use orlop_core::Alignment;
+///
+/// let align = Alignment::new(256)?;
+/// assert_eq!(align, Alignment::PLANNED);
+/// assert_eq!(align.round_up(257)?, 512);
+/// assert_eq!(align.max(Alignment::of::<u64>()).bytes(), 256);
+/// # Ok::<(), orlop_core::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Alignment {
+    /// Invariant: below `usize::BITS`.
+    log2: u8,
+}
+
+impl Alignment {
+    /// One byte: every address is aligned.
+    pub const ONE: Self = Self { log2: 0 };
+
+    /// 64 bytes, a cache line: the default of CPU buffers.
+    pub const CPU: Self = Self { log2: 6 };
+
+    /// 256 bytes: the default of planned buffers and of device buffers.
+    pub const PLANNED: Self = Self { log2: 8 };
+
+    /// An alignment of `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`Error::NotPowerOfTwo`] for any other number, 0 included.
+    #[inline]
+    pub const fn new(bytes: usize) -> Result<Self> {
+        if bytes.is_power_of_two() { Ok(Self::of_power(bytes)) } else { Err(Error::NotPowerOfTwo { bytes }) }
+    }
+
+    /// The alignment that the compiler gives `T`.
+    #[inline]
+    #[must_use]
+    pub const fn of<T>() -> Self {
+        Self::of_power(align_of::<T>())
+    }
+
+    /// `bytes` is a power of two, so its exponent is below `usize::BITS` and in the lowest byte of the count.
+    const fn of_power(bytes: usize) -> Self {
+        Self { log2: bytes.trailing_zeros().to_le_bytes()[0] }
+    }
+
+    /// In bytes.
+    #[inline]
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        1 << self.log2
+    }
+
+    /// The exponent: `bytes() == 1 << log2()`.
+    #[inline]
+    #[must_use]
+    pub const fn log2(self) -> u32 {
+        // From<u8> is not const yet.
+        u32::from_le_bytes([self.log2, 0, 0, 0])
+    }
+
+    /// The smallest multiple of the alignment that is at least `n`.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] where there is none below `usize::MAX`.
+    #[inline]
+    pub const fn round_up(self, n: usize) -> Result<usize> {
+        let mask = self.mask();
+        match n.checked_add(mask) {
+            Some(sum) => Ok(sum & !mask),
+            None => Err(Error::Overflow { quantity: Quantity::RoundedBytes }),
+        }
+    }
+
+    /// The largest multiple of the alignment that is at most `n`.
+    #[inline]
+    #[must_use]
+    pub const fn round_down(self, n: usize) -> usize {
+        n & !self.mask()
+    }
+
+    /// Whether an address or offset is a multiple of the alignment.
+    #[inline]
+    #[must_use]
+    pub const fn is_aligned(self, address: usize) -> bool {
+        address & self.mask() == 0
+    }
+
+    const fn mask(self) -> usize {
+        self.bytes() - 1
+    }
+}
+
+impl fmt::Debug for Alignment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Alignment({})", self.bytes())
+    }
+}
+
+impl fmt::Display for Alignment {
+    /// The number of bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_powers_of_two() {
+        for log2 in 0..usize::BITS {
+            let align = Alignment::new(1 << log2).unwrap();
+            assert_eq!((align.log2(), align.bytes()), (log2, 1 << log2));
+        }
+        for bytes in [0, 3, 48, usize::MAX] {
+            assert_eq!(Alignment::new(bytes), Err(Error::NotPowerOfTwo { bytes }));
+        }
+        assert_eq!(Alignment::of::<u32>().bytes(), 4);
+        assert_eq!(Alignment::of::<()>(), Alignment::ONE);
+    }
+
+    #[test]
+    fn rounding() {
+        let align = Alignment::PLANNED;
+        for (n, up, down) in [(0, 0, 0), (1, 256, 0), (256, 256, 256), (257, 512, 256), (1000, 1024, 768)] {
+            assert_eq!((align.round_up(n), align.round_down(n)), (Ok(up), down));
+            assert_eq!(align.is_aligned(n), n == up);
+        }
+        let largest = usize::MAX - 255;
+        assert_eq!(align.round_up(largest), Ok(largest));
+        assert_eq!(align.round_up(largest + 1), Err(Error::Overflow { quantity: Quantity::RoundedBytes }));
+    }
+}

@@ -1,0 +1,244 @@
+//! A short list of numbers, one for each dimension, without the heap for up to five.
+//!
+//! Making a view copies two of these. A fixed-size array with a length beside it copies as six words and no call,
+//! which is why this is neither a `Vec` nor a general small vector.
+
+use alloc::boxed::Box;
+
+use crate::{Error, Quantity, Result, bytes::MAX_BYTES};
+
+/// Dimensions held inline.
+pub(crate) const INLINE_DIMS: usize = 5;
+
+/// Values of the dimensions, outermost first.
+#[derive(Clone)]
+pub(crate) enum Dims {
+    /// The first `len` of `values`.
+    Inline {
+        len: InlineLen,
+        values: [usize; INLINE_DIMS],
+    },
+    Heap(Box<[usize]>),
+}
+
+/// A number up to `INLINE_DIMS`, as wide as the values: the variant of [`Dims`] hides in its unused patterns, and
+/// slicing needs no bounds check.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+pub(crate) enum InlineLen {
+    Zero,
+    One,
+    Two,
+    Three,
+    Four,
+    Five,
+}
+
+impl InlineLen {
+    #[inline]
+    const fn new(len: usize) -> Option<Self> {
+        Some(match len {
+            0 => Self::Zero,
+            1 => Self::One,
+            2 => Self::Two,
+            3 => Self::Three,
+            4 => Self::Four,
+            5 => Self::Five,
+            _ => return None,
+        })
+    }
+
+    #[inline]
+    const fn get(self) -> usize {
+        self as usize
+    }
+}
+
+impl Dims {
+    /// `len` zeros.
+    #[inline]
+    pub(crate) fn zeros(len: usize) -> Self {
+        match InlineLen::new(len) {
+            Some(len) => Self::Inline { len, values: [0; INLINE_DIMS] },
+            None => Self::Heap(alloc::vec![0; len].into_boxed_slice()),
+        }
+    }
+
+    /// The values that `value` gives for each dimension.
+    #[inline]
+    pub(crate) fn try_from_fn(len: usize, mut value: impl FnMut(usize) -> Result<usize>) -> Result<Self> {
+        match InlineLen::new(len) {
+            Some(inline) => {
+                let mut values = [0; INLINE_DIMS];
+                for (dim, slot) in values[..inline.get()].iter_mut().enumerate() {
+                    *slot = value(dim)?;
+                }
+                Ok(Self::Inline { len: inline, values })
+            }
+            None => (0..len).map(value).collect::<Result<_>>().map(Self::Heap),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[usize] {
+        match self {
+            Self::Inline { len, values } => &values[..len.get()],
+            Self::Heap(values) => values,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [usize] {
+        match self {
+            Self::Inline { len, values } => &mut values[..len.get()],
+            Self::Heap(values) => values,
+        }
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Integers that sizes and strides are written in: the primitive ones of 32 and 64 bits, and `usize` and `isize`.
+///
+/// PyTorch and file formats say `i64`, Rust says `usize`, and a bare literal is an `i32`; all are taken, and checked.
+pub trait DimInt: sealed::Sealed + Copy {
+    /// The value, if it is a `usize`.
+    #[doc(hidden)]
+    fn to_usize(self) -> Option<usize>;
+
+    /// The value, if it is an `i64`.
+    #[doc(hidden)]
+    fn to_i64(self) -> Option<i64>;
+}
+
+macro_rules! dim_int {
+    ($($int:ty),+) => {$(
+        impl sealed::Sealed for $int {}
+
+        impl DimInt for $int {
+            #[inline]
+            fn to_usize(self) -> Option<usize> {
+                self.try_into().ok()
+            }
+
+            #[inline]
+            fn to_i64(self) -> Option<i64> {
+                self.try_into().ok()
+            }
+        }
+    )+};
+}
+
+dim_int!(i32, i64, isize, u32, u64, usize);
+
+/// `value` as a size or stride: `negative` makes the error for a negative one, `quantity` names one that is too large.
+#[inline]
+pub(crate) fn to_dim<D: DimInt>(
+    value: D,
+    quantity: Quantity,
+    negative: impl FnOnce(i64) -> Error,
+) -> Result<usize> {
+    match value.to_usize() {
+        Some(size) if size <= MAX_BYTES => Ok(size),
+        _ => Err(match value.to_i64() {
+            Some(value) if value < 0 => negative(value),
+            _ => Error::Overflow { quantity },
+        }),
+    }
+}
+
+/// The traits that both newtypes over [`Dims`] have: a read-only slice in every way but the name.
+macro_rules! dims_newtype {
+    ($name:ident) => {
+        impl $name {
+            /// The values, outermost dimension first.
+            #[inline]
+            #[must_use]
+            pub fn as_slice(&self) -> &[usize] {
+                self.0.as_slice()
+            }
+
+            /// The number of dimensions.
+            #[inline]
+            #[must_use]
+            pub fn ndim(&self) -> usize {
+                self.as_slice().len()
+            }
+        }
+
+        impl core::ops::Deref for $name {
+            type Target = [usize];
+
+            #[inline]
+            fn deref(&self) -> &[usize] {
+                self.as_slice()
+            }
+        }
+
+        impl AsRef<[usize]> for $name {
+            fn as_ref(&self) -> &[usize] {
+                self.as_slice()
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.as_slice() == other.as_slice()
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl<const N: usize> PartialEq<[usize; N]> for $name {
+            fn eq(&self, other: &[usize; N]) -> bool {
+                self.as_slice() == other
+            }
+        }
+
+        impl PartialEq<[usize]> for $name {
+            fn eq(&self, other: &[usize]) -> bool {
+                self.as_slice() == other
+            }
+        }
+
+        impl core::hash::Hash for $name {
+            fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+                self.as_slice().hash(state);
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                self.as_slice().fmt(f)
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            /// As in `[2, 3]`.
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, "{:?}", self.as_slice())
+            }
+        }
+    };
+}
+
+pub(crate) use dims_newtype;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static_assertions::const_assert_eq!(size_of::<Dims>(), size_of::<usize>() * (INLINE_DIMS + 1));
+
+    #[test]
+    fn five_are_inline_and_six_are_not() {
+        for len in 0..=8 {
+            let dims = Dims::try_from_fn(len, Ok).unwrap();
+            assert_eq!(matches!(dims, Dims::Inline { .. }), len <= INLINE_DIMS);
+            assert!(dims.as_slice().iter().copied().eq(0..len));
+            assert_eq!(Dims::zeros(len).as_slice().len(), len);
+        }
+    }
+}

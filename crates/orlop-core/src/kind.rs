@@ -1,0 +1,166 @@
+//! Memory kinds: what memory is *for*.
+//!
+//! The kind of a request chooses its allocator, its budget and its line in every report, so that "is the memory in
+//! weights, in scratch space or in the KV cache?" has an answer at any moment. Statistics are arrays indexed by kind;
+//! that is why a kind is one byte with a dense [`index`](MemoryKind::index).
+//!
+//! One table, at the bottom of the macro call below, is the only place that knows the list: add a line there and the
+//! names, the parser, the counts and the checks follow.
+
+use core::{fmt, str::FromStr};
+
+use crate::{Device, Error, Expected, Result};
+
+/// Where a kind may live.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    AnyDevice,
+    HostOnly,
+}
+
+/// Generates [`MemoryKind`] from its table of variants.
+macro_rules! memory_kinds {
+    (@first $name:literal) => { $name };
+    (@first $name:literal $($rest:literal)+) => { concat!($name, $(", ", $rest),+) };
+    ($($(#[$meta:meta])* $variant:ident, $name:literal, $place:ident;)+) => {
+        /// What a piece of memory is for.
+        ///
+        /// ```
+        /// use orlop_core::{Device, MemoryKind};
+        ///
+        /// let kind: MemoryKind = "kv_cache".parse()?;
+        /// assert_eq!(kind, MemoryKind::KvCache);
+        /// assert!(kind.check_on(Device::cuda(0)).is_ok());
+        /// assert!(MemoryKind::HostPinned.check_on(Device::cuda(0)).is_err());
+        /// # Ok::<(), orlop_core::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum MemoryKind {
+            $($(#[$meta])* $variant,)+
+        }
+
+        impl MemoryKind {
+            /// Every kind, in the order of their [`index`](Self::index).
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),+];
+
+            /// How many kinds there are: the length of an array indexed by kind.
+            pub const COUNT: usize = [$($name),+].len();
+
+            /// Every name, separated by commas, for messages.
+            pub(crate) const NAMES_TEXT: &'static str = memory_kinds!(@first $($name)+);
+
+            /// The name it prints and parses as, such as `kv_cache`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+
+            const fn place(self) -> Place {
+                match self { $(Self::$variant => Place::$place),+ }
+            }
+        }
+    };
+}
+
+memory_kinds! {
+    /// No particular purpose; what every device has an allocator for, and what other kinds fall back to.
+    #[default]
+    Default, "default", AnyDevice;
+    /// Weights: allocated once, kept for the life of a model.
+    Persistent, "persistent", AnyDevice;
+    /// Scratch space of operators: short-lived, planned or bump-allocated.
+    Workspace, "workspace", AnyDevice;
+    /// Attention caches: long-lived, growing block by block.
+    KvCache, "kv_cache", AnyDevice;
+    /// Page-locked host memory, which devices reach by DMA.
+    HostPinned, "host_pinned", HostOnly;
+    /// Ordinary host memory, asked for by name.
+    HostPageable, "host_pageable", HostOnly;
+}
+
+impl MemoryKind {
+    /// Position in [`ALL`](Self::ALL), below [`COUNT`](Self::COUNT).
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether the kind exists in host memory only.
+    #[inline]
+    #[must_use]
+    pub const fn is_host_only(self) -> bool {
+        matches!(self.place(), Place::HostOnly)
+    }
+
+    /// Checks that memory of this kind can be on `device`.
+    ///
+    /// # Errors
+    /// [`Error::HostKindOnDevice`] for a host kind on a device other than the CPU.
+    #[inline]
+    pub const fn check_on(self, device: Device) -> Result<()> {
+        if self.is_host_only() && !device.is_cpu() {
+            return Err(Error::HostKindOnDevice { kind: self, device });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for MemoryKind {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == s)
+            .ok_or(Error::Parse { expected: Expected::MemoryKind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn indices_are_dense_and_names_round_trip() {
+        for (index, kind) in MemoryKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.index(), index);
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert_eq!(size_of::<Option<MemoryKind>>(), 1);
+    }
+
+    #[test]
+    fn host_kinds_stay_on_the_host() {
+        for kind in MemoryKind::ALL {
+            assert_eq!(kind.check_on(Device::CPU), Ok(()));
+            let on_device = kind.check_on(Device::custom(0, 1));
+            let refusal = Error::HostKindOnDevice { kind, device: Device::custom(0, 1) };
+            assert_eq!(on_device, if kind.is_host_only() { Err(refusal) } else { Ok(()) });
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_would_do() {
+        let error = MemoryKind::HostPinned.check_on(Device::cuda(0)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "memory kind host_pinned lives in host memory and cannot be on cuda:0: ask for it on cpu"
+        );
+        let error = "pinned".parse::<MemoryKind>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "not a memory kind: use default, persistent, workspace, kv_cache, host_pinned, host_pageable"
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! The words that every layer of orlop shares.
+//!
+//! Between an operator and `malloc` everything computes with dtypes, sizes, strides and alignments. This crate does that
+//! arithmetic once and checks it, so that an overflow is a typed error here and not a short allocation further down. It
+//! knows nothing of memory itself: no `unsafe`, no `std`, nothing that allocates for tensors.
+//!
+//! | concept | items |
+//! |---|---|
+//! | where memory is, and what for | [`Device`], [`DeviceType`], [`StreamId`], [`MemoryKind`] |
+//! | how much of it | [`bytes`], [`ByteSize`], [`Alignment`] |
+//! | what an element is | [`DType`], [`Element`], [`dispatch!`], [`promote()`], [`cast`], [`Scalar`], [`F8E4M3`], [`F8E5M2`] |
+//! | where elements lie | [`Shape`], [`Strides`], [`Layout`], [`MemoryFormat`], [`Overlap`] |
+//! | what is refused | [`Error`] |
+//!
+//! ```
+//! use orlop_core::{DType, Layout, Shape};
+//!
+//! let layout = Layout::contiguous(Shape::new(&[2, 3])?);
+//! assert_eq!(layout.byte_range(DType::F16.size())?, 0..12);
+//! # Ok::<(), orlop_core::Error>(())
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod align;
+mod byte_size;
+pub mod bytes;
+mod device;
+mod dims;
+mod dispatch;
+mod dtype;
+mod element;
+mod error;
+mod float8;
+mod format;
+mod kind;
+mod layout;
+mod overlap;
+mod promote;
+mod scalar;
+mod shape;
+mod stack_str;
+mod stream;
+mod strides;
+
+pub use align::Alignment;
+pub use byte_size::ByteSize;
+pub use device::{Device, DeviceType};
+pub use dims::DimInt;
+pub use dispatch::DTypeSet;
+pub use dtype::{DType, DTypeFamily};
+pub use element::Element;
+pub use error::{Error, Expected, Quantity, Result};
+pub use float8::{F8E4M3, F8E5M2};
+pub use format::MemoryFormat;
+pub use half::{bf16, f16};
+pub use kind::MemoryKind;
+pub use layout::Layout;
+pub use num_complex::Complex;
+pub use overlap::Overlap;
+pub use promote::promote;
+pub use scalar::{Convert, Scalar, cast};
+pub use shape::Shape;
+pub use stream::StreamId;
+pub use strides::Strides;

@@ -1,0 +1,166 @@
+//! Does a layout reach some place twice?
+//!
+//! Writing in place through such a view is an error, since the order of the writes would show. PyTorch asks a quick
+//! question that may answer "too hard"; behind it stands an exact one. Two indices share a place when their difference
+//! `d`, not all zero and each component smaller than its size, satisfies `Σ dᵢ·strideᵢ = 0`. Such bounded linear
+//! equations are hard in general and easy for the strides that occur: searching from the largest stride down, what
+//! the smaller ones can still reach leaves few choices at each step (as NumPy's `shares_memory` does it).
+
+use crate::{Layout, dims::Dims};
+
+/// Whether some place is reached twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Overlap {
+    /// Every element has a place of its own.
+    No,
+    /// Two elements share a place.
+    Yes,
+    /// Not decided within the effort allowed.
+    TooHard,
+}
+
+/// Steps after which [`Layout::internal_overlap`] gives up. Strides made by views need a few dozen at most.
+const MAX_STEPS: u32 = 1 << 14;
+
+impl Layout {
+    /// PyTorch's quick test: `No` for dense layouts, `Yes` for broadcast ones, `TooHard` for all others.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Overlap, Shape, Strides};
+    ///
+    /// let rows = Layout::new(Shape::new(&[3, 4])?, Strides::new(&[8, 1])?, 0)?;
+    /// assert_eq!(rows.has_internal_overlap(), Overlap::TooHard);
+    /// assert_eq!(rows.internal_overlap(), Overlap::No);
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn has_internal_overlap(&self) -> Overlap {
+        if self.is_non_overlapping_and_dense() {
+            Overlap::No
+        } else if self.is_broadcast() {
+            Overlap::Yes
+        } else {
+            Overlap::TooHard
+        }
+    }
+
+    /// Whether some dimension of size 2 or more has stride 0, as `expand` makes them.
+    #[must_use]
+    pub fn is_broadcast(&self) -> bool {
+        self.dims().any(|(size, stride)| size > 1 && stride == 0)
+    }
+
+    /// The exact test. `TooHard` only for contrived strides, after a bounded search.
+    #[must_use]
+    pub fn internal_overlap(&self) -> Overlap {
+        // More elements than places (a broadcast of an empty layout reaches none).
+        if self.numel() > self.span() {
+            return Overlap::Yes;
+        }
+        if self.is_empty() || self.is_contiguous() {
+            return Overlap::No;
+        }
+        if self.is_broadcast() {
+            return Overlap::Yes;
+        }
+        let extended = || self.dims().filter(|&(size, _)| size > 1);
+        let mut by_stride = Dims::zeros(extended().count());
+        let by_stride = by_stride.as_mut_slice();
+        for (slot, (dim, _)) in
+            by_stride.iter_mut().zip(self.dims().enumerate().filter(|&(_, (size, _))| size > 1))
+        {
+            *slot = dim;
+        }
+        by_stride.sort_unstable_by_key(|&dim| self.strides()[dim]);
+        if self.is_nested(by_stride) {
+            return Overlap::No;
+        }
+        let mut search = Search { layout: self, by_stride, steps_left: MAX_STEPS };
+        let reach = search.reach();
+        search.closes(by_stride.len(), 0, false, reach)
+    }
+
+    /// Whether each stride steps over everything that the smaller ones reach: enough for no overlap.
+    fn is_nested(&self, by_stride: &[usize]) -> bool {
+        let mut reach: usize = 0;
+        by_stride.iter().all(|&dim| {
+            let (size, stride) = (self.shape()[dim], self.strides()[dim]);
+            let steps_over = stride > reach;
+            // Sums of the layout's own reach, which fits.
+            reach = reach.saturating_add((size - 1).saturating_mul(stride));
+            steps_over
+        })
+    }
+}
+
+/// The search for a difference of indices that leads to the same place.
+struct Search<'a> {
+    layout: &'a Layout,
+    /// Dimensions of size 2 or more, smallest stride first.
+    by_stride: &'a [usize],
+    steps_left: u32,
+}
+
+impl Search<'_> {
+    /// Whether the smallest `dims` dimensions can bring `distance` back to 0. `reach` is how far they lead. `moved`
+    /// tells whether a larger dimension has moved yet: if none has, staying put is no answer, and moving forward
+    /// stands for moving back as well.
+    fn closes(&mut self, dims: usize, distance: i128, moved: bool, reach: i128) -> Overlap {
+        let Some(&dim) = dims.checked_sub(1).and_then(|largest| self.by_stride.get(largest)) else {
+            return if distance == 0 && moved { Overlap::Yes } else { Overlap::No };
+        };
+        // Reaches and distances stay within the layout's span: their sums need 65 bits, not 128.
+        let (most, stride) = self.step_of(dim);
+        let rest = reach - most * stride;
+        // Only steps that leave no more than the remaining dimensions can make up for.
+        let back = if moved { (rest + distance).div_euclid(stride).min(most) } else { 0 };
+        let forward = (rest - distance).div_euclid(stride).min(most);
+        for step in -back..=forward {
+            let Some(steps_left) = self.steps_left.checked_sub(1) else { return Overlap::TooHard };
+            self.steps_left = steps_left;
+            match self.closes(dims - 1, distance + step * stride, moved || step != 0, rest) {
+                Overlap::No => {}
+                decided => return decided,
+            }
+        }
+        Overlap::No
+    }
+
+    /// Largest difference of indices along `dim`, and its stride.
+    fn step_of(&self, dim: usize) -> (i128, i128) {
+        let wide = |value: usize| i128::try_from(value).unwrap_or(i128::MAX);
+        (wide(self.layout.shape()[dim] - 1), wide(self.layout.strides()[dim]))
+    }
+
+    /// How far all dimensions lead.
+    fn reach(&self) -> i128 {
+        self.by_stride.iter().map(|&dim| self.step_of(dim)).map(|(most, stride)| most * stride).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Shape, Strides};
+
+    fn layout(sizes: &[usize], strides: &[usize]) -> Layout {
+        Layout::new(Shape::new(sizes).unwrap(), Strides::new(strides).unwrap(), 0).unwrap()
+    }
+
+    #[test]
+    fn known_cases() {
+        assert_eq!(layout(&[3, 4], &[1, 3]).internal_overlap(), Overlap::No);
+        assert_eq!(layout(&[3, 0], &[0, 0]).internal_overlap(), Overlap::No);
+        assert_eq!(layout(&[5, 3], &[1, 1]).internal_overlap(), Overlap::Yes, "unfold with step 1");
+        assert_eq!(layout(&[3, 2], &[2, 3]).internal_overlap(), Overlap::No, "interleaved, yet apart");
+        assert_eq!(layout(&[4, 3], &[2, 3]).internal_overlap(), Overlap::Yes, "3 · 2 = 2 · 3");
+        assert_eq!(layout(&[3, 4], &[0, 1]).has_internal_overlap(), Overlap::Yes);
+    }
+
+    #[test]
+    fn the_search_ends() {
+        // Large strides that nearly coincide leave every combination of steps open.
+        let strides: [usize; 12] = core::array::from_fn(|dim| (1 << 54) + (7 << (4 * dim)) + dim);
+        assert_eq!(layout(&[20; 12], &strides).internal_overlap(), Overlap::TooHard);
+    }
+}

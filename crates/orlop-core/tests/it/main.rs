@@ -1,0 +1,8 @@
+//! What PyTorch answers, and what the definitions say, against what the crate says.
+
+#![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
+
+mod dtypes;
+mod golden;
+mod layouts;
+mod properties;

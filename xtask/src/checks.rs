@@ -1,0 +1,90 @@
+//! The checks that are one call of cargo each.
+
+use crate::error::Result;
+use crate::report::{Outcome, Report};
+use crate::setup::{TARGETS, has_cargo_deny, has_target};
+use crate::shell::Shell;
+use crate::workspace::{members, package_args};
+
+/// Members that only ever run on the machine that builds them.
+const HOST_ONLY: [&str; 2] = ["orlop-benches", "xtask"];
+
+/// The sources are formatted.
+pub(crate) fn fmt(shell: &Shell) -> Result<Outcome> {
+    shell.run("fmt", &mut shell.cargo(&["fmt", "--all", "--check"]))?;
+    Ok(Outcome::passed())
+}
+
+/// No lint of the workspace fires anywhere, tests and benches included.
+pub(crate) fn clippy(shell: &Shell) -> Result<Outcome> {
+    let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    shell.run("clippy", &mut shell.cargo(&args))?;
+    Ok(Outcome::passed())
+}
+
+/// The README's test command, as a reader would type it; its output is always shown.
+pub(crate) fn test(shell: &Shell) -> Result<Outcome> {
+    shell.run_loud(&mut shell.cargo(&["test"]))?;
+    Ok(Outcome::passed())
+}
+
+/// The documentation builds without a warning.
+pub(crate) fn doc(shell: &Shell) -> Result<Outcome> {
+    let mut command = shell.cargo(&["doc", "--quiet", "--no-deps", "--all-features"]);
+    for member in members(shell)?.iter().filter(|member| member.is_library()) {
+        if !HOST_ONLY.contains(&member.name.as_str()) {
+            command.args(["-p", &member.name]);
+        }
+    }
+    shell.run("doc", command.env("RUSTDOCFLAGS", "-D warnings"))?;
+    Ok(Outcome::passed())
+}
+
+/// Bans, licences and sources of all dependencies. Advisories need a database that is not at hand everywhere.
+pub(crate) fn deny(shell: &Shell, report: &mut Report) {
+    report.step("deny", || {
+        if !has_cargo_deny(shell) {
+            return Ok(Outcome::Skipped(
+                "no cargo-deny; `cargo xtask setup` installs it or says why not".to_owned(),
+            ));
+        }
+        let args = ["deny", "--log-level", "error", "check", "bans", "licenses", "sources"];
+        shell.run("deny", &mut shell.cargo(&args))?;
+        Ok(Outcome::Passed("bans, licenses, sources".to_owned()))
+    });
+    report.step("deny: advisories", || {
+        Ok(Outcome::Skipped(
+            "the advisory database is fetched from a network that CI does not have".to_owned(),
+        ))
+    });
+}
+
+/// The workspace type-checks for the systems it claims to support.
+pub(crate) fn targets(shell: &Shell, report: &mut Report) {
+    for target in TARGETS {
+        report.step(&format!("targets: {target}"), || {
+            if !has_target(shell, target) {
+                return Ok(Outcome::Skipped(format!(
+                    "{target} is not installed; `cargo xtask setup` says why"
+                )));
+            }
+            let members = members(shell)?;
+            let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+            let names: Vec<&str> = names.into_iter().filter(|name| !HOST_ONLY.contains(name)).collect();
+            let mut command = shell.cargo(&["check", "--quiet", "--target", target]);
+            shell.run(&format!("targets-{target}"), command.args(package_args(&names)))?;
+            Ok(Outcome::passed())
+        });
+    }
+}
+
+/// Runs one bench, or all of them.
+pub(crate) fn bench(shell: &Shell, name: Option<&str>, args: &[String]) -> Result<Outcome> {
+    let mut command = shell.cargo(&["bench", "-p", "orlop-benches"]);
+    match name {
+        Some(name) => command.args(["--bench", name]),
+        None => command.arg("--benches"),
+    };
+    shell.run_loud(command.arg("--").args(args))?;
+    Ok(Outcome::passed())
+}

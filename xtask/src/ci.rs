@@ -1,0 +1,33 @@
+//! `ci`: everything that must hold before a change lands, cheapest first.
+//!
+//! A failing step does not stop the ones after it: one run tells all there is to mend.
+
+use crate::loom::Depth;
+use crate::report::Report;
+use crate::shell::Shell;
+use crate::{checks, golden, loom, mutate, powerset, san, setup, tidy};
+
+/// Where the reference data of the repository lies.
+const TESTDATA: &str = "testdata";
+
+/// Runs every step and prints the summary.
+pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
+    let shell = &shell.quiet();
+    if install {
+        setup::run(shell, report);
+    }
+    report.step("fmt", || checks::fmt(shell));
+    report.step("tidy", || tidy::run(shell));
+    report.step("clippy", || checks::clippy(shell));
+    report.step("test", || checks::test(shell));
+    report.step("doc", || checks::doc(shell));
+    golden::run(shell, report, &shell.root().join(TESTDATA));
+    checks::deny(shell, report);
+    powerset::run(shell, report);
+    checks::targets(shell, report);
+    report.step("loom", || loom::run(shell, Depth::Short, None));
+    report.step("loom --mutate", || mutate::run(shell, Depth::Short, None));
+    report.step("san: address", || san::address(shell));
+    report.step("san: miri", || san::miri(shell));
+    report.print_summary();
+}

@@ -1,0 +1,170 @@
+//! `golden`: what other systems answered, recorded in files, against what we answer.
+//!
+//! A check is a line in [`CHECKS`]: its name, its file and a function that compares.
+
+mod casts;
+mod layouts;
+mod promote;
+mod traces;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+use crate::report::{Outcome, Report};
+use crate::shell::Shell;
+
+/// How many disagreements are shown in full.
+const SHOWN: usize = 5;
+
+/// One comparison with reference data.
+struct Check {
+    name: &'static str,
+    /// The folder and the file in it; without the folder it is looked for too. A star stands for any name.
+    folder: &'static str,
+    file: &'static str,
+    compare: fn(&[PathBuf]) -> Result<Tally>,
+}
+
+const CHECKS: [Check; 5] = [
+    Check {
+        name: "dtypes.promote",
+        folder: "torch-views",
+        file: "dtypes.json.gz",
+        compare: promote::compare,
+    },
+    Check { name: "dtypes.casts", folder: "torch-views", file: "dtypes.json.gz", compare: casts::compare },
+    Check { name: "views.flags", folder: "torch-views", file: "views.jsonl.gz", compare: layouts::flags },
+    Check { name: "preserve", folder: "torch-views", file: "preserve.json.gz", compare: layouts::preserve },
+    Check { name: "traces.form", folder: "cpu-traces", file: "*.csv.gz", compare: traces::form },
+];
+
+/// Runs every check on the data below a folder, sought here and then in the workspace root.
+pub(crate) fn run(shell: &Shell, report: &mut Report, data: &Path) {
+    // `cargo xtask` may be typed in any folder of the workspace.
+    let data = if data.exists() { data.to_path_buf() } else { shell.root().join(data) };
+    if let Err(source) = fs::read_dir(&data) {
+        return report.step("golden", || Err(Error::Io { path: data, source }));
+    }
+    for check in CHECKS {
+        report.told_step(&format!("golden: {}", check.name), || check.run(&data));
+    }
+}
+
+impl Check {
+    fn run(&self, data: &Path) -> Result<Outcome> {
+        let files = self.files(data)?;
+        if files.is_empty() {
+            println!("{}: no data", self.name);
+            return Ok(Outcome::Skipped("no data".to_owned()));
+        }
+        let tally = (self.compare)(&files).inspect_err(|error| println!("{}: {error}", self.name))?;
+        for difference in &tally.shown {
+            println!("{}: {difference}", self.name);
+        }
+        println!("{}: {tally}", self.name);
+        match tally.total - tally.agree {
+            0 => Ok(Outcome::Passed(tally.to_string())),
+            count => Err(Error::Found { count, what: "disagreements" }),
+        }
+    }
+
+    fn files(&self, data: &Path) -> Result<Vec<PathBuf>> {
+        for folder in [data.join(self.folder), data.to_path_buf()] {
+            let Ok(entries) = fs::read_dir(&folder) else { continue };
+            let mut found = Vec::new();
+            for entry in entries {
+                let path = entry.map_err(Error::io(&folder))?.path();
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let fits = match self.file.strip_prefix('*') {
+                    Some(ending) => name.ends_with(ending),
+                    None => name == self.file,
+                };
+                if fits {
+                    found.push(path);
+                }
+            }
+            if !found.is_empty() {
+                found.sort();
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// How many answers agree.
+#[derive(Debug, Default)]
+struct Tally {
+    agree: usize,
+    total: usize,
+    shown: Vec<String>,
+}
+
+impl Tally {
+    /// Counts one answer; `difference` tells it in words, for the first few that disagree.
+    fn count(&mut self, agrees: bool, difference: impl FnOnce() -> String) {
+        self.total += 1;
+        if agrees {
+            self.agree += 1;
+        } else if self.shown.len() < SHOWN {
+            self.shown.push(difference());
+        }
+    }
+
+    /// Counts one answer that must equal the recorded one.
+    fn equal<T: PartialEq + fmt::Debug>(
+        &mut self,
+        ours: &T,
+        recorded: &T,
+        question: impl FnOnce() -> String,
+    ) {
+        self.count(ours == recorded, || format!("{}: {ours:?}, recorded {recorded:?}", question()));
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} agree", self.agree, self.total)
+    }
+}
+
+/// The text of a compressed file.
+fn text(path: &Path) -> Result<String> {
+    let mut text = String::new();
+    let file = File::open(path).map_err(Error::io(path))?;
+    GzDecoder::new(file).read_to_string(&mut text).map_err(Error::io(path))?;
+    Ok(text)
+}
+
+/// A compressed JSON file as Python writes it: infinities and NaN, which JSON has no words for, become strings.
+fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = text(path)?.replace("-Infinity", "\"-inf\"").replace("Infinity", "\"inf\"");
+    parse(path, &text.replace("NaN", "\"NaN\""))
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|source| Error::Json { origin: path.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disagreements_are_counted_and_the_first_are_shown() {
+        let mut tally = Tally::default();
+        tally.equal(&1, &1, || "one".to_owned());
+        for _ in 0..SHOWN + 3 {
+            tally.equal(&1, &2, || "two".to_owned());
+        }
+        assert_eq!(tally.to_string(), format!("1 of {} agree", SHOWN + 4));
+        assert_eq!(tally.shown.len(), SHOWN);
+        assert_eq!(tally.shown[0], "two: 1, recorded 2");
+    }
+}

@@ -1,0 +1,135 @@
+//! `cargo xtask`: the automation of the project, in Rust, so that it runs wherever the project builds.
+//!
+//! Each command is a list of steps; a step passes, fails, or is skipped with its reason (see [`report`]). What
+//! continuous integration runs is `cargo xtask ci`, and anyone can run the same.
+
+mod checks;
+mod ci;
+mod error;
+mod golden;
+mod loom;
+mod mutate;
+mod orderings;
+mod powerset;
+mod report;
+mod san;
+mod setup;
+mod shell;
+mod source;
+mod tidy;
+mod workspace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::loom::Depth;
+use crate::report::Report;
+use crate::shell::Shell;
+
+/// Project automation for orlop.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what the other commands need, as far as that is possible here
+    Setup,
+    /// Run everything that must hold before a change lands
+    Ci {
+        /// Use the tools that are there, install none
+        #[arg(long)]
+        no_install: bool,
+    },
+    /// Check the concurrent protocols of orlop-alloc in the loom model checker
+    Loom {
+        /// Three preemptions and longer executions instead of two
+        #[arg(long)]
+        full: bool,
+        /// Weaken each named ordering in turn: the models must fail
+        #[arg(long)]
+        mutate: bool,
+        /// Only models, or with --mutate orderings, whose name contains this
+        filter: Option<String>,
+    },
+    /// Run tests under AddressSanitizer and Miri, both unless one is named
+    San {
+        /// AddressSanitizer only
+        #[arg(long)]
+        address: bool,
+        /// Miri only
+        #[arg(long)]
+        miri: bool,
+    },
+    /// Run criterion benches
+    Bench {
+        /// The bench to run; all of them if absent
+        name: Option<String>,
+        /// Passed on to criterion
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
+    /// Check what the compiler does not: layers, unsafe, file lengths, docs, reasons, words
+    Tidy,
+    /// Check each library crate alone under every set of its features
+    Powerset,
+    /// Check the licences and sources of the dependencies
+    Deny,
+    /// Type-check for the other supported systems
+    Targets,
+    /// Compare with reference data
+    Golden {
+        /// The folder of the reference data
+        #[arg(long, default_value = "testdata")]
+        data: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let shell = &Shell::new();
+    let report = &mut Report::default();
+    match Cli::parse().command {
+        Command::Setup => setup::run(shell, report),
+        Command::Ci { no_install } => ci::run(shell, report, !no_install),
+        Command::Loom { full, mutate, filter } => {
+            let depth = if full { Depth::Full } else { Depth::Short };
+            if mutate {
+                report.step("loom --mutate", || mutate::run(shell, depth, filter.as_deref()));
+            } else {
+                report.step("loom", || loom::run(shell, depth, filter.as_deref()));
+            }
+        }
+        Command::San { address, miri } => {
+            if address || !miri {
+                report.step("san: address", || san::address(shell));
+            }
+            if miri || !address {
+                report.step("san: miri", || san::miri(shell));
+            }
+        }
+        Command::Bench { name, args } => {
+            report.step("bench", || checks::bench(shell, name.as_deref(), &args));
+        }
+        Command::Tidy => report.step("tidy", || tidy::run(shell)),
+        Command::Powerset => powerset::run(shell, report),
+        Command::Deny => checks::deny(shell, report),
+        Command::Targets => checks::targets(shell, report),
+        Command::Golden { data } => golden::run(shell, report, &data),
+    }
+    report.exit_code()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

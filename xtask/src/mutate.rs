@@ -1,0 +1,203 @@
+//! `loom --mutate`: are the models strong enough to notice a wrong ordering?
+//!
+//! Each named ordering of the protocols is weakened in turn and the models run again; they must fail. A mutant that
+//! survives is an ordering that no model explains: either it is stronger than it must be, or a model is missing.
+//! Under loom the `ordering!` macro reads `ORLOP_LOOM_MUTATE=<name>=<Ordering>` at run time, so that one build of the
+//! test program serves every mutant.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::loom::{Depth, Models, crate_folder, missing};
+use crate::orderings::sites;
+use crate::report::Outcome;
+use crate::shell::{Shell, file_name, spawn_logged, stop};
+
+/// How many mutants run at once: the models are single-threaded inside.
+const WORKERS: usize = 2;
+
+/// How long one mutant may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What loom says when an execution has more steps than it may have.
+const TOO_LONG: &str = "Model exceeded maximum number of branches";
+
+#[derive(Debug)]
+struct Mutant {
+    name: String,
+    ordering: &'static str,
+    from: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// A model's assertion failed.
+    Killed,
+    /// Every model passed.
+    Survived,
+    /// Still running at the limit.
+    TimedOut,
+    /// Models failed, but only by never ending: nothing asserted.
+    Endless,
+    /// The program died without an assertion.
+    Crashed(ExitStatus),
+}
+
+/// Runs the unchanged models, then every mutant whose name contains `filter`.
+pub(crate) fn run(shell: &Shell, depth: Depth, filter: Option<&str>) -> Result<Outcome> {
+    if let Some(outcome) = missing(shell) {
+        return Ok(outcome);
+    }
+    let mutants = mutants(shell, filter)?;
+    if mutants.is_empty() {
+        return Ok(Outcome::Skipped("no `ordering!` of orlop-alloc matches".to_owned()));
+    }
+    let models = Models::build(shell)?;
+    shell.run("loom-unchanged", &mut models.command(shell, depth))?;
+
+    let folder = shell.target().join("loom").join("mutants");
+    fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+    let queue = Mutex::new(mutants.iter());
+    let verdicts = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some(mutant) = next(&queue) {
+                    let verdict = mutant.run(shell, &models, depth, &folder);
+                    mutant.tell(&verdict);
+                    verdicts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(verdict);
+                }
+            });
+        }
+    });
+    let verdicts = verdicts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let verdicts = verdicts.into_iter().collect::<Result<Vec<_>>>()?;
+    let killed = verdicts.iter().filter(|verdict| **verdict == Verdict::Killed).count();
+    println!("mutants: {killed} of {} killed", mutants.len());
+    match mutants.len() - killed {
+        0 => Ok(Outcome::Passed(format!("mutants: {killed} of {killed} killed"))),
+        count => Err(Error::Found { count, what: "mutants not killed" }),
+    }
+}
+
+fn next<'a>(queue: &Mutex<impl Iterator<Item = &'a Mutant>>) -> Option<&'a Mutant> {
+    queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next()
+}
+
+fn mutants(shell: &Shell, filter: Option<&str>) -> Result<Vec<Mutant>> {
+    let mut mutants = Vec::new();
+    for site in sites(&crate_folder(shell).join("src"))? {
+        if filter.is_some_and(|filter| !site.name.contains(filter)) {
+            continue;
+        }
+        mutants.extend(site.weaker().iter().map(|ordering| Mutant {
+            name: site.name.clone(),
+            ordering,
+            from: site.ordering.clone(),
+        }));
+    }
+    Ok(mutants)
+}
+
+impl Mutant {
+    fn run(&self, shell: &Shell, models: &Models, depth: Depth, folder: &Path) -> Result<Verdict> {
+        let log = self.log(folder);
+        let mut command = models.command(shell, depth);
+        command.arg("--nocapture").env("ORLOP_LOOM_MUTATE", format!("{}={}", self.name, self.ordering));
+        let start = Instant::now();
+        let mut child = spawn_logged(&mut command, &log)?;
+        loop {
+            let status = child.try_wait().map_err(Error::io(&log))?;
+            let bytes = fs::read(&log).map_err(Error::io(&log))?;
+            let text = String::from_utf8_lossy(&bytes);
+            if let Some(status) = status {
+                return Ok(judge(status, &text));
+            }
+            // The first failing model decides; the others would only cost time.
+            if failures(&text) > text.matches(TOO_LONG).count() {
+                stop(&mut child, &log)?;
+                return Ok(Verdict::Killed);
+            }
+            if start.elapsed() > LIMIT {
+                stop(&mut child, &log)?;
+                return Ok(Verdict::TimedOut);
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn log(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}-{}.log", file_name(&self.name), self.ordering))
+    }
+
+    /// One line for every mutant that was not killed.
+    fn tell(&self, verdict: &Result<Verdict>) {
+        let said = match verdict {
+            Ok(Verdict::Killed) => return,
+            Ok(Verdict::Survived) => "survived".to_owned(),
+            Ok(Verdict::TimedOut) => format!("not decided within {} s", LIMIT.as_secs()),
+            Ok(Verdict::Endless) => "made a model endless, but broke no assertion".to_owned(),
+            Ok(Verdict::Crashed(status)) => format!("crashed without an assertion ({status})"),
+            Err(error) => error.to_string(),
+        };
+        println!("mutant {}: {} -> {}: {said}", self.name, self.from, self.ordering);
+    }
+}
+
+/// Tests that have reported a failure so far.
+fn failures(log: &str) -> usize {
+    log.lines().filter(|line| line.ends_with("... FAILED") || *line == "FAILED").count()
+}
+
+fn judge(status: ExitStatus, log: &str) -> Verdict {
+    if status.success() {
+        return Verdict::Survived;
+    }
+    let endless = log.matches(TOO_LONG).count();
+    let panics = log.matches("panicked at").count();
+    if failures(log).max(panics) > endless {
+        return Verdict::Killed;
+    }
+    if endless > 0 { Verdict::Endless } else { Verdict::Crashed(status) }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    fn code(code: i32) -> ExitStatus {
+        ExitStatus::from_raw(code << 8)
+    }
+
+    #[test]
+    fn only_an_assertion_kills() {
+        let failed =
+            "test a ... ok\nthread 'b' panicked at src/b.rs:1:1:\nassertion failed\ntest b ... FAILED\n";
+        assert_eq!(judge(code(0), "test a ... ok"), Verdict::Survived);
+        assert_eq!(judge(code(101), failed), Verdict::Killed);
+        let endless = format!("thread 'b' panicked at rt.rs:1:1:\n{TOO_LONG}.\ntest b ... FAILED\n");
+        assert_eq!(judge(code(101), &endless), Verdict::Endless);
+        assert_eq!(judge(code(101), &format!("{endless}{failed}")), Verdict::Killed);
+    }
+
+    #[test]
+    fn a_signal_kills_only_after_a_panic() {
+        let segfault = ExitStatus::from_raw(11);
+        assert_eq!(judge(segfault, "running 3 tests\n"), Verdict::Crashed(segfault));
+        let abort = ExitStatus::from_raw(6);
+        assert_eq!(judge(abort, "thread 'b' panicked at src/b.rs:1:1:\nboom\n"), Verdict::Killed);
+    }
+
+    #[test]
+    fn the_summary_line_is_no_failure_of_its_own() {
+        assert_eq!(failures("test a ... FAILED\ntest result: FAILED. 0 passed; 1 failed"), 1);
+        assert_eq!(failures("test a ... \nFAILED\n"), 1);
+    }
+}

@@ -1,0 +1,97 @@
+//! `powerset`: every library crate alone, under every set of its features, so that no feature needs another one by
+//! accident; and `orlop-core` without an operating system.
+
+use crate::error::Result;
+use crate::report::{Outcome, Report};
+use crate::setup::{BARE_METAL, has_target};
+use crate::shell::Shell;
+use crate::workspace::{members, package_args, present};
+
+/// With at most this many features every subset is checked, with more none, each alone, and all.
+const SUBSETS_UP_TO: usize = 4;
+
+/// Crates whose unit tests run without default features too.
+const TESTED_BARE: [&str; 2] = ["orlop-core", "orlop-alloc"];
+
+/// Adds one step for each crate, one for the tests and one for the bare-metal build.
+pub(crate) fn run(shell: &Shell, report: &mut Report) {
+    let members = match members(shell) {
+        Ok(members) => members,
+        Err(error) => return report.step("powerset", || Err(error)),
+    };
+    let published = |name: &str| name.starts_with("orlop") && name != "orlop-benches";
+    for member in members.iter().filter(|member| member.is_library() && published(&member.name)) {
+        report.step(&format!("powerset: {}", member.name), || {
+            let sets = feature_sets(&member.features());
+            for set in &sets {
+                check(shell, &member.name, set)?;
+            }
+            Ok(Outcome::Passed(format!("{} feature sets", sets.len())))
+        });
+    }
+    report.step("powerset: tests, no features", || {
+        let names = present(&members, &TESTED_BARE);
+        if names.is_empty() {
+            return Ok(Outcome::no_crate(&TESTED_BARE));
+        }
+        let mut command = shell.cargo(&["test", "--quiet", "--lib", "--no-default-features"]);
+        shell.run("powerset-tests", command.args(package_args(&names)))?;
+        Ok(Outcome::Passed(names.join(", ")))
+    });
+    report.step("powerset: orlop-core, no_std", || {
+        if present(&members, &["orlop-core"]).is_empty() {
+            return Ok(Outcome::no_crate(&["orlop-core"]));
+        }
+        if !has_target(shell, BARE_METAL) {
+            return Ok(Outcome::Skipped(format!(
+                "{BARE_METAL} is not installed; `cargo xtask setup` says why"
+            )));
+        }
+        let mut command = shell.cargo(&["check", "--quiet", "-p", "orlop-core", "--no-default-features"]);
+        shell.run("powerset-no-std", command.args(["--target", BARE_METAL]))?;
+        Ok(Outcome::Passed(BARE_METAL.to_owned()))
+    });
+}
+
+/// Clippy is a check that can also refuse warnings without building the dependencies anew.
+fn check(shell: &Shell, name: &str, features: &[&str]) -> Result<()> {
+    let features = features.join(",");
+    let mut command = shell.cargo(&["clippy", "--quiet", "-p", name, "--no-default-features"]);
+    command.args(["--features", &features, "--", "-D", "warnings"]);
+    shell.run(&format!("powerset-{name}-{features}"), &mut command)
+}
+
+fn feature_sets<'a>(features: &[&'a str]) -> Vec<Vec<&'a str>> {
+    if features.len() > SUBSETS_UP_TO {
+        let mut sets = vec![Vec::new()];
+        sets.extend(features.iter().map(|feature| vec![*feature]));
+        sets.push(features.to_vec());
+        return sets;
+    }
+    let subset = |bits: u32| {
+        let chosen = features.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 1);
+        chosen.map(|(_, feature)| *feature).collect()
+    };
+    (0..1 << features.len()).map(subset).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_features_give_all_subsets() {
+        assert_eq!(feature_sets(&[]), [Vec::<&str>::new()]);
+        assert_eq!(feature_sets(&["a", "b"]), [vec![], vec!["a"], vec!["b"], vec!["a", "b"]]);
+        assert_eq!(feature_sets(&["a", "b", "c", "d"]).len(), 16);
+    }
+
+    #[test]
+    fn many_features_give_none_each_and_all() {
+        let sets = feature_sets(&["a", "b", "c", "d", "e"]);
+        assert_eq!(sets.len(), 7);
+        assert!(sets[0].is_empty());
+        assert_eq!(sets[1], ["a"]);
+        assert_eq!(sets[6].len(), 5);
+    }
+}

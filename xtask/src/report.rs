@@ -1,0 +1,134 @@
+//! Steps and their outcomes: one line when a step ends, a table and a count at the end.
+//!
+//! A step that cannot run here is *skipped*, with its reason in the same place as a result: what was not checked must
+//! be as easy to see as what failed.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+
+/// How a step ended when nothing failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The check ran and holds; the text adds what was seen, and may be empty.
+    Passed(String),
+    /// The check could not run here, and why.
+    Skipped(String),
+}
+
+impl Outcome {
+    /// Passed, with nothing to add.
+    pub(crate) fn passed() -> Self {
+        Self::Passed(String::new())
+    }
+
+    /// Skipped because the workspace has none of these crates yet.
+    pub(crate) fn no_crate(names: &[&str]) -> Self {
+        Self::Skipped(format!("the workspace has no {}", names.join(" or ")))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: String,
+    verdict: Verdict,
+    detail: String,
+    time: Duration,
+}
+
+impl Row {
+    fn line(&self, width: usize) -> String {
+        let verdict = match self.verdict {
+            Verdict::Passed => "ok",
+            Verdict::Failed => "FAILED",
+            Verdict::Skipped => "skipped:",
+        };
+        let seconds = self.time.as_secs_f64();
+        format!("{verdict:<8} {:<width$}{seconds:>8.1} s  {}", self.name, self.detail).trim_end().to_owned()
+    }
+}
+
+/// All steps of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    rows: Vec<Row>,
+}
+
+impl Report {
+    /// Runs one step, prints its line and remembers it. A failure does not stop the steps after it.
+    pub(crate) fn step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) {
+        println!("{}", self.silent_step(name, work).line(34));
+    }
+
+    /// The same for a step that prints its own line.
+    pub(crate) fn told_step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) {
+        self.silent_step(name, work);
+    }
+
+    fn silent_step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) -> &Row {
+        let start = Instant::now();
+        let (verdict, detail) = match work() {
+            Ok(Outcome::Passed(detail)) => (Verdict::Passed, detail),
+            Ok(Outcome::Skipped(why)) => (Verdict::Skipped, why),
+            Err(error) => (Verdict::Failed, error.to_string()),
+        };
+        let index = self.rows.len();
+        self.rows.push(Row { name: name.to_owned(), verdict, detail, time: start.elapsed() });
+        &self.rows[index]
+    }
+
+    /// Prints every step again with its time, and the counts alone on the last line.
+    pub(crate) fn print_summary(&self) {
+        let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        let total: f64 = self.rows.iter().map(|row| row.time.as_secs_f64()).sum();
+        println!("\nsummary, {total:.0} s in all");
+        for row in &self.rows {
+            println!("{}", row.line(width));
+        }
+        println!("\n{}", self.counts());
+    }
+
+    /// Success when nothing failed.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        if self.count(Verdict::Failed) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn counts(&self) -> String {
+        format!(
+            "{} passed, {} failed, {} skipped",
+            self.count(Verdict::Passed),
+            self.count(Verdict::Failed),
+            self.count(Verdict::Skipped)
+        )
+    }
+
+    fn count(&self, verdict: Verdict) -> usize {
+        self.rows.iter().filter(|row| row.verdict == verdict).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn counts_every_verdict_once() {
+        let mut report = Report::default();
+        report.step("a", || Ok(Outcome::passed()));
+        report.step("b", || Ok(Outcome::Skipped("no reason".to_owned())));
+        report.step("c", || Err(Error::Found { count: 2, what: "defects" }));
+        assert_eq!(report.counts(), "1 passed, 1 failed, 1 skipped");
+        assert_eq!(report.exit_code(), ExitCode::FAILURE);
+        assert!(report.rows[1].line(4).starts_with("skipped: b"));
+        assert!(report.rows[2].line(4).ends_with("2 defects"));
+    }
+}

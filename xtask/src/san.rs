@@ -1,0 +1,66 @@
+//! `san`: memory errors that a green test can hide, by AddressSanitizer and Miri.
+
+use crate::error::Result;
+use crate::loom::with_rustflags;
+use crate::report::Outcome;
+use crate::setup::{has_component, has_nightly};
+use crate::shell::Shell;
+use crate::workspace::{members, package_args, present};
+
+/// Crates whose tests touch raw memory most.
+const ADDRESS: [&str; 2] = ["orlop-alloc", "orlop-testkit"];
+
+/// Crates whose unit tests Miri can interpret in reasonable time.
+const MIRI: [&str; 2] = ["orlop-core", "orlop-alloc"];
+
+/// The tests under AddressSanitizer, with leaks reported as errors.
+pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
+    if !has_nightly(shell) {
+        return Ok(Outcome::Skipped("there is no nightly toolchain".to_owned()));
+    }
+    let Some(host) = host(shell) else {
+        return Ok(Outcome::Skipped("rustc does not name its host".to_owned()));
+    };
+    if host != "x86_64-unknown-linux-gnu" && host != "aarch64-unknown-linux-gnu" {
+        return Ok(Outcome::Skipped(format!("leaks are not detected on {host}")));
+    }
+    let names = present(&members(shell)?, &ADDRESS);
+    if names.is_empty() {
+        return Ok(Outcome::no_crate(&ADDRESS));
+    }
+    let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", &host]);
+    command.args(package_args(&names));
+    command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=address"));
+    command.env("ASAN_OPTIONS", "detect_leaks=1:detect_stack_use_after_return=1");
+    command.env("CARGO_TARGET_DIR", shell.target().join("asan"));
+    shell.run("san-address", &mut command)?;
+    Ok(Outcome::Passed(names.join(", ")))
+}
+
+/// The unit tests under Miri.
+pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
+    for component in ["miri", "rust-src"] {
+        if !has_component(shell, component) {
+            return Ok(Outcome::Skipped(format!("nightly has no {component}; `cargo xtask setup` says why")));
+        }
+    }
+    let names = present(&members(shell)?, &MIRI);
+    if names.is_empty() {
+        return Ok(Outcome::no_crate(&MIRI));
+    }
+    let mut command = shell.nightly_cargo(&["miri", "test", "--quiet", "--lib"]);
+    command.args(package_args(&names));
+    // Property tests keep to a few cases: Miri is a hundred times slower than the machine.
+    let cases = std::env::var("PROPTEST_CASES").unwrap_or_else(|_| "4".to_owned());
+    command.env("PROPTEST_CASES", cases);
+    // Tests read the environment and the clock.
+    let flags = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
+    command.env("MIRIFLAGS", flags).env("CARGO_TARGET_DIR", shell.target().join("miri"));
+    shell.run("san-miri", &mut command)?;
+    Ok(Outcome::Passed(names.join(", ")))
+}
+
+fn host(shell: &Shell) -> Option<String> {
+    let version = shell.ask("rustc", &["-vV"])?;
+    version.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
+}

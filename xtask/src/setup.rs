@@ -1,0 +1,149 @@
+//! `setup`: installs what the other commands need, and says what it did.
+//!
+//! Nothing here is allowed to fail the run for want of a network: what cannot be installed is skipped with the
+//! installer's own words, and the command that needed it skips itself in turn.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::report::{Outcome, Report};
+use crate::shell::Shell;
+
+/// The release of cargo-deny that `deny.toml` is written for.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Building it without optimisation takes a third of the time, and the check runs for seconds only.
+const FAST_BUILD: [(&str, &str); 5] = [
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "false"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256"),
+    ("CARGO_PROFILE_RELEASE_STRIP", "debuginfo"),
+];
+
+/// Targets that `targets` checks the workspace for.
+pub(crate) const TARGETS: [&str; 4] =
+    ["aarch64-unknown-linux-gnu", "x86_64-apple-darwin", "aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
+
+/// A target without an operating system: `orlop-core` must build for it.
+pub(crate) const BARE_METAL: &str = "thumbv7em-none-eabihf";
+
+/// How long one download may hang before it counts as impossible here.
+const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs every installation.
+pub(crate) fn run(shell: &Shell, report: &mut Report) {
+    report.step("setup: cargo-deny", || cargo_deny(shell));
+    report.step("setup: nightly", || nightly(shell));
+    report.step("setup: miri", || component(shell, "miri"));
+    report.step("setup: rust-src", || component(shell, "rust-src"));
+    for name in TARGETS.into_iter().chain([BARE_METAL]) {
+        report.step(&format!("setup: {name}"), || target(shell, name));
+    }
+    report.step("setup: cmake", || cmake(shell));
+}
+
+/// Whether the pinned cargo-deny, or any other, is there.
+pub(crate) fn has_cargo_deny(shell: &Shell) -> bool {
+    shell.answers("cargo", &["deny", "--version"])
+}
+
+/// Whether a nightly toolchain is there.
+pub(crate) fn has_nightly(shell: &Shell) -> bool {
+    shell.answers("rustup", &["run", "nightly", "rustc", "--version"])
+}
+
+/// Whether nightly has a component.
+pub(crate) fn has_component(shell: &Shell, name: &str) -> bool {
+    shell
+        .ask("rustup", &["component", "list", "--toolchain", "nightly", "--installed"])
+        .is_some_and(|list| list.lines().any(|line| line.starts_with(name)))
+}
+
+/// Whether the workspace's own toolchain can build for a target.
+pub(crate) fn has_target(shell: &Shell, name: &str) -> bool {
+    shell
+        .ask("rustup", &["target", "list", "--installed"])
+        .is_some_and(|list| list.lines().any(|line| line == name))
+}
+
+fn there() -> Outcome {
+    Outcome::Passed("already there".to_owned())
+}
+
+fn cargo_deny(shell: &Shell) -> Result<Outcome> {
+    let wanted = format!("cargo-deny {CARGO_DENY}");
+    if shell.ask("cargo", &["deny", "--version"]).is_some_and(|version| version.trim() == wanted) {
+        return Ok(there());
+    }
+    let mut command = shell.cargo(&["install", "--locked", "cargo-deny", "--version", CARGO_DENY]);
+    command.envs(FAST_BUILD).env("CARGO_TARGET_DIR", shell.target().join("cargo-deny"));
+    Ok(match shell.attempt("setup-cargo-deny", &mut command, 4 * DOWNLOAD_LIMIT)? {
+        Ok(()) => Outcome::Passed(format!("installed {CARGO_DENY}, built without optimisation")),
+        Err(why) => cannot("cargo-deny", &why),
+    })
+}
+
+fn nightly(shell: &Shell) -> Result<Outcome> {
+    if has_nightly(shell) {
+        return Ok(there());
+    }
+    rustup(shell, "nightly", &["toolchain", "install", "nightly", "--profile", "minimal"])
+}
+
+fn component(shell: &Shell, name: &str) -> Result<Outcome> {
+    if !has_nightly(shell) {
+        return Ok(cannot(name, "there is no nightly toolchain"));
+    }
+    if has_component(shell, name) {
+        return Ok(there());
+    }
+    rustup(shell, name, &["component", "add", "--toolchain", "nightly", name])
+}
+
+fn target(shell: &Shell, name: &str) -> Result<Outcome> {
+    if has_target(shell, name) {
+        return Ok(there());
+    }
+    rustup(shell, name, &["target", "add", name])
+}
+
+fn rustup(shell: &Shell, what: &str, args: &[&str]) -> Result<Outcome> {
+    let mut command = shell.program("rustup");
+    command.args(args);
+    Ok(match shell.attempt(&format!("setup-{what}"), &mut command, DOWNLOAD_LIMIT)? {
+        Ok(()) => Outcome::Passed("installed with rustup".to_owned()),
+        Err(why) => cannot(what, &why),
+    })
+}
+
+/// CMake builds a peer allocator that only the benches use; the lock file says whether anything needs it.
+fn cmake(shell: &Shell) -> Result<Outcome> {
+    let lock = shell.root().join("Cargo.lock");
+    let text = fs::read_to_string(&lock).map_err(Error::io(&lock))?;
+    if !text.lines().any(|line| line == "name = \"cmake\"") {
+        return Ok(Outcome::Passed("not needed: no dependency builds with it".to_owned()));
+    }
+    if shell.answers("cmake", &["--version"]) {
+        return Ok(there());
+    }
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return Ok(cannot("cmake", "there is no apt-get; install it by hand for the benches"));
+    }
+    if shell.ask("id", &["-u"]).is_none_or(|id| id.trim() != "0") {
+        return Ok(cannot("cmake", "only root may use apt-get; install it by hand for the benches"));
+    }
+    let mut command = shell.program("sh");
+    command.args(["-c", "apt-get update -q && apt-get install -q -y --no-install-recommends cmake"]);
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    Ok(match shell.attempt("setup-cmake", &mut command, DOWNLOAD_LIMIT)? {
+        Ok(()) => Outcome::Passed("installed with apt-get".to_owned()),
+        Err(why) => cannot("cmake", &why),
+    })
+}
+
+fn cannot(what: &str, why: &str) -> Outcome {
+    Outcome::Skipped(format!("{what} cannot be installed here: {why}"))
+}

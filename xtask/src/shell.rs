@@ -1,0 +1,236 @@
+//! Running programs: quietly with a log that is shown on failure, or with their output passed through.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// How many lines of a failed program's log are shown; the rest stays in the log file.
+const SHOWN_LINES: usize = 300;
+
+/// Where the workspace is, and how to run programs in it.
+#[derive(Debug, Clone)]
+pub(crate) struct Shell {
+    root: PathBuf,
+    target: PathBuf,
+    quiet: bool,
+}
+
+impl Shell {
+    /// The workspace this program was built from.
+    pub(crate) fn new() -> Self {
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let root = manifest.parent().map_or_else(|| manifest.clone(), Path::to_path_buf);
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+        Self { root, target, quiet: false }
+    }
+
+    /// The same workspace, with the output of programs kept in logs.
+    pub(crate) fn quiet(&self) -> Self {
+        Self { quiet: true, ..self.clone() }
+    }
+
+    /// The folder of the root `Cargo.toml`.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Cargo's target folder.
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// `cargo ARGS` in the workspace root.
+    pub(crate) fn cargo(&self, args: &[&str]) -> Command {
+        let mut command = self.program("cargo");
+        command.args(args);
+        command
+    }
+
+    /// `cargo ARGS` of the nightly toolchain.
+    pub(crate) fn nightly_cargo(&self, args: &[&str]) -> Command {
+        let mut command = self.program("rustup");
+        command.args(["run", "nightly", "cargo"]).args(args);
+        command
+    }
+
+    /// A program in the workspace root, without what `cargo run` added to the environment: those variables would make
+    /// build scripts that watch them run again.
+    pub(crate) fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        command.current_dir(&self.root);
+        for (key, _) in std::env::vars_os() {
+            let Some(text) = key.to_str() else { continue };
+            if text == "CARGO" || text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&key);
+            }
+        }
+        command
+    }
+
+    /// Runs to the end. Quiet: the output goes to a log named `label`, which is shown if the program fails.
+    pub(crate) fn run(&self, label: &str, command: &mut Command) -> Result<()> {
+        if !self.quiet {
+            return self.run_loud(command);
+        }
+        let log = self.log_path(label)?;
+        let status = run_logged(command, &log, None)?;
+        if status.success() {
+            return Ok(());
+        }
+        show_tail(&log);
+        Err(Error::Failed { command: describe(command), status })
+    }
+
+    /// Runs to the end with the output passed through.
+    pub(crate) fn run_loud(&self, command: &mut Command) -> Result<()> {
+        let status =
+            command.status().map_err(|source| Error::Spawn { command: describe(command), source })?;
+        if status.success() { Ok(()) } else { Err(Error::Failed { command: describe(command), status }) }
+    }
+
+    /// Tries something that may be impossible here: `Err` holds the program's own reason, in one line.
+    pub(crate) fn attempt(
+        &self,
+        label: &str,
+        command: &mut Command,
+        limit: Duration,
+    ) -> Result<std::result::Result<(), String>> {
+        let log = self.log_path(label)?;
+        match run_logged(command, &log, Some(limit)) {
+            Ok(status) if status.success() => Ok(Ok(())),
+            Ok(status) => Ok(Err(reason(&log).unwrap_or_else(|| status.to_string()))),
+            Err(error @ (Error::Spawn { .. } | Error::TimedOut { .. })) => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs to the end and gives what it wrote to standard output; its errors are passed through.
+    pub(crate) fn capture(&self, command: &mut Command) -> Result<String> {
+        let output = command
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|source| Error::Spawn { command: describe(command), source })?;
+        if !output.status.success() {
+            return Err(Error::Failed { command: describe(command), status: output.status });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Whether a program starts and answers `--version`-like arguments well.
+    pub(crate) fn answers(&self, program: &str, args: &[&str]) -> bool {
+        let mut command = self.program(program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    /// What the program prints, or nothing where it is missing or fails.
+    pub(crate) fn ask(&self, program: &str, args: &[&str]) -> Option<String> {
+        let output = self.program(program).args(args).stdin(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn log_path(&self, label: &str) -> Result<PathBuf> {
+        let folder = self.target.join("xtask");
+        fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        Ok(folder.join(format!("{}.log", file_name(label))))
+    }
+}
+
+/// The label as a file name: anything unusual becomes a dash.
+pub(crate) fn file_name(label: &str) -> String {
+    label.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect()
+}
+
+/// Starts a program with both outputs in one file and nothing to read.
+pub(crate) fn spawn_logged(command: &mut Command, log: &Path) -> Result<Child> {
+    let file = File::create(log).map_err(Error::io(log))?;
+    let twin = file.try_clone().map_err(Error::io(log))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(file)
+        .stderr(twin)
+        .spawn()
+        .map_err(|source| Error::Spawn { command: describe(command), source })
+}
+
+fn run_logged(command: &mut Command, log: &Path, limit: Option<Duration>) -> Result<ExitStatus> {
+    let start = Instant::now();
+    let mut child = spawn_logged(command, log)?;
+    let Some(limit) = limit else { return child.wait().map_err(Error::io(log)) };
+    loop {
+        if let Some(status) = child.try_wait().map_err(Error::io(log))? {
+            return Ok(status);
+        }
+        if start.elapsed() > limit {
+            stop(&mut child, log)?;
+            return Err(Error::TimedOut { command: describe(command), limit });
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Ends a child and collects it.
+pub(crate) fn stop(child: &mut Child, log: &Path) -> Result<()> {
+    child.kill().and_then(|()| child.wait()).map(drop).map_err(Error::io(log))
+}
+
+/// The command as one would type it.
+pub(crate) fn describe(command: &Command) -> String {
+    let mut text = command.get_program().to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        text.push(' ');
+        text.push_str(&argument.to_string_lossy());
+    }
+    text
+}
+
+fn show_tail(log: &Path) {
+    let Ok(bytes) = fs::read(log) else { return };
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+        eprintln!("    {line}");
+    }
+}
+
+/// The line that best says why a program failed: its first error, else its last words.
+fn reason(log: &Path) -> Option<String> {
+    let bytes = fs::read(log).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let chosen = lines().find(|line| line.starts_with("error")).or_else(|| lines().next_back())?;
+    Some(chosen.trim_start_matches("error: ").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_become_file_names() {
+        assert_eq!(file_name("loom --mutate/a.b"), "loom---mutate-a.b");
+    }
+
+    #[test]
+    fn an_attempt_gives_the_programs_own_reason() {
+        let shell = Shell::new();
+        let mut command = shell.program("sh");
+        command.args(["-c", "echo one; echo 'error: two' >&2; echo three; exit 1"]);
+        let answer = shell.attempt("attempt-test", &mut command, Duration::from_secs(10)).unwrap();
+        assert_eq!(answer, Err("two".to_owned()));
+    }
+
+    #[test]
+    fn a_missing_program_is_a_reason_not_an_error() {
+        let shell = Shell::new();
+        let mut command = shell.program("orlop-no-such-program");
+        let answer = shell.attempt("missing-test", &mut command, Duration::from_secs(10)).unwrap();
+        assert!(answer.is_err_and(|why| why.contains("does not start")));
+    }
+}

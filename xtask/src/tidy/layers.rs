@@ -1,0 +1,101 @@
+//! Which crate may depend on which: a crate sees only the layers below it.
+//!
+//! Dependencies for tests are free; they may point anywhere, and mostly at `orlop-testkit`.
+
+use super::Violation;
+use crate::workspace::Member;
+
+/// Each crate with the crates it rests on. It may use those, and whatever they rest on.
+const LAYERS: [(&str, &[&str]); 13] = [
+    ("orlop-core", &[]),
+    ("orlop-alloc", &["orlop-core"]),
+    ("orlop-plan", &["orlop-core"]),
+    ("orlop-tensor", &["orlop-alloc"]),
+    ("orlop-cuda", &["orlop-alloc"]),
+    ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
+    ("orlop-trace", &["orlop-alloc", "orlop-plan"]),
+    ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
+    ("orlop-torch", &["orlop-cuda"]),
+    ("orlop", &["orlop-cuda", "orlop-trace", "orlop-onnx"]),
+    ("orlop-cli", &["orlop"]),
+    ("orlop-testkit", &["orlop-alloc"]),
+    ("orlop-cudasim", &[]),
+];
+
+/// These see the layer they rest on and nothing under it: the program must do with what the facade offers.
+const SEES_ONE_LAYER: [&str; 1] = ["orlop-cli"];
+
+/// Tools that stand outside the layers and may use any of them.
+const OUTSIDE: [&str; 2] = ["orlop-benches", "xtask"];
+
+/// Checks one member's dependencies within the workspace.
+pub(super) fn check(member: &Member) -> Vec<Violation> {
+    check_names(&member.name, member.needs())
+}
+
+fn check_names<'a>(name: &str, needs: impl Iterator<Item = &'a str>) -> Vec<Violation> {
+    if OUTSIDE.contains(&name) {
+        return Vec::new();
+    }
+    let Some(direct) = rests_on(name) else {
+        let message = format!("{name} has no row in the table of layers (LAYERS in xtask's tidy)");
+        return vec![Violation::error(1, message)];
+    };
+    let deep = !SEES_ONE_LAYER.contains(&name);
+    let allowed = |need: &str| direct.iter().any(|below| *below == need || (deep && reaches(below, need)));
+    needs
+        .filter(|need| !allowed(need))
+        .map(|need| Violation::error(1, format!("{name} may not depend on {need}: it is not a layer below")))
+        .collect()
+}
+
+fn rests_on(name: &str) -> Option<&'static [&'static str]> {
+    LAYERS.iter().find(|(layer, _)| *layer == name).map(|(_, below)| *below)
+}
+
+fn reaches(from: &str, to: &str) -> bool {
+    rests_on(from).unwrap_or_default().iter().any(|below| *below == to || reaches(below, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str, needs: &[&str]) -> usize {
+        check_names(name, needs.iter().copied()).len()
+    }
+
+    #[test]
+    fn layers_below_are_allowed() {
+        assert_eq!(refused("orlop-exec", &["orlop-core", "orlop-alloc", "orlop-plan", "orlop-tensor"]), 0);
+        assert_eq!(refused("orlop-torch", &["orlop-cuda", "orlop-core"]), 0);
+        assert_eq!(
+            refused("orlop", &["orlop-core", "orlop-onnx", "orlop-exec", "orlop-trace", "orlop-cuda"]),
+            0
+        );
+        assert_eq!(refused("xtask", &["orlop", "orlop-cudasim"]), 0);
+    }
+
+    #[test]
+    fn layers_above_and_beside_are_refused() {
+        assert_eq!(refused("orlop-core", &["orlop-alloc"]), 1);
+        assert_eq!(refused("orlop-plan", &["orlop-alloc"]), 1);
+        assert_eq!(refused("orlop-cuda", &["orlop-tensor"]), 1);
+        assert_eq!(refused("orlop-alloc", &["orlop-testkit", "orlop-trace"]), 2);
+        assert_eq!(refused("orlop-cli", &["orlop", "orlop-alloc"]), 1);
+    }
+
+    #[test]
+    fn an_unknown_crate_needs_a_row() {
+        assert_eq!(refused("orlop-new", &[]), 1);
+    }
+
+    #[test]
+    fn the_table_is_ordered_from_below_to_above() {
+        for (index, (name, below)) in LAYERS.iter().enumerate() {
+            for need in *below {
+                assert!(LAYERS[..index].iter().any(|(layer, _)| layer == need), "{name} stands above {need}");
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `tidy`: the rules of the house that no compiler knows, as code.
+//!
+//! One line for each violation, `path:line: message`. Every rule is a function from a file or a crate to violations,
+//! so that its tests need no files.
+
+mod layers;
+mod rules;
+mod words;
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::report::Outcome;
+use crate::shell::Shell;
+use crate::source::{Source, files};
+use crate::workspace::{Member, members};
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    line: usize,
+    message: String,
+    /// Told, but no reason to fail.
+    warning: bool,
+}
+
+impl Violation {
+    fn error(line: usize, message: impl Into<String>) -> Self {
+        Self { line, message: message.into(), warning: false }
+    }
+}
+
+/// Checks the whole workspace.
+pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
+    let members = members(shell)?;
+    let mut found = Found::default();
+    for member in &members {
+        let manifest = member.folder().join("Cargo.toml");
+        found.add(shell.root(), &manifest, layers::check(member));
+        found.add(shell.root(), &member.folder().join("README.md"), readme(member));
+    }
+    for path in files(shell.root(), &is_ours, &|path| words::is_text(path))? {
+        let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+        found.add(shell.root(), &path, words::text(&text));
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            let source = Source::new(text);
+            let name = relative(shell.root(), &path);
+            found.add(shell.root(), &path, rules::all(&name, &source));
+            found.add(shell.root(), &path, words::code(&source));
+        }
+    }
+    found.outcome()
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    errors: usize,
+    warnings: usize,
+}
+
+impl Found {
+    fn add(&mut self, root: &Path, path: &Path, violations: Vec<Violation>) {
+        for Violation { line, message, warning } in violations {
+            let kind = if warning { "warning: " } else { "" };
+            println!("{}:{line}: {kind}{message}", relative(root, path));
+            *(if warning { &mut self.warnings } else { &mut self.errors }) += 1;
+        }
+    }
+
+    fn outcome(self) -> Result<Outcome> {
+        match (self.errors, self.warnings) {
+            (0, 0) => Ok(Outcome::passed()),
+            (0, warnings) => Ok(Outcome::Passed(format!("{warnings} warnings"))),
+            (count, _) => Err(Error::Found { count, what: "violations" }),
+        }
+    }
+}
+
+/// The path from the root, with slashes.
+fn relative(root: &Path, path: &Path) -> String {
+    let path = path.strip_prefix(root).unwrap_or(path);
+    path.to_string_lossy().replace('\\', "/")
+}
+
+/// Folders that hold what people wrote, not what programs made.
+fn is_ours(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let made = name == ".git" || name == "target" || name.starts_with("target-") || name == "testdata";
+    !made && name != "shared"
+}
+
+fn readme(member: &Member) -> Vec<Violation> {
+    match fs::read_to_string(member.folder().join("README.md")) {
+        Ok(text) if !text.trim().is_empty() => Vec::new(),
+        Ok(_) => vec![Violation::error(1, "the README is empty")],
+        Err(_) => vec![Violation::error(1, "every crate has a README.md")],
+    }
+}

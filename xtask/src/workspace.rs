@@ -1,0 +1,81 @@
+//! The members of the workspace, as `cargo metadata` tells them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+use crate::shell::Shell;
+
+/// One member.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    manifest_path: PathBuf,
+    dependencies: Vec<Dependency>,
+    features: BTreeMap<String, Vec<String>>,
+    targets: Vec<Target>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    kind: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    packages: Vec<Member>,
+}
+
+/// All members, in the order of their names.
+pub(crate) fn members(shell: &Shell) -> Result<Vec<Member>> {
+    let text = shell.capture(&mut shell.cargo(&["metadata", "--format-version=1", "--no-deps"]))?;
+    let metadata: Metadata = serde_json::from_str(&text)
+        .map_err(|source| Error::Json { origin: "cargo metadata".to_owned(), source })?;
+    let mut members = metadata.packages;
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(members)
+}
+
+/// Those of `names` that are members.
+pub(crate) fn present<'a>(members: &[Member], names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().copied().filter(|name| members.iter().any(|member| member.name == *name)).collect()
+}
+
+/// `-p NAME` for each name.
+pub(crate) fn package_args<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().flat_map(|name| ["-p", name]).collect()
+}
+
+impl Member {
+    /// The member's own folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.manifest_path.parent().unwrap_or(&self.manifest_path)
+    }
+
+    /// Whether other crates or foreign programs can link it.
+    pub(crate) fn is_library(&self) -> bool {
+        self.targets.iter().flat_map(|target| &target.kind).any(|kind| kind == "lib" || kind == "cdylib")
+    }
+
+    /// Members it needs to be built, not counting those only its tests need.
+    pub(crate) fn needs(&self) -> impl Iterator<Item = &str> {
+        self.dependencies
+            .iter()
+            .filter(|dependency| dependency.path.is_some() && dependency.kind.as_deref() != Some("dev"))
+            .map(|dependency| dependency.name.as_str())
+    }
+
+    /// Its features, without `default`.
+    pub(crate) fn features(&self) -> Vec<&str> {
+        self.features.keys().map(String::as_str).filter(|name| *name != "default").collect()
+    }
+}
