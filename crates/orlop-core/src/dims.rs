@@ -1,7 +1,8 @@
 //! A short list of numbers, one for each dimension, without the heap for up to five.
 //!
 //! Making a view copies two of these. A fixed-size array with a length beside it copies as six words and no call,
-//! which is why this is neither a `Vec` nor a general small vector.
+//! which is why this is neither a `Vec` nor a general small vector. The length is a whole word because a copy of words
+//! that follows the write of a single byte has to wait for it.
 
 use alloc::boxed::Box;
 
