@@ -13,6 +13,9 @@ pub(crate) enum Error {
     /// The program is missing or may not run.
     #[error("`{command}` does not start: {source}")]
     Spawn { command: String, source: std::io::Error },
+    /// The system did not tell how the program ended.
+    #[error("`{command}` is lost: {source}")]
+    Wait { command: String, source: std::io::Error },
     /// The program ran and said no.
     #[error("`{command}` failed ({status})")]
     Failed { command: String, status: ExitStatus },

@@ -120,11 +120,11 @@ impl Mutant {
             }
             // The first failing model decides; the others would only cost time.
             if failures(&text) > text.matches(TOO_LONG).count() {
-                stop(&mut child, &log)?;
+                stop(&mut child).map_err(Error::io(&log))?;
                 return Ok(Verdict::Killed);
             }
             if start.elapsed() > LIMIT {
-                stop(&mut child, &log)?;
+                stop(&mut child).map_err(Error::io(&log))?;
                 return Ok(Verdict::TimedOut);
             }
             thread::sleep(Duration::from_millis(100));

@@ -26,7 +26,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
             for set in &sets {
                 check(shell, &member.name, set)?;
             }
-            Ok(Outcome::Passed(format!("{} feature sets", sets.len())))
+            Ok(Outcome::Passed(format!("feature sets: {}", sets.len())))
         });
     }
     report.step("powerset: tests, no features", || {

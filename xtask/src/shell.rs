@@ -1,6 +1,7 @@
 //! Running programs: quietly with a log that is shown on failure, or with their output passed through.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -10,6 +11,9 @@ use crate::error::{Error, Result};
 
 /// How many lines of a failed program's log are shown; the rest stays in the log file.
 const SHOWN_LINES: usize = 300;
+
+/// How long one program may run in `ci`. A test that hangs must end as a failed step, not as a run that never reports.
+const CI_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Where the workspace is, and how to run programs in it.
 #[derive(Debug, Clone)]
@@ -79,12 +83,11 @@ impl Shell {
             return self.run_loud(command);
         }
         let log = self.log_path(label)?;
-        let status = run_logged(command, &log, None)?;
-        if status.success() {
-            return Ok(());
+        let outcome = run_logged(command, &log, CI_LIMIT);
+        if !matches!(&outcome, Ok(status) if status.success()) {
+            show_tail(&log);
         }
-        show_tail(&log);
-        Err(Error::Failed { command: describe(command), status })
+        demand_success(command, outcome?)
     }
 
     /// Runs to the end with the output passed through.
@@ -102,7 +105,7 @@ impl Shell {
         limit: Duration,
     ) -> Result<std::result::Result<(), String>> {
         let log = self.log_path(label)?;
-        match run_logged(command, &log, Some(limit)) {
+        match run_logged(command, &log, limit) {
             Ok(status) if status.success() => Ok(Ok(())),
             Ok(status) => Ok(Err(reason(&log).unwrap_or_else(|| status.to_string()))),
             Err(error @ (Error::Spawn { .. } | Error::TimedOut { .. })) => Ok(Err(error.to_string())),
@@ -159,25 +162,61 @@ pub(crate) fn spawn_logged(command: &mut Command, log: &Path) -> Result<Child> {
         .map_err(|source| Error::Spawn { command: describe(command), source })
 }
 
-fn run_logged(command: &mut Command, log: &Path, limit: Option<Duration>) -> Result<ExitStatus> {
-    let start = Instant::now();
+fn run_logged(command: &mut Command, log: &Path, limit: Duration) -> Result<ExitStatus> {
     let mut child = spawn_logged(command, log)?;
-    let Some(limit) = limit else { return child.wait().map_err(Error::io(log)) };
+    wait(&mut child, command, limit)
+}
+
+fn wait(child: &mut Child, command: &Command, limit: Duration) -> Result<ExitStatus> {
+    let start = Instant::now();
+    let failed = |source| Error::Wait { command: describe(command), source };
     loop {
-        if let Some(status) = child.try_wait().map_err(Error::io(log))? {
+        if let Some(status) = child.try_wait().map_err(failed)? {
             return Ok(status);
         }
         if start.elapsed() > limit {
-            stop(&mut child, log)?;
+            stop(child).map_err(failed)?;
             return Err(Error::TimedOut { command: describe(command), limit });
         }
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Ends a child and collects it.
-pub(crate) fn stop(child: &mut Child, log: &Path) -> Result<()> {
-    child.kill().and_then(|()| child.wait()).map(drop).map_err(Error::io(log))
+/// Ends a child with all that it started, and collects it.
+pub(crate) fn stop(child: &mut Child) -> io::Result<()> {
+    let listing = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output();
+    let table =
+        listing.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    // Its children would go on without it. Where there is no `ps`, they do.
+    let children = descendants(&table, child.id());
+    child.kill()?;
+    if !children.is_empty() {
+        let ids = children.iter().map(u32::to_string);
+        // One that has ended by itself meanwhile is no failure.
+        let _ = Command::new("kill").arg("-KILL").args(ids).stderr(Stdio::null()).status()?;
+    }
+    child.wait().map(drop)
+}
+
+/// All processes below `ancestor`, from a table of process and parent ids.
+fn descendants(table: &str, ancestor: u32) -> Vec<u32> {
+    let parse = |line: &str| {
+        let (process, parent) = line.trim().split_once(char::is_whitespace)?;
+        Some((process.parse::<u32>().ok()?, parent.trim().parse::<u32>().ok()?))
+    };
+    let pairs: Vec<(u32, u32)> = table.lines().filter_map(parse).collect();
+    let mut found = vec![ancestor];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        let known = found.clone();
+        found.extend(pairs.iter().filter(|(id, of)| *of == parent && !known.contains(id)).map(|(id, _)| *id));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+fn demand_success(command: &Command, status: ExitStatus) -> Result<()> {
+    if status.success() { Ok(()) } else { Err(Error::Failed { command: describe(command), status }) }
 }
 
 /// The command as one would type it.
@@ -215,6 +254,25 @@ mod tests {
     #[test]
     fn labels_become_file_names() {
         assert_eq!(file_name("loom --mutate/a.b"), "loom---mutate-a.b");
+    }
+
+    #[test]
+    fn descendants_are_found_at_any_depth() {
+        let table = "  1 0\n 10 1\n 11 10\n 12 11\n 13 10\n 20 1\nnonsense\n";
+        assert_eq!(descendants(table, 10), [11, 13, 12]);
+        assert!(descendants(table, 20).is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_that_hangs_is_ended_with_its_children() {
+        let shell = Shell::new();
+        let start = Instant::now();
+        let mut command = shell.program("sh");
+        command.args(["-c", "sleep 60 & wait"]);
+        let answer = shell.attempt("hang-test", &mut command, Duration::from_millis(100)).unwrap();
+        assert!(answer.is_err_and(|why| why.contains("killed")));
+        assert!(start.elapsed() < Duration::from_secs(30));
     }
 
     #[test]

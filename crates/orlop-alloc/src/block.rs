@@ -1,7 +1,7 @@
 //! The owned block: memory that returns to where it came from when dropped.
 
 use crate::handle::{Shared, return_block};
-use crate::{AllocationId, Allocator, Deleter, RawBlock, Result, Tag};
+use crate::{Access, AllocationId, Allocator, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
 use std::{fmt, mem, slice};
@@ -44,7 +44,7 @@ impl Block {
     ///
     /// 1. `raw.ptr .. raw.ptr + raw.granted` stays valid, as `raw.access` says, until `deleter` runs;
     /// 2. nobody else writes there meanwhile, nor reads while this block is written;
-    /// 3. with [`Access::Host`](crate::Access::Host) the bytes are initialised.
+    /// 3. with [`Access::Host`] the bytes are initialised.
     pub unsafe fn foreign(raw: RawBlock, deleter: Deleter) -> Self {
         Self { raw: mem::ManuallyDrop::new(raw), owner: Owner::Foreign(deleter) }
     }
@@ -113,6 +113,12 @@ impl Block {
     #[must_use]
     pub fn tag(&self) -> Tag {
         self.raw.tag
+    }
+
+    /// Who can reach the bytes.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.raw.access
     }
 
     /// The stream it was allocated for.

@@ -8,18 +8,21 @@
 //! | interface | engines implement [`Allocator`]; users hold an [`AllocatorRef`] | [`Allocator`], [`AllocatorRef`] |
 //! | backings | where regions come from | [`backing`] |
 //! | engines | who cuts regions into blocks | [`central`], [`engine`] |
+//! | context | which allocator serves a device and kind; budgets, the reclaim ladder | [`context`] |
 //! | protocols | the concurrent parts, checked by loom | [`protocol`] |
 //!
 //! A block's way down: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from
 //! the [`backing::Backing`]. Its way back: `Block::drop` → [`Allocator::deallocate`] with the streams that
 //! used it.
 
+pub mod adaptor;
 mod allocator;
 pub mod backing;
 mod block;
 pub mod central;
 pub mod context;
 mod deleter;
+mod device_ops;
 pub mod engine;
 mod error;
 mod handle;
@@ -28,6 +31,7 @@ mod observer;
 mod out_of_memory;
 pub mod protocol;
 mod raw;
+mod replaceable;
 mod request;
 mod stats;
 mod sync;
@@ -35,7 +39,9 @@ mod tag;
 
 pub use self::allocator::{Allocator, Found, Semantics, Usage};
 pub use self::block::Block;
+pub use self::context::Context;
 pub use self::deleter::Deleter;
+pub use self::device_ops::{DeviceOps, HostOps, Place};
 pub use self::error::{Error, Result};
 pub use self::handle::AllocatorRef;
 pub use self::observer::{Event, Observer};

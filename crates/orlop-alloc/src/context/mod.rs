@@ -1,28 +1,291 @@
-//! Placeholder.
+//! The execution context (L10): which allocator serves a device and kind, who copies there, which stream is
+//! current, what each kind holds, and what is done when memory is short.
+//!
+//! ```
+//! use orlop_alloc::context::Context;
+//! use orlop_alloc::Request;
+//! use orlop_core::{Device, MemoryKind};
+//!
+//! let context = Context::new();
+//! let weights = context.allocate(Device::CPU, &Request::new(1 << 20).kind(MemoryKind::Persistent))?;
+//! assert_eq!(context.stats(Device::CPU).kind(MemoryKind::Persistent).live_bytes, weights.capacity() as u64);
+//! # Ok::<(), orlop_alloc::Error>(())
+//! ```
+//!
+//! # Finding an allocator
+//!
+//! By (device, kind); if none is registered, the one for the device's default kind; on the CPU, if there is
+//! none either, the one that [`CpuConfig`] chooses, made then. Else
+//! [`Error::NoAllocator`](crate::Error::NoAllocator).
+//!
+//! # Which context
+//!
+//! Pass one along, or use [`Context::current`]: the innermost [`Context::scope`] of this thread, else the
+//! process's default. Nothing in the crate needs a global one.
 
-use std::fmt;
+mod budget;
+mod config;
+mod copy;
+mod ladder;
+mod reclaim;
+mod routes;
+mod scope;
 
-/// What the reclaim ladder tries for a request that does not fit, in this order (X4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LadderStep {
-    /// Cached memory of the kind's own allocator.
-    OwnCache,
-    /// Cached memory of other kinds' allocators on the device.
-    OtherCaches,
-    /// The callbacks registered for the kind.
-    Callbacks,
-    /// Unused budget of other kinds.
-    Borrow,
+pub use self::budget::{Budget, Standing};
+pub use self::config::CpuConfig;
+pub use self::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
+
+use self::ladder::Counts;
+use self::routes::{Found, Routes};
+use crate::observer::{Observer, ObserverSlot};
+use crate::protocol::{Account, Totals};
+use crate::{AllocatorRef, Block, Error, Request, Result, Stats};
+use orlop_core::{Device, MemoryKind, StreamId};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A shared context. Cloning costs one reference count.
+#[derive(Debug, Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
 }
 
-impl fmt::Display for LadderStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OwnCache => "own cache",
-            Self::OtherCaches => "other kinds' caches",
-            Self::Callbacks => "callbacks",
-            Self::Borrow => "borrowing",
-        })
+#[derive(Debug)]
+struct Inner {
+    default_device: Device,
+    routes: Routes,
+    cpu: CpuConfig,
+    observer: ObserverSlot,
+    counts: Counts,
+    callbacks: Mutex<reclaim::Callbacks>,
+    /// Held while routes change, so that budgets, observers and registrations do not miss each other.
+    changing: Mutex<()>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new()
     }
 }
+
+impl Context {
+    /// With the CPU as default device, configured by the environment (see [`CpuConfig::from_env`]).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Device::CPU, CpuConfig::from_env())
+    }
+
+    /// With this default device and this choice of CPU allocator.
+    #[must_use]
+    pub fn with(default_device: Device, cpu: CpuConfig) -> Self {
+        let inner = Inner {
+            default_device,
+            routes: Routes::default(),
+            cpu,
+            observer: ObserverSlot::default(),
+            counts: Counts::default(),
+            callbacks: Mutex::default(),
+            changing: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The device that tensors go to unless told otherwise.
+    #[must_use]
+    pub fn default_device(&self) -> Device {
+        self.inner.default_device
+    }
+
+    /// Makes `allocator` serve `kind` on `device`; with [`MemoryKind::Default`] also all kinds there that
+    /// have none of their own (L20). The one before serves no new requests; its blocks live on, and it does
+    /// until the context goes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] if it is elsewhere, [`Error::Words`] for a host kind on another device.
+    pub fn register(&self, device: Device, kind: MemoryKind, allocator: impl Into<AllocatorRef>) -> Result<()> {
+        let _changing = self.changing();
+        self.register_locked(device, kind, allocator.into())
+    }
+
+    fn register_locked(&self, device: Device, kind: MemoryKind, allocator: AllocatorRef) -> Result<()> {
+        use crate::Allocator as _;
+        kind.check_on(device)?;
+        if allocator.device() != device {
+            return Err(Error::WrongDevice { device, actual: allocator.device() });
+        }
+        if let Some(observer) = self.inner.observer.get() {
+            allocator.set_observer(Some(Arc::clone(observer)));
+        }
+        let routes = self.inner.routes.get_or_new(device);
+        let serving = match routes.accounts() {
+            Some(accounts) => self.gated(allocator.clone(), accounts),
+            None => allocator.clone(),
+        };
+        routes.register(kind, allocator);
+        routes.serve(kind, serving);
+        Ok(())
+    }
+
+    /// The allocator for `kind` on `device`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAllocator`] naming both; what the CPU's configuration says when it is used first.
+    pub fn allocator(&self, device: Device, kind: MemoryKind) -> Result<AllocatorRef> {
+        kind.check_on(device)?;
+        self.device(device)?.get(kind).cloned().ok_or(Error::NoAllocator { device, kind })
+    }
+
+    /// Gets a block for `request.kind` on `device`, climbing the reclaim ladder if need be.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Context::allocator`], and [`Error::OutOfMemory`] with what was tried.
+    #[inline]
+    pub fn allocate(&self, device: Device, request: &Request) -> Result<Block> {
+        let routes = self.device(device)?;
+        let Some(allocator) = routes.get(request.kind) else {
+            request.kind.check_on(device)?;
+            return Err(Error::NoAllocator { device, kind: request.kind });
+        };
+        match allocator.allocate(request) {
+            Err(Error::OutOfMemory(report)) if request.retry => self.climb(&routes, allocator, request, report),
+            result => result,
+        }
+    }
+
+    /// A device's routes, with its default allocator if that can be had.
+    #[inline]
+    fn device(&self, device: Device) -> Result<Found<'_>> {
+        match self.inner.routes.get(device) {
+            Some(routes) if !device.is_cpu() || routes.registered(MemoryKind::Default).is_some() => Ok(routes),
+            _ => self.make_device(device),
+        }
+    }
+
+    #[cold]
+    fn make_device(&self, device: Device) -> Result<Found<'_>> {
+        if !device.is_cpu() {
+            return Err(Error::NoAllocator { device, kind: MemoryKind::Default });
+        }
+        let _changing = self.changing();
+        let routes = self.inner.routes.get_or_new(device);
+        if routes.registered(MemoryKind::Default).is_none() {
+            self.register_locked(device, MemoryKind::Default, self.inner.cpu.make()?)?;
+        }
+        if routes.registered(MemoryKind::HostPinned).is_none() {
+            self.register_locked(device, MemoryKind::HostPinned, self.inner.cpu.make_pinned()?)?;
+        }
+        Ok(routes)
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was handed out and is held on `device`, over all its allocators. The peak of a sum is not known
+    /// from the parts: peaks here are sums of the allocators' peaks, an upper bound.
+    #[must_use]
+    pub fn stats(&self, device: Device) -> Stats {
+        let mut sum = Stats::default();
+        let Some(routes) = self.inner.routes.get(device) else { return sum };
+        for allocator in routes.distinct() {
+            let stats = allocator.stats();
+            add_totals(&mut sum.totals, &stats.totals);
+            sum.usage.reserved += stats.usage.reserved;
+            sum.usage.peak_reserved += stats.usage.peak_reserved;
+            sum.usage.regions += stats.usage.regions;
+            sum.usage.deferred += stats.usage.deferred;
+            sum.usage.metadata += stats.usage.metadata;
+            sum.refused_frees += stats.refused_frees;
+        }
+        sum
+    }
+
+    /// Devices that something was registered for.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        self.inner.routes.devices()
+    }
+
+    /// Gives cached memory of every allocator on `device` back (T21). Returns the bytes.
+    pub fn trim(&self, device: Device) -> u64 {
+        use crate::Allocator as _;
+        let Some(routes) = self.inner.routes.get(device) else { return 0 };
+        routes.distinct().into_iter().map(|allocator| allocator.trim(0)).sum()
+    }
+
+    /// Tells `observer` of everything that happens in the allocators registered here, now and later.
+    pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
+        let _changing = self.changing();
+        self.inner.observer.set(observer.clone());
+        for device in self.devices() {
+            let Some(routes) = self.inner.routes.get(device) else { continue };
+            for allocator in routes.distinct() {
+                allocator.set_observer(observer.clone());
+            }
+        }
+    }
+
+    /// The stream that new work on `device` goes to: this thread's choice, else the context's.
+    #[must_use]
+    pub fn stream(&self, device: Device) -> StreamId {
+        scope::stream(self.id(), device).unwrap_or_else(|| {
+            self.inner.routes.get(device).map_or(StreamId::DEFAULT, |routes| StreamId::new(routes.stream()))
+        })
+    }
+
+    /// Sets the context's stream for `device`.
+    pub fn set_stream(&self, device: Device, stream: StreamId) {
+        self.inner.routes.get_or_new(device).set_stream(stream.get());
+    }
+
+    /// Runs `f` with another current stream for `device`, on this thread.
+    pub fn on_stream<R>(&self, device: Device, stream: StreamId, f: impl FnOnce() -> R) -> R {
+        scope::on_stream(self.id(), device, stream, f)
+    }
+
+    /// Runs `f` with this as the thread's current context.
+    pub fn scope<R>(&self, f: impl FnOnce() -> R) -> R {
+        scope::inside(self.clone(), f)
+    }
+
+    /// The thread's current context.
+    #[must_use]
+    pub fn current() -> Self {
+        scope::with_current(Self::clone)
+    }
+
+    /// Makes this the process's default context. Can be done once, before anybody asked for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextAlreadySet`].
+    pub fn set_process_default(self) -> Result<()> {
+        scope::set_process_default(self).map_err(|_| Error::ContextAlreadySet)
+    }
+
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+}
+
+fn add_totals(sum: &mut Totals, part: &Totals) {
+    let add = |sum: &mut Account, part: &Account| {
+        sum.allocations += part.allocations;
+        sum.frees += part.frees;
+        sum.allocated_bytes += part.allocated_bytes;
+        sum.freed_bytes += part.freed_bytes;
+        sum.live_bytes += part.live_bytes;
+        sum.requested_bytes += part.requested_bytes;
+        sum.peak_bytes += part.peak_bytes;
+    };
+    add(&mut sum.all, &part.all);
+    for (sum, part) in sum.kinds.iter_mut().zip(&part.kinds) {
+        add(sum, part);
+    }
+    sum.largest = sum.largest.max(part.largest);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

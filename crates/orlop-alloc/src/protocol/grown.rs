@@ -71,7 +71,9 @@ impl<C: Centre> Grown<C> {
     /// What `growth` says when nothing more can be had.
     #[inline]
     pub fn take_or_grow<G: Growth<C>>(&self, ask: &C::Ask, growth: &mut G) -> Result<C::Got, G::Error> {
-        match self.lock().take(ask) {
+        // On a line of its own: the guard must be gone before growth begins.
+        let found = self.lock().take(ask);
+        match found {
             Some(got) => Ok(got),
             None => self.grow(ask, growth),
         }

@@ -5,13 +5,14 @@
 //! A thread-local value can be reached by its own thread only: it must be flushed by a destructor at thread
 //! exit, cannot be trimmed while its thread sleeps, and cannot be summed by a reader. A slot belongs to the
 //! *allocator*; a thread merely prefers one (see [`super::thread_slot`]). Taking an uncontended slot is one
-//! swap on a cache line that no other thread writes, about 2 ns, and giving it back is a plain store. In
+//! atomic exchange on a cache line that no other thread writes, about 2 ns, and giving it back is a plain
+//! store. In
 //! return any thread may visit every slot, thread exit needs no code, and two threads that happen to share
 //! a slot are merely slower, never wrong.
 //!
 //! # Ordering
 //!
-//! The swap that takes the lock (`slots.take`, acquire) pairs with the store that gives it back
+//! The exchange that takes the lock (`slots.take`, acquire) pairs with the store that gives it back
 //! (`slots.give`, release): what one holder wrote, the next one sees.
 
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +87,9 @@ impl<T> Slots<T> {
 impl<T> Slot<T> {
     #[inline]
     fn try_take(&self) -> bool {
-        !self.taken.swap(true, ordering!("slots.take", Acquire))
+        // An exchange that fails writes nothing: the line stays with its holder.
+        let take = ordering!("slots.take", Acquire);
+        self.taken.compare_exchange(false, true, take, Ordering::Relaxed).is_ok()
     }
 
     #[cold]
@@ -94,8 +97,10 @@ impl<T> Slot<T> {
         let backoff = Backoff::new();
         loop {
             backoff.wait();
-            // Look before swapping: waiting threads share the line instead of passing it around.
-            if !self.taken.load(Ordering::Relaxed) && self.try_take() {
+            // Look before exchanging: waiting threads share the line instead of passing it around. (Under
+            // loom a relaxed load may never see the newest store; an exchange always does.)
+            let free = cfg!(loom) || !self.taken.load(Ordering::Relaxed);
+            if free && self.try_take() {
                 return;
             }
         }
@@ -113,7 +118,7 @@ impl<T> Slot<T> {
         }
         let _give_back = GiveBack(&self.taken);
         self.value.with_mut(|value| {
-            // SAFETY: `taken` went from false to true in this thread's swap and `GiveBack` has not run, so
+            // SAFETY: `taken` went from false to true in this thread's exchange and `GiveBack` has not run, so
             // no other thread is between those two points: the reference is the only one.
             f(unsafe { &mut *value })
         })

@@ -11,7 +11,7 @@
 //! walks the list loads the head with acquire (`streams.walk`), and older nodes were published before it.
 
 use crate::sync::atomic::{AtomicPtr, Ordering};
-use crate::sync::ordering;
+use crate::sync::{UnsafeCell, ordering};
 use orlop_core::StreamId;
 use std::{fmt, ptr};
 
@@ -21,9 +21,30 @@ pub struct StreamUses {
     head: AtomicPtr<Node>,
 }
 
-struct Node {
+/// In a cell so that loom checks that nobody reads a node before it was written.
+struct Node(UnsafeCell<Link>);
+
+#[derive(Clone, Copy)]
+struct Link {
     stream: StreamId,
     next: *mut Node,
+}
+
+impl Node {
+    fn new(stream: StreamId) -> Self {
+        Self(UnsafeCell::new(Link { stream, next: ptr::null_mut() }))
+    }
+
+    /// Only before publication.
+    fn link_to(&self, next: *mut Self) {
+        // SAFETY: the node is in its maker's box: nobody else knows it.
+        self.0.with_mut(|link| unsafe { (*link).next = next });
+    }
+
+    fn read(&self) -> Link {
+        // SAFETY: nodes are written before they are published and by no one after; see `walk`.
+        self.0.with(|link| unsafe { *link })
+    }
 }
 
 impl StreamUses {
@@ -47,8 +68,8 @@ impl StreamUses {
             if Self::walk(head).any(|known| known == stream) {
                 return false;
             }
-            let mut new = node.take().unwrap_or_else(|| Box::new(Node { stream, next: ptr::null_mut() }));
-            new.next = head;
+            let new = node.take().unwrap_or_else(|| Box::new(Node::new(stream)));
+            new.link_to(head);
             let raw = Box::into_raw(new);
             // A failed exchange reads nodes of other threads next: acquire, like the first load.
             match self.head.compare_exchange(
@@ -78,9 +99,9 @@ impl StreamUses {
             // SAFETY: `next` is null or a published node: it was read from `head` with acquire, or from a
             // node that was. Nodes are not changed after publication, and not freed while the set is
             // shared, which the callers' borrow of `self` proves.
-            let node = unsafe { next.as_ref() }?;
-            next = node.next;
-            Some(node.stream)
+            let link = unsafe { next.as_ref() }?.read();
+            next = link.next;
+            Some(link.stream)
         })
     }
 }
@@ -93,7 +114,7 @@ impl Drop for StreamUses {
         while !next.is_null() {
             // SAFETY: by the invariant on `head` each node came from `Box::into_raw` and is freed once, here.
             let node = unsafe { Box::from_raw(next) };
-            next = node.next;
+            next = node.read().next;
         }
     }
 }

@@ -1,0 +1,140 @@
+//! The table behind a context: device and kind to allocator, in a handful of loads.
+//!
+//! The CPU and the first CUDA devices have places of their own, so that the common look-up touches no map,
+//! no lock and no reference count. Other devices, backends made elsewhere among them, are in a map.
+
+use super::budget::Accounts;
+use crate::replaceable::Replaceable;
+use crate::{AllocatorRef, DeviceOps};
+use dashmap::DashMap;
+use orlop_core::{Device, MemoryKind};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// CUDA devices with a place of their own.
+const CUDA_PLACES: usize = 16;
+
+/// What a context knows of one device.
+#[derive(Debug, Default)]
+pub(super) struct DeviceRoutes {
+    /// Who serves a kind: the registered allocator, or a budget's gate before it.
+    kinds: [Replaceable<AllocatorRef>; MemoryKind::COUNT],
+    /// Who was registered: where the figures come from.
+    registered: [Replaceable<AllocatorRef>; MemoryKind::COUNT],
+    pub(super) ops: Replaceable<Arc<dyn DeviceOps>>,
+    stream: AtomicU64,
+    accounts: OnceLock<Arc<Accounts>>,
+}
+
+impl DeviceRoutes {
+    /// The allocator for `kind`, else the one for the default kind.
+    #[inline]
+    pub(super) fn get(&self, kind: MemoryKind) -> Option<&AllocatorRef> {
+        self.kinds[kind.index()].get().or_else(|| self.kinds[MemoryKind::Default.index()].get())
+    }
+
+    /// The allocator registered for exactly this kind.
+    pub(super) fn registered(&self, kind: MemoryKind) -> Option<&AllocatorRef> {
+        self.registered[kind.index()].get()
+    }
+
+    pub(super) fn register(&self, kind: MemoryKind, allocator: AllocatorRef) {
+        self.registered[kind.index()].set(Some(allocator));
+    }
+
+    pub(super) fn serve(&self, kind: MemoryKind, allocator: AllocatorRef) {
+        self.kinds[kind.index()].set(Some(allocator));
+    }
+
+    /// The registered allocators, each once.
+    pub(super) fn distinct(&self) -> Vec<&AllocatorRef> {
+        let mut distinct: Vec<&AllocatorRef> = Vec::new();
+        for allocator in self.registered.iter().filter_map(Replaceable::get) {
+            if !distinct.iter().any(|known| known.same_as(allocator)) {
+                distinct.push(allocator);
+            }
+        }
+        distinct
+    }
+
+    pub(super) fn accounts(&self) -> Option<&Arc<Accounts>> {
+        self.accounts.get()
+    }
+
+    pub(super) fn accounts_or_new(&self) -> &Arc<Accounts> {
+        self.accounts.get_or_init(Arc::default)
+    }
+
+    /// The stream, as a number. Relaxed: a stream is named by it, nothing is read because of it.
+    pub(super) fn stream(&self) -> u64 {
+        self.stream.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_stream(&self, stream: u64) {
+        self.stream.store(stream, Ordering::Relaxed);
+    }
+}
+
+/// All devices of a context.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    cpu: OnceLock<DeviceRoutes>,
+    cuda: [OnceLock<Box<DeviceRoutes>>; CUDA_PLACES],
+    others: DashMap<Device, Arc<DeviceRoutes>>,
+}
+
+/// A device's routes, borrowed from their place or shared from the map.
+pub(super) enum Found<'a> {
+    Place(&'a DeviceRoutes),
+    Map(Arc<DeviceRoutes>),
+}
+
+impl Deref for Found<'_> {
+    type Target = DeviceRoutes;
+
+    #[inline]
+    fn deref(&self) -> &DeviceRoutes {
+        match self {
+            Self::Place(routes) => routes,
+            Self::Map(routes) => routes,
+        }
+    }
+}
+
+impl Routes {
+    /// The device's routes, if anything was ever said about it.
+    #[inline]
+    pub(super) fn get(&self, device: Device) -> Option<Found<'_>> {
+        if device.is_cpu() {
+            return self.cpu.get().map(Found::Place);
+        }
+        match self.cuda_place(device) {
+            Some(place) => place.get().map(|routes| Found::Place(routes)),
+            None => self.others.get(&device).map(|routes| Found::Map(Arc::clone(&routes))),
+        }
+    }
+
+    /// The device's routes, empty at first.
+    pub(super) fn get_or_new(&self, device: Device) -> Found<'_> {
+        if device.is_cpu() {
+            return Found::Place(self.cpu.get_or_init(DeviceRoutes::default));
+        }
+        match self.cuda_place(device) {
+            Some(place) => Found::Place(place.get_or_init(Box::default)),
+            None => Found::Map(Arc::clone(&self.others.entry(device).or_default())),
+        }
+    }
+
+    fn cuda_place(&self, device: Device) -> Option<&OnceLock<Box<DeviceRoutes>>> {
+        if device.is_cuda() { self.cuda.get(usize::from(device.index())) } else { None }
+    }
+
+    /// Every device that something was said about.
+    pub(super) fn devices(&self) -> Vec<Device> {
+        let cpu = self.cpu.get().map(|_| Device::CPU);
+        let cuda = (0u16..).zip(&self.cuda).filter(|(_, place)| place.get().is_some());
+        let others = self.others.iter().map(|entry| *entry.key());
+        cpu.into_iter().chain(cuda.map(|(index, _)| Device::cuda(index))).chain(others).collect()
+    }
+}

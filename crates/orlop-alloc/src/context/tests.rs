@@ -1,0 +1,235 @@
+//! Tests of the context.
+
+use super::*;
+use crate::backing::{Null, System};
+use crate::central::{Central, Policy};
+use crate::engine::Direct;
+use crate::{Event, Refusal};
+use orlop_core::ByteSize;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const MIB: u64 = 1 << 20;
+
+fn fixed(bytes: u64) -> AllocatorRef {
+    let limit = usize::try_from(bytes).unwrap();
+    Central::builder(System::new()).policy(Policy::tensorflow()).limit(limit).build().erase()
+}
+
+fn mib(count: usize) -> Request {
+    Request::new(count << 20)
+}
+
+#[test]
+fn kinds_fall_back_to_the_default_one() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let default = Direct::new(System::new()).erase();
+    let weights = fixed(64 * MIB);
+    context.register(Device::CPU, MemoryKind::Default, default.clone()).unwrap();
+    context.register(Device::CPU, MemoryKind::Persistent, weights.clone()).unwrap();
+    assert!(context.allocator(Device::CPU, MemoryKind::KvCache).unwrap().same_as(&default));
+    assert!(context.allocator(Device::CPU, MemoryKind::Persistent).unwrap().same_as(&weights));
+}
+
+#[test]
+fn an_unknown_device_is_a_typed_error_naming_both() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
+    assert!(matches!(error, Error::NoAllocator { device, .. } if device == Device::cuda(3)));
+    // Known, but without a default kind.
+    let persistent = Central::builder(Null::new(Device::cuda(3))).build();
+    context.register(Device::cuda(3), MemoryKind::Persistent, persistent).unwrap();
+    let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();
+    let expected = (Device::cuda(3), MemoryKind::KvCache);
+    assert!(matches!(error, Error::NoAllocator { device, kind } if (device, kind) == expected));
+    let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::HostPinned)).unwrap_err();
+    assert!(matches!(error, Error::Words(orlop_core::Error::HostKindOnDevice { .. })));
+}
+
+#[test]
+fn devices_made_elsewhere_are_served() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let device = Device::custom(7, 1);
+    context.register(device, MemoryKind::Default, Central::builder(Null::new(device)).build()).unwrap();
+    let block = context.allocate(device, &mib(3)).unwrap();
+    assert_eq!((block.device(), block.bytes().is_err()), (device, true));
+    assert_eq!(context.stats(device).totals.all.requested_bytes, 3 * MIB);
+    let misplaced = context.register(Device::CPU, MemoryKind::Default, Central::builder(Null::new(device)).build());
+    assert!(matches!(misplaced, Err(Error::WrongDevice { .. })));
+}
+
+#[test]
+fn pinned_memory_is_on_the_cpu_also_without_a_device() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let mut block = context.allocate(Device::CPU, &mib(1).kind(MemoryKind::HostPinned)).unwrap();
+    assert_eq!((block.device(), block.kind()), (Device::CPU, MemoryKind::HostPinned));
+    block.bytes_mut().unwrap().fill(1);
+}
+
+#[test]
+fn accounting_by_kind_at_any_moment() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let weights = context.allocate(Device::CPU, &mib(3).kind(MemoryKind::Persistent)).unwrap();
+    let cache = context.allocate(Device::CPU, &mib(2).kind(MemoryKind::KvCache)).unwrap();
+    let live = |kind| context.stats(Device::CPU).kind(kind).requested_bytes;
+    assert_eq!((live(MemoryKind::Persistent), live(MemoryKind::KvCache)), (3 * MIB, 2 * MIB));
+    drop((weights, cache));
+    assert_eq!((live(MemoryKind::Persistent), live(MemoryKind::KvCache)), (0, 0));
+}
+
+#[test]
+fn a_hard_budget_holds_and_says_so() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 * MIB)).unwrap();
+    let request = mib(3).kind(MemoryKind::KvCache);
+    let first = context.allocate(Device::CPU, &request).unwrap();
+    let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &request) else { panic!("over budget") };
+    assert_eq!((report.refusal, report.limit), (Refusal::Budget, Some(4 * MIB)));
+    assert!(report.hint().contains(&ByteSize(6 * MIB).to_string()), "{}", report.hint());
+    // Other kinds are not bounded, and the budget is free again when the block is.
+    let _other = context.allocate(Device::CPU, &mib(30)).unwrap();
+    drop(first);
+    assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).live, 0);
+    context.allocate(Device::CPU, &request).unwrap();
+}
+
+#[test]
+fn unused_budget_is_borrowed_and_repaid() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let budget = |kind, bytes| context.set_budget(Device::CPU, kind, Budget::hard(bytes)).unwrap();
+    budget(MemoryKind::KvCache, 4 * MIB);
+    budget(MemoryKind::Workspace, 8 * MIB);
+    let cache = context.allocate(Device::CPU, &mib(7).kind(MemoryKind::KvCache)).unwrap();
+    let standing = context.standing(Device::CPU, MemoryKind::KvCache);
+    assert!(standing.borrowed >= 3 * MIB);
+    assert_eq!(context.standing(Device::CPU, MemoryKind::Workspace).lent, standing.borrowed);
+    // What is lent cannot be used meanwhile.
+    assert!(context.allocate(Device::CPU, &mib(6).kind(MemoryKind::Workspace)).is_err());
+    drop(cache);
+    assert_eq!(context.standing(Device::CPU, MemoryKind::Workspace).lent, 0);
+    context.allocate(Device::CPU, &mib(6).kind(MemoryKind::Workspace)).unwrap();
+    let borrowing = context.ladder().into_iter().find(|count| count.step == LadderStep::Borrow).unwrap();
+    assert!(borrowing.taken >= 1 && borrowing.bytes >= 3 * MIB);
+}
+
+#[test]
+fn strict_budgets_neither_lend_nor_borrow() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 * MIB)).unwrap();
+    context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(8 * MIB).strict()).unwrap();
+    assert!(context.allocate(Device::CPU, &mib(7).kind(MemoryKind::KvCache)).is_err());
+    assert!(context.allocate(Device::CPU, &mib(9).kind(MemoryKind::Workspace)).is_err());
+}
+
+#[test]
+fn callbacks_free_memory_for_their_kind() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 * MIB)).unwrap();
+    let request = mib(3).kind(MemoryKind::KvCache);
+    let evictable = Arc::new(Mutex::new(vec![context.allocate(Device::CPU, &request).unwrap()]));
+    let held: Weak<Mutex<Vec<Block>>> = Arc::downgrade(&evictable);
+    context.on_pressure(
+        MemoryKind::KvCache,
+        Arc::new(move |pressure| {
+            assert_eq!(pressure.kind, MemoryKind::KvCache);
+            let freed = held.upgrade().and_then(|held| held.lock().unwrap().pop());
+            freed.map_or(0, |block| block.capacity() as u64)
+        }),
+    );
+    context.allocate(Device::CPU, &request).unwrap();
+    assert!(evictable.lock().unwrap().is_empty());
+    // Nothing left to free: the error says that it was tried.
+    let _all = context.allocate(Device::CPU, &request).unwrap();
+    let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &request) else { panic!("over budget") };
+    assert!(report.tried.contains(&(LadderStep::Callbacks, 0)));
+    assert!(context.allocate(Device::CPU, &request.no_retry()).is_err());
+}
+
+#[test]
+fn a_soft_budget_calls_and_never_fails() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let over = Arc::new(AtomicU64::new(0));
+    let told = Arc::clone(&over);
+    context.on_pressure(
+        MemoryKind::KvCache,
+        Arc::new(move |pressure| {
+            told.fetch_max(pressure.bytes, Ordering::Relaxed);
+            0
+        }),
+    );
+    let budget = Budget { hard: None, soft: Some(2 * MIB), borrows: false };
+    context.set_budget(Device::CPU, MemoryKind::KvCache, budget).unwrap();
+    let _first = context.allocate(Device::CPU, &mib(2).kind(MemoryKind::KvCache)).unwrap();
+    let _second = context.allocate(Device::CPU, &mib(1).kind(MemoryKind::KvCache)).unwrap();
+    assert!(over.load(Ordering::Relaxed) >= MIB);
+}
+
+#[test]
+fn caches_of_other_kinds_are_given_back_for_one_in_need() {
+    // One device with 16 MiB behind both allocators.
+    let device = Device::custom(1, 0);
+    let backing: crate::backing::Global = Arc::new(Null::with_limit(device, 16 * MIB));
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let engine = || Central::builder(Arc::clone(&backing)).policy(Policy::tensorflow()).build();
+    context.register(device, MemoryKind::Default, engine()).unwrap();
+    context.register(device, MemoryKind::Workspace, engine()).unwrap();
+    drop(context.allocate(device, &mib(12).kind(MemoryKind::Workspace)).unwrap());
+    assert!(context.stats(device).usage.reserved >= 12 * MIB);
+    let block = context.allocate(device, &mib(12)).unwrap();
+    assert!(block.capacity() as u64 >= 12 * MIB);
+    let others = context.ladder().into_iter().find(|count| count.step == LadderStep::OtherCaches).unwrap();
+    assert!(others.taken == 1 && others.bytes >= 12 * MIB);
+}
+
+#[test]
+fn scopes_nest_and_streams_are_per_thread() {
+    let (outer, inner) = (Context::new(), Context::new());
+    outer.scope(|| {
+        assert_eq!(Context::current().id(), outer.id());
+        inner.scope(|| assert_eq!(Context::current().id(), inner.id()));
+        assert_eq!(Context::current().id(), outer.id());
+    });
+    let device = Device::cuda(0);
+    outer.set_stream(device, StreamId::new(5));
+    outer.on_stream(device, StreamId::new(9), || {
+        assert_eq!(outer.stream(device), StreamId::new(9));
+        assert_eq!(inner.stream(device), StreamId::DEFAULT);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(outer.stream(device), StreamId::new(5)));
+        });
+    });
+    assert_eq!(outer.stream(device), StreamId::new(5));
+}
+
+#[test]
+fn an_observer_sees_each_block_once() {
+    #[derive(Default)]
+    struct Count {
+        allocated: AtomicUsize,
+        freed: AtomicUsize,
+    }
+    impl Observer for Count {
+        fn observe(&self, event: &Event<'_>) {
+            match event {
+                Event::Allocated { .. } => self.allocated.fetch_add(1, Ordering::Relaxed),
+                Event::Freed { .. } => self.freed.fetch_add(1, Ordering::Relaxed),
+                _ => 0,
+            };
+        }
+    }
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let count = Arc::new(Count::default());
+    context.set_observer(Some(Arc::clone(&count) as Arc<dyn Observer>));
+    context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(64 * MIB)).unwrap();
+    drop(context.allocate(Device::CPU, &mib(1).kind(MemoryKind::Workspace)).unwrap());
+    context.set_observer(None);
+    drop(context.allocate(Device::CPU, &mib(1)).unwrap());
+    assert_eq!((count.allocated.load(Ordering::Relaxed), count.freed.load(Ordering::Relaxed)), (1, 1));
+}
+
+#[test]
+fn a_bad_limit_in_the_configuration_is_told() {
+    let config = CpuConfig::new().named("no such allocator");
+    let context = Context::with(Device::CPU, config);
+    assert!(matches!(context.allocate(Device::CPU, &mib(1)), Err(Error::UnknownName { .. })));
+}

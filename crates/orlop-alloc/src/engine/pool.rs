@@ -1,0 +1,260 @@
+//! A bounded cache of exact sizes with LRU eviction (T10).
+//!
+//! Blocks that come back are kept by their rounded size and handed out again for requests of exactly that
+//! size. The cache holds a bounded number of blocks; when it is full the one that has waited longest goes
+//! back to the backing. If eviction and new memory keep happening together, the bound was too small and
+//! grows by a tenth, as in TensorFlow's `pool_allocator.cc`.
+//!
+//! Right for programs with few distinct sizes; a loop of varying shapes finds nothing that fits exactly.
+
+use super::lru::{Cached, Lru};
+use crate::backing::{Backing, Global, Region};
+use crate::out_of_memory::Refusal;
+use crate::protocol::Slots;
+use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Request, Result, Usage};
+use orlop_core::{Alignment, Device};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How requests are rounded before they are looked up.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Rounding {
+    /// To the next multiple.
+    Multiple(Alignment),
+    /// To the next power of two.
+    Pow2,
+    /// By a rule of the user's. What it returns below the request is raised to the request.
+    Custom(fn(usize) -> usize),
+}
+
+impl Rounding {
+    #[inline]
+    fn round(self, bytes: usize) -> usize {
+        match self {
+            Self::Multiple(align) => align.round_up(bytes).unwrap_or(bytes),
+            Self::Pow2 => bytes.checked_next_power_of_two().unwrap_or(bytes),
+            Self::Custom(rule) => rule(bytes).max(bytes),
+        }
+    }
+}
+
+/// Cached blocks have this alignment; requests for more are not cached.
+const ALIGN: Alignment = Alignment::CPU;
+
+/// Says in a block's token that it must not be cached.
+const UNCACHED: usize = usize::MAX;
+
+/// The pool; see the head of its file.
+#[derive(Debug)]
+pub struct Pool<B: Backing = Global> {
+    backing: B,
+    rounding: Rounding,
+    /// One slot: a lock whose release is a plain store. What is done under it takes nanoseconds.
+    cache: Slots<Lru>,
+    reserved: AtomicU64,
+    peak: AtomicU64,
+    regions: AtomicU64,
+}
+
+/// Settings of a [`Pool`].
+#[derive(Debug)]
+pub struct PoolBuilder<B> {
+    backing: B,
+    rounding: Rounding,
+    bound: usize,
+    grows: bool,
+}
+
+impl<B: Backing> Pool<B> {
+    /// Begins with multiples of 64 bytes and a bound of 256 blocks that grows.
+    pub fn builder(backing: B) -> PoolBuilder<B> {
+        PoolBuilder { backing, rounding: Rounding::Multiple(ALIGN), bound: 256, grows: true }
+    }
+
+    /// How many blocks the cache may hold now.
+    pub fn bound(&self) -> usize {
+        self.cache.with(0, |cache| cache.bound())
+    }
+
+    /// How many blocks were evicted so far.
+    pub fn evictions(&self) -> u64 {
+        self.cache.with(0, |cache| cache.evictions())
+    }
+}
+
+impl<B: Backing> PoolBuilder<B> {
+    /// With this rounding.
+    #[must_use]
+    pub fn rounding(mut self, rounding: Rounding) -> Self {
+        self.rounding = rounding;
+        self
+    }
+
+    /// Holding at most so many blocks at first.
+    #[must_use]
+    pub fn bound(mut self, blocks: usize) -> Self {
+        self.bound = blocks;
+        self
+    }
+
+    /// Never raising the bound.
+    #[must_use]
+    pub fn fixed_bound(mut self) -> Self {
+        self.grows = false;
+        self
+    }
+
+    /// The engine itself, for putting under an adaptor.
+    #[must_use]
+    pub fn build_engine(self) -> Pool<B> {
+        let mut lru = Some(Lru::new(self.bound, self.grows));
+        let zero = || AtomicU64::new(0);
+        Pool {
+            backing: self.backing,
+            rounding: self.rounding,
+            cache: Slots::new(1, || lru.take().unwrap_or_else(|| Lru::new(0, false))),
+            reserved: zero(),
+            peak: zero(),
+            regions: zero(),
+        }
+    }
+
+    /// The engine behind a handle.
+    #[must_use]
+    pub fn build(self) -> AllocatorRef<Pool<B>> {
+        AllocatorRef::new(self.build_engine())
+    }
+}
+
+impl<B: Backing> Pool<B> {
+    #[cold]
+    fn gain(&self, request: &Request, bytes: usize, align: Alignment) -> Result<Region> {
+        let region = self.backing.reserve(bytes, align).or_else(|| {
+            (self.trim(0) > 0).then(|| self.backing.reserve(bytes, align)).flatten()
+        });
+        let Some(region) = region else {
+            let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.backing.device(), request);
+            report.rounded = bytes;
+            report.reserved = self.reserved.load(Ordering::Relaxed);
+            return Err(report.into());
+        };
+        let reserved = self.reserved.fetch_add(region.bytes as u64, Ordering::Relaxed) + region.bytes as u64;
+        self.peak.fetch_max(reserved, Ordering::Relaxed);
+        self.regions.fetch_add(1, Ordering::Relaxed);
+        Ok(region)
+    }
+
+    /// # Safety
+    ///
+    /// A block gained by `gain` with this alignment, which nobody uses any more.
+    unsafe fn lose(&self, cached: Cached, align: Alignment) {
+        self.reserved.fetch_sub(cached.bytes as u64, Ordering::Relaxed);
+        self.regions.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.backing.release(Region { ptr: cached.ptr, bytes: cached.bytes, align, zeroed: false }) };
+    }
+}
+
+// SAFETY: 1. a block is a region of its own, and is in the cache or with one user. 2. regions are initialised
+// by the backing's promise. 3. cached blocks and regions that are not zero are zeroed here. 4. the cache is
+// behind a slot. 5. what is cached goes back when the engine is dropped.
+unsafe impl<B: Backing> Allocator for Pool<B> {
+    #[inline]
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if request.kind.is_host_only() {
+            request.kind.check_on(self.backing.device())?;
+        }
+        let cacheable = request.align <= ALIGN;
+        let key = self.rounding.round(request.bytes.max(1));
+        let cached = if cacheable { self.cache.with(0, |cache| cache.take(key)) } else { None };
+        let (ptr, bytes, dirty) = match cached {
+            Some(cached) => (cached.ptr, cached.bytes, true),
+            None => {
+                let region = self.gain(request, key, request.align.max(ALIGN))?;
+                (region.ptr, region.bytes, !region.zeroed)
+            }
+        };
+        if request.zeroed && dirty {
+            // SAFETY: the block is about to be handed out and nobody else knows it.
+            unsafe { self.backing.zero(ptr, request.bytes) };
+        }
+        let raw = RawBlock::new(request, ptr, bytes, self.backing.device(), self.backing.access());
+        Ok(raw.with_token(if cacheable { key } else { UNCACHED }))
+    }
+
+    #[inline]
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let cached = Cached { ptr: block.ptr, bytes: block.granted, key: block.token };
+        if block.token == UNCACHED {
+            // SAFETY: gained for this block alone, with its alignment (which is above `ALIGN`).
+            unsafe { self.lose(cached, block.align) };
+            return Ok(());
+        }
+        if let Some(evicted) = self.cache.with(0, |cache| cache.put(cached)) {
+            // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
+            unsafe { self.lose(evicted, ALIGN) };
+        }
+        Ok(())
+    }
+
+    fn device(&self) -> Device {
+        self.backing.device()
+    }
+
+    fn name(&self) -> &str {
+        "pool"
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            reserved: self.reserved.load(Ordering::Relaxed),
+            peak_reserved: self.peak.load(Ordering::Relaxed),
+            regions: self.regions.load(Ordering::Relaxed),
+            deferred: 0,
+            metadata: self.cache.with(0, |cache| cache.metadata()) as u64,
+        }
+    }
+
+    fn reset_peak(&self) {
+        self.peak.store(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let mut freed = 0;
+        while self.reserved.load(Ordering::Relaxed) > target {
+            let Some(cached) = self.cache.with(0, |cache| cache.take_oldest()) else { break };
+            freed += cached.bytes as u64;
+            // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
+            unsafe { self.lose(cached, ALIGN) };
+        }
+        freed
+    }
+}
+
+impl<B: Backing> Drop for Pool<B> {
+    fn drop(&mut self) {
+        self.trim(0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backing::System;
+
+    #[test]
+    fn exact_sizes_come_back_and_others_do_not() {
+        let pool = Pool::builder(System::new()).build();
+        let address = pool.allocate(&Request::new(1000)).map(|block| block.as_ptr()).unwrap();
+        assert_eq!(pool.allocate(&Request::new(1024)).unwrap().as_ptr(), address);
+        assert_ne!(pool.allocate(&Request::new(1025)).unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn the_block_that_waited_longest_is_evicted() {
+        let pool = Pool::builder(System::new()).bound(2).fixed_bound().build();
+        let blocks: Vec<_> = [64, 128, 192].map(|bytes| pool.allocate(&Request::new(bytes)).unwrap()).into();
+        drop(blocks);
+        assert_eq!((pool.evictions(), pool.stats().usage.reserved), (1, 128 + 192));
+    }
+}

@@ -1,0 +1,55 @@
+//! A value that is read all the time and replaced a few times in a program's life.
+//!
+//! Reading is one load; replacing keeps the old value until the slot goes, because another thread may be
+//! using it just then. That is a leak only for those who replace in a loop, and saves a reference count, a
+//! lock or an epoch on every read.
+
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A slot for a `T`, empty at first.
+pub(crate) struct Replaceable<T> {
+    /// Null, or points to an element of `kept`.
+    current: AtomicPtr<T>,
+    #[expect(clippy::vec_box, reason = "`current` points at a boxed value, which must not move")]
+    kept: Mutex<Vec<Box<T>>>,
+}
+
+impl<T> Replaceable<T> {
+    /// The value, if there is one. One relaxed load if not.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        if self.current.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // Acquire: pairs with the release in `set`, so that what is inside the value is seen.
+        let current = self.current.load(Ordering::Acquire);
+        // SAFETY: null, or a pointer to a box in `kept`, from which nothing is removed or changed before the
+        // slot itself goes; `&self` outlives the reference.
+        unsafe { current.as_ref() }
+    }
+
+    /// Puts a value in the place of the current one, or takes that away.
+    pub(crate) fn set(&self, value: Option<T>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = value.map_or(ptr::null_mut(), |value| {
+            kept.push(Box::new(value));
+            kept.last_mut().map_or(ptr::null_mut(), |kept| &raw mut **kept)
+        });
+        self.current.store(current, Ordering::Release);
+    }
+}
+
+impl<T> Default for Replaceable<T> {
+    fn default() -> Self {
+        Self { current: AtomicPtr::new(ptr::null_mut()), kept: Mutex::default() }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Replaceable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}

@@ -1,0 +1,107 @@
+//! `ledger.last`, `ledger.close`: exactly one is told `Last`, and it may destroy what all others used.
+//! Also: live figures are never negative, and exact at a quiet moment.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use orlop_alloc::protocol::{Entry, Ledger};
+use orlop_core::MemoryKind;
+
+const KIND: MemoryKind = MemoryKind::Default;
+
+/// An allocator's cell: what blocks use until they have left, and the last one destroys.
+struct Owner {
+    ledger: Ledger,
+    /// Used by every return, destroyed by the last: loom sees if one use is not ordered before that.
+    memory: UnsafeCell<u32>,
+    destroyed: AtomicUsize,
+}
+
+// SAFETY: the ledger's protocol orders uses of `memory` before its destruction; loom checks exactly that.
+unsafe impl Send for Owner {}
+// SAFETY: as above.
+unsafe impl Sync for Owner {}
+
+impl Owner {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            ledger: Ledger::new(2, true),
+            memory: UnsafeCell::new(1),
+            destroyed: AtomicUsize::new(0),
+        })
+    }
+
+    fn finish(&self, entry: Entry) {
+        if entry == Entry::Last {
+            // SAFETY: `Last` means that nobody uses it any more; loom checks.
+            self.memory.with_mut(|memory| unsafe { *memory = 0 });
+            self.destroyed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn return_block(&self, slot: usize) {
+        // SAFETY: a block that has not left keeps the memory; loom checks.
+        self.memory.with(|memory| assert_eq!(unsafe { *memory }, 1));
+        self.finish(self.ledger.leave(slot, KIND, 64, 10));
+    }
+}
+
+#[test]
+fn blocks_outlive_the_last_handle() {
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.ledger.enter(0, KIND, 64, 10);
+        owner.ledger.enter(1, KIND, 64, 10);
+        let returners: Vec<_> = [0, 1]
+            .map(|slot| {
+                let owner = Arc::clone(&owner);
+                thread::spawn(move || owner.return_block(slot))
+            })
+            .into();
+        owner.finish(owner.ledger.close());
+        for returner in returners {
+            returner.join().unwrap();
+        }
+        assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn blocks_that_come_back_elsewhere_count_too() {
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.ledger.enter(0, KIND, 64, 10);
+        owner.ledger.enter(0, KIND, 64, 10);
+        let returner = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || owner.return_block(1))
+        };
+        owner.finish(owner.ledger.close());
+        owner.return_block(1);
+        returner.join().unwrap();
+        assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn live_is_never_negative_and_exact_when_quiet() {
+    loom::model(|| {
+        let ledger = Arc::new(Ledger::new(2, true));
+        let worker = {
+            let ledger = Arc::clone(&ledger);
+            thread::spawn(move || {
+                ledger.enter(0, KIND, 64, 10);
+                // Returned by another slot, as after a hand-over to another thread.
+                assert_eq!(ledger.leave(1, KIND, 64, 10), Entry::More);
+            })
+        };
+        let seen = ledger.totals().all;
+        assert!(seen.allocations >= seen.frees);
+        assert!(seen.allocated_bytes >= seen.freed_bytes);
+        assert!(seen.live_bytes <= 64);
+        worker.join().unwrap();
+        let quiet = ledger.totals().all;
+        assert_eq!((quiet.allocations, quiet.frees, quiet.live_bytes, quiet.requested_bytes), (1, 1, 0, 0));
+    });
+}

@@ -1,0 +1,47 @@
+//! `streams.push`, `streams.walk`, `streams.again`, `streams.iter`: a stream is in the set once, and whoever
+//! finds a node sees what is in it.
+
+use loom::sync::Arc;
+use loom::thread;
+use orlop_alloc::protocol::StreamUses;
+use orlop_core::StreamId;
+
+fn recorded(uses: &StreamUses) -> Vec<u64> {
+    let mut all: Vec<u64> = uses.iter().map(StreamId::get).collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn each_stream_is_recorded_once() {
+    loom::model(|| {
+        let uses = Arc::new(StreamUses::new());
+        let other = {
+            let uses = Arc::clone(&uses);
+            thread::spawn(move || (uses.record(StreamId::new(1)), uses.record(StreamId::new(2))))
+        };
+        let mine = uses.record(StreamId::new(1));
+        let (theirs, second) = other.join().unwrap();
+        assert!(mine ^ theirs, "exactly one of two recordings is the first");
+        assert!(second);
+        assert_eq!(recorded(&uses), [1, 2]);
+    });
+}
+
+#[test]
+fn a_reader_sees_whole_nodes() {
+    loom::model(|| {
+        let uses = Arc::new(StreamUses::new());
+        let recorder = {
+            let uses = Arc::clone(&uses);
+            thread::spawn(move || uses.record(StreamId::new(9)))
+        };
+        let reader = {
+            let uses = Arc::clone(&uses);
+            // Twice: loom looks for other interleavings where a thread comes back to the same word.
+            thread::spawn(move || recorded(&uses).len() + recorded(&uses).len())
+        };
+        assert!(recorder.join().unwrap());
+        assert!(reader.join().unwrap() <= 2);
+    });
+}
