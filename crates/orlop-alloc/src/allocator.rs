@@ -1,5 +1,6 @@
 //! The trait every engine and adaptor implements.
 
+use crate::protocol::{Counter, Entry};
 use crate::{Error, OutOfMemory, RawBlock, Request, Result};
 use orlop_core::{Device, MemoryKind};
 use std::fmt::Debug;
@@ -82,6 +83,27 @@ pub unsafe trait Allocator: Debug + Send + Sync {
 
     /// Where the memory is.
     fn device(&self) -> Device;
+
+    /// The engine's own ledger, if it counts blocks itself. A handle then does not count a second time: it
+    /// returns blocks by [`Allocator::deallocate_counted`] and lets the counter say when the engine may go.
+    fn counter(&self) -> Option<&dyn Counter> {
+        None
+    }
+
+    /// Takes a block back, like [`Allocator::deallocate`], and says whether it was the last after
+    /// [`Counter::close`]. Engines with a [`Allocator::counter`] implement it; for others it never says so.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Allocator::deallocate`]; the block then stays counted.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate`]. On [`Entry::Last`] the engine must not be used again.
+    unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate(block) }.map(|()| Entry::More)
+    }
 
     /// A name for people.
     fn name(&self) -> &str;

@@ -1,52 +1,43 @@
 //! The owned block: memory that returns to where it came from when dropped.
 
-use crate::handle::{Shared, return_block};
-use crate::{Access, AllocationId, Allocator, Deleter, RawBlock, Result, Tag};
+use crate::handle::return_block;
+use crate::raw::{Owner, Record};
+use crate::{Access, AllocationId, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
 use std::{fmt, mem, slice};
 
-/// A block of memory with its owner.
+/// A block of memory with its owner: one pointer, to a record that holds the rest.
 ///
 /// Dropping it tells the owner which streams used it; the owner decides when the memory may be reused. A
 /// block may outlive every handle of its allocator.
 #[must_use = "dropping a block frees its memory"]
+#[repr(transparent)]
 pub struct Block {
     raw: mem::ManuallyDrop<RawBlock>,
-    owner: Owner,
-}
-
-enum Owner {
-    /// The cell that counted the block.
-    Allocator(NonNull<Shared<dyn Allocator>>),
-    /// Somebody outside, told once when the block goes (M3).
-    Foreign(Deleter),
-    /// Nobody: empty blocks, and memory that is merely borrowed.
-    Nobody,
 }
 
 impl Block {
+    /// A block whose record says who its owner is.
     #[inline]
-    pub(crate) fn owned(raw: RawBlock, owner: NonNull<Shared<dyn Allocator>>) -> Self {
-        Self { raw: mem::ManuallyDrop::new(raw), owner: Owner::Allocator(owner) }
-    }
-
-    pub(crate) fn unowned(raw: RawBlock) -> Self {
-        Self { raw: mem::ManuallyDrop::new(raw), owner: Owner::Nobody }
+    pub(crate) fn new(raw: RawBlock) -> Self {
+        Self { raw: mem::ManuallyDrop::new(raw) }
     }
 
     /// Takes in memory from outside. `deleter` runs exactly once, when the block goes.
     ///
-    /// The data pointer and the deleter's context are distinct (P2): `raw.ptr` may point into the middle of
-    /// what the context owns.
+    /// The data pointer and the deleter's context are distinct (P2): `record.ptr` may point into the middle
+    /// of what the context owns.
     ///
     /// # Safety
     ///
-    /// 1. `raw.ptr .. raw.ptr + raw.granted` stays valid, as `raw.access` says, until `deleter` runs;
+    /// 1. `record.ptr .. record.ptr + record.granted` stays valid, as `record.access` says, until `deleter`
+    ///    runs, and `record.requested <= record.granted`;
     /// 2. nobody else writes there meanwhile, nor reads while this block is written;
     /// 3. with [`Access::Host`] the bytes are initialised.
-    pub unsafe fn foreign(raw: RawBlock, deleter: Deleter) -> Self {
-        Self { raw: mem::ManuallyDrop::new(raw), owner: Owner::Foreign(deleter) }
+    pub unsafe fn foreign(mut record: Record, deleter: Deleter) -> Self {
+        record.owner = Owner::Foreign(deleter);
+        Self::new(RawBlock::new(Box::new(record)))
     }
 
     /// Borrows memory from outside: nothing happens when the block goes.
@@ -54,8 +45,9 @@ impl Block {
     /// # Safety
     ///
     /// As for [`Block::foreign`], until the block is gone.
-    pub unsafe fn borrowed(raw: RawBlock) -> Self {
-        Self::unowned(raw)
+    pub unsafe fn borrowed(mut record: Record) -> Self {
+        record.owner = Owner::Nobody;
+        Self::new(RawBlock::new(Box::new(record)))
     }
 
     /// Where it begins. Valid for [`Block::capacity`] bytes.
@@ -142,14 +134,14 @@ impl Block {
     /// Whether dropping it returns memory to an allocator of this crate.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
-        matches!(self.owner, Owner::Allocator(_))
+        matches!(self.raw.owner, Owner::Allocator(_))
     }
 
     /// Whether the data pointer is the deleter's whole context, as copy-on-write needs (P6). True for blocks
     /// of our allocators; false for foreign ones, whose context may own more than the bytes.
     #[must_use]
     pub fn is_simple(&self) -> bool {
-        !matches!(self.owner, Owner::Foreign(_))
+        !matches!(self.raw.owner, Owner::Foreign(_))
     }
 
     /// The bytes, as many as were asked for.
@@ -182,7 +174,7 @@ impl Block {
     ///
     /// The block itself, if its owner could not free a bare pointer later.
     pub fn into_raw_ptr(self) -> Result<NonNull<u8>, Self> {
-        match &self.owner {
+        match &self.raw.owner {
             Owner::Allocator(owner) => {
                 // SAFETY: the cell lives while this block does.
                 let shared = unsafe { owner.as_ref() };
@@ -203,12 +195,16 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: `raw` is taken out once, here; `self` is not used afterwards.
         let raw = unsafe { mem::ManuallyDrop::take(&mut self.raw) };
-        match mem::replace(&mut self.owner, Owner::Nobody) {
+        if let Owner::Allocator(owner) = raw.owner {
             // SAFETY: the block was counted in this cell when made, comes back once, and nobody can reach
             // the bytes through it any more.
-            Owner::Allocator(owner) => unsafe { return_block(owner, raw) },
-            Owner::Foreign(deleter) => deleter.run(raw.ptr),
-            Owner::Nobody => drop(raw),
+            unsafe { return_block(owner, raw) };
+        } else {
+            // SAFETY: without an allocator the record is the block's own (`foreign`, `borrowed`, `empty`).
+            let record = *unsafe { raw.into_record() };
+            if let Owner::Foreign(deleter) = record.owner {
+                deleter.run(record.ptr);
+            }
         }
     }
 }
@@ -226,8 +222,4 @@ impl fmt::Debug for Block {
     }
 }
 
-// SAFETY: `RawBlock` is `Send`, a `Deleter` is `Send` by its constructors, and the owner cell may be touched
-// from any thread that holds a block of it.
-unsafe impl Send for Block {}
-// SAFETY: through `&Block` bytes are only read, and stream uses are recorded atomically.
-unsafe impl Sync for Block {}
+const _: () = assert!(size_of::<Option<Block>>() == size_of::<usize>());

@@ -16,8 +16,9 @@
 
 use crate::block::Block;
 use crate::observer::{Event, ObserverSlot};
+use crate::raw::Owner;
 use crate::protocol::thread_slot::{self, SLOTS};
-use crate::protocol::{Entry, Ledger};
+use crate::protocol::{Counter, Entry, Ledger, Totals};
 use crate::{Allocator, Error, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage};
 use orlop_core::Device;
 use std::fmt;
@@ -29,7 +30,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 /// An allocator with its counts. Lives until no handle and no block remains.
 pub(crate) struct Shared<A: ?Sized> {
     handles: AtomicUsize,
-    ledger: Ledger,
+    /// `None` over an engine that counts itself.
+    ledger: Option<Ledger>,
     refused_frees: AtomicU64,
     observer: ObserverSlot,
     allocator: A,
@@ -51,9 +53,10 @@ impl<A: Allocator> AllocatorRef<A> {
     /// Puts `allocator` behind a handle; `counted: false` leaves out byte statistics (T19).
     #[must_use]
     pub fn with_statistics(allocator: A, counted: bool) -> Self {
+        let ledger = allocator.counter().is_none().then(|| Ledger::new(SLOTS, counted));
         let shared = Box::new(Shared {
             handles: AtomicUsize::new(1),
-            ledger: Ledger::new(SLOTS, counted),
+            ledger,
             refused_frees: AtomicU64::new(0),
             observer: ObserverSlot::default(),
             allocator,
@@ -114,11 +117,11 @@ where
     pub fn allocate(&self, request: &Request) -> Result<Block> {
         let shared = self.shared();
         if request.bytes == 0 && !shared.allocator.opaque_handles() {
-            request.kind.check_on(shared.allocator.device())?;
-            return Ok(Block::unowned(RawBlock::empty(request, shared.allocator.device())));
+            return shared.empty(request);
         }
-        let raw = shared.take(request)?;
-        Ok(Block::owned(raw, self.erased()))
+        let mut raw = shared.take(request)?;
+        raw.owner = Owner::Allocator(self.erased());
+        Ok(Block::new(raw))
     }
 }
 
@@ -134,7 +137,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         Stats {
-            totals: shared.ledger.totals(),
+            totals: shared.counter().map_or_else(Totals::default, Counter::totals),
             usage: shared.allocator.usage(),
             refused_frees: shared.refused_frees.load(Ordering::Relaxed),
         }
@@ -142,7 +145,9 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
 
     /// Peaks, live and reserved, start again from now.
     pub fn reset_peaks(&self) {
-        self.shared().ledger.reset_peaks();
+        if let Some(counter) = self.shared().counter() {
+            counter.reset_peaks();
+        }
         self.shared().allocator.reset_peak();
     }
 
@@ -173,6 +178,14 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
 }
 
 impl<A: ?Sized + Allocator> Shared<A> {
+    /// Who counts: the cell's ledger or the engine's.
+    fn counter(&self) -> Option<&dyn Counter> {
+        match &self.ledger {
+            Some(ledger) => Some(ledger),
+            None => self.allocator.counter(),
+        }
+    }
+
     pub(crate) fn allocator(&self) -> &A {
         &self.allocator
     }
@@ -180,44 +193,74 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// Allocates and counts.
     #[inline]
     fn take(&self, request: &Request) -> Result<RawBlock> {
-        let raw = match self.allocator.allocate(request) {
-            Ok(raw) => raw,
-            Err(error) => return Err(self.explain(error)),
-        };
-        self.ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
-        if let Some(observer) = self.observer.get() {
-            observer.observe(&Event::Allocated { block: &raw, allocator: self.allocator.name() });
+        match self.allocator.allocate(request) {
+            Ok(raw) => {
+                if let Some(ledger) = &self.ledger {
+                    ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+                }
+                if let Some(observer) = self.observer.get() {
+                    self.tell_taken(&**observer, &raw);
+                }
+                Ok(raw)
+            }
+            Err(error) => Err(self.explain(error)),
         }
-        Ok(raw)
     }
 
-    /// Returns and counts. After [`Entry::Last`] the caller destroys the cell.
+    #[cold]
+    fn empty(&self, request: &Request) -> Result<Block> {
+        request.kind.check_on(self.allocator.device())?;
+        Ok(Block::new(RawBlock::empty(request, self.allocator.device())))
+    }
+
+    #[cold]
+    fn tell_taken(&self, observer: &dyn Observer, block: &RawBlock) {
+        observer.observe(&Event::Allocated { block, allocator: self.allocator.name() });
+    }
+
+    #[cold]
+    fn tell_given(&self, observer: &dyn Observer, block: &RawBlock) {
+        observer.observe(&Event::Freed { block, allocator: self.allocator.name() });
+    }
+
+    /// Returns and counts. After [`Entry::Last`] the caller destroys the cell. A refusal is counted, told, and
+    /// left in `refused`.
     ///
     /// # Safety
     ///
     /// As for [`Allocator::deallocate`].
     #[inline]
-    unsafe fn give(&self, raw: RawBlock) -> (Result<()>, Entry) {
-        let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
+    unsafe fn give(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
         if let Some(observer) = self.observer.get() {
-            observer.observe(&Event::Freed { block: &raw, allocator: self.allocator.name() });
+            self.tell_given(&**observer, &raw);
         }
+        let Some(ledger) = &self.ledger else {
+            // SAFETY: the caller's promise.
+            return match unsafe { self.allocator.deallocate_counted(raw) } {
+                Ok(entry) => entry,
+                Err(error) => {
+                    *refused = Some(self.refuse(error));
+                    Entry::More
+                }
+            };
+        };
+        let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
         // SAFETY: the caller's promise.
-        let result = unsafe { self.allocator.deallocate(raw) };
-        if let Err(error) = &result {
-            self.refuse(error);
+        if let Err(error) = unsafe { self.allocator.deallocate(raw) } {
+            *refused = Some(self.refuse(error));
         }
         // Counted as gone even if it was refused: nobody holds it any more.
-        (result, self.ledger.leave(thread_slot::current(), kind, granted, requested))
+        ledger.leave(thread_slot::current(), kind, granted, requested)
     }
 
     #[cold]
-    fn refuse(&self, error: &Error) {
+    fn refuse(&self, error: Error) -> Error {
         self.refused_frees.fetch_add(1, Ordering::Relaxed);
         tracing::error!(allocator = self.allocator.name(), %error, "free refused");
         if let Some(observer) = self.observer.get() {
-            observer.observe(&Event::FreeRefused { error, allocator: self.allocator.name() });
+            observer.observe(&Event::FreeRefused { error: &error, allocator: self.allocator.name() });
         }
+        error
     }
 
     /// Completes an out-of-memory report with what only the ledger knows.
@@ -225,7 +268,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     fn explain(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(report) = &mut error {
             if report.by_kind.is_empty() {
-                report.fill(&self.ledger.totals());
+                report.fill(&self.counter().map_or_else(Totals::default, Counter::totals));
             }
             if let Some(observer) = self.observer.get() {
                 observer.observe(&Event::OutOfMemory { report });
@@ -243,11 +286,12 @@ impl<A: ?Sized + Allocator> Shared<A> {
 /// 2. nobody on the host uses its bytes any more.
 #[inline]
 pub(crate) unsafe fn return_block(owner: NonNull<Shared<dyn Allocator>>, raw: RawBlock) {
-    let (_, entry) = {
+    let entry = {
         // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
         let shared = unsafe { owner.as_ref() };
-        // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced.
-        unsafe { shared.give(raw) }
+        // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced; a drop
+        // has nobody to return it to.
+        unsafe { shared.give(raw, &mut None) }
     };
     if entry == Entry::Last {
         // SAFETY: `Entry::Last` is told once, when no handle and no block remains (rule 3).
@@ -272,11 +316,12 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let mut refused = None;
         // SAFETY: the caller's promises.
-        let (result, entry) = unsafe { self.shared().give(block) };
+        let entry = unsafe { self.shared().give(block, &mut refused) };
         // A handle is held, so the ledger is open.
         debug_assert_eq!(entry, Entry::More);
-        result
+        refused.map_or(Ok(()), Err)
     }
 
     fn device(&self) -> Device {
@@ -316,16 +361,15 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         // SAFETY: the caller's promises.
         match unsafe { shared.allocator.deallocate_raw(ptr, requested) } {
             Ok(found) => {
-                let entry =
-                    shared.ledger.leave(thread_slot::current(), found.kind, found.granted, found.requested);
-                // A handle is held, so the ledger is open.
-                debug_assert_eq!(entry, Entry::More);
+                if let Some(ledger) = &shared.ledger {
+                    let slot = thread_slot::current();
+                    let entry = ledger.leave(slot, found.kind, found.granted, found.requested);
+                    // A handle is held, so the ledger is open.
+                    debug_assert_eq!(entry, Entry::More);
+                }
                 Ok(found)
             }
-            Err(error) => {
-                shared.refuse(&error);
-                Err(error)
-            }
+            Err(error) => Err(shared.refuse(error)),
         }
     }
 
@@ -368,7 +412,8 @@ impl<A: ?Sized + Allocator> Drop for AllocatorRef<A> {
         fence(Ordering::Acquire);
         // Blocks may live on; what is merely cached goes back now (T21).
         shared.allocator.trim(0);
-        if shared.ledger.close() == Entry::Last {
+        // Without a counter nothing could ever be counted, and the cell would never go.
+        if shared.counter().is_none_or(|counter| counter.close() == Entry::Last) {
             // SAFETY: told `Last`, once.
             unsafe { destroy(self.shared) };
         }

@@ -8,6 +8,8 @@
 //! | interface | engines implement [`Allocator`]; users hold an [`AllocatorRef`] | [`Allocator`], [`AllocatorRef`] |
 //! | backings | where regions come from | [`backing`] |
 //! | engines | who cuts regions into blocks | [`central`], [`engine`] |
+//! | adaptors | limits, logs, statistics over any of them | [`adaptor`] |
+//! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | context | which allocator serves a device and kind; budgets, the reclaim ladder | [`context`] |
 //! | protocols | the concurrent parts, checked by loom | [`protocol`] |
 //!
@@ -21,21 +23,26 @@ pub mod backing;
 mod block;
 pub mod central;
 pub mod context;
+mod copying;
 mod deleter;
 mod device_ops;
 pub mod engine;
 mod error;
 mod handle;
+mod node_allocators;
 pub mod numa;
 mod observer;
 mod out_of_memory;
 pub mod protocol;
 mod raw;
+mod records;
 mod replaceable;
+pub mod registry;
 mod request;
 mod stats;
 mod sync;
 mod tag;
+mod typed;
 
 pub use self::allocator::{Allocator, Found, Semantics, Usage};
 pub use self::block::Block;
@@ -44,9 +51,11 @@ pub use self::deleter::Deleter;
 pub use self::device_ops::{DeviceOps, HostOps, Place};
 pub use self::error::{Error, Result};
 pub use self::handle::AllocatorRef;
+pub use self::node_allocators::NodeAllocators;
 pub use self::observer::{Event, Observer};
 pub use self::out_of_memory::{BinUse, OutOfMemory, Refusal};
-pub use self::raw::{Access, AllocationId, RawBlock};
+pub use self::raw::{Access, AllocationId, RawBlock, Record};
 pub use self::request::Request;
 pub use self::stats::Stats;
 pub use self::tag::Tag;
+pub use self::typed::TypedBlock;

@@ -127,7 +127,7 @@ impl OutOfMemory {
             );
         }
         if let Some(limit) = self.limit.filter(|_| matches!(self.refusal, Refusal::Limit | Refusal::Budget)) {
-            let held = if self.refusal == Refusal::Budget { self.live } else { self.reserved - self.largest_free };
+            let held = if self.refusal == Refusal::Budget { self.live } else { self.reserved.saturating_sub(self.largest_free) };
             let needed = held.saturating_add(rounded);
             return format!("a limit of {} instead of {} would have fitted", ByteSize(needed), ByteSize(limit));
         }

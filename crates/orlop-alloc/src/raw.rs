@@ -1,10 +1,12 @@
-//! A block without an owner: what passes between engines and adaptors.
+//! What passes between engines, adaptors and handles: a pointer to the record of a block.
 
+use crate::handle::Shared;
 use crate::protocol::StreamUses;
-use crate::{Error, Request, Result, Tag};
+use crate::{Allocator, Deleter, Error, Request, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::cell::Cell;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,71 +62,96 @@ pub enum Access {
     Nobody,
 }
 
-/// Everything about a block but its owner. Dropping one leaks the memory; nothing is returned.
+/// Everything about a block.
+///
+/// A record stays where it is while its block lives, and often longer: engines keep it with the memory, so
+/// that handing a cached block out again changes a few words and moves none. What passes between layers is a
+/// pointer to it, a [`RawBlock`].
 #[derive(Debug)]
-#[must_use = "dropping a raw block leaks its memory"]
-pub struct RawBlock {
-    /// Where it begins.
+pub struct Record {
+    /// Where the block begins.
     pub ptr: NonNull<u8>,
     /// Bytes that belong to it.
     pub granted: usize,
-    /// Bytes that were asked for.
-    pub requested: usize,
-    /// Its name.
-    pub id: AllocationId,
     /// The engine's own note: where its records of this block are.
     pub token: usize,
-    /// The stream it was allocated for.
-    pub stream: StreamId,
-    /// Other streams that used it since.
-    pub uses: StreamUses,
-    /// Who asked.
-    pub tag: Tag,
     /// Where it is.
     pub device: Device,
+    /// Who can reach it.
+    pub access: Access,
     /// What it is for.
     pub kind: MemoryKind,
     /// What its address is a multiple of.
     pub align: Alignment,
-    /// Who can reach it.
-    pub access: Access,
+    /// Who asked.
+    pub tag: Tag,
+    /// Bytes that were asked for.
+    pub requested: usize,
+    /// Its name.
+    pub id: AllocationId,
+    /// The stream it was allocated for.
+    pub stream: StreamId,
+    /// Other streams that used it since.
+    pub uses: StreamUses,
+    /// To whom it returns.
+    pub(crate) owner: Owner,
 }
 
-impl RawBlock {
-    /// A block for `request`, with a new id and no stream uses.
-    #[inline]
-    pub fn new(request: &Request, ptr: NonNull<u8>, granted: usize, device: Device, access: Access) -> Self {
+/// Who takes a block back.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// Nobody: empty blocks, borrowed memory, and blocks below the handle.
+    Nobody,
+    /// The cell that counted the block.
+    Allocator(NonNull<Shared<dyn Allocator>>),
+    /// Somebody outside, told once when the block goes (M3).
+    Foreign(Deleter),
+}
+
+impl Record {
+    /// A record of memory that an engine has; [`Record::assign`] makes it a block for a request.
+    #[must_use]
+    pub fn new(ptr: NonNull<u8>, granted: usize, device: Device, access: Access) -> Self {
         Self {
             ptr,
             granted,
-            requested: request.bytes,
-            id: AllocationId::next(),
             token: 0,
-            stream: request.stream,
-            uses: StreamUses::new(),
-            tag: request.tag,
             device,
-            kind: request.kind,
-            align: request.align,
             access,
+            kind: MemoryKind::Default,
+            align: Alignment::ONE,
+            tag: Tag::NONE,
+            requested: 0,
+            id: AllocationId::NONE,
+            stream: StreamId::DEFAULT,
+            uses: StreamUses::new(),
+            owner: Owner::Nobody,
         }
     }
 
-    /// A block of no bytes, which belongs to nobody: aligned, and never read or written.
-    pub fn empty(request: &Request, device: Device) -> Self {
-        // The alignment is a power of two, hence not null.
-        let ptr = NonNull::new(std::ptr::without_provenance_mut(request.align.bytes()));
-        let id = AllocationId::NONE;
-        Self { id, ..Self::new(request, ptr.unwrap_or(NonNull::dangling()), 0, device, Access::Host) }
-    }
-
     /// The engine's note, set.
-    pub fn with_token(mut self, token: usize) -> Self {
+    #[must_use]
+    pub fn token(mut self, token: usize) -> Self {
         self.token = token;
         self
     }
 
+    /// Makes this the record of a new allocation: a new id, no stream uses, the request's facts.
+    #[inline]
+    pub fn assign(&mut self, request: &Request) {
+        self.requested = request.bytes;
+        self.kind = request.kind;
+        self.align = request.align;
+        self.tag = request.tag;
+        self.stream = request.stream;
+        self.id = AllocationId::next();
+        if !self.uses.is_empty() {
+            self.uses = StreamUses::new();
+        }
+    }
+
     /// The address as a number.
+    #[inline]
     #[must_use]
     pub fn address(&self) -> usize {
         self.ptr.as_ptr().addr()
@@ -135,6 +162,7 @@ impl RawBlock {
     /// # Errors
     ///
     /// [`Error::NotHostAccessible`].
+    #[inline]
     pub fn check_host(&self) -> Result<()> {
         match self.access {
             Access::Host => Ok(()),
@@ -143,8 +171,87 @@ impl RawBlock {
     }
 }
 
-// SAFETY: a raw block is a claim on memory, owned by one holder at a time; nothing about that claim is tied
-// to a thread, because allocators accept blocks back from any thread (`Allocator`, obligation 4).
-unsafe impl Send for RawBlock {}
+/// A block below the handle: a pointer to its [`Record`]. Dropping one leaks the memory; nothing is returned.
+#[derive(Debug)]
+#[repr(transparent)]
+#[must_use = "dropping a raw block leaks its memory"]
+pub struct RawBlock {
+    /// Invariant: points to a record that is valid, and reached through this pointer only, until the block
+    /// goes back to whoever made the record. From `Box::leak`.
+    record: NonNull<Record>,
+}
+
+impl RawBlock {
+    /// A block with this record.
+    #[inline]
+    pub fn new(record: Box<Record>) -> Self {
+        Self { record: NonNull::from(Box::leak(record)) }
+    }
+
+    /// The record, back.
+    ///
+    /// # Safety
+    ///
+    /// The block came from [`RawBlock::new`] with a box of the caller's, or of an engine that it now returns
+    /// the block to.
+    #[inline]
+    #[must_use]
+    pub unsafe fn into_record(self) -> Box<Record> {
+        // SAFETY: the box of `new`, taken back once: `self` is consumed.
+        unsafe { Box::from_raw(self.record.as_ptr()) }
+    }
+
+    /// Where the record is: the same for as long as the block lives.
+    #[inline]
+    pub(crate) fn record(&self) -> NonNull<Record> {
+        self.record
+    }
+
+    /// The block that `record` belongs to, for engines that find their records by address.
+    ///
+    /// # Safety
+    ///
+    /// `record` came from [`RawBlock::record`] of a block that was given up without being returned.
+    pub(crate) unsafe fn found(record: NonNull<Record>) -> Self {
+        Self { record }
+    }
+
+    /// A block of no bytes, which belongs to nobody: aligned, and never read or written.
+    pub(crate) fn empty(request: &Request, device: Device) -> Self {
+        // The alignment is a power of two, hence not null.
+        let ptr = NonNull::new(std::ptr::without_provenance_mut(request.align.bytes()));
+        let mut record = Record::new(ptr.unwrap_or(NonNull::dangling()), 0, device, Access::Host);
+        record.assign(request);
+        record.id = AllocationId::NONE;
+        Self::new(Box::new(record))
+    }
+}
+
+impl Deref for RawBlock {
+    type Target = Record;
+
+    #[inline]
+    fn deref(&self) -> &Record {
+        // SAFETY: valid, and reached through `self` only, by the invariant.
+        unsafe { self.record.as_ref() }
+    }
+}
+
+impl DerefMut for RawBlock {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Record {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { self.record.as_mut() }
+    }
+}
+
+// SAFETY: a record describes memory and belongs to one holder at a time; nothing about either is tied to a
+// thread, because allocators accept blocks back from any thread (`Allocator`, obligation 4), and deleters may
+// run on any (`Deleter`'s constructors).
+unsafe impl Send for Record {}
 // SAFETY: through a shared reference only plain fields can be read, and `StreamUses` is `Sync`.
+unsafe impl Sync for Record {}
+// SAFETY: a raw block is its record's only holder.
+unsafe impl Send for RawBlock {}
+// SAFETY: as for the record.
 unsafe impl Sync for RawBlock {}

@@ -60,6 +60,20 @@ impl Bins {
         removed
     }
 
+    /// The smallest free chunk of at least `size` bytes; of several, the lowest.
+    #[inline]
+    pub(super) fn best(&self, size: usize) -> Option<Free> {
+        let first = self.of(size);
+        if self.filled & (1 << first) != 0 {
+            let found = self.bins[first].first_from(Free { size, address: 0, chunk: 0 });
+            if found.is_some() {
+                return found;
+            }
+        }
+        let later = self.filled & !((2 << first) - 1);
+        if later == 0 { None } else { self.bins[later.trailing_zeros() as usize].first() }
+    }
+
     /// Free chunks of at least `size` bytes, smallest first.
     #[inline]
     pub(super) fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_ {

@@ -1,8 +1,9 @@
 //! Chunks in a slab, and the map from address to chunk.
 
 use crate::backing::Region;
-use crate::{AllocationId, Tag};
+use crate::{AllocationId, Record, Tag};
 use orlop_core::MemoryKind;
+use std::ptr::NonNull;
 
 /// A place in the slab; `NONE` ends lists.
 pub(super) type Index = u32;
@@ -13,9 +14,10 @@ pub(super) const NONE: Index = u32::MAX;
 pub(super) struct Chunk {
     pub(super) address: usize,
     pub(super) size: usize,
-    /// As the user asked, while in use.
+    /// Where the record of the block is, while in use. Only compared: the record belongs to whoever holds
+    /// the block, so what the heap needs of it is repeated here.
+    pub(super) record: Option<NonNull<Record>>,
     pub(super) requested: usize,
-    /// `AllocationId::NONE` while free.
     pub(super) id: AllocationId,
     /// When it was freed, if stamps are kept and the safe frontier has not passed it; else zero.
     pub(super) freed_at: u64,
@@ -31,7 +33,7 @@ pub(super) struct Chunk {
 
 impl Chunk {
     pub(super) fn in_use(&self) -> bool {
-        self.id != AllocationId::NONE
+        self.record.is_some()
     }
 
     pub(super) fn end(&self) -> usize {
@@ -43,6 +45,7 @@ impl Chunk {
         Self {
             address,
             size,
+            record: None,
             requested: 0,
             id: AllocationId::NONE,
             freed_at: 0,
@@ -80,7 +83,7 @@ impl Slab {
     #[inline]
     pub(super) fn remove(&mut self, index: Index) {
         let chunk = &mut self[index];
-        chunk.id = AllocationId::NONE;
+        chunk.record = None;
         chunk.size = 0;
         chunk.binned = false;
         self.unused.push(index);

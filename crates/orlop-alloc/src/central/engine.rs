@@ -113,6 +113,7 @@ impl<B: Backing> CentralBuilder<B> {
     #[must_use]
     pub fn build_engine(self) -> Central<B> {
         let granule = self.policy.granule;
+        let (device, access) = (self.backing.device(), self.backing.access());
         // TensorFlow rounds the first region up, and the whole pool down to what the limit leaves.
         let first = match self.policy.growth {
             RegionGrowth::WholeLimit => granule.round_down(self.limit),
@@ -126,7 +127,7 @@ impl<B: Backing> CentralBuilder<B> {
             backing: self.backing,
             limit: self.limit,
             region_align: granule,
-            heap: Grown::new(Heap::new(self.policy)),
+            heap: Grown::new(Heap::new(self.policy, device, access)),
             next_region: AtomicUsize::new(first),
             backpedalled: AtomicBool::new(false),
             clock: self.clock,
@@ -159,7 +160,7 @@ struct Search<'a, B: Backing> {
 impl<B: Backing> Growth<Heap> for Search<'_, B> {
     type Error = Error;
 
-    fn gain(&mut self, heap: &Mutex<Heap>, ask: &Ask) -> Result<Option<Region>> {
+    fn gain(&mut self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Result<Option<Region>> {
         loop {
             match self.step {
                 Step::Extend => {
@@ -191,7 +192,7 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
 
 impl<B: Backing> Central<B> {
     /// Gets a region that holds the request, if limit and backing allow. The growth lock is held.
-    fn extend(&self, heap: &Mutex<Heap>, ask: &Ask, align: Alignment) -> Option<Region> {
+    fn extend(&self, heap: &Mutex<Heap>, ask: &Ask<'_>, align: Alignment) -> Option<Region> {
         let (growth, granule, reserved) = {
             let heap = heap.lock();
             (heap.policy.growth, heap.policy.granule, heap.reserved)
@@ -278,10 +279,9 @@ impl<B: Backing> Central<B> {
     fn deliver(&self, request: &Request, taken: Taken) -> RawBlock {
         if request.zeroed && taken.dirty > 0 {
             // SAFETY: inside the chunk just taken, which nobody else knows yet.
-            unsafe { self.backing.zero(taken.ptr, taken.dirty.min(request.bytes)) };
+            unsafe { self.backing.zero(taken.block.ptr, taken.dirty.min(request.bytes)) };
         }
-        let raw = RawBlock::new(request, taken.ptr, taken.size, self.backing.device(), self.backing.access());
-        RawBlock { id: taken.id, token: taken.chunk as usize, ..raw }
+        taken.block
     }
 
     fn stamp(&self) -> u64 {
@@ -318,7 +318,8 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         let stamp = self.stamp();
         let mut heap = self.heap.lock();
         let chunk = heap.check(&block)?;
-        heap.put(chunk, stamp);
+        // SAFETY: `check` found it to be one of ours, whose records come from the heap.
+        heap.put(chunk, unsafe { block.into_record() }, stamp);
         Ok(())
     }
 
@@ -378,7 +379,11 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         let stamp = self.stamp();
         let mut heap = self.heap.lock();
         let (chunk, found) = heap.find(ptr.as_ptr().addr())?;
-        heap.put(chunk, stamp);
+        // SAFETY: the caller's promise: the block was given up.
+        if let Some(block) = unsafe { heap.block_of(chunk) } {
+            // SAFETY: one of ours, whose records come from the heap.
+            heap.put(chunk, unsafe { block.into_record() }, stamp);
+        }
         Ok(found)
     }
 

@@ -14,46 +14,33 @@
 use super::bins::{Bins, Free};
 use super::chunks::{Chunk, Index, Mapped, NONE, Regions, Slab};
 use super::policy::Policy;
+use super::stamps::Stamps;
 use crate::backing::Region;
 use crate::protocol::Centre;
-use crate::{AllocationId, Error, Found, RawBlock, Request, Result, Tag};
-use orlop_core::{Alignment, MemoryKind};
+use crate::{Access, Error, Found, RawBlock, Record, Request, Result};
+use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 
 /// A request as the heap sees it.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct Ask<'a> {
+    pub(super) request: &'a Request,
     /// The bytes to find, a multiple of the granule.
     pub(super) rounded: usize,
-    requested: usize,
-    align: Alignment,
-    freed_before: u64,
-    tag: Tag,
-    kind: MemoryKind,
 }
 
-impl Ask {
+impl<'a> Ask<'a> {
     /// Rounds the request up to the policy's granule.
     #[inline]
-    pub(super) fn new(request: &Request, granule: Alignment) -> Result<Self> {
-        Ok(Self {
-            rounded: granule.round_up(request.bytes.max(1))?,
-            requested: request.bytes,
-            align: request.align,
-            freed_before: request.freed_before,
-            tag: request.tag,
-            kind: request.kind,
-        })
+    pub(super) fn new(request: &'a Request, granule: Alignment) -> Result<Self> {
+        Ok(Self { rounded: granule.round_up(request.bytes.max(1))?, request })
     }
 }
 
 /// A chunk that was handed out.
 #[derive(Debug)]
 pub(super) struct Taken {
-    pub(super) ptr: NonNull<u8>,
-    pub(super) size: usize,
-    pub(super) id: AllocationId,
-    pub(super) chunk: Index,
+    pub(super) block: RawBlock,
     /// The first so many bytes may be other than zero.
     pub(super) dirty: usize,
 }
@@ -67,19 +54,24 @@ pub(super) struct Heap {
     pub(super) regions: Regions,
     pub(super) chunks: Slab,
     pub(super) bins: Bins,
-    pub(super) stamps: super::stamps::Stamps,
+    pub(super) stamps: Stamps,
+    /// Records of no block, for the next ones.
+    #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
+    unused: Vec<Box<Record>>,
+    device: Device,
+    access: Access,
     pub(super) live: usize,
     pub(super) reserved: usize,
     pub(super) peak_reserved: usize,
 }
 
 impl Centre for Heap {
-    type Ask = Ask;
+    type Ask<'a> = Ask<'a>;
     type Got = Taken;
     type Gain = Option<Region>;
 
     #[inline]
-    fn take(&mut self, ask: &Ask) -> Option<Taken> {
+    fn take(&mut self, ask: &Ask<'_>) -> Option<Taken> {
         if !self.stamps.is_empty() {
             // Chunks whose stamps have become safe are merged before anybody looks.
             self.merge_stamped(0);
@@ -96,14 +88,17 @@ impl Centre for Heap {
 }
 
 impl Heap {
-    pub(super) fn new(policy: Policy) -> Self {
+    pub(super) fn new(policy: Policy, device: Device, access: Access) -> Self {
         let bins = Bins::new(policy.granule.log2());
         Self {
             policy,
             bins,
             regions: Regions::default(),
             chunks: Slab::default(),
-            stamps: super::stamps::Stamps::default(),
+            stamps: Stamps::default(),
+            unused: Vec::new(),
+            device,
+            access,
             live: 0,
             reserved: 0,
             peak_reserved: 0,
@@ -112,28 +107,30 @@ impl Heap {
 
     /// The best fitting free chunk, and where in it the block would begin.
     #[inline]
-    fn search(&self, ask: &Ask) -> Option<(Free, usize)> {
-        let usable = |free: &Free| {
-            // Without stamps no chunk has one: the test costs nothing then.
-            ask.freed_before == 0 || self.chunks[free.chunk].freed_at <= ask.freed_before
-        };
-        if ask.align <= self.policy.granule {
+    fn search(&self, ask: &Ask<'_>) -> Option<(Free, usize)> {
+        if ask.request.freed_before == 0 && ask.request.align <= self.policy.granule {
             // Every chunk begins at a multiple of the granule.
+            return self.bins.best(ask.rounded).map(|free| (free, free.address));
+        }
+        let usable = |free: &Free| {
+            ask.request.freed_before == 0 || self.chunks[free.chunk].freed_at <= ask.request.freed_before
+        };
+        if ask.request.align <= self.policy.granule {
             return self.bins.at_least(ask.rounded).find(usable).map(|free| (free, free.address));
         }
         let fits = |free: Free| {
-            let start = ask.align.round_up(free.address).ok()?;
+            let start = ask.request.align.round_up(free.address).ok()?;
             let end = start.checked_add(ask.rounded)?;
             (end <= free.address + free.size && usable(&free)).then_some((free, start))
         };
-        let slack = ask.align.bytes() - self.policy.granule.bytes();
+        let slack = ask.request.align.bytes() - self.policy.granule.bytes();
         let surely = || self.bins.at_least(ask.rounded.checked_add(slack)?).find_map(fits);
         self.bins.at_least(ask.rounded).take(ALIGNED_TRIES).find_map(fits).or_else(surely)
     }
 
     /// Takes `free` out of the index and cuts it to size.
     #[inline]
-    fn cut(&mut self, free: Free, start: usize, ask: &Ask) -> Option<Taken> {
+    fn cut(&mut self, free: Free, start: usize, ask: &Ask<'_>) -> Option<Taken> {
         let mut index = free.chunk;
         self.unbin(index);
         if start > free.address {
@@ -148,16 +145,17 @@ impl Heap {
                 self.bin(rest);
             }
         }
-        let id = AllocationId::next();
-        let chunk = &mut self.chunks[index];
-        chunk.id = id;
-        chunk.requested = ask.requested;
-        chunk.tag = ask.tag;
-        chunk.kind = ask.kind;
-        let (address, size, region) = (chunk.address, chunk.size, chunk.region);
+        let Chunk { address, size, region, .. } = self.chunks[index];
         self.live += size;
         let (ptr, dirty) = self.hand_out(region, address, size);
-        Some(Taken { ptr, size, id, chunk: index, dirty })
+        let mut record = self.unused.pop().unwrap_or_else(|| Box::new(Record::new(ptr, size, self.device, self.access)));
+        (record.ptr, record.granted, record.token) = (ptr, size, index as usize);
+        record.assign(ask.request);
+        let chunk = &mut self.chunks[index];
+        (chunk.requested, chunk.id, chunk.tag, chunk.kind) = (record.requested, record.id, record.tag, record.kind);
+        let block = RawBlock::new(record);
+        chunk.record = Some(block.record());
+        Some(Taken { block, dirty })
     }
 
     /// The pointer to `address`, and how many of the bytes from there on were handed out before.
@@ -180,7 +178,7 @@ impl Heap {
     pub(super) fn check(&self, block: &RawBlock) -> Result<Index> {
         let index = block.token;
         match self.chunks.get(index) {
-            Some(chunk) if chunk.address == block.address() && chunk.in_use() && chunk.id == block.id => {
+            Some(chunk) if chunk.record == Some(block.record()) => {
                 // The slab never holds more places than an `Index` can name.
                 Ok(Index::try_from(index).unwrap_or(NONE))
             }
@@ -209,11 +207,22 @@ impl Heap {
         }
     }
 
+    /// The block of a chunk in use, for returning it by address.
+    ///
+    /// # Safety
+    ///
+    /// Nobody holds the block any more.
+    pub(super) unsafe fn block_of(&self, index: Index) -> Option<RawBlock> {
+        // SAFETY: it was given up (the caller's promise) and not returned: the chunk is in use.
+        self.chunks[index].record.map(|record| unsafe { RawBlock::found(record) })
+    }
+
     /// Puts a chunk in use back, merged with its free neighbours; with a stamp it waits instead.
     #[inline]
-    pub(super) fn put(&mut self, index: Index, freed_at: u64) {
+    pub(super) fn put(&mut self, index: Index, record: Box<Record>, freed_at: u64) {
+        self.unused.push(record);
         let chunk = &mut self.chunks[index];
-        chunk.id = AllocationId::NONE;
+        chunk.record = None;
         chunk.freed_at = freed_at;
         self.live -= chunk.size;
         if freed_at > 0 {
@@ -287,17 +296,13 @@ impl Heap {
     /// `None`, and nothing is cut, when the slab is full.
     #[inline]
     fn split(&mut self, index: Index, size: usize) -> Option<Index> {
-        let chunk = self.chunks[index];
-        let rest = Chunk {
-            previous: index,
-            next: chunk.next,
-            freed_at: chunk.freed_at,
-            ..Chunk::free(chunk.address + size, chunk.size - size, chunk.region)
-        };
+        let Chunk { address, size: whole, next, freed_at, region, .. } = self.chunks[index];
+        let start = address + size;
+        let rest = Chunk { previous: index, next, freed_at, ..Chunk::free(start, whole - size, region) };
         let new = self.chunks.insert(rest)?;
-        self.map(chunk.region, rest.address, new);
-        if chunk.next != NONE {
-            self.chunks[chunk.next].previous = new;
+        self.map(region, start, new);
+        if next != NONE {
+            self.chunks[next].previous = new;
         }
         let chunk = &mut self.chunks[index];
         chunk.size = size;
@@ -333,16 +338,16 @@ impl Heap {
 
     /// Makes two neighbours one, with the later stamp.
     fn merge(&mut self, first: Index, second: Index) {
-        let gone = self.chunks[second];
+        let Chunk { address, size, next, freed_at, region, .. } = self.chunks[second];
         let kept = &mut self.chunks[first];
-        kept.size += gone.size;
-        kept.next = gone.next;
-        kept.freed_at = kept.freed_at.max(gone.freed_at);
-        if gone.next != NONE {
-            self.chunks[gone.next].previous = first;
+        kept.size += size;
+        kept.next = next;
+        kept.freed_at = kept.freed_at.max(freed_at);
+        if next != NONE {
+            self.chunks[next].previous = first;
         }
-        if let Some(mapped) = self.regions.get_mut(gone.region) {
-            mapped.clear(gone.address);
+        if let Some(mapped) = self.regions.get_mut(region) {
+            mapped.clear(address);
         }
         self.chunks.remove(second);
     }
@@ -365,3 +370,6 @@ impl Heap {
         debug_assert!(removed);
     }
 }
+
+// SAFETY: the heap owns its unused records; the addresses of those of live blocks it only compares.
+unsafe impl Send for Heap {}

@@ -11,7 +11,8 @@ const RUN: usize = 128;
 /// A set of small copyable keys.
 #[derive(Debug, Clone)]
 pub(super) struct SortedRuns<K> {
-    /// Invariants: no run is empty or longer than `RUN`; all keys ascend, within runs and across them.
+    /// Invariants: no run is longer than `RUN`, nor empty unless it is the only one (whose storage waits for
+    /// the next key); all keys ascend, within runs and across them.
     runs: Vec<Vec<K>>,
     len: usize,
 }
@@ -72,11 +73,21 @@ impl<K: Copy + Ord> SortedRuns<K> {
         }
         run.remove(at);
         self.len -= 1;
-        // One empty run may stay as the first one's storage; others go.
-        if run.is_empty() {
+        if run.is_empty() && self.runs.len() > 1 {
             self.runs.remove(index);
         }
         true
+    }
+
+    pub(super) fn first(&self) -> Option<K> {
+        self.runs.first().and_then(|run| run.first()).copied()
+    }
+
+    /// The least key from `key` on.
+    #[inline]
+    pub(super) fn first_from(&self, key: K) -> Option<K> {
+        let run = self.runs.get(self.run_of(key))?;
+        run.get(run.partition_point(|&k| k < key)).copied()
     }
 
     /// Keys from `key` on, ascending.
@@ -114,10 +125,13 @@ mod tests {
                     prop_assert_eq!(runs.remove(key), tree.remove(&key));
                 }
                 prop_assert_eq!(runs.from(key).next(), tree.range(key..).next().copied());
+                prop_assert_eq!(runs.first_from(key), tree.range(key..).next().copied());
+                prop_assert_eq!(runs.first(), tree.first().copied());
                 prop_assert_eq!(runs.last(), tree.last().copied());
             }
             prop_assert!(runs.iter().eq(tree.iter().copied()));
-            prop_assert!(runs.runs.iter().all(|run| !run.is_empty() && run.len() < RUN));
+            let alone = runs.runs.len() == 1;
+            prop_assert!(runs.runs.iter().all(|run| (alone || !run.is_empty()) && run.len() < RUN));
         }
     }
 }

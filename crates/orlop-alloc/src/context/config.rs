@@ -9,9 +9,11 @@
 //!
 //! With logging, the choice stands behind a tracking and a logging adaptor.
 
+use crate::adaptor::{Logging, Tracking};
 use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
 use crate::central::{Central, Policy};
 use crate::engine::{Direct, Pool};
+use crate::registry::{FactoryOptions, registry};
 use crate::{AllocatorRef, Error, Result};
 use orlop_core::ByteSize;
 use std::fmt;
@@ -126,8 +128,8 @@ impl CpuConfig {
         }
         let backing = self.make_backing()?;
         let allocator = if let Some(name) = &self.name {
-            let _ = name;
-            Direct::new(backing).erase()
+            let options = FactoryOptions { backing: Some(backing), limit: self.limit, node: self.node };
+            registry().make(name, &options)?
         } else if !self.visitors.is_empty() {
             let builder = Central::builder(backing).policy(Policy::tensorflow());
             builder.limit(self.limit.unwrap_or(usize::MAX)).build().erase()
@@ -139,7 +141,8 @@ impl CpuConfig {
         if !self.logged {
             return Ok(allocator);
         }
-        Ok(allocator)
+        let tracked = Tracking::new(allocator);
+        Ok(AllocatorRef::new(Logging::to_writer(tracked, std::io::stderr())).erase())
     }
 
     /// Makes the allocator for pinned host memory: BFC over regions that are pinned where somebody can.

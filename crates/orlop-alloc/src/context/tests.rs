@@ -90,7 +90,7 @@ fn a_hard_budget_holds_and_says_so() {
     let _other = context.allocate(Device::CPU, &mib(30)).unwrap();
     drop(first);
     assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).live, 0);
-    context.allocate(Device::CPU, &request).unwrap();
+    drop(context.allocate(Device::CPU, &request).unwrap());
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn unused_budget_is_borrowed_and_repaid() {
     assert!(context.allocate(Device::CPU, &mib(6).kind(MemoryKind::Workspace)).is_err());
     drop(cache);
     assert_eq!(context.standing(Device::CPU, MemoryKind::Workspace).lent, 0);
-    context.allocate(Device::CPU, &mib(6).kind(MemoryKind::Workspace)).unwrap();
+    drop(context.allocate(Device::CPU, &mib(6).kind(MemoryKind::Workspace)).unwrap());
     let borrowing = context.ladder().into_iter().find(|count| count.step == LadderStep::Borrow).unwrap();
     assert!(borrowing.taken >= 1 && borrowing.bytes >= 3 * MIB);
 }
@@ -136,7 +136,7 @@ fn callbacks_free_memory_for_their_kind() {
             freed.map_or(0, |block| block.capacity() as u64)
         }),
     );
-    context.allocate(Device::CPU, &request).unwrap();
+    drop(context.allocate(Device::CPU, &request).unwrap());
     assert!(evictable.lock().unwrap().is_empty());
     // Nothing left to free: the error says that it was tried.
     let _all = context.allocate(Device::CPU, &request).unwrap();

@@ -10,8 +10,9 @@
 
 use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
+use crate::records::Records;
 use crate::sync::Mutex;
-use crate::{Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 
@@ -35,6 +36,7 @@ pub struct Arena<B: Backing = Global> {
     /// The most bytes to reserve.
     limit: usize,
     state: Mutex<State>,
+    records: Records,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,7 @@ impl<B: Backing> Arena<B> {
             reserved: 0,
             peak: 0,
         };
-        Self { backing, align: Alignment::PLANNED, limit, state: Mutex::new(state) }
+        Self { backing, align: Alignment::PLANNED, limit, state: Mutex::new(state), records: Records::new() }
     }
 
     /// Behind a handle.
@@ -241,14 +243,16 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
             // SAFETY: just carved out; nobody else knows it.
             unsafe { self.backing.zero(ptr, dirty.min(request.bytes)) };
         }
-        let raw = RawBlock::new(request, ptr, bytes, self.backing.device(), self.backing.access());
-        Ok(raw.with_token(segment))
+        let record = Record::new(ptr, bytes, self.backing.device(), self.backing.access());
+        Ok(self.records.block(record.token(segment), request))
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: every block of this engine has a record from `allocate`.
+        let record = unsafe { block.into_record() };
+        let (address, number) = (record.address(), record.token);
+        self.records.keep(record);
         let mut state = self.state.lock();
-        let address = block.address();
-        let number = block.token;
         let Some(Some(segment)) = state.segments.get_mut(number) else {
             return Err(Error::ForeignPointer { address });
         };

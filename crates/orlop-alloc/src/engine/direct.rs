@@ -2,7 +2,7 @@
 
 use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
-use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Record, Request, Result, Usage};
 use orlop_core::Device;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,10 +52,14 @@ unsafe impl<B: Backing> Allocator for Direct<B> {
             // SAFETY: the region was just gained and nobody else knows it.
             unsafe { self.backing.zero(region.ptr, request.bytes) };
         }
-        Ok(RawBlock::new(request, region.ptr, region.bytes, device, self.backing.access()))
+        let mut record = Record::new(region.ptr, region.bytes, device, self.backing.access());
+        record.assign(request);
+        Ok(RawBlock::new(Box::new(record)))
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: every block of this engine has a box from `allocate`.
+        let block = unsafe { block.into_record() };
         self.reserved.fetch_sub(block.granted as u64, Ordering::Relaxed);
         self.regions.fetch_sub(1, Ordering::Relaxed);
         let region = Region { ptr: block.ptr, bytes: block.granted, align: block.align, zeroed: false };

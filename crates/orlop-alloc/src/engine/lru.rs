@@ -1,21 +1,8 @@
 //! Cached blocks by exact size, with the order in which they came.
 
+use crate::Record;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ptr::NonNull;
-
-/// A block that nobody uses.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cached {
-    pub(super) ptr: NonNull<u8>,
-    /// The region's size.
-    pub(super) bytes: usize,
-    /// The rounded size it is found by.
-    pub(super) key: usize,
-}
-
-// SAFETY: it belongs to the cache, whichever thread visits it.
-unsafe impl Send for Cached {}
 
 /// The sizes of a program are few and even: spread them with one multiplication.
 #[derive(Debug, Default)]
@@ -30,9 +17,7 @@ impl Hasher for SizeHasher {
 
     #[inline]
     fn write_usize(&mut self, value: usize) {
-        // 2^64 divided by the golden ratio; the high half is the well-mixed one, the table uses both ends.
-        let product = (self.0 ^ value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ (product >> 32);
+        self.0 = spread(self.0 ^ value as u64);
     }
 
     #[inline]
@@ -41,22 +26,42 @@ impl Hasher for SizeHasher {
     }
 }
 
+/// 2^64 divided by the golden ratio: the high half of the product is well mixed, the table uses both ends.
+#[inline]
+fn spread(value: u64) -> u64 {
+    let product = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ (product >> 32)
+}
+
 /// Place of an entry; `NONE` ends the list.
 type Index = usize;
 const NONE: Index = usize::MAX;
 
 #[derive(Debug)]
 struct Entry {
-    cached: Cached,
+    /// The record of memory that nobody uses; its token is its class. `None` in an unused place.
+    record: Option<Box<Record>>,
     newer: Index,
     older: Index,
 }
+
+/// The blocks of one size, oldest first.
+#[derive(Debug, Default)]
+struct Class {
+    entries: VecDeque<Index>,
+}
+
+/// How many sizes are found without the map.
+const RECENT: usize = 256;
 
 /// The cache. A size's blocks are used newest first; eviction takes the oldest of all, which is the oldest
 /// of its size.
 #[derive(Debug)]
 pub(super) struct Lru {
-    classes: HashMap<usize, VecDeque<Index>, BuildHasherDefault<SizeHasher>>,
+    by_size: HashMap<usize, usize, BuildHasherDefault<SizeHasher>>,
+    /// Sizes looked up lately and their classes, by a few bits of their hash. Size 0 is not used.
+    recent: Box<[(usize, usize); RECENT]>,
+    classes: Vec<Class>,
     entries: Vec<Entry>,
     unused: Vec<Index>,
     newest: Index,
@@ -76,7 +81,9 @@ const CHECK_EVERY: u64 = 1000;
 impl Lru {
     pub(super) fn new(bound: usize, grows: bool) -> Self {
         Self {
-            classes: HashMap::default(),
+            by_size: HashMap::default(),
+            recent: Box::new([(0, 0); RECENT]),
+            classes: Vec::new(),
             entries: Vec::new(),
             unused: Vec::new(),
             newest: NONE,
@@ -99,25 +106,41 @@ impl Lru {
         self.evictions
     }
 
+    /// The class of a size, which is not 0; a new one if it was never seen.
+    #[inline]
+    pub(super) fn class(&mut self, size: usize) -> usize {
+        let place = (spread(size as u64) >> 20) as usize % RECENT;
+        let (known, class) = self.recent[place];
+        if known == size {
+            return class;
+        }
+        let next = self.classes.len();
+        let class = *self.by_size.entry(size).or_insert(next);
+        if class == next {
+            self.classes.push(Class::default());
+        }
+        self.recent[place] = (size, class);
+        class
+    }
+
     /// The newest block of exactly this size.
     #[inline]
-    pub(super) fn take(&mut self, key: usize) -> Option<Cached> {
-        let Some(index) = self.classes.get_mut(&key).and_then(VecDeque::pop_back) else {
+    pub(super) fn take(&mut self, size: usize) -> Option<Box<Record>> {
+        let class = self.class(size);
+        let Some(index) = self.classes[class].entries.pop_back() else {
             self.misses += 1;
             return None;
         };
         self.hits += 1;
-        Some(self.unlink(index))
+        self.unlink(index)
     }
 
-    /// Keeps a block, and says which one must go for it.
+    /// Keeps a block, whose token is its class.
     #[inline]
-    pub(super) fn put(&mut self, cached: Cached) -> Option<Cached> {
-        if self.bound == 0 {
-            return Some(cached);
-        }
+    pub(super) fn put(&mut self, record: Box<Record>) {
         self.puts += 1;
-        let entry = Entry { cached, newer: NONE, older: self.newest };
+        let class = record.token;
+        let entry = Entry { record: Some(record), newer: NONE, older: self.newest };
         let index = match self.unused.pop() {
             Some(index) => {
                 self.entries[index] = entry;
@@ -134,26 +157,26 @@ impl Lru {
         }
         self.newest = index;
         self.held += 1;
-        self.classes.entry(cached.key).or_default().push_back(index);
-        (self.held > self.bound).then(|| self.evict()).flatten()
+        self.classes[class].entries.push_back(index);
+    }
+
+    /// The block that has waited longest, if there is no room for one more.
+    #[inline]
+    pub(super) fn evict_for_one(&mut self) -> Option<Box<Record>> {
+        if self.held < self.bound { None } else { self.evict() }
     }
 
     /// The block that has waited longest.
-    pub(super) fn take_oldest(&mut self) -> Option<Cached> {
+    pub(super) fn take_oldest(&mut self) -> Option<Box<Record>> {
         let index = self.oldest;
-        let key = self.entries.get(index)?.cached.key;
-        if let Some(class) = self.classes.get_mut(&key) {
-            class.pop_front();
-            if class.is_empty() {
-                self.classes.remove(&key);
-            }
-        }
-        Some(self.unlink(index))
+        let class = self.entries.get(index)?.record.as_ref()?.token;
+        self.classes[class].entries.pop_front();
+        self.unlink(index)
     }
 
     #[cold]
-    fn evict(&mut self) -> Option<Cached> {
-        let evicted = self.take_oldest();
+    fn evict(&mut self) -> Option<Box<Record>> {
+        let evicted = self.take_oldest()?;
         self.evictions += 1;
         // TensorFlow's rule: if more than 0.2 % of the puts are evictions and more than 0.2 % of the requests
         // find nothing, the bound is a tenth too small (at least 100 in all).
@@ -162,12 +185,13 @@ impl Lru {
         if self.grows && self.evictions % CHECK_EVERY == 0 && too_small {
             self.bound = (self.bound + self.bound / 10).max(100);
         }
-        evicted
+        Some(evicted)
     }
 
     #[inline]
-    fn unlink(&mut self, index: Index) -> Cached {
-        let Entry { cached, newer, older } = self.entries[index];
+    fn unlink(&mut self, index: Index) -> Option<Box<Record>> {
+        let entry = &mut self.entries[index];
+        let (record, newer, older) = (entry.record.take(), entry.newer, entry.older);
         match self.entries.get_mut(newer) {
             Some(entry) => entry.older = older,
             None => self.newest = older,
@@ -178,15 +202,16 @@ impl Lru {
         }
         self.unused.push(index);
         self.held -= 1;
-        cached
+        record
     }
 
     /// Bytes of the cache's own records.
     pub(super) fn metadata(&self) -> usize {
-        let classes: usize = self.classes.values().map(|class| class.capacity() * size_of::<Index>()).sum();
+        let classes: usize = self.classes.iter().map(|class| class.entries.capacity()).sum();
         self.entries.capacity() * size_of::<Entry>()
-            + self.unused.capacity() * size_of::<Index>()
-            + self.classes.capacity() * size_of::<(usize, VecDeque<Index>)>()
-            + classes
+            + (self.unused.capacity() + classes) * size_of::<Index>()
+            + self.classes.capacity() * size_of::<Class>()
+            + self.by_size.capacity() * size_of::<(usize, usize)>()
+            + size_of::<[(usize, usize); RECENT]>()
     }
 }

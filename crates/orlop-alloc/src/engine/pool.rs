@@ -7,11 +7,11 @@
 //!
 //! Right for programs with few distinct sizes; a loop of varying shapes finds nothing that fits exactly.
 
-use super::lru::{Cached, Lru};
+use super::lru::Lru;
 use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
-use crate::protocol::Slots;
-use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Request, Result, Usage};
+use crate::protocol::{Counter, Entry, Ledger, Move};
+use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Record, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,8 +49,9 @@ const UNCACHED: usize = usize::MAX;
 pub struct Pool<B: Backing = Global> {
     backing: B,
     rounding: Rounding,
-    /// One slot: a lock whose release is a plain store. What is done under it takes nanoseconds.
-    cache: Slots<Lru>,
+    /// One slot, for counts and cache: a lock whose release is a plain store. What is done under it takes
+    /// nanoseconds.
+    ledger: Ledger<Lru>,
     reserved: AtomicU64,
     peak: AtomicU64,
     regions: AtomicU64,
@@ -66,19 +67,19 @@ pub struct PoolBuilder<B> {
 }
 
 impl<B: Backing> Pool<B> {
-    /// Begins with multiples of 64 bytes and a bound of 256 blocks that grows.
+    /// Begins with multiples of 64 bytes and a bound of 4096 blocks that grows.
     pub fn builder(backing: B) -> PoolBuilder<B> {
-        PoolBuilder { backing, rounding: Rounding::Multiple(ALIGN), bound: 256, grows: true }
+        PoolBuilder { backing, rounding: Rounding::Multiple(ALIGN), bound: 4096, grows: true }
     }
 
     /// How many blocks the cache may hold now.
     pub fn bound(&self) -> usize {
-        self.cache.with(0, |cache| cache.bound())
+        self.ledger.with(0, |cache| cache.bound())
     }
 
     /// How many blocks were evicted so far.
     pub fn evictions(&self) -> u64 {
-        self.cache.with(0, |cache| cache.evictions())
+        self.ledger.with(0, |cache| cache.evictions())
     }
 }
 
@@ -112,7 +113,7 @@ impl<B: Backing> PoolBuilder<B> {
         Pool {
             backing: self.backing,
             rounding: self.rounding,
-            cache: Slots::new(1, || lru.take().unwrap_or_else(|| Lru::new(0, false))),
+            ledger: Ledger::with_values(1, true, || lru.take().unwrap_or_else(|| Lru::new(0, false))),
             reserved: zero(),
             peak: zero(),
             regions: zero(),
@@ -144,14 +145,33 @@ impl<B: Backing> Pool<B> {
         Ok(region)
     }
 
+    #[cold]
+    fn fresh(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
+        let region = self.gain(request, key, request.align.max(ALIGN))?;
+        if request.zeroed && !region.zeroed {
+            // SAFETY: just gained; nobody else knows it.
+            unsafe { self.backing.zero(region.ptr, request.bytes) };
+        }
+        let record = Record::new(region.ptr, region.bytes, self.backing.device(), self.backing.access());
+        let mut record = Box::new(record.token(UNCACHED));
+        record.assign(request);
+        let entry = Move { kind: request.kind, granted: record.granted, requested: request.bytes };
+        let class = self.ledger.enter_with(0, |cache| {
+            Some((if cacheable { cache.class(key) } else { UNCACHED }, entry))
+        });
+        record.token = class.unwrap_or(UNCACHED);
+        Ok(RawBlock::new(record))
+    }
+
     /// # Safety
     ///
-    /// A block gained by `gain` with this alignment, which nobody uses any more.
-    unsafe fn lose(&self, cached: Cached, align: Alignment) {
-        self.reserved.fetch_sub(cached.bytes as u64, Ordering::Relaxed);
+    /// The record of a region gained by `gain` with this alignment, whose bytes nobody uses any more.
+    unsafe fn lose(&self, record: &Record, align: Alignment) {
+        self.reserved.fetch_sub(record.granted as u64, Ordering::Relaxed);
         self.regions.fetch_sub(1, Ordering::Relaxed);
+        let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
         // SAFETY: the caller's promise.
-        unsafe { self.backing.release(Region { ptr: cached.ptr, bytes: cached.bytes, align, zeroed: false }) };
+        unsafe { self.backing.release(region) };
     }
 }
 
@@ -166,35 +186,49 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         }
         let cacheable = request.align <= ALIGN;
         let key = self.rounding.round(request.bytes.max(1));
-        let cached = if cacheable { self.cache.with(0, |cache| cache.take(key)) } else { None };
-        let (ptr, bytes, dirty) = match cached {
-            Some(cached) => (cached.ptr, cached.bytes, true),
-            None => {
-                let region = self.gain(request, key, request.align.max(ALIGN))?;
-                (region.ptr, region.bytes, !region.zeroed)
+        if cacheable {
+            let cached = self.ledger.enter_with(0, |cache| {
+                let record = cache.take(key)?;
+                let entry = Move { kind: request.kind, granted: record.granted, requested: request.bytes };
+                Some((record, entry))
+            });
+            if let Some(mut record) = cached {
+                if request.zeroed {
+                    // SAFETY: about to be handed out; nobody else knows it.
+                    unsafe { self.backing.zero(record.ptr, request.bytes) };
+                }
+                record.assign(request);
+                return Ok(RawBlock::new(record));
             }
-        };
-        if request.zeroed && dirty {
-            // SAFETY: the block is about to be handed out and nobody else knows it.
-            unsafe { self.backing.zero(ptr, request.bytes) };
         }
-        let raw = RawBlock::new(request, ptr, bytes, self.backing.device(), self.backing.access());
-        Ok(raw.with_token(if cacheable { key } else { UNCACHED }))
+        self.fresh(request, key, cacheable)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate_counted(block) }.map(|_| ())
     }
 
     #[inline]
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        let cached = Cached { ptr: block.ptr, bytes: block.granted, key: block.token };
-        if block.token == UNCACHED {
+    unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
+        // SAFETY: every block of this engine has a record from `allocate`.
+        let record = unsafe { block.into_record() };
+        let entry = Move { kind: record.kind, granted: record.granted, requested: record.requested };
+        if record.token == UNCACHED {
             // SAFETY: gained for this block alone, with its alignment (which is above `ALIGN`).
-            unsafe { self.lose(cached, block.align) };
-            return Ok(());
+            unsafe { self.lose(&record, record.align) };
+            return Ok(self.ledger.leave_with(0, entry, |_| ()));
         }
-        if let Some(evicted) = self.cache.with(0, |cache| cache.put(cached)) {
+        let evicted = self.ledger.with(0, |cache| cache.evict_for_one());
+        if let Some(evicted) = evicted {
             // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-            unsafe { self.lose(evicted, ALIGN) };
+            unsafe { self.lose(&evicted, ALIGN) };
         }
-        Ok(())
+        Ok(self.ledger.leave_with(0, entry, |cache| cache.put(record)))
+    }
+
+    fn counter(&self) -> Option<&dyn Counter> {
+        Some(&self.ledger)
     }
 
     fn device(&self) -> Device {
@@ -211,7 +245,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             peak_reserved: self.peak.load(Ordering::Relaxed),
             regions: self.regions.load(Ordering::Relaxed),
             deferred: 0,
-            metadata: self.cache.with(0, |cache| cache.metadata()) as u64,
+            metadata: self.ledger.with(0, |cache| cache.metadata()) as u64,
         }
     }
 
@@ -222,10 +256,10 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     fn trim(&self, target: u64) -> u64 {
         let mut freed = 0;
         while self.reserved.load(Ordering::Relaxed) > target {
-            let Some(cached) = self.cache.with(0, |cache| cache.take_oldest()) else { break };
-            freed += cached.bytes as u64;
+            let Some(record) = self.ledger.with(0, Lru::take_oldest) else { break };
+            freed += record.granted as u64;
             // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-            unsafe { self.lose(cached, ALIGN) };
+            unsafe { self.lose(&record, ALIGN) };
         }
         freed
     }

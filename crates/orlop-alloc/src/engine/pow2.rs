@@ -11,11 +11,9 @@
 use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
 use crate::protocol::thread_slot::{self, SLOTS};
-use crate::protocol::Slots;
-use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Request, Result, Usage};
+use crate::protocol::{Counter, Entry, Ledger, Move};
+use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Record, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
-use std::mem;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many buckets there are: 32 bytes to 64 GiB. Larger requests are not cached.
@@ -39,26 +37,19 @@ const UNCACHED: usize = usize::MAX;
 #[derive(Debug)]
 pub struct Pow2<B: Backing = Global> {
     backing: B,
-    caches: Slots<Cache>,
+    /// Counts and caches, by slot: one lock for both.
+    ledger: Ledger<Cache>,
     reserved: AtomicU64,
     peak: AtomicU64,
     regions: AtomicU64,
 }
 
-/// What one slot caches.
+/// What one slot caches: records of memory that nobody uses. A record's token is the bucket it was made for.
 #[derive(Debug, Default)]
 struct Cache {
-    buckets: [Vec<Cached>; BUCKETS],
+    #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
+    buckets: [Vec<Box<Record>>; BUCKETS],
 }
-
-#[derive(Debug, Clone, Copy)]
-struct Cached {
-    ptr: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a cached block is memory that nobody uses; it belongs to the cache, whichever thread visits it.
-unsafe impl Send for Cached {}
 
 impl<B: Backing> Pow2<B> {
     /// Over this backing.
@@ -67,7 +58,7 @@ impl<B: Backing> Pow2<B> {
         let zero = || AtomicU64::new(0);
         Self {
             backing,
-            caches: Slots::new(SLOTS, Cache::default),
+            ledger: Ledger::with_values(SLOTS, true, Cache::default),
             reserved: zero(),
             peak: zero(),
             regions: zero(),
@@ -81,24 +72,38 @@ impl<B: Backing> Pow2<B> {
     }
 
     /// A cached block of at least the bucket's size from this thread's slot or any other.
-    #[cold]
-    fn find_elsewhere(&self, own: usize, bucket: usize) -> Option<Cached> {
+    fn find_elsewhere(&self, own: usize, bucket: usize) -> Option<Box<Record>> {
         let last = (bucket + SEARCH_UP).min(BUCKETS - 1);
         for bucket in bucket..=last {
-            for step in 0..self.caches.count() {
-                let other = (own + step) % self.caches.count();
-                let mut stolen = self.caches.with(other, |cache| {
+            for step in 0..self.ledger.slots() {
+                let other = (own + step) % self.ledger.slots();
+                let mut stolen = self.ledger.with(other, |cache| {
                     let blocks = &mut cache.buckets[bucket];
                     // All but half: what the other thread uses now is on top.
                     let take = blocks.len().div_ceil(2).min(STEAL);
                     blocks.drain(..take).collect::<Vec<_>>()
                 });
                 let Some(found) = stolen.pop() else { continue };
-                self.caches.with(own, |cache| cache.buckets[bucket].append(&mut stolen));
+                self.ledger.with(own, |cache| cache.buckets[bucket].append(&mut stolen));
                 return Some(found);
             }
         }
         None
+    }
+
+    /// What this thread's cache does not have: from another slot, or from the backing.
+    #[cold]
+    fn look_elsewhere(&self, request: &Request, bucket: usize, bytes: usize) -> Result<RawBlock> {
+        let own = thread_slot::current();
+        let Some(mut record) = self.find_elsewhere(own, bucket) else {
+            return self.fresh(request, bytes, ALIGN, bucket);
+        };
+        self.enter(own, request, &record);
+        if request.zeroed {
+            self.zero(&record, request);
+        }
+        record.assign(request);
+        Ok(RawBlock::new(record))
     }
 
     #[cold]
@@ -121,20 +126,47 @@ impl<B: Backing> Pow2<B> {
 
     /// # Safety
     ///
-    /// A region gained by `gain` with this alignment, whose bytes nobody uses any more.
-    unsafe fn lose(&self, ptr: NonNull<u8>, bytes: usize, align: Alignment) {
-        self.reserved.fetch_sub(bytes as u64, Ordering::Relaxed);
+    /// The record of a region gained by `gain` with this alignment, whose bytes nobody uses any more.
+    unsafe fn lose(&self, record: &Record, align: Alignment) {
+        self.reserved.fetch_sub(record.granted as u64, Ordering::Relaxed);
         self.regions.fetch_sub(1, Ordering::Relaxed);
+        let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
         // SAFETY: the caller's promise.
-        unsafe { self.backing.release(Region { ptr, bytes, align, zeroed: false }) };
+        unsafe { self.backing.release(region) };
     }
 
-    fn block(&self, request: &Request, ptr: NonNull<u8>, bytes: usize, dirty: bool, bucket: usize) -> RawBlock {
-        if request.zeroed && dirty {
-            // SAFETY: the block is about to be handed out and nobody else knows it.
-            unsafe { self.backing.zero(ptr, request.bytes) };
+    /// A block in a fresh region, for `bucket` or none.
+    #[cold]
+    fn fresh(&self, request: &Request, bytes: usize, align: Alignment, bucket: usize) -> Result<RawBlock> {
+        let region = self.gain(request, bytes, align)?;
+        if request.zeroed && !region.zeroed {
+            // SAFETY: just gained; nobody else knows it.
+            unsafe { self.backing.zero(region.ptr, request.bytes) };
         }
-        RawBlock::new(request, ptr, bytes, self.backing.device(), self.backing.access()).with_token(bucket)
+        let record = Record::new(region.ptr, region.bytes, self.backing.device(), self.backing.access());
+        let mut record = Box::new(record.token(bucket));
+        record.assign(request);
+        self.enter(thread_slot::current(), request, &record);
+        Ok(RawBlock::new(record))
+    }
+
+    #[cold]
+    fn zero(&self, record: &Record, request: &Request) {
+        // SAFETY: about to be handed out; nobody else knows it.
+        unsafe { self.backing.zero(record.ptr, request.bytes) };
+    }
+
+    #[cold]
+    fn leave_uncached(&self, record: &Record, entry: Move) -> Entry {
+        // SAFETY: gained for this block alone, with its alignment, and returned by its last user.
+        unsafe { self.lose(record, record.align) };
+        self.ledger.leave_with(thread_slot::current(), entry, |_| ())
+    }
+
+    /// Counts a block that did not come from this thread's cache.
+    fn enter(&self, slot: usize, request: &Request, record: &Record) {
+        let block = Move { kind: request.kind, granted: record.granted, requested: request.bytes };
+        self.ledger.enter_with(slot, |_| Some(((), block)));
     }
 }
 
@@ -156,31 +188,47 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
             request.kind.check_on(self.backing.device())?;
         }
         let Some((bucket, bytes)) = bucket_of(request.bytes).filter(|_| request.align <= ALIGN) else {
-            let region = self.gain(request, request.bytes, request.align)?;
-            return Ok(self.block(request, region.ptr, region.bytes, !region.zeroed, UNCACHED));
+            return self.fresh(request, request.bytes, request.align, UNCACHED);
         };
         let own = thread_slot::current();
-        let cached = self.caches.with(own, |cache| cache.buckets[bucket].pop());
-        if let Some(cached) = cached.or_else(|| self.find_elsewhere(own, bucket)) {
-            return Ok(self.block(request, cached.ptr, cached.bytes, true, bucket));
+        let cached = self.ledger.enter_with(own, move |cache| {
+            let found = cache.buckets.get_mut(bucket).and_then(Vec::pop);
+            let record = found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop))?;
+            let entry = Move { kind: request.kind, granted: record.granted, requested: request.bytes };
+            Some((record, entry))
+        });
+        let Some(mut record) = cached else { return self.look_elsewhere(request, bucket, bytes) };
+        if request.zeroed {
+            self.zero(&record, request);
         }
-        let region = self.gain(request, bytes, ALIGN)?;
-        Ok(self.block(request, region.ptr, region.bytes, !region.zeroed, bucket))
+        record.assign(request);
+        Ok(RawBlock::new(record))
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate_counted(block) }.map(|_| ())
     }
 
     #[inline]
-    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // By its size, not by the bucket it was asked from: the block may have come from one bucket up, or
-        // the backing may have given more.
-        let bucket = bucket_of(block.granted.saturating_add(1)).map_or(BUCKETS - 1, |(above, _)| above - 1);
-        if block.token == UNCACHED {
-            // SAFETY: gained for this block alone, with its alignment.
-            unsafe { self.lose(block.ptr, block.granted, block.align) };
-            return Ok(());
+    unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
+        // SAFETY: every block of this engine has a record from `allocate`.
+        let record = unsafe { block.into_record() };
+        let entry = Move { kind: record.kind, granted: record.granted, requested: record.requested };
+        // The token is the bucket it was made for, also if it served a request from the one below.
+        let bucket = record.token;
+        if bucket >= BUCKETS {
+            return Ok(self.leave_uncached(&record, entry));
         }
-        let cached = Cached { ptr: block.ptr, bytes: block.granted };
-        self.caches.with(thread_slot::current(), |cache| cache.buckets[bucket].push(cached));
-        Ok(())
+        Ok(self.ledger.leave_with(thread_slot::current(), entry, move |cache| {
+            if let Some(blocks) = cache.buckets.get_mut(bucket) {
+                blocks.push(record);
+            }
+        }))
+    }
+
+    fn counter(&self) -> Option<&dyn Counter> {
+        Some(&self.ledger)
     }
 
     fn device(&self) -> Device {
@@ -193,10 +241,11 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
 
     fn usage(&self) -> Usage {
         let mut metadata = 0;
-        self.caches.for_each(|cache| {
-            let capacity: usize = cache.buckets.iter().map(Vec::capacity).sum();
-            metadata += size_of::<Cache>() + capacity * size_of::<Cached>();
-        });
+        for slot in 0..self.ledger.slots() {
+            let capacity: usize =
+                self.ledger.with(slot, |cache| cache.buckets.iter().map(Vec::capacity).sum());
+            metadata += size_of::<Cache>() + capacity * size_of::<usize>();
+        }
         Usage {
             reserved: self.reserved.load(Ordering::Relaxed),
             peak_reserved: self.peak.load(Ordering::Relaxed),
@@ -214,19 +263,12 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         let mut freed = 0;
         // Largest first: fewest calls for the bytes.
         for bucket in (0..BUCKETS).rev() {
-            for slot in 0..self.caches.count() {
-                if self.reserved.load(Ordering::Relaxed) <= target {
-                    return freed;
-                }
-                let blocks = self.caches.with(slot, |cache| mem::take(&mut cache.buckets[bucket]));
-                for (index, cached) in blocks.iter().enumerate() {
-                    if self.reserved.load(Ordering::Relaxed) <= target {
-                        self.caches.with(slot, |cache| cache.buckets[bucket].extend(&blocks[index..]));
-                        break;
-                    }
-                    freed += cached.bytes as u64;
+            for slot in 0..self.ledger.slots() {
+                while self.reserved.load(Ordering::Relaxed) > target {
+                    let Some(record) = self.ledger.with(slot, |cache| cache.buckets[bucket].pop()) else { break };
+                    freed += record.granted as u64;
                     // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-                    unsafe { self.lose(cached.ptr, cached.bytes, ALIGN) };
+                    unsafe { self.lose(&record, ALIGN) };
                 }
             }
         }

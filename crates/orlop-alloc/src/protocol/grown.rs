@@ -22,14 +22,14 @@ use crate::sync::{Mutex, MutexGuard};
 /// What a centre must be able to do. The methods run under the centre's lock and must be short.
 pub trait Centre {
     /// What is asked for.
-    type Ask: ?Sized;
+    type Ask<'a>;
     /// What is handed out.
     type Got;
     /// What growth brings.
     type Gain;
 
     /// Takes a fitting piece, if there is one.
-    fn take(&mut self, ask: &Self::Ask) -> Option<Self::Got>;
+    fn take(&mut self, ask: &Self::Ask<'_>) -> Option<Self::Got>;
 
     /// Adds what growth brought.
     fn add(&mut self, gain: Self::Gain);
@@ -42,7 +42,7 @@ pub trait Growth<C: Centre> {
     type Error;
 
     /// Gets something for `ask`, or says why not. May be called again if what it brought did not do.
-    fn gain(&mut self, centre: &Mutex<C>, ask: &C::Ask) -> Result<C::Gain, Self::Error>;
+    fn gain(&mut self, centre: &Mutex<C>, ask: &C::Ask<'_>) -> Result<C::Gain, Self::Error>;
 }
 
 /// A [`Centre`] with its two locks.
@@ -70,7 +70,7 @@ impl<C: Centre> Grown<C> {
     ///
     /// What `growth` says when nothing more can be had.
     #[inline]
-    pub fn take_or_grow<G: Growth<C>>(&self, ask: &C::Ask, growth: &mut G) -> Result<C::Got, G::Error> {
+    pub fn take_or_grow<G: Growth<C>>(&self, ask: &C::Ask<'_>, growth: &mut G) -> Result<C::Got, G::Error> {
         // On a line of its own: the guard must be gone before growth begins.
         let found = self.lock().take(ask);
         match found {
@@ -80,7 +80,7 @@ impl<C: Centre> Grown<C> {
     }
 
     #[cold]
-    fn grow<G: Growth<C>>(&self, ask: &C::Ask, growth: &mut G) -> Result<C::Got, G::Error> {
+    fn grow<G: Growth<C>>(&self, ask: &C::Ask<'_>, growth: &mut G) -> Result<C::Got, G::Error> {
         let _growing = self.growth.lock();
         if let Some(got) = self.lock().take(ask) {
             return Ok(got);

@@ -17,43 +17,61 @@
 //!
 //! # Peak
 //!
-//! Live bytes are also kept in one shared gauge, to which a slot adds its difference whenever that reaches
-//! 64 KiB. With one thread the peak is exact, because a slot remembers the highest point of its difference;
-//! with `n` threads it is within 64 KiB × `n`.
+//! The peak of a sum over threads cannot be read off the threads' own figures, and a shared running total
+//! would be what we avoid. Instead each slot has a *lease* on the room below the known peak: as long as it
+//! stands no higher above its last settlement than its lease, no new peak can have been reached, because the
+//! leases together are not more than the room. A slot that passes its lease settles all slots (under a
+//! mutex) and hands the room out again. With one thread that happens exactly when a new peak is made, and
+//! the peak is exact; with `n` threads, each of which is left 64 KiB when the room is gone, it is within
+//! 64 KiB × `n`. In a steady state nobody settles.
 //!
 //! # Ordering
 //!
 //! Totals are plain data under the slot locks. `remaining` needs `ledger.last` (acquire and release): the
-//! destroyer must see everything that every other returner did before its own subtraction. Gauges are
-//! statistics and relaxed.
+//! destroyer must see everything that every other returner did before its own subtraction. `used` is a hint
+//! for the settlement, which takes the slots' locks itself: relaxed.
 
 use super::Slots;
-use crate::sync::atomic::{AtomicI64, Ordering};
-use crate::sync::ordering;
+use crate::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, ordering};
 use orlop_core::MemoryKind;
 
-/// A slot's difference to the shared gauge never reaches this many bytes between two calls.
-pub(crate) const GAUGE_STEP: i64 = 64 << 10;
+/// What a slot may stand above its last settlement when there is no room below the peak, in bytes.
+const LEAST_LEASE: i64 = 64 << 10;
+
+/// One level for each kind, and one for all together.
+const LEVELS: usize = MemoryKind::COUNT + 1;
+const ALL: usize = MemoryKind::COUNT;
 
 /// What `remaining` holds until [`Ledger::close`] has put the true figure there: high enough that frees
 /// which overtake the harvest cannot bring it to zero.
 const UNCOUNTED: i64 = i64::MAX / 2;
 
 /// Counts by slot and kind; see the source for the protocol.
+///
+/// An engine that keeps something in each slot anyhow, such as a cache, puts it into the ledger as `T` and
+/// pays for one lock where it would have paid for two.
 #[derive(Debug)]
-pub struct Ledger {
-    slots: Slots<Shard>,
-    gauges: [Gauge; MemoryKind::COUNT],
-    total: Gauge,
+pub struct Ledger<T = ()> {
+    slots: Slots<Local<T>>,
+    levels: Mutex<[Level; LEVELS]>,
+    /// Bit `i`: slot `i` was ever used.
+    used: AtomicUsize,
     remaining: AtomicI64,
     counted: bool,
 }
 
-#[derive(Debug)]
+struct Local<T> {
+    shard: Shard,
+    value: T,
+}
+
+#[derive(Debug, Default)]
 struct Shard {
     closed: bool,
+    used: bool,
     largest: u64,
-    total: Swing,
+    all: Swing,
     kinds: [Entries; MemoryKind::COUNT],
 }
 
@@ -69,17 +87,30 @@ struct Entries {
     swing: Swing,
 }
 
-/// Where a slot stands against its gauge, and the highest it stood since it was last added there.
+/// Where a slot stands since it was last settled.
 #[derive(Debug, Clone, Copy, Default)]
 struct Swing {
     delta: i64,
     highest: i64,
+    lease: i64,
 }
 
-#[derive(Debug, Default)]
-struct Gauge {
-    live: AtomicI64,
-    peak: AtomicI64,
+/// What was settled, over all slots.
+#[derive(Debug, Clone, Copy, Default)]
+struct Level {
+    live: i64,
+    peak: i64,
+}
+
+/// A block on its way in or out, as the ledger sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Move {
+    /// What it is for.
+    pub kind: MemoryKind,
+    /// Its bytes.
+    pub granted: usize,
+    /// The bytes that were asked for.
+    pub requested: usize,
 }
 
 /// What an entry said about the owner of the ledger.
@@ -134,63 +165,86 @@ impl Ledger {
     /// A ledger with `slots` slots. `counted: false` switches statistics off and keeps the life protocol.
     #[must_use]
     pub fn new(slots: usize, counted: bool) -> Self {
-        let shard =
-            || Shard { closed: false, largest: 0, total: Swing::default(), kinds: Default::default() };
-        Self {
-            slots: Slots::new(slots, shard),
-            gauges: Default::default(),
-            total: Gauge::default(),
-            remaining: AtomicI64::new(UNCOUNTED),
-            counted,
-        }
+        Self::with_values(slots, counted, || ())
     }
 
     /// Counts a block that was handed out. The caller holds a handle, so the ledger is open.
     #[inline]
     pub fn enter(&self, slot: usize, kind: MemoryKind, granted: usize, requested: usize) {
-        self.slots.with(slot, |shard| {
-            let entries = &mut shard.kinds[kind.index()];
-            entries.blocks_in += 1;
-            if self.counted {
-                let granted = granted as u64;
-                entries.granted_in += granted;
-                entries.requested_in += requested as u64;
-                shard.largest = shard.largest.max(granted);
-                let delta = granted.cast_signed();
-                entries.swing.add(delta, &self.gauges[kind.index()]);
-                shard.total.add(delta, &self.total);
-            }
-        });
+        self.enter_with(slot, |()| Some(((), Move { kind, granted, requested })));
     }
 
     /// Counts a block that came back. On [`Entry::Last`] nobody else uses the owner any more.
     #[inline]
     pub fn leave(&self, slot: usize, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
-        let closed = self.slots.with(slot, |shard| {
-            let entries = &mut shard.kinds[kind.index()];
-            entries.blocks_out += 1;
-            if self.counted {
-                let granted = granted as u64;
-                entries.granted_out += granted;
-                entries.requested_out += requested as u64;
-                let delta = -granted.cast_signed();
-                entries.swing.add(delta, &self.gauges[kind.index()]);
-                shard.total.add(delta, &self.total);
-            }
-            shard.closed
+        self.leave_with(slot, Move { kind, granted, requested }, |()| ())
+    }
+}
+
+impl<T> Ledger<T> {
+    /// A ledger whose slots each hold what `make` makes.
+    #[must_use]
+    pub fn with_values(slots: usize, counted: bool, mut make: impl FnMut() -> T) -> Self {
+        Self {
+            slots: Slots::new(slots, || Local { shard: Shard::default(), value: make() }),
+            levels: Mutex::new([Level::default(); LEVELS]),
+            used: AtomicUsize::new(0),
+            remaining: AtomicI64::new(UNCOUNTED),
+            counted,
+        }
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> usize {
+        self.slots.count()
+    }
+
+    /// Runs `f` on the value of a slot.
+    #[inline]
+    pub fn with<R>(&self, slot: usize, f: impl FnOnce(&mut T) -> R) -> R {
+        self.slots.with(slot, |local| f(&mut local.value))
+    }
+
+    /// Takes a block out of the slot's value and counts it as handed out, under one lock. The caller holds a
+    /// handle, so the ledger is open.
+    #[inline(always)]
+    pub fn enter_with<R>(&self, slot: usize, f: impl FnOnce(&mut T) -> Option<(R, Move)>) -> Option<R> {
+        let counted = self.counted;
+        let (found, over) = self.slots.with(slot, |local| match f(&mut local.value) {
+            Some((found, block)) => (Some(found), local.shard.enter(block, counted)),
+            None => (None, false),
+        });
+        if over {
+            self.pass_lease(slot);
+        }
+        found
+    }
+
+    /// Puts a block into the slot's value and counts it as returned, under one lock. On [`Entry::Last`]
+    /// nobody else uses the owner any more.
+    #[inline(always)]
+    pub fn leave_with(&self, slot: usize, block: Move, f: impl FnOnce(&mut T)) -> Entry {
+        let counted = self.counted;
+        let closed = self.slots.with(slot, |local| {
+            f(&mut local.value);
+            local.shard.leave(block, counted);
+            local.shard.closed
         });
         // Open: `close` has yet to take this slot and will find the entry. The slot is given back, and this
         // thread must not touch the ledger again.
-        if !closed {
-            return Entry::More;
-        }
-        if self.remaining.fetch_sub(1, ordering!("ledger.last", AcqRel)) == 1 { Entry::Last } else { Entry::More }
+        if closed { self.leave_closed() } else { Entry::More }
+    }
+
+    #[cold]
+    fn leave_closed(&self) -> Entry {
+        let before = self.remaining.fetch_sub(1, ordering!("ledger.last", AcqRel));
+        if before == 1 { Entry::Last } else { Entry::More }
     }
 
     /// Says that no handle remains: nothing can enter any more. Called once.
     pub fn close(&self) -> Entry {
         let mut balance = 0i64;
-        self.slots.for_each(|shard| {
+        self.slots.for_each(|Local { shard, .. }| {
             shard.closed = true;
             for entries in &shard.kinds {
                 balance += entries.blocks_in.wrapping_sub(entries.blocks_out).cast_signed();
@@ -201,31 +255,79 @@ impl Ledger {
         if before + correction == 0 { Entry::Last } else { Entry::More }
     }
 
+    /// A slot stands higher than its lease: perhaps a new peak.
+    #[cold]
+    fn pass_lease(&self, slot: usize) {
+        let first_use = self.slots.with(slot, |local| !std::mem::replace(&mut local.shard.used, true));
+        if first_use {
+            self.used.fetch_or(self.bit(slot), Ordering::Relaxed);
+        }
+        self.settle();
+    }
+
+    fn bit(&self, slot: usize) -> usize {
+        1usize.checked_shl(u32::try_from(slot % self.slots.count()).unwrap_or(0)).unwrap_or(0)
+    }
+
+    /// Adds every slot's difference to the levels, notes new peaks, and leases the room out again.
+    fn settle(&self) -> [Level; LEVELS] {
+        let mut levels = self.levels.lock();
+        let used = self.used.load(Ordering::Relaxed);
+        let slots = || (0..self.slots.count()).filter(|&slot| used & self.bit(slot) != 0);
+        // How far a slot stood above where it stands now: with one thread, this is the peak since the last
+        // settlement; with more, no other slot has passed its lease meanwhile.
+        let mut above = [0i64; LEVELS];
+        for slot in slots() {
+            self.slots.with(slot, |Local { shard, .. }| {
+                for (index, swing) in shard.swings().enumerate() {
+                    let Swing { delta, highest, .. } = std::mem::take(swing);
+                    levels[index].live += delta;
+                    above[index] = above[index].max(highest - delta);
+                }
+            });
+        }
+        for (level, above) in levels.iter_mut().zip(above) {
+            level.peak = level.peak.max(level.live + above);
+        }
+        let sharers = i64::from(used.count_ones().max(1));
+        for slot in slots() {
+            self.slots.with(slot, |Local { shard, .. }| {
+                for (index, swing) in shard.swings().enumerate() {
+                    let room = levels[index].peak - levels[index].live;
+                    // One thread needs no slack: its lease is all the room there is.
+                    let least = if sharers == 1 { 0 } else { LEAST_LEASE };
+                    swing.lease = (room / sharers).max(least);
+                }
+            });
+        }
+        *levels
+    }
+
     /// Sums all slots. Exact at a quiet moment; live figures are never negative.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         // Outgoing first: see the head of this file.
-        self.slots.for_each(|shard| {
+        self.slots.for_each(|Local { shard, .. }| {
             for (account, entries) in totals.kinds.iter_mut().zip(&mut shard.kinds) {
                 account.frees += entries.blocks_out;
                 account.freed_bytes += entries.granted_out;
                 account.requested_bytes = account.requested_bytes.wrapping_sub(entries.requested_out);
             }
         });
-        self.slots.for_each(|shard| {
+        self.slots.for_each(|Local { shard, .. }| {
             totals.largest = totals.largest.max(shard.largest);
-            for (index, (account, entries)) in totals.kinds.iter_mut().zip(&mut shard.kinds).enumerate() {
+            for (account, entries) in totals.kinds.iter_mut().zip(&mut shard.kinds) {
                 account.allocations += entries.blocks_in;
                 account.allocated_bytes += entries.granted_in;
                 account.requested_bytes = account.requested_bytes.wrapping_add(entries.requested_in);
-                entries.swing.settle(&self.gauges[index]);
             }
-            shard.total.settle(&self.total);
         });
-        for (account, gauge) in totals.kinds.iter_mut().zip(&self.gauges) {
+        let levels = self.settle();
+        let peak = |level: &Level| u64::try_from(level.peak).unwrap_or(0);
+        for (account, level) in totals.kinds.iter_mut().zip(&levels) {
             account.live_bytes = account.allocated_bytes - account.freed_bytes;
-            account.peak_bytes = gauge.peak().max(account.live_bytes);
+            account.peak_bytes = peak(level).max(account.live_bytes);
         }
         let all = &mut totals.all;
         for account in &totals.kinds {
@@ -236,55 +338,95 @@ impl Ledger {
             all.live_bytes += account.live_bytes;
             all.requested_bytes += account.requested_bytes;
         }
-        all.peak_bytes = self.total.peak().max(all.live_bytes);
+        all.peak_bytes = peak(&levels[ALL]).max(all.live_bytes);
         totals
-    }
-
-    /// Live bytes as the shared gauge has them: one load, within 64 KiB of the truth for each thread.
-    #[inline]
-    pub fn live_about(&self) -> u64 {
-        u64::try_from(self.total.live.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// Peaks start again from what is live now.
     pub fn reset_peaks(&self) {
-        self.slots.for_each(|shard| {
-            for (entries, gauge) in shard.kinds.iter_mut().zip(&self.gauges) {
-                entries.swing.settle(gauge);
-            }
-            shard.total.settle(&self.total);
-        });
-        for gauge in self.gauges.iter().chain([&self.total]) {
-            gauge.peak.store(gauge.live.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.settle();
+        for level in self.levels.lock().iter_mut() {
+            level.peak = level.live;
         }
+        // Leases were on room below the old peaks: none is left.
+        self.settle();
+    }
+}
+
+impl Shard {
+    /// Counts a block in; whether that passed a lease.
+    #[inline(always)]
+    fn enter(&mut self, block: Move, counted: bool) -> bool {
+        let entries = &mut self.kinds[block.kind.index()];
+        entries.blocks_in += 1;
+        if !counted {
+            return false;
+        }
+        let granted = block.granted as u64;
+        entries.granted_in += granted;
+        entries.requested_in += block.requested as u64;
+        self.largest = self.largest.max(granted);
+        let rise = granted.cast_signed();
+        // Not `||`: both must be moved.
+        entries.swing.rise(rise) | self.all.rise(rise)
+    }
+
+    /// Counts a block out.
+    #[inline(always)]
+    fn leave(&mut self, block: Move, counted: bool) {
+        let entries = &mut self.kinds[block.kind.index()];
+        entries.blocks_out += 1;
+        if counted {
+            let granted = block.granted as u64;
+            entries.granted_out += granted;
+            entries.requested_out += block.requested as u64;
+            let fall = granted.cast_signed();
+            entries.swing.delta -= fall;
+            self.all.delta -= fall;
+        }
+    }
+
+    /// The swings in the order of the levels.
+    fn swings(&mut self) -> impl Iterator<Item = &mut Swing> {
+        self.kinds.iter_mut().map(|entries| &mut entries.swing).chain([&mut self.all])
     }
 }
 
 impl Swing {
-    #[inline]
-    fn add(&mut self, delta: i64, gauge: &Gauge) {
-        self.delta += delta;
-        self.highest = self.highest.max(self.delta);
-        if self.delta.abs() >= GAUGE_STEP {
-            self.settle(gauge);
+    /// Counts bytes that came in; whether that passed the lease.
+    #[inline(always)]
+    fn rise(&mut self, bytes: i64) -> bool {
+        self.delta += bytes;
+        if self.delta <= self.highest {
+            return false;
         }
-    }
-
-    fn settle(&mut self, gauge: &Gauge) {
-        if self.delta == 0 && self.highest == 0 {
-            return;
-        }
-        let before = gauge.live.fetch_add(self.delta, Ordering::Relaxed);
-        let highest = before + self.highest;
-        if highest > gauge.peak.load(Ordering::Relaxed) {
-            gauge.peak.fetch_max(highest, Ordering::Relaxed);
-        }
-        *self = Self::default();
+        self.highest = self.delta;
+        self.delta > self.lease
     }
 }
 
-impl Gauge {
-    fn peak(&self) -> u64 {
-        u64::try_from(self.peak.load(Ordering::Relaxed)).unwrap_or(0)
+/// What a handle needs of an engine that keeps its own ledger.
+pub trait Counter {
+    /// See [`Ledger::totals`].
+    fn totals(&self) -> Totals;
+
+    /// See [`Ledger::reset_peaks`].
+    fn reset_peaks(&self);
+
+    /// See [`Ledger::close`].
+    fn close(&self) -> Entry;
+}
+
+impl<T> Counter for Ledger<T> {
+    fn totals(&self) -> Totals {
+        Self::totals(self)
+    }
+
+    fn reset_peaks(&self) {
+        Self::reset_peaks(self);
+    }
+
+    fn close(&self) -> Entry {
+        Self::close(self)
     }
 }

@@ -22,6 +22,7 @@ use std::fmt;
 
 /// One `T` per slot; see the source for the argument.
 pub struct Slots<T> {
+    /// Invariant: the length is a power of two.
     slots: Box<[CachePadded<Slot<T>>]>,
 }
 
@@ -36,9 +37,9 @@ struct Slot<T> {
 unsafe impl<T: Send> Sync for Slots<T> {}
 
 impl<T> Slots<T> {
-    /// `count` slots (at least one), each made by `make`.
+    /// `count` slots, rounded up to a power of two, each made by `make`.
     pub fn new(count: usize, mut make: impl FnMut() -> T) -> Self {
-        let slots = (0..count.max(1))
+        let slots = (0..count.max(1).next_power_of_two())
             .map(|_| CachePadded::new(Slot { taken: AtomicBool::new(false), value: UnsafeCell::new(make()) }))
             .collect();
         Self { slots }
@@ -50,10 +51,10 @@ impl<T> Slots<T> {
         self.slots.len()
     }
 
-    /// Runs `f` on the value of slot `index` (taken modulo the number of slots), waiting until it is free.
+    /// Runs `f` on the value of slot `index` (reduced modulo the number of slots), waiting until it is free.
     ///
     /// `f` must be short and must not come back to the same slot: that would wait for ever.
-    #[inline]
+    #[inline(always)]
     pub fn with<R>(&self, index: usize, f: impl FnOnce(&mut T) -> R) -> R {
         let slot = self.slot(index);
         if !slot.try_take() {
@@ -76,16 +77,16 @@ impl<T> Slots<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: usize) -> &Slot<T> {
-        // The common count is a power of two and the common index below it: no division on that path.
-        let index = if index < self.slots.len() { index } else { index % self.slots.len() };
-        &self.slots[index]
+        let mask = self.slots.len() - 1;
+        // SAFETY: the length is a power of two (`new`), so what the mask leaves is below it.
+        unsafe { self.slots.get_unchecked(index & mask) }
     }
 }
 
 impl<T> Slot<T> {
-    #[inline]
+    #[inline(always)]
     fn try_take(&self) -> bool {
         // An exchange that fails writes nothing: the line stays with its holder.
         let take = ordering!("slots.take", Acquire);
@@ -107,11 +108,11 @@ impl<T> Slot<T> {
     }
 
     /// Runs `f` on the value. The caller has just taken the slot; it is given back also when `f` panics.
-    #[inline]
+    #[inline(always)]
     fn hold<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         struct GiveBack<'a>(&'a AtomicBool);
         impl Drop for GiveBack<'_> {
-            #[inline]
+            #[inline(always)]
             fn drop(&mut self) {
                 self.0.store(false, ordering!("slots.give", Release));
             }

@@ -12,7 +12,7 @@ struct Stub {
 }
 
 impl Centre for Stub {
-    type Ask = ();
+    type Ask<'a> = ();
     type Got = ();
     type Gain = usize;
 

@@ -1,0 +1,196 @@
+//! Failures where a test wants them.
+//!
+//! "After any error the allocator works" is a promise about paths that a healthy machine never takes. This
+//! adaptor takes them on purpose, and repeatably: whether the n-th call fails depends on n, the request and a
+//! seed, never on time or on how threads interleave.
+
+use super::name_over;
+use crate::out_of_memory::Refusal;
+use crate::{Allocator, OutOfMemory, RawBlock, Request, Result};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// When a request fails. Calls are counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The call of this number, once.
+    Nth(u64),
+    /// Every call whose number is a multiple.
+    Every(NonZeroU64),
+    /// This share of all calls (0 to 1), chosen by a hash of seed and call number.
+    Probability {
+        /// 0: none, 1: all. What is no number fails nothing.
+        share: f64,
+        /// Another seed chooses other calls.
+        seed: u64,
+    },
+    /// Requests for more bytes than this.
+    LargerThan(usize),
+}
+
+impl Rule {
+    fn applies(self, call: u64, bytes: usize) -> bool {
+        match self {
+            Self::Nth(number) => call == number,
+            Self::Every(step) => call % step == 0,
+            Self::Probability { share, seed } => uniform(seed, call) < share,
+            Self::LargerThan(limit) => bytes > limit,
+        }
+    }
+}
+
+/// A number in 0..1 for each call, by the SplitMix64 finaliser (Steele, Lea, Flood: "Fast splittable
+/// pseudorandom number generators", 2014).
+#[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
+fn uniform(seed: u64, call: u64) -> f64 {
+    let mut z = seed.wrapping_add(call.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    (z >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Fails some requests with [`Refusal::Injected`]; passes the others on.
+///
+/// A failed request never reaches upstream. Frees always pass.
+///
+/// ```
+/// use orlop_alloc::adaptor::{Failing, Rule};
+/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+///
+/// let engine = Failing::new(Direct::engine(System::new()), [Rule::Nth(2)]);
+/// let allocator = AllocatorRef::new(engine);
+/// let outcome: Vec<bool> = (0..3).map(|_| allocator.allocate(&Request::new(64)).is_ok()).collect();
+/// assert_eq!(outcome, [true, false, true]);
+/// ```
+#[derive(Debug)]
+pub struct Failing<A> {
+    inner: A,
+    name: Box<str>,
+    rules: Box<[Rule]>,
+    calls: AtomicU64,
+    fail_next: AtomicU64,
+    injected: AtomicU64,
+}
+
+impl<A: Allocator> Failing<A> {
+    /// Fails requests of `inner` to which any of `rules` applies; without rules, only what
+    /// [`Failing::fail_next`] says.
+    #[must_use]
+    pub fn new(inner: A, rules: impl IntoIterator<Item = Rule>) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            name: name_over("failing", &inner),
+            inner,
+            rules: rules.into_iter().collect(),
+            calls: zero(),
+            fail_next: zero(),
+            injected: zero(),
+        }
+    }
+
+    /// Fails the next `count` requests, whatever the rules say. Replaces what is left of an earlier call;
+    /// zero ends it.
+    pub fn fail_next(&self, count: u64) {
+        self.fail_next.store(count, Ordering::Relaxed);
+    }
+
+    /// Requests so far, failed ones included.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Requests failed so far.
+    #[must_use]
+    pub fn injected(&self) -> u64 {
+        self.injected.load(Ordering::Relaxed)
+    }
+
+    /// What is made to fail.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    fn fails(&self, request: &Request) -> bool {
+        // Relaxed: a call's number is its place in the order of this counter alone.
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let take_one = |left: u64| left.checked_sub(1);
+        self.fail_next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take_one).is_ok()
+            || self.rules.iter().any(|rule| rule.applies(call, request.bytes))
+    }
+}
+
+// SAFETY: blocks are upstream's, unchanged, and go back to it; some requests are refused.
+unsafe impl<A: Allocator> Allocator for Failing<A> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if self.fails(request) {
+            self.injected.fetch_add(1, Ordering::Relaxed);
+            let mut report = OutOfMemory::new(Refusal::Injected, &self.name, self.inner.device(), request);
+            report.reserved = self.inner.usage().reserved;
+            return Err(report.into());
+        }
+        self.inner.allocate(request)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    forward!(inner: deallocate, deallocate_raw, device, usage, reset_peak, semantics, trim, find, tracks_sizes,
+        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backing::Null;
+    use crate::engine::Direct;
+    use crate::{AllocatorRef, Error};
+    use orlop_core::Device;
+
+    fn failing(rules: &[Rule]) -> AllocatorRef<Failing<Direct<Null>>> {
+        let engine = Direct::engine(Null::new(Device::CPU));
+        AllocatorRef::new(Failing::new(engine, rules.iter().copied()))
+    }
+
+    fn failed_calls(rules: &[Rule], calls: u64) -> Vec<u64> {
+        let allocator = failing(rules);
+        (1..=calls).filter(|_| allocator.allocate(&Request::new(8)).is_err()).collect()
+    }
+
+    #[test]
+    fn by_number_and_by_step() {
+        assert_eq!(failed_calls(&[Rule::Nth(3)], 10), [3]);
+        let every = NonZeroU64::new(4).map(Rule::Every).unwrap();
+        assert_eq!(failed_calls(&[every, Rule::Nth(3)], 10), [3, 4, 8]);
+    }
+
+    #[test]
+    fn by_probability_and_repeatably() {
+        let rule = |share, seed| [Rule::Probability { share, seed }];
+        let first = failed_calls(&rule(0.1, 7), 5000);
+        assert!((400..600).contains(&first.len()), "{}", first.len());
+        assert_eq!(first, failed_calls(&rule(0.1, 7), 5000));
+        assert_ne!(first, failed_calls(&rule(0.1, 8), 5000));
+        assert!(failed_calls(&rule(0.0, 7), 1000).is_empty());
+        assert!(failed_calls(&rule(f64::NAN, 7), 1000).is_empty());
+        assert_eq!(failed_calls(&rule(1.0, 7), 1000).len(), 1000);
+    }
+
+    #[test]
+    fn by_size_and_on_demand_with_a_typed_error() {
+        let allocator = failing(&[Rule::LargerThan(100)]);
+        assert!(allocator.allocate(&Request::new(100)).is_ok());
+        let Err(Error::OutOfMemory(report)) = allocator.allocate(&Request::new(101)) else {
+            panic!("passed")
+        };
+        assert_eq!((report.refusal, report.requested), (Refusal::Injected, 101));
+        allocator.fail_next(2);
+        let outcome: Vec<_> = (0..3).map(|_| allocator.allocate(&Request::new(1)).is_ok()).collect();
+        assert_eq!(outcome, [false, false, true]);
+        assert_eq!((allocator.calls(), allocator.injected()), (5, 3));
+        assert_eq!(allocator.stats().live(), 0);
+    }
+}

@@ -1,0 +1,258 @@
+//! A limit on the bytes that live through an allocator.
+//!
+//! The bytes are reserved *before* upstream is asked and topped up to what was granted before the block is
+//! handed out. Whatever threads do at the same time, the sum of granted bytes in users' hands is never above
+//! the limit: not even for a moment. The price is that of two requests racing for the last bytes both may be
+//! refused although either alone would have fitted.
+
+use super::name_over;
+use crate::out_of_memory::Refusal;
+use crate::{Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Never lets more than a number of granted bytes live through it.
+///
+/// Bytes are counted as granted, after upstream's rounding. A refusal is [`Error::OutOfMemory`] with
+/// [`Refusal::Limit`]; its `reserved` is what lives through this limit.
+///
+/// ```
+/// use orlop_alloc::adaptor::Limit;
+/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+///
+/// let allocator = AllocatorRef::new(Limit::new(Direct::engine(System::new()), 1000));
+/// let first = allocator.allocate(&Request::new(600))?;
+/// assert!(allocator.allocate(&Request::new(600)).is_err());
+/// drop(first);
+/// assert!(allocator.allocate(&Request::new(600)).is_ok());
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Limit<A> {
+    inner: A,
+    name: Box<str>,
+    limit: AtomicUsize,
+    /// Granted bytes in users' hands, and reservations in flight.
+    used: AtomicUsize,
+    refusals: AtomicU64,
+}
+
+/// Bytes taken from the limit, given back unless kept.
+struct Reservation<'a> {
+    used: &'a AtomicUsize,
+    bytes: usize,
+}
+
+impl Reservation<'_> {
+    /// Takes `more` bytes, or says how many are in use.
+    fn grow(&mut self, limit: usize, more: usize) -> Result<(), usize> {
+        // Relaxed, here and below: the figure guards no data, and the order of its own changes is total.
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(more).filter(|&sum| sum <= limit)
+        })?;
+        self.bytes += more;
+        Ok(())
+    }
+
+    fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl<A: Allocator> Limit<A> {
+    /// At most `bytes` granted bytes of `inner` at a time.
+    #[must_use]
+    pub fn new(inner: A, bytes: usize) -> Self {
+        Self {
+            name: name_over("limit", &inner),
+            inner,
+            limit: AtomicUsize::new(bytes),
+            used: AtomicUsize::new(0),
+            refusals: AtomicU64::new(0),
+        }
+    }
+
+    /// The limit in force, in bytes.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. Blocks that live already stay; below their sum every request is refused.
+    pub fn set_limit(&self, bytes: usize) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Granted bytes in use, with those of requests under way.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Requests this limit has refused.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// What is limited.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    #[cold]
+    fn refuse(&self, request: &Request, rounded: usize, limit: usize, used: usize) -> Error {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+        let mut report = OutOfMemory::new(Refusal::Limit, &self.name, self.inner.device(), request);
+        report.rounded = rounded;
+        report.live = used as u64;
+        report.reserved = used as u64;
+        report.limit = Some(limit as u64);
+        report.into()
+    }
+}
+
+// SAFETY: blocks are upstream's, unchanged, and go back to it; some requests are refused.
+unsafe impl<A: Allocator> Allocator for Limit<A> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        let limit = self.limit();
+        let mut reservation = Reservation { used: &self.used, bytes: 0 };
+        if let Err(used) = reservation.grow(limit, request.bytes) {
+            return Err(self.refuse(request, request.bytes, limit, used));
+        }
+        let block = self.inner.allocate(request)?;
+        let rounded = block.granted;
+        let Err(used) = reservation.grow(limit, rounded.saturating_sub(request.bytes)) else {
+            reservation.keep();
+            return Ok(block);
+        };
+        // SAFETY: it was just allocated there and nobody else knows it.
+        if let Err(error) = unsafe { self.inner.deallocate(block) } {
+            // Upstream holds on to it, so its bytes stay counted.
+            reservation.keep();
+            return Err(error);
+        }
+        let others = used - reservation.bytes.min(used);
+        Err(self.refuse(request, rounded, limit, others))
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let granted = block.granted;
+        // SAFETY: the caller's promises; upstream's own block.
+        unsafe { self.inner.deallocate(block) }?;
+        self.used.fetch_sub(granted, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+        // SAFETY: the caller's promises; upstream's own block.
+        let found = unsafe { self.inner.deallocate_raw(ptr, requested) }?;
+        self.used.fetch_sub(found.granted, Ordering::Relaxed);
+        Ok(found)
+    }
+
+    forward!(inner: device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
+        opaque_handles, set_safe_frontier, describe, verify);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::AllocatorRef;
+    use crate::backing::{Null, System};
+    use crate::central::Central;
+    use crate::engine::Direct;
+    use orlop_core::Device;
+    use std::sync::atomic::AtomicUsize;
+
+    fn report(error: Error) -> OutOfMemory {
+        match error {
+            Error::OutOfMemory(report) => *report,
+            other => panic!("not out of memory: {other}"),
+        }
+    }
+
+    #[test]
+    fn counts_granted_bytes_exactly() {
+        let allocator = AllocatorRef::new(Limit::new(Central::builder(System::new()).build_engine(), 2048));
+        let block = allocator.allocate(&Request::new(1000)).unwrap();
+        assert_eq!(allocator.used(), 1024);
+        // 1000 bytes would fit, the 1024 granted for them do; 1025 do not.
+        let second = allocator.allocate(&Request::new(1000)).unwrap();
+        assert_eq!(allocator.used(), 2048);
+        let refused = report(allocator.allocate(&Request::new(1)).unwrap_err());
+        assert_eq!((refused.refusal, refused.live, refused.limit), (Refusal::Limit, 2048, Some(2048)));
+        drop((block, second));
+        assert_eq!((allocator.used(), allocator.refusals()), (0, 1));
+    }
+
+    #[test]
+    fn a_grant_above_the_limit_goes_back_upstream() {
+        let upstream = Central::builder(System::new()).build();
+        let allocator = AllocatorRef::new(Limit::new(upstream.clone(), 1000));
+        let refused = report(allocator.allocate(&Request::new(1000)).unwrap_err());
+        assert_eq!((refused.requested, refused.rounded, refused.reserved), (1000, 1024, 0));
+        assert_eq!((allocator.used(), upstream.stats().live()), (0, 0));
+        assert!(refused.hint().contains("would have fitted"), "{}", refused.hint());
+    }
+
+    #[test]
+    fn raw_frees_are_counted_and_refused_ones_are_not() {
+        let allocator = AllocatorRef::new(Limit::new(Central::builder(System::new()).build_engine(), 4096));
+        let ptr = allocator.allocate(&Request::new(100)).unwrap().into_raw_ptr().unwrap();
+        // SAFETY: given away just now, freed once; the second time it is refused before anything is touched.
+        unsafe { allocator.free(ptr, None) }.unwrap();
+        assert_eq!(allocator.used(), 0);
+        // SAFETY: the engine finds no live block there and changes nothing.
+        assert!(unsafe { allocator.free(ptr, None) }.is_err());
+        assert_eq!(allocator.used(), 0);
+    }
+
+    #[test]
+    fn an_upstream_failure_and_overflow_leave_nothing_reserved() {
+        let null = Direct::engine(Null::with_limit(Device::CPU, 100));
+        let allocator = AllocatorRef::new(Limit::new(null, usize::MAX));
+        assert_eq!(report(allocator.allocate(&Request::new(101)).unwrap_err()).refusal, Refusal::Backing);
+        let _block = allocator.allocate(&Request::new(10)).unwrap();
+        assert_eq!(
+            report(allocator.allocate(&Request::new(usize::MAX)).unwrap_err()).refusal,
+            Refusal::Limit
+        );
+        assert_eq!(allocator.used(), 10);
+        allocator.set_limit(5);
+        assert!(allocator.allocate(&Request::new(1)).is_err());
+    }
+
+    #[test]
+    fn threads_never_pass_the_limit_together() {
+        const LIMIT: usize = 10_000;
+        let allocator = AllocatorRef::new(Limit::new(Direct::new(System::new()).erase(), LIMIT));
+        let held = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (allocator, held) = (&allocator, &held);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let bytes = 1000 + (thread * 131 + round * 37) % 3000;
+                        if let Ok(block) = allocator.allocate(&Request::new(bytes)) {
+                            let now = held.fetch_add(block.capacity(), Ordering::SeqCst) + block.capacity();
+                            assert!(now <= LIMIT, "{now}");
+                            held.fetch_sub(block.capacity(), Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(allocator.used(), 0);
+    }
+}

@@ -1,0 +1,348 @@
+//! Sizes, ids and a high-water mark for any allocator, and the list of what is alive.
+//!
+//! A map by address stands beside the upstream allocator, as in TensorFlow's `TrackingAllocator`. It serves
+//! four ends: introspection where the engine keeps none (T4); a raw deleter, because an entry leads back to
+//! the block's record; the refusal of double and foreign frees *before* upstream sees them; and the leak
+//! check, which names what is still alive (P23).
+//!
+//! # Order
+//!
+//! An entry is made after upstream has granted and taken out before upstream gets the block back. While it is
+//! in the map its address is therefore live, and upstream cannot hand it to anyone else: no two threads ever
+//! write the entry of one address at the same time.
+
+use super::name_over;
+use crate::{
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, Usage,
+};
+use dashmap::{DashMap, Entry as Place};
+use orlop_core::MemoryKind;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A block that was handed out and has not come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Live {
+    /// Where it begins.
+    pub address: usize,
+    /// Bytes asked for.
+    pub requested: usize,
+    /// Bytes granted.
+    pub granted: usize,
+    /// Which allocation it is. Ids of one thread grow.
+    pub id: AllocationId,
+    /// What it is for.
+    pub kind: MemoryKind,
+    /// Who asked.
+    pub tag: Tag,
+}
+
+/// What one tag holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TagTotal {
+    /// Who asked.
+    pub tag: Tag,
+    /// Blocks alive.
+    pub blocks: u64,
+    /// Their granted bytes.
+    pub granted: u64,
+    /// Their bytes as asked for.
+    pub requested: u64,
+}
+
+/// What is remembered of a live block.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// Upstream's record: what a block is rebuilt from. Not read while the block is with its user.
+    record: NonNull<Record>,
+    granted: usize,
+    requested: usize,
+    /// As users see it.
+    id: AllocationId,
+    /// As upstream gave it: the same, unless upstream gives none.
+    upstream_id: AllocationId,
+    tag: Tag,
+    kind: MemoryKind,
+}
+
+// SAFETY: an entry is a claim on a block, as `RawBlock` is; nothing about it is tied to a thread.
+unsafe impl Send for Entry {}
+// SAFETY: through a shared entry only plain fields can be read; the record is reached by whoever took the
+// entry out of the map.
+unsafe impl Sync for Entry {}
+
+impl Entry {
+    fn found(&self) -> Found {
+        Found { requested: self.requested, granted: self.granted, id: self.id, kind: self.kind }
+    }
+}
+
+/// Addresses returned lately: what tells a double free from a foreign pointer.
+///
+/// A fixed table in which later addresses overwrite earlier ones. Both cases are refused anyway; only the
+/// name of the error depends on it, so relaxed loads and a short memory will do.
+#[derive(Debug)]
+struct Returned {
+    slots: Box<[AtomicUsize]>,
+}
+
+impl Returned {
+    const SLOTS: usize = 1 << 12;
+
+    fn new() -> Self {
+        Self { slots: (0..Self::SLOTS).map(|_| AtomicUsize::new(0)).collect() }
+    }
+
+    fn slot(&self, address: usize) -> Option<&AtomicUsize> {
+        // Block addresses are multiples of 16 at least, mostly of 64: fold the higher bits in.
+        self.slots.get(((address >> 4) ^ (address >> 16)) % Self::SLOTS)
+    }
+
+    fn note(&self, address: usize) {
+        if let Some(slot) = self.slot(address) {
+            slot.store(address, Ordering::Relaxed);
+        }
+    }
+
+    fn knows(&self, address: usize) -> bool {
+        self.slot(address).is_some_and(|slot| slot.load(Ordering::Relaxed) == address)
+    }
+}
+
+/// Remembers every live block by its address (T11).
+///
+/// ```
+/// use orlop_alloc::adaptor::Tracking;
+/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request, Tag};
+///
+/// let allocator = AllocatorRef::new(Tracking::new(Direct::engine(System::new())));
+/// let block = allocator.allocate(&Request::new(100).tag(Tag::new("embedding")))?;
+/// for live in allocator.live() {
+///     println!("{} bytes for {} are still alive", live.requested, live.tag);
+/// }
+/// drop(block);
+/// assert!(allocator.live().is_empty());
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Tracking<A> {
+    inner: A,
+    name: Box<str>,
+    entries: DashMap<usize, Entry>,
+    returned: Returned,
+    live: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl<A: Allocator> Tracking<A> {
+    /// Remembers what `inner` hands out from now on.
+    #[must_use]
+    pub fn new(inner: A) -> Self {
+        Self {
+            name: name_over("tracking", &inner),
+            inner,
+            entries: DashMap::new(),
+            returned: Returned::new(),
+            live: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+        }
+    }
+
+    /// Granted bytes alive.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// The most granted bytes that were alive at a time since the last
+    /// [`AllocatorRef::reset_peaks`](crate::AllocatorRef::reset_peaks).
+    #[must_use]
+    pub fn high_water_mark(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Everything alive, oldest id first. Exact at a quiet moment: the leak check (P23).
+    #[must_use]
+    pub fn live(&self) -> Vec<Live> {
+        let mut live: Vec<Live> = self
+            .entries
+            .iter()
+            .map(|entry| Live {
+                address: *entry.key(),
+                requested: entry.requested,
+                granted: entry.granted,
+                id: entry.id,
+                kind: entry.kind,
+                tag: entry.tag,
+            })
+            .collect();
+        live.sort_unstable_by_key(|block| block.id);
+        live
+    }
+
+    /// What each tag holds, largest first.
+    #[must_use]
+    pub fn live_by_tag(&self) -> Vec<TagTotal> {
+        let mut totals: HashMap<Tag, TagTotal> = HashMap::new();
+        for entry in &self.entries {
+            let total = totals.entry(entry.tag).or_insert(TagTotal { tag: entry.tag, ..TagTotal::default() });
+            total.blocks += 1;
+            total.granted += entry.granted as u64;
+            total.requested += entry.requested as u64;
+        }
+        let mut totals: Vec<TagTotal> = totals.into_values().collect();
+        totals.sort_unstable_by_key(|total| (Reverse(total.granted), total.tag));
+        totals
+    }
+
+    /// What is tracked.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    fn count_in(&self, granted: usize) {
+        // Relaxed: a figure. `fetch_max` keeps the mark right whoever comes second.
+        let live = self.live.fetch_add(granted as u64, Ordering::Relaxed) + granted as u64;
+        if live > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(live, Ordering::Relaxed);
+        }
+    }
+
+    fn count_out(&self, granted: usize) {
+        self.live.fetch_sub(granted as u64, Ordering::Relaxed);
+    }
+
+    /// Takes the entry at `address` out, if it is this block's; anybody's if that is `None`.
+    fn take(&self, address: usize, block: Option<&RawBlock>) -> Result<Entry> {
+        let same = |_: &usize, entry: &Entry| block.is_none_or(|block| entry.id == block.id);
+        match self.entries.remove_if(&address, same) {
+            Some((_, entry)) => {
+                self.returned.note(address);
+                Ok(entry)
+            }
+            // With another id at its address, the block came back and its memory was handed out again.
+            None if self.entries.contains_key(&address) || self.returned.knows(address) => {
+                Err(Error::DoubleFree { address })
+            }
+            None => Err(Error::ForeignPointer { address }),
+        }
+    }
+
+    /// Returns the block of an entry that was taken out.
+    ///
+    /// # Safety
+    ///
+    /// `block` is upstream's, and [`Allocator::deallocate`]'s promises hold for it.
+    unsafe fn give_back(&self, mut block: RawBlock, entry: Entry) -> Result<()> {
+        let address = block.address();
+        block.id = entry.upstream_id;
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.inner.deallocate(block) };
+        match result {
+            Ok(()) => self.count_out(entry.granted),
+            Err(_) => self.put_back(address, entry),
+        }
+        result
+    }
+
+    /// Upstream refused a block: it is as alive as it was. If the address was handed out again meanwhile,
+    /// the newer entry is right.
+    #[cold]
+    fn put_back(&self, address: usize, entry: Entry) {
+        if let Place::Vacant(vacant) = self.entries.entry(address) {
+            vacant.insert(entry);
+        } else {
+            self.count_out(entry.granted);
+        }
+    }
+}
+
+// SAFETY: blocks are upstream's and go back to it with the id it gave, whether by the block or rebuilt from
+// the pointer to its record.
+unsafe impl<A: Allocator> Allocator for Tracking<A> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        let mut block = self.inner.allocate(request)?;
+        let upstream_id = block.id;
+        if upstream_id == AllocationId::NONE {
+            block.id = AllocationId::next();
+        }
+        let address = block.address();
+        self.count_in(block.granted);
+        let entry = Entry {
+            record: block.record(),
+            granted: block.granted,
+            requested: block.requested,
+            id: block.id,
+            upstream_id,
+            tag: block.tag,
+            kind: block.kind,
+        };
+        if let Some(stale) = self.entries.insert(address, entry) {
+            // Upstream got it back around us: through another handle of its own.
+            self.count_out(stale.granted);
+            tracing::error!(allocator = &*self.name, address, "a tracked block was freed past its tracker");
+        }
+        Ok(block)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let entry = self.take(block.address(), Some(&block))?;
+        // SAFETY: the caller's promises, and the entry proves that it is a live block of upstream's.
+        unsafe { self.give_back(block, entry) }
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
+        let entry = self.take(ptr.as_ptr().addr(), None)?;
+        // SAFETY: the record of a live block of upstream's, which its user gave up (the caller's promise).
+        // The entry is out of the map, so it is rebuilt once.
+        let block = unsafe { RawBlock::found(entry.record) };
+        // SAFETY: as above.
+        unsafe { self.give_back(block, entry) }?;
+        Ok(entry.found())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn usage(&self) -> Usage {
+        let usage = self.inner.usage();
+        let entries = self.entries.len() * size_of::<(usize, Entry)>();
+        let table = Returned::SLOTS * size_of::<AtomicUsize>();
+        Usage { metadata: usage.metadata + (entries + table) as u64, ..usage }
+    }
+
+    fn reset_peak(&self) {
+        self.peak.store(self.live_bytes(), Ordering::Relaxed);
+        self.inner.reset_peak();
+    }
+
+    fn find(&self, address: usize) -> Option<Found> {
+        self.entries.get(&address).map(|entry| entry.found())
+    }
+
+    fn tracks_sizes(&self) -> bool {
+        true
+    }
+
+    fn has_raw_deleter(&self) -> bool {
+        true
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        self.inner.describe(report);
+        if report.by_tag.is_empty() {
+            report.by_tag = self.live_by_tag().iter().map(|total| (total.tag, total.granted)).collect();
+        }
+    }
+
+    forward!(inner: device, semantics, trim, opaque_handles, set_safe_frontier, verify);
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "tracking_tests.rs"]
+mod tests;

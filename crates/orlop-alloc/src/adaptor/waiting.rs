@@ -1,0 +1,257 @@
+//! Waiting for others to return memory.
+//!
+//! When several steps share a device, "out of memory" often means "not yet": another step is about to return
+//! its blocks. TensorFlow's `AllocatorRetry` therefore waits up to a deadline and tries again whenever memory
+//! comes back. A request that would rather fail at once says so (`retry` off; T18).
+//!
+//! # No wake-up is lost, and frees stay cheap
+//!
+//! A free must wake whoever waits, but nearly always nobody does, and then it should cost no lock. Waiters
+//! announce themselves in `waiters` *before* their next attempt; a free looks there *after* upstream has the
+//! block. Between the write and the read on each side stands a sequentially consistent fence, so at least one
+//! side sees the other: either the attempt finds the memory, or the free finds the waiter. A free that finds
+//! one moves `returns` on under the mutex; the waiter read `returns` before its attempt, so a return during
+//! the attempt is noticed too.
+
+use crate::{Allocator, Error, Found, RawBlock, Request, Result};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Waits up to a while for a block to come back before it gives up (T18).
+///
+/// It waits for what is returned *through it*; what is freed by another way upstream wakes nobody. The
+/// deadline counts from a request's first failure.
+///
+/// ```
+/// use orlop_alloc::adaptor::{Limit, Waiting};
+/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+/// use std::time::Duration;
+///
+/// let limited = Limit::new(Direct::engine(System::new()), 1000);
+/// let allocator = AllocatorRef::new(Waiting::new(limited, Duration::from_secs(10)));
+/// let block = allocator.allocate(&Request::new(800))?;
+/// std::thread::scope(|scope| {
+///     let second = scope.spawn(|| allocator.allocate(&Request::new(800)));
+///     drop(block);
+///     assert!(second.join().is_ok_and(|result| result.is_ok()));
+/// });
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Waiting<A> {
+    inner: A,
+    patience: Duration,
+    waiters: AtomicUsize,
+    /// Moves on with each return that somebody waits for.
+    returns: Mutex<u64>,
+    returned: Condvar,
+    waits: AtomicU64,
+    timeouts: AtomicU64,
+}
+
+/// Announces a waiter for as long as it lives.
+struct Announced<'a>(&'a AtomicUsize);
+
+impl<'a> Announced<'a> {
+    fn new(waiters: &'a AtomicUsize) -> Self {
+        waiters.fetch_add(1, Ordering::Relaxed);
+        // Pairs with the fence in `wake`: see the head of this file.
+        fence(Ordering::SeqCst);
+        Self(waiters)
+    }
+}
+
+impl Drop for Announced<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<A: Allocator> Waiting<A> {
+    /// Over `inner`, waiting at most `patience` per request.
+    #[must_use]
+    pub fn new(inner: A, patience: Duration) -> Self {
+        Self {
+            inner,
+            patience,
+            waiters: AtomicUsize::new(0),
+            returns: Mutex::new(0),
+            returned: Condvar::new(),
+            waits: AtomicU64::new(0),
+            timeouts: AtomicU64::new(0),
+        }
+    }
+
+    /// Requests that had to wait.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    /// Requests that waited in vain.
+    #[must_use]
+    pub fn timeouts(&self) -> u64 {
+        self.timeouts.load(Ordering::Relaxed)
+    }
+
+    /// Threads that wait now.
+    #[must_use]
+    pub fn waiters(&self) -> usize {
+        self.waiters.load(Ordering::Relaxed)
+    }
+
+    /// What is waited for.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    fn returns(&self) -> MutexGuard<'_, u64> {
+        self.returns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After upstream got something back.
+    #[inline]
+    fn wake(&self) {
+        // Pairs with the fence in `Announced::new`.
+        fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            *self.returns() += 1;
+            self.returned.notify_all();
+        }
+    }
+
+    #[cold]
+    fn wait(&self, request: &Request) -> Result<RawBlock> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        // Without one the wait is longer than the clock can tell: for ever.
+        let deadline = Instant::now().checked_add(self.patience);
+        let _announced = Announced::new(&self.waiters);
+        loop {
+            let seen = *self.returns();
+            let overdue = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let report = match self.inner.allocate(request) {
+                Err(Error::OutOfMemory(report)) => report,
+                result => return result,
+            };
+            // The attempt after the deadline is the last, however often something comes back.
+            if overdue || !self.wait_past(seen, deadline) {
+                self.timeouts.fetch_add(1, Ordering::Relaxed);
+                return Err(Error::OutOfMemory(report));
+            }
+        }
+    }
+
+    /// Waits until `returns` is no longer `seen`; false if the deadline came first.
+    fn wait_past(&self, seen: u64, deadline: Option<Instant>) -> bool {
+        let mut returns = self.returns();
+        while *returns == seen {
+            returns = match deadline {
+                None => self.returned.wait(returns).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return false;
+                    }
+                    self.returned.wait_timeout(returns, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        true
+    }
+}
+
+// SAFETY: blocks are upstream's, unchanged, and go back to it.
+unsafe impl<A: Allocator> Allocator for Waiting<A> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        match self.inner.allocate(request) {
+            Err(Error::OutOfMemory(_)) if request.retry && !self.patience.is_zero() => self.wait(request),
+            result => result,
+        }
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: the caller's promises; upstream's own block.
+        unsafe { self.inner.deallocate(block) }?;
+        self.wake();
+        Ok(())
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+        // SAFETY: the caller's promises; upstream's own block.
+        let found = unsafe { self.inner.deallocate_raw(ptr, requested) }?;
+        self.wake();
+        Ok(found)
+    }
+
+    fn set_safe_frontier(&self, stamp: u64) {
+        self.inner.set_safe_frontier(stamp);
+        // Chunks that were freed with a stamp may have become usable.
+        self.wake();
+    }
+
+    forward!(inner: name, device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
+        opaque_handles, describe, verify);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::AllocatorRef;
+    use crate::adaptor::Limit;
+    use crate::backing::Null;
+    use crate::engine::Direct;
+    use orlop_core::Device;
+    use std::thread;
+
+    fn waiting(limit: usize, patience: Duration) -> AllocatorRef<Waiting<Limit<Direct<Null>>>> {
+        AllocatorRef::new(Waiting::new(Limit::new(Direct::engine(Null::new(Device::CPU)), limit), patience))
+    }
+
+    #[test]
+    fn a_return_wakes_the_waiter() {
+        let allocator = waiting(100, Duration::from_secs(60));
+        let block = allocator.allocate(&Request::new(100)).unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| allocator.allocate(&Request::new(60)).map(|block| block.len()));
+            while allocator.waiters() == 0 {
+                thread::yield_now();
+            }
+            drop(block);
+            assert_eq!(waiter.join().unwrap().unwrap(), 60);
+        });
+        assert_eq!((allocator.waits(), allocator.timeouts(), allocator.waiters()), (1, 0, 0));
+    }
+
+    #[test]
+    fn gives_up_at_the_deadline_and_at_once_if_asked() {
+        let allocator = waiting(100, Duration::from_millis(20));
+        let _block = allocator.allocate(&Request::new(100)).unwrap();
+        let start = Instant::now();
+        assert!(allocator.allocate(&Request::new(1).no_retry()).is_err());
+        assert_eq!(allocator.waits(), 0);
+        assert!(allocator.allocate(&Request::new(1)).unwrap_err().is_out_of_memory());
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        assert_eq!((allocator.waits(), allocator.timeouts()), (1, 1));
+        let impatient = waiting(0, Duration::ZERO);
+        assert!(impatient.allocate(&Request::new(1)).is_err());
+        assert_eq!(impatient.waits(), 0);
+    }
+
+    #[test]
+    fn many_threads_through_a_narrow_place_all_get_through() {
+        let allocator = waiting(100, Duration::MAX);
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let allocator = &allocator;
+                scope.spawn(move || {
+                    for round in 0..300 {
+                        let _block = allocator.allocate(&Request::new(40 + (thread + round) % 40)).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!((allocator.timeouts(), allocator.inner().used()), (0, 0));
+    }
+}

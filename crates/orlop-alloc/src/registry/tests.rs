@@ -1,0 +1,125 @@
+//! Tests of the registry.
+
+use super::*;
+use crate::backing::Null;
+use crate::engine::Direct;
+use crate::{Allocator, Request};
+use orlop_core::{Alignment, Device};
+
+/// A factory whose allocators are on a device of this number, to tell them apart.
+fn on_device(name: &str, priority: i32, index: u16) -> Factory {
+    Factory::new(name, priority, move |_| Ok(Direct::new(Null::new(Device::cuda(index))).erase()))
+}
+
+fn made(registry: &Registry, name: &str) -> u16 {
+    registry.make(name, &FactoryOptions::new()).map_or(u16::MAX, |allocator| allocator.device().index())
+}
+
+#[test]
+fn the_highest_priority_wins_by_name_and_overall() {
+    let registry = Registry::new();
+    assert!(registry.best().is_none());
+    for (name, priority, index) in [("a", 1, 1), ("b", 5, 2), ("a", 7, 3), ("a", -2, 4), ("c", 7, 5)] {
+        assert_eq!(registry.register(on_device(name, priority, index)), Registration::New);
+    }
+    assert_eq!((made(&registry, "a"), made(&registry, "b"), made(&registry, "c")), (3, 2, 5));
+    let best = registry.make_best(&FactoryOptions::new()).unwrap();
+    assert_eq!(best.device().index(), 3, "the first registered among equals");
+    let listed: Vec<_> =
+        registry.registered().iter().map(|entry| (entry.name.to_string(), entry.priority)).collect();
+    assert_eq!(
+        listed,
+        [("a", 7), ("c", 7), ("b", 5), ("a", 1), ("a", -2)].map(|(name, p)| (name.to_owned(), p))
+    );
+}
+
+#[test]
+fn a_second_registration_changes_nothing_and_says_where_the_first_was() {
+    let registry = Registry::new();
+    let line = line!() + 1;
+    let first = registry.register(on_device("x", 3, 1));
+    assert_eq!(first, Registration::New);
+    let Registration::AlreadyRegistered { at } = crate::register_allocator!(registry, "x", 3, |_| {
+        Ok(Direct::new(Null::new(Device::cuda(9))).erase())
+    }) else {
+        panic!("registered twice")
+    };
+    assert_eq!((at.file(), at.line()), (file!(), line));
+    assert_eq!(made(&registry, "x"), 1);
+    let listed = registry.registered();
+    assert_eq!((listed.len(), listed[0].at), (1, at));
+    assert!(listed[0].to_string().contains("priority 3"), "{}", listed[0]);
+}
+
+#[test]
+fn of_many_racing_registrations_one_wins() {
+    let registry = Registry::new();
+    let new: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|index| {
+                let registry = &registry;
+                scope.spawn(move || {
+                    usize::from(registry.register(on_device("race", 1, index)) == Registration::New)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!((new, registry.registered().len()), (1, 1));
+}
+
+#[test]
+fn unknown_names_are_errors() {
+    let registry = Registry::new();
+    let options = FactoryOptions::new();
+    let error = registry.make("nobody", &options).unwrap_err();
+    assert!(
+        matches!(error, Error::UnknownName { what: "allocator", ref name } if &**name == "nobody"),
+        "{error}"
+    );
+    assert!(registry.make_best(&options).is_err());
+    assert!(registry.make_backing("nobody", &options).is_err());
+    assert_eq!(registry.register(on_device("no backing", 0, 0)), Registration::New);
+    let error = registry.make_backing("no backing", &options).unwrap_err();
+    assert!(matches!(error, Error::UnknownName { what: "backing", .. }), "{error}");
+}
+
+#[test]
+fn a_factory_may_use_the_registry() {
+    static OWN: OnceLock<Registry> = OnceLock::new();
+    let registry = OWN.get_or_init(Registry::new);
+    let nested = Factory::new("outer", 0, |options| {
+        let _ = registry.register(on_device("outer", 1, 6));
+        registry.make("outer", options)
+    });
+    assert_eq!(registry.register(nested), Registration::New);
+    assert_eq!(made(registry, "outer"), 6);
+}
+
+#[test]
+fn the_built_in_ones_work_and_follow_the_options() {
+    let registry = Registry::with_builtin();
+    register_builtin(&registry);
+    for entry in registry.registered() {
+        let allocator = registry.make(&entry.name, &FactoryOptions::new().limit(1 << 20)).unwrap();
+        let block = allocator.allocate(&Request::new(1000)).unwrap();
+        assert_eq!(block.device(), Device::CPU, "{entry}");
+        assert!(allocator.allocate(&Request::new(2 << 20)).is_err(), "{entry}");
+    }
+    let device: Global = Arc::new(Null::new(Device::cuda(1)));
+    for name in ["bfc", "direct", "system"] {
+        let allocator = registry.make(name, &FactoryOptions::new().backing(device.clone())).unwrap();
+        assert_eq!(allocator.device(), Device::cuda(1), "{name}");
+    }
+    let missing = registry.make("bfc-fixed", &FactoryOptions::new()).unwrap_err();
+    assert!(matches!(missing, Error::Configuration { variable: "limit", .. }), "{missing}");
+}
+
+#[test]
+fn backings_are_made_per_node() {
+    let backing = registry().make_backing("bfc", &FactoryOptions::new().node(0)).unwrap();
+    assert_eq!(backing.node(), Some(0));
+    let region = backing.reserve(4096, Alignment::CPU).unwrap();
+    // SAFETY: gained above, released once.
+    unsafe { backing.release(region) };
+}

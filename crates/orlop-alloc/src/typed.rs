@@ -1,0 +1,326 @@
+//! Arrays of any element type in allocator memory (T3).
+//!
+//! Tensors hold plain numbers. Runtimes also keep strings, handles and futures beside them, and TensorFlow's
+//! allocators therefore construct and drop elements of non-trivial types. [`TypedBlock`] does that with
+//! Rust's guarantees: whatever was constructed is dropped exactly once, also when a constructor or a
+//! destructor panics, and the block always returns.
+//!
+//! # Why the bytes are zeroed on the way back
+//!
+//! A host block's bytes are initialised for as long as the engine has them (`Allocator`, obligation 2), so
+//! that whoever gets the block next may read them. An element may have padding or uninitialised fields, and
+//! writing it makes those bytes uninitialised again. Once the elements are dropped their bytes are therefore
+//! set to zero: the price of one pass over memory that was written element by element anyway.
+
+use crate::handle::Erased;
+use crate::{Allocator, AllocatorRef, Block, Error, Request, Result};
+use orlop_core::{Alignment, bytes::checked_bytes};
+use std::convert::Infallible;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+
+/// A block full of `T`s, which are dropped with it. Used like a slice.
+///
+/// ```
+/// use orlop_alloc::{backing::System, engine::Direct};
+///
+/// let allocator = Direct::new(System::new());
+/// let mut names = allocator.allocate_typed(3, |index| format!("layer {index}"))?;
+/// names[1].push_str(", quantised");
+/// assert_eq!(names.join("; "), "layer 0; layer 1, quantised; layer 2");
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[must_use = "dropping a typed block drops its elements and frees its memory"]
+pub struct TypedBlock<T> {
+    /// Invariants: 1. host-accessible, aligned for `T`, and of at least `len * size_of::<T>()` bytes, a
+    /// product that does not overflow; 2. the first `len` elements are valid `T`s, ours to drop.
+    block: Block,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T> TypedBlock<T> {
+    /// Room for `capacity` elements, none of them there yet.
+    fn with_room<A: ?Sized + Allocator>(
+        allocator: &AllocatorRef<A>,
+        request: &Request,
+        capacity: usize,
+    ) -> Result<Self>
+    where
+        AllocatorRef<A>: Erased,
+    {
+        let too_many = |_| Error::TooManyElements { count: capacity, element_bytes: size_of::<T>() };
+        let mut request = *request;
+        request.bytes = checked_bytes(capacity, size_of::<T>()).map_err(too_many)?;
+        request.align = request.align.max(Alignment::of::<T>());
+        let block = allocator.allocate(&request)?;
+        // Refuses what the processor cannot reach.
+        block.bytes()?;
+        Ok(Self { block, len: 0, elements: PhantomData })
+    }
+
+    fn fill<E>(mut self, count: usize, mut make: impl FnMut(usize) -> Result<T, E>) -> Result<Self, E> {
+        for index in 0..count {
+            // If this fails or panics, `self` drops what is there already and returns the block.
+            let element = make(index)?;
+            // SAFETY: `index < count`, for which there is room (invariant 1).
+            let place = unsafe { self.start().add(index) };
+            // SAFETY: inside the block, aligned, and no element is there yet.
+            unsafe { place.write(element) };
+            self.len = index + 1;
+        }
+        Ok(self)
+    }
+
+    fn start(&self) -> NonNull<T> {
+        self.block.as_ptr().cast()
+    }
+
+    /// What the memory is for.
+    #[must_use]
+    pub fn kind(&self) -> orlop_core::MemoryKind {
+        self.block.kind()
+    }
+
+    /// Who asked for it.
+    #[must_use]
+    pub fn tag(&self) -> crate::Tag {
+        self.block.tag()
+    }
+
+    /// Which allocation it is.
+    #[must_use]
+    pub fn id(&self) -> crate::AllocationId {
+        self.block.id()
+    }
+}
+
+#[expect(
+    private_bounds,
+    reason = "`Erased` holds for every sized allocator and for `dyn Allocator`: all there are"
+)]
+impl<A: ?Sized + Allocator> AllocatorRef<A>
+where
+    Self: Erased,
+{
+    /// An array of `count` elements, the one at `index` made by `make(index)`, in ascending order.
+    ///
+    /// If `make` panics, the elements made so far are dropped and the block returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyElements`] if they cannot be in the address space, [`Error::NotHostAccessible`],
+    /// [`Error::OutOfMemory`].
+    pub fn allocate_typed<T>(&self, count: usize, make: impl FnMut(usize) -> T) -> Result<TypedBlock<T>> {
+        self.allocate_typed_with(&Request::new(0), count, make)
+    }
+
+    /// The same for a request, which says kind, tag and so on. Its size is replaced and its alignment raised
+    /// to the type's.
+    ///
+    /// # Errors
+    ///
+    /// As for [`AllocatorRef::allocate_typed`].
+    pub fn allocate_typed_with<T>(
+        &self,
+        request: &Request,
+        count: usize,
+        mut make: impl FnMut(usize) -> T,
+    ) -> Result<TypedBlock<T>> {
+        let room = TypedBlock::with_room(self, request, count)?;
+        match room.fill(count, |index| Ok::<T, Infallible>(make(index))) {
+            Ok(block) => Ok(block),
+            Err(never) => match never {},
+        }
+    }
+
+    /// The same with a constructor that can fail: its first error ends it, and what was made is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `make`'s, and those of [`AllocatorRef::allocate_typed`] as `E`.
+    pub fn try_allocate_typed<T, E: From<Error>>(
+        &self,
+        request: &Request,
+        count: usize,
+        make: impl FnMut(usize) -> Result<T, E>,
+    ) -> Result<TypedBlock<T>, E> {
+        TypedBlock::with_room(self, request, count)?.fill(count, make)
+    }
+
+    /// An array of default values.
+    ///
+    /// # Errors
+    ///
+    /// As for [`AllocatorRef::allocate_typed`].
+    pub fn allocate_default<T: Default>(&self, count: usize) -> Result<TypedBlock<T>> {
+        self.allocate_typed(count, |_| T::default())
+    }
+}
+
+impl<T> Deref for TypedBlock<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: invariants 1 and 2; elements change through `&mut self` only.
+        unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for TypedBlock<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: invariants 1 and 2, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
+    }
+}
+
+/// Makes bytes initialised again, whatever happens before it goes.
+struct Cleanse {
+    ptr: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Drop for Cleanse {
+    fn drop(&mut self) {
+        // SAFETY: bytes of a block that `TypedBlock::drop` holds, in which nothing is alive any more.
+        unsafe { self.ptr.write_bytes(0, self.bytes) };
+    }
+}
+
+impl<T> Drop for TypedBlock<T> {
+    fn drop(&mut self) {
+        let elements = &raw mut **self;
+        let _cleanse = Cleanse { ptr: self.block.as_ptr(), bytes: self.len * size_of::<T>() };
+        // SAFETY: the elements are valid and ours (invariant 2), and nobody uses them after this. If one of
+        // them panics, the others are still dropped, `_cleanse` runs, and the field `block` returns.
+        unsafe { elements.drop_in_place() };
+    }
+}
+
+impl<'a, T> IntoIterator for &'a TypedBlock<T> {
+    type Item = &'a T;
+    type IntoIter = slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a mut TypedBlock<T> {
+    type Item = &'a mut T;
+    type IntoIter = slice::IterMut<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for TypedBlock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backing::{Null, System};
+    use crate::central::Central;
+    use crate::engine::Direct;
+    use orlop_core::{Device, MemoryKind};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::rc::Rc;
+
+    fn allocator() -> AllocatorRef {
+        Central::builder(System::new()).build().erase()
+    }
+
+    #[test]
+    fn elements_are_made_and_dropped_once() {
+        let (allocator, witness) = (allocator(), Rc::new(()));
+        let block = allocator.allocate_typed(10, |_| witness.clone()).unwrap();
+        assert_eq!((block.len(), Rc::strong_count(&witness)), (10, 11));
+        drop(block);
+        assert_eq!((Rc::strong_count(&witness), allocator.stats().live()), (1, 0));
+    }
+
+    #[test]
+    fn a_panicking_constructor_leaks_nothing() {
+        let (allocator, witness) = (allocator(), Rc::new(()));
+        let make = |index| if index == 5 { panic!("constructor") } else { witness.clone() };
+        let result = catch_unwind(AssertUnwindSafe(|| allocator.allocate_typed(10, make)));
+        assert!(result.is_err());
+        assert_eq!((Rc::strong_count(&witness), allocator.stats().live()), (1, 0));
+    }
+
+    #[test]
+    fn a_failing_constructor_leaks_nothing_and_keeps_its_error() {
+        #[derive(Debug)]
+        enum Failure {
+            Ours(Error),
+            Theirs(usize),
+        }
+        impl From<Error> for Failure {
+            fn from(error: Error) -> Self {
+                Self::Ours(error)
+            }
+        }
+        let (allocator, witness) = (allocator(), Rc::new(()));
+        let request = Request::new(0).kind(MemoryKind::Workspace);
+        let make = |index| if index == 3 { Err(Failure::Theirs(index)) } else { Ok(witness.clone()) };
+        let result = allocator.try_allocate_typed(&request, 10, make);
+        assert!(matches!(result, Err(Failure::Theirs(3))));
+        assert_eq!((Rc::strong_count(&witness), allocator.stats().live()), (1, 0));
+        let result = allocator.try_allocate_typed(&request, usize::MAX, make);
+        assert!(matches!(result, Err(Failure::Ours(Error::TooManyElements { element_bytes: 8, .. }))));
+    }
+
+    #[test]
+    fn a_panicking_destructor_drops_the_others_and_returns_the_block() {
+        struct Bomb(Rc<()>, bool);
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                assert!(!self.1, "destructor");
+            }
+        }
+        let (allocator, witness) = (allocator(), Rc::new(()));
+        let block = allocator.allocate_typed(4, |index| Bomb(witness.clone(), index == 1)).unwrap();
+        assert!(Rc::ptr_eq(&block[0].0, &witness));
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(block))).is_err());
+        assert_eq!((Rc::strong_count(&witness), allocator.stats().live()), (1, 0));
+    }
+
+    #[test]
+    fn alignment_zero_size_and_padding() {
+        #[derive(Clone, Copy)]
+        #[repr(align(1024))]
+        struct Wide(u8);
+        let allocator = allocator();
+        let wide = allocator.allocate_typed(3, |index| Wide(u8::try_from(index).unwrap_or(0))).unwrap();
+        assert_eq!((wide.as_ptr().addr() % 1024, wide[2].0), (0, 2));
+        drop(wide);
+        // What had padding is initialised again for whoever comes next.
+        let again = allocator.allocate(&Request::new(3072)).unwrap();
+        assert!(again.bytes().unwrap().iter().all(|&byte| byte == 0));
+        let made = std::cell::Cell::new(0);
+        let units = allocator.allocate_typed(1000, |_| made.set(made.get() + 1)).unwrap();
+        assert_eq!((units.len(), made.get()), (1000, 1000));
+        assert!(allocator.allocate_default::<String>(0).unwrap().is_empty());
+        assert_eq!(*allocator.allocate_default::<u32>(3).unwrap(), [0, 0, 0]);
+    }
+
+    #[test]
+    fn overflow_and_device_memory_are_refused() {
+        let error = allocator().allocate_typed(usize::MAX / 2, |_| 0u64).unwrap_err();
+        assert!(
+            matches!(error, Error::TooManyElements { count, element_bytes: 8 } if count == usize::MAX / 2)
+        );
+        let device = Direct::new(Null::new(Device::cuda(1)));
+        let error = device.allocate_typed(4, |_| String::new()).unwrap_err();
+        assert!(matches!(error, Error::NotHostAccessible { device } if device == Device::cuda(1)));
+        assert_eq!(device.stats().live(), 0);
+    }
+}
