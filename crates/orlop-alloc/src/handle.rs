@@ -16,10 +16,12 @@
 
 use crate::block::Block;
 use crate::observer::{Event, ObserverSlot};
-use crate::raw::Owner;
 use crate::protocol::thread_slot::{self, SLOTS};
 use crate::protocol::{Counter, Entry, Ledger, Totals};
-use crate::{Allocator, Error, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage};
+use crate::raw::Owner;
+use crate::{
+    Allocator, Error, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage,
+};
 use orlop_core::Device;
 use std::fmt;
 use std::ops::Deref;
@@ -101,7 +103,10 @@ impl Erased for AllocatorRef {
     }
 }
 
-#[expect(private_bounds, reason = "`Erased` holds for every sized allocator and for `dyn Allocator`: all there are")]
+#[expect(
+    private_bounds,
+    reason = "`Erased` holds for every sized allocator and for `dyn Allocator`: all there are"
+)]
 impl<A: ?Sized + Allocator> AllocatorRef<A>
 where
     Self: Erased,

@@ -78,7 +78,15 @@ mod linux {
         // SAFETY: sets a policy for a mapping of ours; the mask is one word long, and the kernel takes one
         // bit more than it counts.
         let code = unsafe {
-            libc::syscall(libc::SYS_mbind, ptr.as_ptr(), bytes, MPOL_PREFERRED, &raw const mask, 65 as c_ulong, 0)
+            libc::syscall(
+                libc::SYS_mbind,
+                ptr.as_ptr(),
+                bytes,
+                MPOL_PREFERRED,
+                &raw const mask,
+                65 as c_ulong,
+                0,
+            )
         };
         code == 0
     }

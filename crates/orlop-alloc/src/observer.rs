@@ -1,7 +1,7 @@
 //! The hook through which recording sees every allocation; one relaxed load when nobody looks.
 
-use crate::{Error, OutOfMemory, RawBlock};
 use crate::context::LadderStep;
+use crate::{Error, OutOfMemory, RawBlock};
 use orlop_core::MemoryKind;
 use std::fmt;
 use std::sync::Arc;

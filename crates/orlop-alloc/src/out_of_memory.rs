@@ -108,7 +108,11 @@ impl OutOfMemory {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share to print")]
     pub fn fragmentation(&self) -> f64 {
-        if self.free == 0 { 0.0 } else { (self.free - self.largest_free.min(self.free)) as f64 / self.free as f64 }
+        if self.free == 0 {
+            0.0
+        } else {
+            (self.free - self.largest_free.min(self.free)) as f64 / self.free as f64
+        }
     }
 
     /// The cheapest change after which the request would have fitted, in one sentence.
@@ -127,9 +131,17 @@ impl OutOfMemory {
             );
         }
         if let Some(limit) = self.limit.filter(|_| matches!(self.refusal, Refusal::Limit | Refusal::Budget)) {
-            let held = if self.refusal == Refusal::Budget { self.live } else { self.reserved.saturating_sub(self.largest_free) };
+            let held = if self.refusal == Refusal::Budget {
+                self.live
+            } else {
+                self.reserved.saturating_sub(self.largest_free)
+            };
             let needed = held.saturating_add(rounded);
-            return format!("a limit of {} instead of {} would have fitted", ByteSize(needed), ByteSize(limit));
+            return format!(
+                "a limit of {} instead of {} would have fitted",
+                ByteSize(needed),
+                ByteSize(limit)
+            );
         }
         let short = rounded.saturating_sub(self.largest_free);
         match self.by_kind.first() {

@@ -29,7 +29,7 @@ impl AllocationId {
         }
         NEXT.with(|next| {
             let mut id = next.get();
-            if id % RANGE == 0 {
+            if id.is_multiple_of(RANGE) {
                 // Relaxed: ranges only need to differ.
                 id = RANGES.fetch_add(1, Ordering::Relaxed) * RANGE + 1;
             }

@@ -3,8 +3,8 @@
 //! A record must not move while its block lives, so each is in a box; a list of used boxes saves going to
 //! the system's allocator each time.
 
-use crate::protocol::thread_slot::{self, SLOTS};
 use crate::protocol::Slots;
+use crate::protocol::thread_slot::{self, SLOTS};
 use crate::{RawBlock, Record, Request};
 use std::fmt;
 

@@ -13,7 +13,6 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Replaceable<T> {
     /// Null, or points to an element of `kept`.
     current: AtomicPtr<T>,
-    #[expect(clippy::vec_box, reason = "`current` points at a boxed value, which must not move")]
     kept: Mutex<Vec<Box<T>>>,
 }
 

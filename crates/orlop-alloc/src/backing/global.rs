@@ -35,7 +35,9 @@ pub fn named(name: &str) -> Result<Global> {
         #[cfg(feature = "mimalloc")]
         "mimalloc" => Arc::new(super::system::FromGlobal::over(Quiet(mimalloc::MiMalloc), "mimalloc")),
         #[cfg(feature = "jemalloc")]
-        "jemalloc" => Arc::new(super::system::FromGlobal::over(Quiet(tikv_jemallocator::Jemalloc), "jemalloc")),
+        "jemalloc" => {
+            Arc::new(super::system::FromGlobal::over(Quiet(tikv_jemallocator::Jemalloc), "jemalloc"))
+        }
         #[cfg(feature = "snmalloc")]
         "snmalloc" => Arc::new(super::system::FromGlobal::over(Quiet(snmalloc_rs::SnMalloc), "snmalloc")),
         "system" => Arc::new(System::new()),

@@ -56,6 +56,8 @@ unsafe impl Backing for Null {
         let used = state.used.checked_add(bytes as u64).filter(|&used| used <= self.limit)?;
         let start = align.round_up(state.next).ok()?;
         let end = self.step.round_up(bytes).ok().and_then(|length| start.checked_add(length))?;
+        // As real address spaces, this one ends where differences of addresses would overflow.
+        isize::try_from(end).ok()?;
         let ptr = NonNull::new(ptr::without_provenance_mut(start))?;
         *state = State { next: end, used };
         Some(Region { ptr, bytes, align, zeroed: true })

@@ -1,18 +1,43 @@
 //! Free chunks by size: 21 bins, each ordered by (size, address).
 
 use super::sorted_runs::SortedRuns;
+use std::cmp::Ordering;
 
 /// How many bins there are (T8). The last one takes everything from 256 MiB on, at 256-byte granules.
 pub(crate) const BINS: usize = 21;
 
 /// A free chunk as the index knows it. Ordered by size, then address: the first that fits is the best fit,
 /// and among equals the lowest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Free {
     pub(super) size: usize,
     pub(super) address: usize,
     pub(super) chunk: u32,
 }
+
+/// The chunk's place in the slab says nothing about its order: addresses are unique.
+impl Ord for Free {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.size, self.address).cmp(&(other.size, other.address))
+    }
+}
+
+impl PartialOrd for Free {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Free {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Free {}
 
 /// The index of free chunks.
 ///
@@ -39,7 +64,7 @@ impl Bins {
     }
 
     /// The smallest size in bin `bin`.
-    pub(super) fn from_bytes(&self, bin: usize) -> usize {
+    pub(super) fn lower_bound(&self, bin: usize) -> usize {
         1 << (bin + self.granule_log2 as usize)
     }
 

@@ -3,6 +3,7 @@
 use crate::backing::Region;
 use crate::{AllocationId, Record, Tag};
 use orlop_core::MemoryKind;
+use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 
 /// A place in the slab; `NONE` ends lists.
@@ -127,9 +128,10 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    pub(super) fn new(region: Region, granule_log2: u32) -> Self {
-        let granules = region.bytes >> granule_log2;
-        Self { clean_from: region.address(), starts: vec![0; granules], region, granule_log2 }
+    /// `None` where there is no memory for the map: address space can be larger than any memory.
+    pub(super) fn new(region: Region, granule_log2: u32) -> Option<Self> {
+        let starts = zeros(region.bytes >> granule_log2)?;
+        Some(Self { clean_from: region.address(), starts, region, granule_log2 })
     }
 
     pub(super) fn start(&self) -> usize {
@@ -164,6 +166,19 @@ impl Mapped {
     pub(super) fn bytes(&self) -> usize {
         self.starts.len() * size_of::<u32>()
     }
+}
+
+/// So many zeros, in pages that the system provides when they are first written; `None` where it refuses.
+/// (`vec![0; n]` would abort then, and `try_reserve` with `resize` would write every page.)
+fn zeros(count: usize) -> Option<Vec<u32>> {
+    let layout = Layout::array::<u32>(count).ok()?;
+    if layout.size() == 0 {
+        return Some(Vec::new());
+    }
+    // SAFETY: the size is not zero.
+    let words = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
+    // SAFETY: just allocated by the global allocator with the layout of `count` words, all of them zero.
+    Some(unsafe { Vec::from_raw_parts(words.as_ptr().cast(), count, count) })
 }
 
 /// Regions by index and by address.

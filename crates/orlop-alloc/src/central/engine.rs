@@ -5,6 +5,7 @@
 //! for all; wholly free regions given back so that a larger one fits. The lock is not held while the backing
 //! is asked (see [`Grown`]).
 
+use super::chunks::Mapped;
 use super::heap::{Ask, Heap, Taken};
 use super::policy::{Policy, RegionGrowth};
 use crate::backing::{Backing, Global, Region};
@@ -37,6 +38,8 @@ pub struct Central<B: Backing = Global> {
     /// Region addresses are multiples of this at least.
     region_align: Alignment,
     heap: Grown<Heap>,
+    /// The first region's size.
+    first_region: usize,
     /// The next region's size. Written under the growth lock only.
     next_region: AtomicUsize,
     /// Whether the backing ever refused and less was tried. Written under the growth lock only.
@@ -128,6 +131,7 @@ impl<B: Backing> CentralBuilder<B> {
             limit: self.limit,
             region_align: granule,
             heap: Grown::new(Heap::new(self.policy, device, access)),
+            first_region: first,
             next_region: AtomicUsize::new(first),
             backpedalled: AtomicBool::new(false),
             clock: self.clock,
@@ -160,28 +164,31 @@ struct Search<'a, B: Backing> {
 impl<B: Backing> Growth<Heap> for Search<'_, B> {
     type Error = Error;
 
-    fn gain(&mut self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Result<Option<Region>> {
+    fn gain(&mut self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Result<Option<Mapped>> {
         loop {
             match self.step {
                 Step::Extend => {
                     self.step = Step::MergeStamped;
-                    if let Some(region) = self.engine.extend(heap, ask, self.request.align) {
-                        return Ok(Some(region));
+                    if let Some(mapped) = self.engine.extend(heap, ask, self.request.align) {
+                        return Ok(Some(mapped));
                     }
                 }
                 Step::MergeStamped => {
                     self.step = Step::ReleaseFree;
                     let mut heap = heap.lock();
-                    if self.request.freed_before == 0 && !heap.stamps.is_empty() && heap.merge_stamped(ask.rounded) {
+                    if self.request.freed_before == 0
+                        && !heap.stamps.is_empty()
+                        && heap.merge_stamped(ask.rounded)
+                    {
                         return Ok(None);
                     }
                 }
                 Step::ReleaseFree => {
                     self.step = Step::GiveUp;
-                    if self.engine.release_free(heap, ask.rounded) {
-                        if let Some(region) = self.engine.extend(heap, ask, self.request.align) {
-                            return Ok(Some(region));
-                        }
+                    if self.engine.release_free(heap, ask.rounded)
+                        && let Some(mapped) = self.engine.extend(heap, ask, self.request.align)
+                    {
+                        return Ok(Some(mapped));
                     }
                 }
                 Step::GiveUp => return Err(self.engine.refuse(heap, self.request, ask.rounded)),
@@ -192,7 +199,7 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
 
 impl<B: Backing> Central<B> {
     /// Gets a region that holds the request, if limit and backing allow. The growth lock is held.
-    fn extend(&self, heap: &Mutex<Heap>, ask: &Ask<'_>, align: Alignment) -> Option<Region> {
+    fn extend(&self, heap: &Mutex<Heap>, ask: &Ask<'_>, align: Alignment) -> Option<Mapped> {
         let (growth, granule, reserved) = {
             let heap = heap.lock();
             (heap.policy.growth, heap.policy.granule, heap.reserved)
@@ -221,17 +228,25 @@ impl<B: Backing> Central<B> {
         let mut region = self.backing.reserve(bytes, align);
         if region.is_none() && !self.backpedalled.swap(true, Ordering::Relaxed) {
             while region.is_none() {
-                bytes = granule.round_up(nine_tenths(bytes)).ok()?;
-                if bytes < ask.rounded {
+                let less = granule.round_up(nine_tenths(bytes)).ok()?;
+                // Below ten granules rounding takes back what the step took away: TensorFlow goes on for ever.
+                if less < ask.rounded || less >= bytes {
                     break;
                 }
+                bytes = less;
                 region = self.backing.reserve(bytes, align);
             }
         }
         if region.is_some() && !enlarged {
             self.next_region.store(wanted.saturating_mul(2), Ordering::Relaxed);
         }
-        region
+        let region = region?;
+        let mapped = Mapped::new(region, granule.log2());
+        if mapped.is_none() {
+            // SAFETY: gained above, and nobody else knows it.
+            unsafe { self.backing.release(region) };
+        }
+        mapped
     }
 
     /// Gives wholly free regions back, if the policy says so and if it could help. The growth lock is held.
@@ -356,6 +371,11 @@ unsafe impl<B: Backing> Allocator for Central<B> {
                     break;
                 }
                 freed.extend(heap.remove_region(index));
+            }
+            if !freed.is_empty() {
+                // Growth begins anew: the step it had come to may be more than the backing ever gives again.
+                self.next_region.store(self.first_region, Ordering::Relaxed);
+                self.backpedalled.store(false, Ordering::Relaxed);
             }
             freed
         });

@@ -68,7 +68,7 @@ pub(super) struct Heap {
 impl Centre for Heap {
     type Ask<'a> = Ask<'a>;
     type Got = Taken;
-    type Gain = Option<Region>;
+    type Gain = Option<Mapped>;
 
     #[inline]
     fn take(&mut self, ask: &Ask<'_>) -> Option<Taken> {
@@ -80,9 +80,9 @@ impl Centre for Heap {
         self.cut(free, start, ask)
     }
 
-    fn add(&mut self, gain: Option<Region>) {
-        if let Some(region) = gain {
-            self.add_region(region);
+    fn add(&mut self, gain: Option<Mapped>) {
+        if let Some(mapped) = gain {
+            self.add_region(mapped);
         }
     }
 }
@@ -125,7 +125,10 @@ impl Heap {
         };
         let slack = ask.request.align.bytes() - self.policy.granule.bytes();
         let surely = || self.bins.at_least(ask.rounded.checked_add(slack)?).find_map(fits);
-        self.bins.at_least(ask.rounded).take(ALIGNED_TRIES).find_map(fits).or_else(surely)
+        // Growing costs more than looking at every chunk, and a region that was gained for this very request
+        // may be none that surely fits.
+        let last = || self.bins.at_least(ask.rounded).skip(ALIGNED_TRIES).find_map(fits);
+        self.bins.at_least(ask.rounded).take(ALIGNED_TRIES).find_map(fits).or_else(surely).or_else(last)
     }
 
     /// Takes `free` out of the index and cuts it to size.
@@ -140,19 +143,21 @@ impl Heap {
             self.bin(front);
             index = cut?;
         }
-        if self.policy.splits(self.chunks[index].size, ask.rounded) {
-            if let Some(rest) = self.split(index, ask.rounded) {
-                self.bin(rest);
-            }
+        if self.policy.splits(self.chunks[index].size, ask.rounded)
+            && let Some(rest) = self.split(index, ask.rounded)
+        {
+            self.bin(rest);
         }
         let Chunk { address, size, region, .. } = self.chunks[index];
         self.live += size;
         let (ptr, dirty) = self.hand_out(region, address, size);
-        let mut record = self.unused.pop().unwrap_or_else(|| Box::new(Record::new(ptr, size, self.device, self.access)));
+        let mut record =
+            self.unused.pop().unwrap_or_else(|| Box::new(Record::new(ptr, size, self.device, self.access)));
         (record.ptr, record.granted, record.token) = (ptr, size, index as usize);
         record.assign(ask.request);
         let chunk = &mut self.chunks[index];
-        (chunk.requested, chunk.id, chunk.tag, chunk.kind) = (record.requested, record.id, record.tag, record.kind);
+        (chunk.requested, chunk.id, chunk.tag, chunk.kind) =
+            (record.requested, record.id, record.tag, record.kind);
         let block = RawBlock::new(record);
         chunk.record = Some(block.record());
         Some(Taken { block, dirty })
@@ -165,7 +170,8 @@ impl Heap {
             // Chunks go with their region (`remove_region`), so this chunk's region is there.
             unreachable!("chunk without a region")
         };
-        let dirty = if mapped.region.zeroed { mapped.clean_from.saturating_sub(address).min(size) } else { size };
+        let dirty =
+            if mapped.region.zeroed { mapped.clean_from.saturating_sub(address).min(size) } else { size };
         mapped.clean_from = mapped.clean_from.max(address + size);
         // SAFETY: the chunk lies in the region (invariant 1), so the offset stays inside the region's
         // memory, and the pointer keeps its provenance.
@@ -235,12 +241,12 @@ impl Heap {
     }
 
     /// Adds a region as one free chunk.
-    fn add_region(&mut self, region: Region) {
-        let size = self.policy.granule.round_down(region.bytes);
-        let start = region.address();
-        self.reserved += region.bytes;
+    fn add_region(&mut self, mapped: Mapped) {
+        let size = self.policy.granule.round_down(mapped.region.bytes);
+        let start = mapped.start();
+        self.reserved += mapped.region.bytes;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
-        let Some(index) = self.regions.insert(Mapped::new(region, self.policy.granule.log2())) else { return };
+        let Some(index) = self.regions.insert(mapped) else { return };
         // A slab full of chunks leaves the region held and unused; it is given back with the heap.
         if let Some(chunk) = self.chunks.insert(Chunk::free(start, size, index)) {
             self.map(index, start, chunk);

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 impl Heap {
     /// Chunks by bin, used and free.
     pub(super) fn bin_uses(&self) -> Vec<BinUse> {
-        let empty = |bin| BinUse { from_bytes: self.bins.from_bytes(bin), ..BinUse::default() };
+        let empty = |bin| BinUse { from_bytes: self.bins.lower_bound(bin), ..BinUse::default() };
         let mut uses: Vec<BinUse> = (0..BINS).map(empty).collect();
         for chunk in self.walk_all() {
             let bin = &mut uses[self.bins.of(chunk.size)];

@@ -61,7 +61,8 @@ impl Heap {
         for address in merge {
             // Merged into a neighbour by an earlier round: no chunk begins there any more.
             let region = self.regions.containing(address);
-            let Some(index) = region.and_then(|mapped| mapped.chunk_at(address)).filter(|&i| i != NONE) else {
+            let Some(index) = region.and_then(|mapped| mapped.chunk_at(address)).filter(|&i| i != NONE)
+            else {
                 continue;
             };
             if satisfied && required > 0 {
@@ -73,7 +74,8 @@ impl Heap {
             self.bin(merged);
             if required > 0 {
                 let chunk = &self.chunks[merged];
-                if merged != index && chunk.freed_at > 0 {
+                // The original forgets those that found no neighbour: their stamps are never cleared.
+                if chunk.freed_at > 0 {
                     self.stamps.queue.push_back(merged);
                 }
                 satisfied = chunk.size >= required;

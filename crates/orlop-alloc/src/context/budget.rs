@@ -12,7 +12,9 @@
 //! 2. the sum of all `borrowed` is the sum of all `lent`.
 
 use super::reclaim::SoftHook;
-use crate::{Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Refusal, Request, Result, Semantics, Usage};
+use crate::{
+    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Refusal, Request, Result, Semantics, Usage,
+};
 use orlop_core::{Device, MemoryKind};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -176,7 +178,8 @@ impl Gate {
         let mut report = OutOfMemory::new(Refusal::Budget, self.name(), self.device(), request);
         report.rounded = usize::try_from(bytes).unwrap_or(usize::MAX);
         report.live = standing.live;
-        report.limit = standing.budget.hard.map(|hard| (hard + standing.borrowed).saturating_sub(standing.lent));
+        report.limit =
+            standing.budget.hard.map(|hard| (hard + standing.borrowed).saturating_sub(standing.lent));
         report.by_kind = MemoryKind::ALL
             .into_iter()
             .map(|kind| (kind, self.accounts.standing(kind).live))

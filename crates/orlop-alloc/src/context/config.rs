@@ -124,7 +124,11 @@ impl CpuConfig {
     /// [`Error::UnknownName`] and [`Error::Configuration`] for settings that cannot be followed.
     pub fn make(&self) -> Result<AllocatorRef> {
         if let Some(value) = self.bad_limit.clone() {
-            return Err(Error::Configuration { variable: LIMIT, value, expected: "a byte size such as 8GiB" });
+            return Err(Error::Configuration {
+                variable: LIMIT,
+                value,
+                expected: "a byte size such as 8GiB",
+            });
         }
         let backing = self.make_backing()?;
         let allocator = if let Some(name) = &self.name {

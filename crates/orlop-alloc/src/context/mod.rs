@@ -36,7 +36,7 @@ pub use self::config::CpuConfig;
 pub use self::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
 
 use self::ladder::Counts;
-use self::routes::{Found, Routes};
+use self::routes::{DeviceRoutes, Found, Routes};
 use crate::observer::{Observer, ObserverSlot};
 use crate::protocol::{Account, Totals};
 use crate::{AllocatorRef, Block, Error, Request, Result, Stats};
@@ -102,7 +102,12 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::WrongDevice`] if it is elsewhere, [`Error::Words`] for a host kind on another device.
-    pub fn register(&self, device: Device, kind: MemoryKind, allocator: impl Into<AllocatorRef>) -> Result<()> {
+    pub fn register(
+        &self,
+        device: Device,
+        kind: MemoryKind,
+        allocator: impl Into<AllocatorRef>,
+    ) -> Result<()> {
         let _changing = self.changing();
         self.register_locked(device, kind, allocator.into())
     }
@@ -148,8 +153,22 @@ impl Context {
             request.kind.check_on(device)?;
             return Err(Error::NoAllocator { device, kind: request.kind });
         };
-        match allocator.allocate(request) {
-            Err(Error::OutOfMemory(report)) if request.retry => self.climb(&routes, allocator, request, report),
+        let result = allocator.allocate(request);
+        if result.is_err() { self.after_failure(result, &routes, allocator, request) } else { result }
+    }
+
+    #[cold]
+    fn after_failure(
+        &self,
+        result: Result<Block>,
+        routes: &DeviceRoutes,
+        allocator: &AllocatorRef,
+        request: &Request,
+    ) -> Result<Block> {
+        match result {
+            Err(Error::OutOfMemory(report)) if request.retry => {
+                self.climb(routes, allocator, request, report)
+            }
             result => result,
         }
     }
@@ -158,7 +177,9 @@ impl Context {
     #[inline]
     fn device(&self, device: Device) -> Result<Found<'_>> {
         match self.inner.routes.get(device) {
-            Some(routes) if !device.is_cpu() || routes.registered(MemoryKind::Default).is_some() => Ok(routes),
+            Some(routes) if !device.is_cpu() || routes.registered(MemoryKind::Default).is_some() => {
+                Ok(routes)
+            }
             _ => self.make_device(device),
         }
     }

@@ -83,7 +83,8 @@ impl Context {
             // One gate for each allocator, so that kinds behind the same one stay so.
             for allocator in routes.distinct() {
                 let gate = self.gated(allocator.clone(), &accounts);
-                let serves = |kind: &MemoryKind| routes.registered(*kind).is_some_and(|r| r.same_as(allocator));
+                let serves =
+                    |kind: &MemoryKind| routes.registered(*kind).is_some_and(|r| r.same_as(allocator));
                 for kind in MemoryKind::ALL.into_iter().filter(serves) {
                     routes.serve(kind, gate.clone());
                 }
@@ -96,7 +97,9 @@ impl Context {
     #[must_use]
     pub fn standing(&self, device: Device, kind: MemoryKind) -> Standing {
         let routes = self.inner.routes.get(device);
-        routes.and_then(|routes| routes.accounts().map(|accounts| accounts.standing(kind))).unwrap_or_default()
+        routes
+            .and_then(|routes| routes.accounts().map(|accounts| accounts.standing(kind)))
+            .unwrap_or_default()
     }
 
     /// Registers a callback that frees memory when `kind` needs some (X4).
@@ -146,7 +149,12 @@ impl Context {
                 LadderStep::OtherCaches if !over_budget => {
                     let own = routes.registered(request.kind).or(routes.registered(MemoryKind::Default));
                     let is_own = |other: &&AllocatorRef| own.is_some_and(|own| own.same_as(other));
-                    routes.distinct().into_iter().filter(|other| !is_own(other)).map(|other| other.trim(0)).sum()
+                    routes
+                        .distinct()
+                        .into_iter()
+                        .filter(|other| !is_own(other))
+                        .map(|other| other.trim(0))
+                        .sum()
                 }
                 LadderStep::Callbacks => {
                     let pressure = Pressure { device, kind: request.kind, bytes: needed };

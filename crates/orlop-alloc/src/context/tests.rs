@@ -11,9 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const MIB: u64 = 1 << 20;
 
-fn fixed(bytes: u64) -> AllocatorRef {
-    let limit = usize::try_from(bytes).unwrap();
-    Central::builder(System::new()).policy(Policy::tensorflow()).limit(limit).build().erase()
+fn fixed(bytes: usize) -> AllocatorRef {
+    Central::builder(System::new()).policy(Policy::tensorflow()).limit(bytes).build().erase()
 }
 
 fn mib(count: usize) -> Request {
@@ -24,7 +23,7 @@ fn mib(count: usize) -> Request {
 fn kinds_fall_back_to_the_default_one() {
     let context = Context::with(Device::CPU, CpuConfig::new());
     let default = Direct::new(System::new()).erase();
-    let weights = fixed(64 * MIB);
+    let weights = fixed(64 << 20);
     context.register(Device::CPU, MemoryKind::Default, default.clone()).unwrap();
     context.register(Device::CPU, MemoryKind::Persistent, weights.clone()).unwrap();
     assert!(context.allocator(Device::CPU, MemoryKind::KvCache).unwrap().same_as(&default));
@@ -54,7 +53,8 @@ fn devices_made_elsewhere_are_served() {
     let block = context.allocate(device, &mib(3)).unwrap();
     assert_eq!((block.device(), block.bytes().is_err()), (device, true));
     assert_eq!(context.stats(device).totals.all.requested_bytes, 3 * MIB);
-    let misplaced = context.register(Device::CPU, MemoryKind::Default, Central::builder(Null::new(device)).build());
+    let misplaced =
+        context.register(Device::CPU, MemoryKind::Default, Central::builder(Null::new(device)).build());
     assert!(matches!(misplaced, Err(Error::WrongDevice { .. })));
 }
 
@@ -83,7 +83,9 @@ fn a_hard_budget_holds_and_says_so() {
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 * MIB)).unwrap();
     let request = mib(3).kind(MemoryKind::KvCache);
     let first = context.allocate(Device::CPU, &request).unwrap();
-    let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &request) else { panic!("over budget") };
+    let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &request) else {
+        panic!("over budget")
+    };
     assert_eq!((report.refusal, report.limit), (Refusal::Budget, Some(4 * MIB)));
     assert!(report.hint().contains(&ByteSize(6 * MIB).to_string()), "{}", report.hint());
     // Other kinds are not bounded, and the budget is free again when the block is.
@@ -140,7 +142,9 @@ fn callbacks_free_memory_for_their_kind() {
     assert!(evictable.lock().unwrap().is_empty());
     // Nothing left to free: the error says that it was tried.
     let _all = context.allocate(Device::CPU, &request).unwrap();
-    let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &request) else { panic!("over budget") };
+    let Err(Error::OutOfMemory(report)) = context.allocate(Device::CPU, &request) else {
+        panic!("over budget")
+    };
     assert!(report.tried.contains(&(LadderStep::Callbacks, 0)));
     assert!(context.allocate(Device::CPU, &request.no_retry()).is_err());
 }

@@ -154,7 +154,8 @@ impl State {
         let base = segment.region.address();
         let start = align.round_up(base.checked_add(segment.used)?).ok()? - base;
         let end = start.checked_add(bytes).filter(|&end| end <= segment.region.bytes)?;
-        let dirty = if segment.region.zeroed { segment.dirty.saturating_sub(start).min(bytes) } else { bytes };
+        let dirty =
+            if segment.region.zeroed { segment.dirty.saturating_sub(start).min(bytes) } else { bytes };
         segment.used = end;
         segment.dirty = segment.dirty.max(end);
         segment.live += 1;
@@ -311,8 +312,7 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
 impl<B: Backing> Drop for Arena<B> {
     fn drop(&mut self) {
         let mut state = self.state.lock();
-        let regions: Vec<Region> =
-            state.segments.drain(..).flatten().map(|segment| segment.region).collect();
+        let regions: Vec<Region> = state.segments.drain(..).flatten().map(|segment| segment.region).collect();
         drop(state);
         self.give_back(regions);
     }

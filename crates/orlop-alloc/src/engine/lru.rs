@@ -1,4 +1,9 @@
 //! Cached blocks by exact size, with the order in which they came.
+//!
+//! A size's blocks are a stack: the newest is used first. Eviction takes the oldest of all, which is at the
+//! bottom of its stack. Which stack that is, a log of arrivals tells; entries of blocks that were used since
+//! stay in the log until they come to its front or it is swept. So the common path, put and take of one size,
+//! writes one log entry and follows no links.
 
 use crate::Record;
 use std::collections::{HashMap, VecDeque};
@@ -33,44 +38,38 @@ fn spread(value: u64) -> u64 {
     product ^ (product >> 32)
 }
 
-/// Place of an entry; `NONE` ends the list.
-type Index = usize;
-const NONE: Index = usize::MAX;
-
+/// A cached block: when it came, and its record, whose token is its class.
 #[derive(Debug)]
-struct Entry {
-    /// The record of memory that nobody uses; its token is its class. `None` in an unused place.
-    record: Option<Box<Record>>,
-    newer: Index,
-    older: Index,
+struct Cached {
+    arrived: u64,
+    /// Repeated from the record, so that counting need not wait for it to come from memory.
+    granted: usize,
+    record: Box<Record>,
 }
 
-/// The blocks of one size, oldest first.
-#[derive(Debug, Default)]
-struct Class {
-    entries: VecDeque<Index>,
+/// An entry of the log.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    class: usize,
+    arrived: u64,
 }
 
 /// How many sizes are found without the map.
 const RECENT: usize = 256;
 
-/// The cache. A size's blocks are used newest first; eviction takes the oldest of all, which is the oldest
-/// of its size.
+/// The cache.
 #[derive(Debug)]
 pub(super) struct Lru {
     by_size: HashMap<usize, usize, BuildHasherDefault<SizeHasher>>,
     /// Sizes looked up lately and their classes, by a few bits of their hash. Size 0 is not used.
     recent: Box<[(usize, usize); RECENT]>,
-    classes: Vec<Class>,
-    entries: Vec<Entry>,
-    unused: Vec<Index>,
-    newest: Index,
-    oldest: Index,
+    /// The blocks of each size, oldest first.
+    classes: Vec<VecDeque<Cached>>,
+    log: VecDeque<Arrival>,
     held: usize,
     bound: usize,
     grows: bool,
     puts: u64,
-    hits: u64,
     misses: u64,
     evictions: u64,
 }
@@ -84,15 +83,11 @@ impl Lru {
             by_size: HashMap::default(),
             recent: Box::new([(0, 0); RECENT]),
             classes: Vec::new(),
-            entries: Vec::new(),
-            unused: Vec::new(),
-            newest: NONE,
-            oldest: NONE,
+            log: VecDeque::new(),
             held: 0,
             bound,
             grows,
             puts: 0,
-            hits: 0,
             misses: 0,
             evictions: 0,
         }
@@ -111,106 +106,99 @@ impl Lru {
     pub(super) fn class(&mut self, size: usize) -> usize {
         let place = (spread(size as u64) >> 20) as usize % RECENT;
         let (known, class) = self.recent[place];
-        if known == size {
-            return class;
-        }
+        if known == size { class } else { self.look_up(size, place) }
+    }
+
+    #[cold]
+    fn look_up(&mut self, size: usize, place: usize) -> usize {
         let next = self.classes.len();
         let class = *self.by_size.entry(size).or_insert(next);
         if class == next {
-            self.classes.push(Class::default());
+            self.classes.push(VecDeque::new());
         }
         self.recent[place] = (size, class);
         class
     }
 
-    /// The newest block of exactly this size.
+    /// The newest block of exactly this size, and its granted bytes.
     #[inline]
-    pub(super) fn take(&mut self, size: usize) -> Option<Box<Record>> {
+    pub(super) fn take(&mut self, size: usize) -> Option<(Box<Record>, usize)> {
         let class = self.class(size);
-        let Some(index) = self.classes[class].entries.pop_back() else {
-            self.misses += 1;
-            return None;
-        };
-        self.hits += 1;
-        self.unlink(index)
+        match self.classes[class].pop_back() {
+            Some(cached) => {
+                self.held -= 1;
+                Some((cached.record, cached.granted))
+            }
+            None => {
+                self.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// Whether one block more would pass the bound.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.held >= self.bound
     }
 
     /// Keeps a block, whose token is its class.
     #[inline]
     pub(super) fn put(&mut self, record: Box<Record>) {
         self.puts += 1;
-        let class = record.token;
-        let entry = Entry { record: Some(record), newer: NONE, older: self.newest };
-        let index = match self.unused.pop() {
-            Some(index) => {
-                self.entries[index] = entry;
-                index
-            }
-            None => {
-                self.entries.push(entry);
-                self.entries.len() - 1
-            }
-        };
-        match self.entries.get_mut(self.newest) {
-            Some(newest) => newest.newer = index,
-            None => self.oldest = index,
-        }
-        self.newest = index;
         self.held += 1;
-        self.classes[class].entries.push_back(index);
+        let (class, granted, arrived) = (record.token, record.granted, self.puts);
+        self.classes[class].push_back(Cached { arrived, granted, record });
+        if self.log.len() == self.log.capacity() {
+            self.sweep();
+        }
+        self.log.push_back(Arrival { class, arrived });
     }
 
-    /// The block that has waited longest, if there is no room for one more.
-    #[inline]
-    pub(super) fn evict_for_one(&mut self) -> Option<Box<Record>> {
-        if self.held < self.bound { None } else { self.evict() }
+    /// Drops log entries of blocks that are no longer cached. Done when the log is full, and leaves it at
+    /// most a fifth full: a fraction of an entry's work per put.
+    #[cold]
+    fn sweep(&mut self) {
+        let classes = &self.classes;
+        self.log.retain(|entry| {
+            // Blocks of a class arrived in order.
+            let found = classes[entry.class].binary_search_by_key(&entry.arrived, |cached| cached.arrived);
+            found.is_ok()
+        });
+        self.log.reserve((4 * self.log.len()).max(1024));
     }
 
     /// The block that has waited longest.
     pub(super) fn take_oldest(&mut self) -> Option<Box<Record>> {
-        let index = self.oldest;
-        let class = self.entries.get(index)?.record.as_ref()?.token;
-        self.classes[class].entries.pop_front();
-        self.unlink(index)
+        loop {
+            let Arrival { class, arrived } = self.log.pop_front()?;
+            let blocks = &mut self.classes[class];
+            if blocks.front().is_some_and(|oldest| oldest.arrived == arrived) {
+                self.held -= 1;
+                return blocks.pop_front().map(|cached| cached.record);
+            }
+        }
     }
 
-    #[cold]
-    fn evict(&mut self) -> Option<Box<Record>> {
+    /// Takes the block that has waited longest, to make room, and reconsiders the bound.
+    pub(super) fn evict(&mut self) -> Option<Box<Record>> {
         let evicted = self.take_oldest()?;
         self.evictions += 1;
         // TensorFlow's rule: if more than 0.2 % of the puts are evictions and more than 0.2 % of the requests
-        // find nothing, the bound is a tenth too small (at least 100 in all).
-        let requests = self.hits + self.misses;
-        let too_small = self.evictions * 500 > self.puts && self.misses * 500 > requests;
-        if self.grows && self.evictions % CHECK_EVERY == 0 && too_small {
+        // find nothing, the bound is a tenth too small (at least 100 in all). Every put was a request once.
+        let too_small = self.evictions * 500 > self.puts && self.misses * 500 > self.puts;
+        if self.grows && self.evictions.is_multiple_of(CHECK_EVERY) && too_small {
             self.bound = (self.bound + self.bound / 10).max(100);
         }
         Some(evicted)
     }
 
-    #[inline]
-    fn unlink(&mut self, index: Index) -> Option<Box<Record>> {
-        let entry = &mut self.entries[index];
-        let (record, newer, older) = (entry.record.take(), entry.newer, entry.older);
-        match self.entries.get_mut(newer) {
-            Some(entry) => entry.older = older,
-            None => self.newest = older,
-        }
-        match self.entries.get_mut(older) {
-            Some(entry) => entry.newer = newer,
-            None => self.oldest = newer,
-        }
-        self.unused.push(index);
-        self.held -= 1;
-        record
-    }
-
     /// Bytes of the cache's own records.
     pub(super) fn metadata(&self) -> usize {
-        let classes: usize = self.classes.iter().map(|class| class.entries.capacity()).sum();
-        self.entries.capacity() * size_of::<Entry>()
-            + (self.unused.capacity() + classes) * size_of::<Index>()
-            + self.classes.capacity() * size_of::<Class>()
+        let classes: usize = self.classes.iter().map(VecDeque::capacity).sum();
+        classes * size_of::<Cached>()
+            + self.log.capacity() * size_of::<Arrival>()
+            + self.classes.capacity() * size_of::<VecDeque<Cached>>()
             + self.by_size.capacity() * size_of::<(usize, usize)>()
             + size_of::<[(usize, usize); RECENT]>()
     }

@@ -10,7 +10,7 @@
 use super::lru::Lru;
 use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
-use crate::protocol::{Counter, Entry, Ledger, Move};
+use crate::protocol::{Counter, Entry, Ledger};
 use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Record, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,9 +130,10 @@ impl<B: Backing> PoolBuilder<B> {
 impl<B: Backing> Pool<B> {
     #[cold]
     fn gain(&self, request: &Request, bytes: usize, align: Alignment) -> Result<Region> {
-        let region = self.backing.reserve(bytes, align).or_else(|| {
-            (self.trim(0) > 0).then(|| self.backing.reserve(bytes, align)).flatten()
-        });
+        let region = self
+            .backing
+            .reserve(bytes, align)
+            .or_else(|| (self.trim(0) > 0).then(|| self.backing.reserve(bytes, align)).flatten());
         let Some(region) = region else {
             let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.backing.device(), request);
             report.rounded = bytes;
@@ -155,12 +156,22 @@ impl<B: Backing> Pool<B> {
         let record = Record::new(region.ptr, region.bytes, self.backing.device(), self.backing.access());
         let mut record = Box::new(record.token(UNCACHED));
         record.assign(request);
-        let entry = Move { kind: request.kind, granted: record.granted, requested: request.bytes };
-        let class = self.ledger.enter_with(0, |cache| {
-            Some((if cacheable { cache.class(key) } else { UNCACHED }, entry))
-        });
-        record.token = class.unwrap_or(UNCACHED);
+        let mut held = self.ledger.hold(0);
+        if cacheable {
+            record.token = held.value().class(key);
+        }
+        held.enter(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
+    }
+
+    /// Gives the block that has waited longest back, outside the lock. Between this and the next look another
+    /// thread may fill the place: the bound may be passed by as many blocks as there are threads.
+    #[cold]
+    fn evict(&self) {
+        if let Some(evicted) = self.ledger.with(0, Lru::evict) {
+            // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
+            unsafe { self.lose(&evicted, ALIGN) };
+        }
     }
 
     /// # Safety
@@ -187,12 +198,9 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         let cacheable = request.align <= ALIGN;
         let key = self.rounding.round(request.bytes.max(1));
         if cacheable {
-            let cached = self.ledger.enter_with(0, |cache| {
-                let record = cache.take(key)?;
-                let entry = Move { kind: request.kind, granted: record.granted, requested: request.bytes };
-                Some((record, entry))
-            });
-            if let Some(mut record) = cached {
+            let mut held = self.ledger.hold(0);
+            if let Some((mut record, granted)) = held.value().take(key) {
+                held.enter(request.kind, granted, request.bytes);
                 if request.zeroed {
                     // SAFETY: about to be handed out; nobody else knows it.
                     unsafe { self.backing.zero(record.ptr, request.bytes) };
@@ -213,18 +221,20 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
         // SAFETY: every block of this engine has a record from `allocate`.
         let record = unsafe { block.into_record() };
-        let entry = Move { kind: record.kind, granted: record.granted, requested: record.requested };
+        let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         if record.token == UNCACHED {
             // SAFETY: gained for this block alone, with its alignment (which is above `ALIGN`).
             unsafe { self.lose(&record, record.align) };
-            return Ok(self.ledger.leave_with(0, entry, |_| ()));
+            return Ok(self.ledger.hold(0).leave(kind, granted, requested));
         }
-        let evicted = self.ledger.with(0, |cache| cache.evict_for_one());
-        if let Some(evicted) = evicted {
-            // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-            unsafe { self.lose(&evicted, ALIGN) };
+        let mut held = self.ledger.hold(0);
+        if held.value().is_full() {
+            drop(held);
+            self.evict();
+            held = self.ledger.hold(0);
         }
-        Ok(self.ledger.leave_with(0, entry, |cache| cache.put(record)))
+        held.value().put(record);
+        Ok(held.leave(kind, granted, requested))
     }
 
     fn counter(&self) -> Option<&dyn Counter> {

@@ -11,7 +11,7 @@
 use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
 use crate::protocol::thread_slot::{self, SLOTS};
-use crate::protocol::{Counter, Entry, Ledger, Move};
+use crate::protocol::{Counter, Entry, Ledger};
 use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Record, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,7 +98,7 @@ impl<B: Backing> Pow2<B> {
         let Some(mut record) = self.find_elsewhere(own, bucket) else {
             return self.fresh(request, bytes, ALIGN, bucket);
         };
-        self.enter(own, request, &record);
+        self.ledger.hold(own).enter(request.kind, record.granted, request.bytes);
         if request.zeroed {
             self.zero(&record, request);
         }
@@ -146,7 +146,7 @@ impl<B: Backing> Pow2<B> {
         let record = Record::new(region.ptr, region.bytes, self.backing.device(), self.backing.access());
         let mut record = Box::new(record.token(bucket));
         record.assign(request);
-        self.enter(thread_slot::current(), request, &record);
+        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
     }
 
@@ -154,19 +154,6 @@ impl<B: Backing> Pow2<B> {
     fn zero(&self, record: &Record, request: &Request) {
         // SAFETY: about to be handed out; nobody else knows it.
         unsafe { self.backing.zero(record.ptr, request.bytes) };
-    }
-
-    #[cold]
-    fn leave_uncached(&self, record: &Record, entry: Move) -> Entry {
-        // SAFETY: gained for this block alone, with its alignment, and returned by its last user.
-        unsafe { self.lose(record, record.align) };
-        self.ledger.leave_with(thread_slot::current(), entry, |_| ())
-    }
-
-    /// Counts a block that did not come from this thread's cache.
-    fn enter(&self, slot: usize, request: &Request, record: &Record) {
-        let block = Move { kind: request.kind, granted: record.granted, requested: request.bytes };
-        self.ledger.enter_with(slot, |_| Some(((), block)));
     }
 }
 
@@ -190,14 +177,15 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         let Some((bucket, bytes)) = bucket_of(request.bytes).filter(|_| request.align <= ALIGN) else {
             return self.fresh(request, request.bytes, request.align, UNCACHED);
         };
-        let own = thread_slot::current();
-        let cached = self.ledger.enter_with(own, move |cache| {
-            let found = cache.buckets.get_mut(bucket).and_then(Vec::pop);
-            let record = found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop))?;
-            let entry = Move { kind: request.kind, granted: record.granted, requested: request.bytes };
-            Some((record, entry))
-        });
-        let Some(mut record) = cached else { return self.look_elsewhere(request, bucket, bytes) };
+        let mut held = self.ledger.hold(thread_slot::current());
+        let cache = held.value();
+        let found = cache.buckets[bucket].pop();
+        let found = found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop));
+        let Some(mut record) = found else {
+            drop(held);
+            return self.look_elsewhere(request, bucket, bytes);
+        };
+        held.enter(request.kind, record.granted, request.bytes);
         if request.zeroed {
             self.zero(&record, request);
         }
@@ -214,17 +202,17 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
     unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
         // SAFETY: every block of this engine has a record from `allocate`.
         let record = unsafe { block.into_record() };
-        let entry = Move { kind: record.kind, granted: record.granted, requested: record.requested };
+        let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         // The token is the bucket it was made for, also if it served a request from the one below.
         let bucket = record.token;
         if bucket >= BUCKETS {
-            return Ok(self.leave_uncached(&record, entry));
+            // SAFETY: gained for this block alone, with its alignment, and returned by its last user.
+            unsafe { self.lose(&record, record.align) };
+            return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
-        Ok(self.ledger.leave_with(thread_slot::current(), entry, move |cache| {
-            if let Some(blocks) = cache.buckets.get_mut(bucket) {
-                blocks.push(record);
-            }
-        }))
+        let mut held = self.ledger.hold(thread_slot::current());
+        held.value().buckets[bucket].push(record);
+        Ok(held.leave(kind, granted, requested))
     }
 
     fn counter(&self) -> Option<&dyn Counter> {
@@ -265,7 +253,9 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         for bucket in (0..BUCKETS).rev() {
             for slot in 0..self.ledger.slots() {
                 while self.reserved.load(Ordering::Relaxed) > target {
-                    let Some(record) = self.ledger.with(slot, |cache| cache.buckets[bucket].pop()) else { break };
+                    let Some(record) = self.ledger.with(slot, |cache| cache.buckets[bucket].pop()) else {
+                        break;
+                    };
                     freed += record.granted as u64;
                     // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
                     unsafe { self.lose(&record, ALIGN) };
@@ -289,7 +279,9 @@ mod tests {
 
     #[test]
     fn buckets_are_powers_of_two_from_32() {
-        for (bytes, expected) in [(1, (0, 32)), (32, (0, 32)), (33, (1, 64)), (1000, (5, 1024)), (1024, (5, 1024))] {
+        for (bytes, expected) in
+            [(1, (0, 32)), (32, (0, 32)), (33, (1, 64)), (1000, (5, 1024)), (1024, (5, 1024))]
+        {
             assert_eq!(bucket_of(bytes), Some(expected));
         }
         assert_eq!(bucket_of(64 << 30), Some((31, 64 << 30)));

@@ -31,7 +31,7 @@
 //! destroyer must see everything that every other returner did before its own subtraction. `used` is a hint
 //! for the settlement, which takes the slots' locks itself: relaxed.
 
-use super::Slots;
+use super::slots::{Held, Slots};
 use crate::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, ordering};
 use orlop_core::MemoryKind;
@@ -102,17 +102,6 @@ struct Level {
     peak: i64,
 }
 
-/// A block on its way in or out, as the ledger sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct Move {
-    /// What it is for.
-    pub kind: MemoryKind,
-    /// Its bytes.
-    pub granted: usize,
-    /// The bytes that were asked for.
-    pub requested: usize,
-}
-
 /// What an entry said about the owner of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the last one out must destroy the owner"]
@@ -171,13 +160,13 @@ impl Ledger {
     /// Counts a block that was handed out. The caller holds a handle, so the ledger is open.
     #[inline]
     pub fn enter(&self, slot: usize, kind: MemoryKind, granted: usize, requested: usize) {
-        self.enter_with(slot, |()| Some(((), Move { kind, granted, requested })));
+        self.hold(slot).enter(kind, granted, requested);
     }
 
     /// Counts a block that came back. On [`Entry::Last`] nobody else uses the owner any more.
     #[inline]
     pub fn leave(&self, slot: usize, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
-        self.leave_with(slot, Move { kind, granted, requested }, |()| ())
+        self.hold(slot).leave(kind, granted, requested)
     }
 }
 
@@ -202,37 +191,13 @@ impl<T> Ledger<T> {
     /// Runs `f` on the value of a slot.
     #[inline]
     pub fn with<R>(&self, slot: usize, f: impl FnOnce(&mut T) -> R) -> R {
-        self.slots.with(slot, |local| f(&mut local.value))
+        f(&mut self.slots.hold(slot).value)
     }
 
-    /// Takes a block out of the slot's value and counts it as handed out, under one lock. The caller holds a
-    /// handle, so the ledger is open.
+    /// Takes a slot, for using its value and then counting a block in or out under the same lock.
     #[inline(always)]
-    pub fn enter_with<R>(&self, slot: usize, f: impl FnOnce(&mut T) -> Option<(R, Move)>) -> Option<R> {
-        let counted = self.counted;
-        let (found, over) = self.slots.with(slot, |local| match f(&mut local.value) {
-            Some((found, block)) => (Some(found), local.shard.enter(block, counted)),
-            None => (None, false),
-        });
-        if over {
-            self.pass_lease(slot);
-        }
-        found
-    }
-
-    /// Puts a block into the slot's value and counts it as returned, under one lock. On [`Entry::Last`]
-    /// nobody else uses the owner any more.
-    #[inline(always)]
-    pub fn leave_with(&self, slot: usize, block: Move, f: impl FnOnce(&mut T)) -> Entry {
-        let counted = self.counted;
-        let closed = self.slots.with(slot, |local| {
-            f(&mut local.value);
-            local.shard.leave(block, counted);
-            local.shard.closed
-        });
-        // Open: `close` has yet to take this slot and will find the entry. The slot is given back, and this
-        // thread must not touch the ledger again.
-        if closed { self.leave_closed() } else { Entry::More }
+    pub fn hold(&self, slot: usize) -> Holding<'_, T> {
+        Holding { ledger: self, slot, local: self.slots.hold(slot) }
     }
 
     #[cold]
@@ -353,39 +318,70 @@ impl<T> Ledger<T> {
     }
 }
 
-impl Shard {
-    /// Counts a block in; whether that passed a lease.
+/// A slot of a ledger, held by this thread.
+#[derive(Debug)]
+pub struct Holding<'a, T> {
+    ledger: &'a Ledger<T>,
+    slot: usize,
+    local: Held<'a, Local<T>>,
+}
+
+impl<T> Holding<'_, T> {
+    /// What the slot keeps.
     #[inline(always)]
-    fn enter(&mut self, block: Move, counted: bool) -> bool {
-        let entries = &mut self.kinds[block.kind.index()];
+    pub fn value(&mut self) -> &mut T {
+        &mut self.local.value
+    }
+
+    /// Counts a block that is handed out, and gives the slot back. The caller holds a handle of the owner, so
+    /// the ledger is open.
+    #[inline(always)]
+    pub fn enter(mut self, kind: MemoryKind, granted: usize, requested: usize) {
+        let shard = &mut self.local.shard;
+        let entries = &mut shard.kinds[kind.index()];
         entries.blocks_in += 1;
-        if !counted {
-            return false;
+        if !self.ledger.counted {
+            return;
         }
-        let granted = block.granted as u64;
+        let granted = granted as u64;
         entries.granted_in += granted;
-        entries.requested_in += block.requested as u64;
-        self.largest = self.largest.max(granted);
+        entries.requested_in += requested as u64;
+        shard.largest = shard.largest.max(granted);
         let rise = granted.cast_signed();
         // Not `||`: both must be moved.
-        entries.swing.rise(rise) | self.all.rise(rise)
-    }
-
-    /// Counts a block out.
-    #[inline(always)]
-    fn leave(&mut self, block: Move, counted: bool) {
-        let entries = &mut self.kinds[block.kind.index()];
-        entries.blocks_out += 1;
-        if counted {
-            let granted = block.granted as u64;
-            entries.granted_out += granted;
-            entries.requested_out += block.requested as u64;
-            let fall = granted.cast_signed();
-            entries.swing.delta -= fall;
-            self.all.delta -= fall;
+        let over = entries.swing.rise(rise) | shard.all.rise(rise);
+        let Self { ledger, slot, local } = self;
+        drop(local);
+        if over {
+            ledger.pass_lease(slot);
         }
     }
 
+    /// Counts a block that came back, and gives the slot back. On [`Entry::Last`] nobody else uses the owner
+    /// any more.
+    #[inline(always)]
+    pub fn leave(mut self, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
+        let shard = &mut self.local.shard;
+        let entries = &mut shard.kinds[kind.index()];
+        entries.blocks_out += 1;
+        if self.ledger.counted {
+            let granted = granted as u64;
+            entries.granted_out += granted;
+            entries.requested_out += requested as u64;
+            let fall = granted.cast_signed();
+            entries.swing.delta -= fall;
+            shard.all.delta -= fall;
+        }
+        let closed = shard.closed;
+        let Self { ledger, local, .. } = self;
+        drop(local);
+        // Open: `close` has yet to take this slot and will find the entry. The slot is given back, and this
+        // thread must not touch the ledger again.
+        if closed { ledger.leave_closed() } else { Entry::More }
+    }
+}
+
+impl Shard {
     /// The swings in the order of the levels.
     fn swings(&mut self) -> impl Iterator<Item = &mut Swing> {
         self.kinds.iter_mut().map(|entries| &mut entries.swing).chain([&mut self.all])

@@ -18,6 +18,6 @@ pub mod thread_slot;
 pub use crate::sync::{Mutex, MutexGuard};
 
 pub use self::grown::{Centre, Grown, Growth};
-pub use self::ledger::{Account, Counter, Entry, Ledger, Move, Totals};
-pub use self::slots::Slots;
+pub use self::ledger::{Account, Counter, Entry, Holding, Ledger, Totals};
+pub use self::slots::{Held, Slots};
 pub use self::streams::StreamUses;

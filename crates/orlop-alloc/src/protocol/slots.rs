@@ -16,9 +16,10 @@
 //! (`slots.give`, release): what one holder wrote, the next one sees.
 
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Backoff, UnsafeCell, ordering};
+use crate::sync::{Backoff, MutPtr, UnsafeCell, ordering};
 use crossbeam_utils::CachePadded;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 /// One `T` per slot; see the source for the argument.
 pub struct Slots<T> {
@@ -31,7 +32,7 @@ struct Slot<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: a `&Slots` gives access to a `T` only through `Slot::hold`, whose `taken` word admits one thread
+// SAFETY: a `&Slots` gives access to a `T` only through `Held`, whose `taken` word admits one thread
 // at a time and orders each holder after the one before (`slots.take`/`slots.give`). That is what a mutex
 // does, so the bound is a mutex's: `T` is moved between threads in effect, never shared.
 unsafe impl<T: Send> Sync for Slots<T> {}
@@ -51,23 +52,29 @@ impl<T> Slots<T> {
         self.slots.len()
     }
 
-    /// Runs `f` on the value of slot `index` (reduced modulo the number of slots), waiting until it is free.
+    /// Takes slot `index` (reduced modulo the number of slots), waiting until it is free.
     ///
-    /// `f` must be short and must not come back to the same slot: that would wait for ever.
+    /// Hold it for a few instructions only, and never two: threads that hold each other's would wait for ever.
     #[inline(always)]
-    pub fn with<R>(&self, index: usize, f: impl FnOnce(&mut T) -> R) -> R {
+    pub fn hold(&self, index: usize) -> Held<'_, T> {
         let slot = self.slot(index);
         if !slot.try_take() {
             slot.wait();
         }
-        slot.hold(f)
+        slot.held()
     }
 
-    /// Like [`Slots::with`], or `None` at once if another thread holds the slot.
+    /// Like [`Slots::hold`], or `None` at once if another thread holds the slot.
     #[inline]
-    pub fn try_with<R>(&self, index: usize, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub fn try_hold(&self, index: usize) -> Option<Held<'_, T>> {
         let slot = self.slot(index);
-        slot.try_take().then(|| slot.hold(f))
+        slot.try_take().then(|| slot.held())
+    }
+
+    /// Runs `f` on the value of a slot.
+    #[inline]
+    pub fn with<R>(&self, index: usize, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.hold(index))
     }
 
     /// Visits every slot in turn.
@@ -107,22 +114,51 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Runs `f` on the value. The caller has just taken the slot; it is given back also when `f` panics.
+    /// The guard of a slot that the caller has just taken.
     #[inline(always)]
-    fn hold<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        struct GiveBack<'a>(&'a AtomicBool);
-        impl Drop for GiveBack<'_> {
-            #[inline(always)]
-            fn drop(&mut self) {
-                self.0.store(false, ordering!("slots.give", Release));
-            }
-        }
-        let _give_back = GiveBack(&self.taken);
-        self.value.with_mut(|value| {
-            // SAFETY: `taken` went from false to true in this thread's exchange and `GiveBack` has not run, so
-            // no other thread is between those two points: the reference is the only one.
-            f(unsafe { &mut *value })
-        })
+    fn held(&self) -> Held<'_, T> {
+        Held { value: self.value.get_mut(), _give_back: GiveBack(&self.taken) }
+    }
+}
+
+/// A slot that this thread holds, until it is dropped.
+pub struct Held<'a, T> {
+    // Dropped in this order: the access ends before the slot is given back.
+    value: MutPtr<T>,
+    _give_back: GiveBack<'a>,
+}
+
+struct GiveBack<'a>(&'a AtomicBool);
+
+impl Drop for GiveBack<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.store(false, ordering!("slots.give", Release));
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: `taken` went from false to true in this thread's exchange and `GiveBack` has not run, so no
+        // other thread is between those two points, and `self` is borrowed for as long as the reference lives.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl<T> fmt::Debug for Held<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").finish_non_exhaustive()
     }
 }
 

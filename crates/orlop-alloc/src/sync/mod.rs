@@ -8,11 +8,11 @@ mod cell;
 mod mutex;
 mod ordering;
 
-pub(crate) use self::cell::UnsafeCell;
+pub(crate) use self::cell::{MutPtr, UnsafeCell};
 pub use self::mutex::{Mutex, MutexGuard};
-pub(crate) use self::ordering::ordering;
 #[cfg(loom)]
 pub(crate) use self::ordering::mutation::mutated;
+pub(crate) use self::ordering::ordering;
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic;

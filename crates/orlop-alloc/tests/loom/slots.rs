@@ -29,9 +29,9 @@ fn trying_does_not_wait_and_does_not_share() {
         let slots = Arc::new(Slots::new(1, || 0u32));
         let other = {
             let slots = Arc::clone(&slots);
-            thread::spawn(move || slots.try_with(0, |value| *value += 1).is_some())
+            thread::spawn(move || slots.try_hold(0).map(|mut value| *value += 1).is_some())
         };
-        let mine = slots.try_with(0, |value| *value += 1).is_some();
+        let mine = slots.try_hold(0).map(|mut value| *value += 1).is_some();
         let theirs = other.join().unwrap();
         assert!(mine || theirs);
         assert_eq!(slots.with(0, |value| *value), u32::from(mine) + u32::from(theirs));

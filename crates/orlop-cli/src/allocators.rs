@@ -1,0 +1,89 @@
+//! Which allocators there are: those of the process's registry, by name.
+
+use crate::arguments::NULL;
+use orlop::alloc::backing::{self, Global, Null};
+use orlop::alloc::registry::{FactoryOptions, registry};
+use orlop::alloc::{AllocatorRef, Result};
+use orlop::core::Device;
+use orlop::trace::{Replay, ReplayReport, TraceError, replay_in_smallest_pool};
+use std::sync::Arc;
+
+/// Works in one pool of a size that must be given: here, the smallest that holds the trace.
+const FIXED: &str = "bfc-fixed";
+
+/// Not compared unless they are named. An arena gives nothing back while a trace runs: over one of hours it
+/// would take all memory there is. The system's allocator is what `direct` is over by default.
+const UNUSUAL: [&str; 2] = ["arena", "system"];
+
+/// Other names for some.
+const ALIASES: [(&str, &str); 1] = [("buckets", "pow2")];
+
+/// All names, the preferred one first.
+pub(crate) fn names() -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for registered in registry().registered() {
+        if !names.iter().any(|name| **name == *registered.name) {
+            names.push(registered.name.into());
+        }
+    }
+    names
+}
+
+/// Those that are compared unless some are named.
+pub(crate) fn usual() -> Vec<String> {
+    names().into_iter().filter(|name| !UNUSUAL.contains(&name.as_str())).collect()
+}
+
+/// Other names of the allocator of this name.
+pub(crate) fn aliases(name: &str) -> impl Iterator<Item = &'static str> {
+    ALIASES.into_iter().filter(move |&(_, known)| known == name).map(|(alias, _)| alias)
+}
+
+/// The name itself, if it is another one's alias.
+pub(crate) fn canonical(name: String) -> String {
+    ALIASES.into_iter().find(|&(alias, _)| alias == name).map_or(name, |(_, known)| known.to_owned())
+}
+
+/// Replays through a new allocator of this name.
+pub(crate) fn replay(name: &str, replay: &Replay<'_>, backing: &Global) -> Result<ReplayReport, TraceError> {
+    let options = FactoryOptions::new().backing(Arc::clone(backing));
+    if name != FIXED {
+        return replay.run(&make(name, &options)?);
+    }
+    let null = FactoryOptions::new().backing(Arc::new(Null::new(Device::CPU)));
+    let search = |bytes| make(name, &null.clone().limit(bytes));
+    let real = |bytes| make(name, &options.clone().limit(bytes));
+    replay_in_smallest_pool(replay, search, real).map(|(_, report)| report)
+}
+
+fn make(name: &str, options: &FactoryOptions) -> Result<AllocatorRef, TraceError> {
+    registry().make(name, options).map_err(|error| TraceError::Make { allocator: name.into(), error })
+}
+
+/// The backing of this name, or the one that orlop would take.
+pub(crate) fn backing(name: Option<&str>) -> Result<Global> {
+    match name {
+        Some(NULL) => Ok(Arc::new(Null::new(Device::CPU))),
+        Some(name) => backing::named(name),
+        None => backing::default_backing(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_usual_is_known_and_aliases_lead_to_names() {
+        let names = names();
+        for name in ["bfc", "direct", "bfc-fixed", "pool", "pow2", "arena", "system"] {
+            assert_eq!(names.iter().filter(|known| *known == name).count(), 1, "{name}");
+        }
+        assert!(usual().contains(&"pow2".to_owned()) && !usual().contains(&"arena".to_owned()));
+        for (alias, name) in ALIASES {
+            assert_eq!(canonical(alias.to_owned()), name);
+            assert!(aliases(name).any(|known| known == alias));
+        }
+        assert_eq!(canonical("bfc".to_owned()), "bfc");
+    }
+}

@@ -1,0 +1,101 @@
+//! `orlop trace info`.
+
+use crate::arguments::InfoArguments;
+use crate::inputs::{self, Named};
+use crate::output;
+use crate::table::{self, bytes, count};
+use orlop::trace::{Lifetimes, SizeBucket, TraceInfo};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// The longest bar of the histogram, in characters.
+const BAR: usize = 32;
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    trace: &'a str,
+    #[serde(flatten)]
+    info: TraceInfo,
+}
+
+impl<'a> Entry<'a> {
+    fn of(named: &'a Named) -> Self {
+        Self { trace: &named.name, info: TraceInfo::of(&named.trace) }
+    }
+}
+
+pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Vec<String>> {
+    let traces = inputs::read(&arguments.traces)?;
+    let entries: Vec<Entry<'_>> = traces.iter().map(Entry::of).collect();
+    if arguments.json {
+        return output::print_json(&entries);
+    }
+    let texts: Vec<String> = entries.iter().map(text).collect();
+    output::print(&texts.join("\n"))
+}
+
+fn text(entry: &Entry<'_>) -> String {
+    let info = &entry.info;
+    let mut text = format!("{}\n", entry.trace);
+    let mut say = |what: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {what:<12} {value}");
+    };
+    let [operations, allocations, frees] =
+        [info.operations, info.allocations, info.frees].map(|number| count(number as u64));
+    say("operations", format!("{operations}: {allocations} allocations, {frees} frees"));
+    if info.streams > 1 {
+        say("streams", count(info.streams as u64));
+    }
+    let peak_blocks = count(info.peak_live_blocks as u64);
+    say(
+        "peak live",
+        format!("{} ({} B), {peak_blocks} blocks", bytes(info.peak_live_bytes), count(info.peak_live_bytes)),
+    );
+    let end_blocks = count(info.end_live_blocks as u64);
+    say("live at end", format!("{}, {end_blocks} blocks", bytes(info.end_live_bytes)));
+    say("allocated", format!("{} in all", bytes(info.allocated_bytes)));
+    let distinct = count(info.distinct_sizes as u64);
+    say(
+        "sizes",
+        format!(
+            "median {}, largest {}, {distinct} distinct",
+            bytes(info.median_bytes),
+            bytes(info.largest_bytes)
+        ),
+    );
+    if let Some(lifetimes) = &info.lifetimes {
+        say("lifetimes", lifetime_text(lifetimes));
+    }
+    if !info.sizes.is_empty() {
+        let _ = writeln!(text, "{}", indented(&histogram(&info.sizes)));
+    }
+    text
+}
+
+fn lifetime_text(lifetimes: &Lifetimes) -> String {
+    let Lifetimes { min, p25, p50, p75, p90, p99, max } = *lifetimes;
+    let [min, p25, p50, p75, p90, p99, max] =
+        [min, p25, p50, p75, p90, p99, max].map(|number| count(number as u64));
+    format!(
+        "{min} to {max} operations; quarter {p25}, half {p50}, three quarters {p75}, 90 % {p90}, 99 % {p99}"
+    )
+}
+
+fn histogram(sizes: &[SizeBucket]) -> String {
+    let most = sizes.iter().map(|bucket| bucket.allocations).max().unwrap_or(0);
+    let mut table = table::new([], ["from", "allocations", "bytes", ""]);
+    for bucket in sizes {
+        let mut row =
+            table::row([], [bytes(bucket.from_bytes), count(bucket.allocations as u64), bytes(bucket.bytes)]);
+        // Up to one mark for something: a bucket that is listed is not empty.
+        let marks = (bucket.allocations * BAR).div_ceil(most.max(1));
+        row.push("▇".repeat(marks).into());
+        table.add_row(row);
+    }
+    table.trim_fmt()
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,36 @@
+//! The `orlop` program: what a trace costs, under which allocator.
+//!
+//! All it knows is in the libraries; here are only words, tables and exit codes: 0 for success, 1 for a run that
+//! failed, 2 for a command line that makes no sense.
+
+#![forbid(unsafe_code)]
+
+mod allocators;
+mod arguments;
+mod info;
+mod inputs;
+mod isolated;
+mod output;
+mod progress;
+mod replay;
+mod table;
+
+use self::arguments::{Arguments, Command, TraceCommand};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failures) => {
+            for failure in failures {
+                output::complain(&failure);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

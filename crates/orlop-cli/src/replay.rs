@@ -1,0 +1,113 @@
+//! `orlop replay`.
+
+use crate::allocators;
+use crate::arguments::{NULL, ReplayArguments};
+use crate::inputs::{self, Named};
+use crate::isolated;
+use crate::output;
+use crate::progress::Progress;
+use crate::table;
+use orlop::alloc::backing::{Backing as _, Global};
+use orlop::trace::{Replay, ReplayReport, Summary, Touch};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Time for one trace under one allocator, unless the passes are given.
+const TIME: Duration = Duration::from_millis(250);
+
+/// Passes, if they are not given: more than fit into [`TIME`].
+const PASSES: usize = 10_000;
+
+pub(crate) fn run(arguments: &ReplayArguments) -> Result<(), Vec<String>> {
+    let backing =
+        allocators::backing(arguments.backing.as_deref()).map_err(|error| vec![error.to_string()])?;
+    let traces = inputs::read(&arguments.traces)?;
+    let choices = choices(arguments);
+    let (reports, failures) = reports(arguments, &traces, &choices, &backing);
+    if arguments.json {
+        output::print_json(&reports)?;
+    } else {
+        output::print(&text(arguments, &traces, &reports, backing.name()))?;
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures) }
+}
+
+fn choices(arguments: &ReplayArguments) -> Vec<String> {
+    let mut choices = Vec::new();
+    for choice in &arguments.allocators {
+        if !choices.contains(choice) {
+            choices.push(choice.clone());
+        }
+    }
+    if choices.is_empty() { allocators::usual() } else { choices }
+}
+
+fn touch(arguments: &ReplayArguments) -> Touch {
+    let usual = if arguments.backing.as_deref() == Some(NULL) { Touch::None } else { Touch::First };
+    arguments.touch.unwrap_or(usual)
+}
+
+/// As the command line says.
+fn prepared<'a>(arguments: &ReplayArguments, named: &'a Named) -> Replay<'a> {
+    let replay =
+        Replay::new(&named.trace).named(&named.name).threads(arguments.threads.get()).touch(touch(arguments));
+    match arguments.repeat {
+        Some(passes) => replay.repeat(passes.get()),
+        None => replay.repeat(PASSES).at_most(TIME),
+    }
+}
+
+/// What worked, and what did not: one allocator that fails on one trace does not stop the others.
+fn reports(
+    arguments: &ReplayArguments,
+    traces: &[Named],
+    choices: &[String],
+    backing: &Global,
+) -> (Vec<ReplayReport>, Vec<String>) {
+    let progress = Progress::new(traces.len() * choices.len());
+    let mut reports = Vec::new();
+    let mut failures = Vec::new();
+    let runs = traces.iter().flat_map(|named| choices.iter().map(move |choice| (named, choice)));
+    let alone = traces.len() * choices.len() == 1;
+    for (run, (named, choice)) in runs.enumerate() {
+        progress.start(run, &named.name, choice);
+        let report = if alone {
+            let watcher = |pass| progress.pass(run, pass);
+            here(&prepared(arguments, named).watched(&watcher), choice, backing)
+        } else {
+            isolated::replay(arguments, &named.file, choice)
+        };
+        match report {
+            Ok(report) => reports.push(report),
+            Err(told) => failures.extend(told),
+        }
+    }
+    (reports, failures)
+}
+
+/// A run in this process, under the name that was asked for.
+fn here(replay: &Replay<'_>, choice: &str, backing: &Global) -> Result<ReplayReport, Vec<String>> {
+    let mut report = allocators::replay(choice, replay, backing)
+        .map_err(|error| vec![format!("{}: {error}", replay.name())])?;
+    choice.clone_into(&mut report.allocator);
+    Ok(report)
+}
+
+fn text(arguments: &ReplayArguments, traces: &[Named], reports: &[ReplayReport], backing: &str) -> String {
+    let means = if traces.len() > 1 { Summary::by_allocator(reports) } else { Vec::new() };
+    let mut text = table::replay(reports, &means);
+    let idle = traces.iter().map(|named| Replay::new(&named.trace).repeat(8).overhead());
+    let overhead = idle.fold(0.0, f64::max);
+    let threads = match arguments.threads.get() {
+        1 => "1 thread".to_owned(),
+        threads => format!("{threads} threads"),
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "{threads}, touching {}, over {backing}. ns/op is the median pass after the first, cold the first. The \
+         replay loop alone takes up to {overhead:.1} ns/op.",
+        touch(arguments),
+    );
+    text
+}

@@ -1,0 +1,53 @@
+//! What every allocator must pass, and the instruments to find out.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`suite`] | [`conformance`] and [`conformance_over`]: one suite for every allocator |
+//! | [`profile`] | what an allocator promises beyond the trait |
+//! | [`model`] | live blocks as they should be, compared with the allocator after each step |
+//! | [`program`] | random programs with shrinking |
+//! | [`pattern`] | contents by seed |
+//! | [`fault`] | what can be wrong with an allocator |
+//! | [`backings`] | backings that count, fail on demand, and hand out dirty memory |
+//! | [`spies`] | an adaptor that writes down what it is asked and given back |
+//! | [`bfc`] | TensorFlow's BFC in the simplest possible way |
+//! | [`golden`] | readers for the reference data in `testdata/` |
+//!
+//! An allocator made outside this workspace proves itself in one line:
+//!
+//! ```
+//! use orlop_alloc::backing::System;
+//! use orlop_alloc::engine::Direct;
+//! use orlop_testkit::{Profile, conformance};
+//!
+//! conformance("direct", Profile::strict(), || Direct::new(System::new()).erase());
+//! ```
+//!
+//! and one that is generic over its backing, which lets the suite count regions and refuse them:
+//!
+//! ```
+//! use orlop_alloc::backing::System;
+//! use orlop_alloc::central::Central;
+//! use orlop_testkit::{Profile, conformance_over};
+//! use std::sync::Arc;
+//!
+//! let profile = Profile::strict().detecting_misuse();
+//! conformance_over("bfc", profile, || Arc::new(System::new()), |b| Central::builder(b).build().erase());
+//! ```
+
+pub mod backings;
+pub mod bfc;
+pub mod fault;
+pub mod golden;
+pub mod model;
+pub mod pattern;
+pub mod profile;
+pub mod program;
+pub mod spies;
+pub mod suite;
+
+pub use self::fault::{BackingFault, Fault};
+pub use self::model::Model;
+pub use self::profile::Profile;
+pub use self::program::{Ask, Op};
+pub use self::suite::{conformance, conformance_over};

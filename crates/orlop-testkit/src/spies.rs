@@ -1,0 +1,176 @@
+//! An adaptor that writes down what it is asked and given back.
+
+use orlop_alloc::{
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result, Semantics, Usage,
+};
+use orlop_core::{Device, StreamId};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A call that a [`Spy`] saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Seen {
+    /// A block was handed out.
+    Allocated {
+        /// What was asked.
+        request: Request,
+        /// Which block.
+        id: AllocationId,
+        /// Where.
+        address: usize,
+        /// Its bytes.
+        granted: usize,
+    },
+    /// A request failed.
+    Refused {
+        /// What was asked.
+        request: Request,
+        /// Whether freeing memory may help.
+        out_of_memory: bool,
+    },
+    /// A block came back.
+    Returned {
+        /// Which block.
+        id: AllocationId,
+        /// Where.
+        address: usize,
+        /// Bytes asked for, as the block says.
+        requested: usize,
+        /// Streams that used it beside its own, latest first.
+        uses: Vec<StreamId>,
+        /// Whether upstream took it.
+        accepted: bool,
+    },
+    /// A bare pointer came back.
+    ReturnedRaw {
+        /// Where.
+        address: usize,
+        /// The size told.
+        requested: Option<usize>,
+        /// Whether upstream took it.
+        accepted: bool,
+    },
+    /// Cached memory was to be given back.
+    Trimmed {
+        /// Down to so many bytes.
+        target: u64,
+    },
+}
+
+/// What a [`Spy`] saw, in order.
+#[derive(Debug, Default)]
+pub struct Log {
+    seen: Mutex<Vec<Seen>>,
+}
+
+impl Log {
+    fn note(&self, seen: Seen) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    }
+
+    /// Everything since the last call.
+    pub fn take(&self) -> Vec<Seen> {
+        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Passes everything on and writes it down.
+#[derive(Debug)]
+pub struct Spy<A> {
+    inner: A,
+    log: Arc<Log>,
+}
+
+impl<A: Allocator> Spy<A> {
+    /// Watches `inner`.
+    pub fn new(inner: A) -> (Self, Arc<Log>) {
+        let log = Arc::<Log>::default();
+        (Self { inner, log: log.clone() }, log)
+    }
+}
+
+// SAFETY: blocks are upstream's, unchanged, and go back to it.
+unsafe impl<A: Allocator> Allocator for Spy<A> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        let result = self.inner.allocate(request);
+        let request = *request;
+        self.log.note(match &result {
+            Ok(block) => {
+                Seen::Allocated { request, id: block.id, address: block.address(), granted: block.granted }
+            }
+            Err(error) => Seen::Refused { request, out_of_memory: Error::is_out_of_memory(error) },
+        });
+        result
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let (id, address, requested) = (block.id, block.address(), block.requested);
+        let uses = block.uses.iter().collect();
+        // SAFETY: the caller's promises; upstream's own block.
+        let result = unsafe { self.inner.deallocate(block) };
+        self.log.note(Seen::Returned { id, address, requested, uses, accepted: result.is_ok() });
+        result
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+        // SAFETY: the caller's promises; upstream's own block.
+        let result = unsafe { self.inner.deallocate_raw(ptr, requested) };
+        let address = ptr.as_ptr().addr();
+        self.log.note(Seen::ReturnedRaw { address, requested, accepted: result.is_ok() });
+        result
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        self.log.note(Seen::Trimmed { target });
+        self.inner.trim(target)
+    }
+
+    fn device(&self) -> Device {
+        self.inner.device()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+
+    fn reset_peak(&self) {
+        self.inner.reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        self.inner.semantics()
+    }
+
+    fn find(&self, address: usize) -> Option<Found> {
+        self.inner.find(address)
+    }
+
+    fn tracks_sizes(&self) -> bool {
+        self.inner.tracks_sizes()
+    }
+
+    fn has_raw_deleter(&self) -> bool {
+        self.inner.has_raw_deleter()
+    }
+
+    fn opaque_handles(&self) -> bool {
+        self.inner.opaque_handles()
+    }
+
+    fn set_safe_frontier(&self, stamp: u64) {
+        self.inner.set_safe_frontier(stamp);
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        self.inner.describe(report);
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.inner.verify()
+    }
+}

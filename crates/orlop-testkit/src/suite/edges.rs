@@ -1,0 +1,148 @@
+//! Requests at the edges: nothing, one byte, more than there is, every alignment, kinds out of place.
+
+use super::Suite;
+use crate::fault::{Fault, equal, rule};
+use crate::model::Outcome;
+use crate::program::{MAX_ALIGN_LOG2, alignment};
+use crate::{Ask, Op};
+use orlop_alloc::{AllocationId, Allocator, Error, Request};
+use orlop_core::{Alignment, MemoryKind};
+
+/// Zero bytes never reach the backing, and the block still knows where it is and what for (L6).
+pub(super) fn zero_bytes(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    if rig.allocator.opaque_handles() {
+        return rig.finish();
+    }
+    let before = rig.backing.as_ref().map(|hand| hand.counts.figures());
+    for kind in [MemoryKind::Default, MemoryKind::Persistent, MemoryKind::KvCache] {
+        for log2 in [0, 6, MAX_ALIGN_LOG2] {
+            let request = Request::new(0).kind(kind).align(alignment(log2)).zeroed();
+            let mut block = rig.allocator.allocate(&request)?;
+            rule("an empty block has length and capacity 0", (block.len(), block.capacity()) == (0, 0))?;
+            rule("an empty block knows its device", block.device() == rig.allocator.device())?;
+            rule("an empty block knows its kind", block.kind() == kind)?;
+            rule("an empty block is aligned", request.align.is_aligned(block.as_ptr().as_ptr().addr()))?;
+            rule("an empty block has no id", block.id() == AllocationId::NONE)?;
+            rule("an empty block has no bytes", block.bytes_mut()?.is_empty())?;
+        }
+    }
+    let stats = rig.allocator.stats();
+    equal("allocations after empty requests", 0, stats.totals.all.allocations)?;
+    equal("reserved bytes after empty requests", 0, stats.usage.reserved)?;
+    if let (Some(before), Some(hand)) = (before, &rig.backing) {
+        rule("an empty request does not reach the backing", before == hand.counts.figures())?;
+    }
+    rig.finish()
+}
+
+pub(super) fn small_sizes(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let mut model = suite.model(&rig);
+    for log2 in 0..16 {
+        for bytes in [(1usize << log2) - 1, 1 << log2, (1 << log2) + 1] {
+            let granted = model.step(&Op::Allocate(Ask::new(bytes)))?;
+            rule("small requests are granted", matches!(granted, Some(Outcome::Granted)))?;
+        }
+    }
+    model.finish()?;
+    rig.finish()
+}
+
+/// Sizes that no memory holds get a typed error, and the allocator works on. Address space may be that large.
+pub(super) fn impossible_sizes(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let mut model = suite.model(&rig);
+    model.step(&Op::Allocate(Ask::new(1000)))?;
+    let largest = isize::MAX.unsigned_abs();
+    let sizes = [
+        usize::MAX,
+        usize::MAX - 1,
+        usize::MAX - 255,
+        usize::MAX - 4096,
+        usize::MAX - (8 << 30),
+        largest,
+        largest + 1,
+        largest - 1,
+        largest - 4095,
+        largest / 2 + 1,
+        1 << 60,
+        1 << 52,
+    ];
+    for bytes in sizes {
+        for log2 in [0, 6, 8, 12, MAX_ALIGN_LOG2] {
+            model.step(&Op::Allocate(Ask::new(bytes).align_log2(log2).zeroed()))?;
+            model.step(&Op::Allocate(Ask::new(100)))?;
+            model.step(&Op::FreeNewest)?;
+            if model.live() > 1 {
+                model.step(&Op::FreeNewest)?;
+            }
+        }
+    }
+    for log2 in [40, 50, usize::BITS - 2, usize::BITS - 1] {
+        model.step(&Op::Allocate(Ask::new(64).align_log2(log2)))?;
+        model.step(&Op::Allocate(Ask::new(100)))?;
+    }
+    model.finish()?;
+    rig.finish()
+}
+
+/// No allocator may refuse an alignment up to 2 MiB.
+pub(super) fn alignments(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let mut model = suite.model(&rig);
+    for log2 in (0..=MAX_ALIGN_LOG2).rev() {
+        for bytes in [1, 64, 1000, 5000] {
+            let granted = model.step(&Op::Allocate(Ask::new(bytes).align_log2(log2)))?;
+            let granted = matches!(granted, Some(Outcome::Granted));
+            rule("alignments up to 2 MiB are granted", granted || suite.profile.limited)?;
+        }
+        model.step(&Op::FreeOldest)?;
+        model.step(&Op::FreeNewest)?;
+    }
+    model.finish()?;
+    rig.finish()
+}
+
+/// Many free chunks that are large enough and none that is aligned: the search must look further, or get a
+/// region that does fit and find it.
+pub(super) fn alignments_among_fragments(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let mut model = suite.model(&rig).without_verify();
+    for _ in 0..64 {
+        model.step(&Op::Allocate(Ask::new(4096)))?;
+        model.step(&Op::Allocate(Ask::new(256)))?;
+    }
+    // Every other one goes: 64 holes.
+    for hole in 0..64u16 {
+        model.step(&Op::Free(hole))?;
+    }
+    for log2 in [16, MAX_ALIGN_LOG2] {
+        let refused = rig.refused();
+        let granted = model.step(&Op::Allocate(Ask::new(4000).align_log2(log2)))?;
+        let excused = suite.profile.limited || rig.refused() > refused;
+        rule("fragments do not stand in the way", matches!(granted, Some(Outcome::Granted)) || excused)?;
+    }
+    rig.allocator.verify()?;
+    model.finish()?;
+    rig.finish()
+}
+
+/// Host kinds are on the CPU and nowhere else (L9).
+pub(super) fn host_kinds(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    for kind in MemoryKind::ALL {
+        for bytes in [0, 100] {
+            let result = rig.allocator.allocate(&Request::new(bytes).kind(kind).align(Alignment::ONE));
+            match (kind.check_on(rig.allocator.device()), result) {
+                (Ok(()), Ok(block)) => rule("the block knows its kind", block.kind() == kind)?,
+                (Err(expected), Err(Error::Words(found))) => {
+                    rule("a host kind elsewhere is refused as such", expected == found)?;
+                }
+                (Ok(()), Err(error)) => return Err(error.into()),
+                (Err(_), _) => return Err(Fault::Rule("a host kind elsewhere is refused as such")),
+            }
+        }
+    }
+    rig.finish()
+}

@@ -1,0 +1,94 @@
+//! Statistics, trimming, bounded memory.
+
+use super::Suite;
+use crate::fault::{Fault, at_least, equal, rule};
+use crate::{Ask, Op};
+use orlop_alloc::{Allocator, Request};
+
+/// Each step counts what it should; the model checks.
+pub(super) fn counted(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let mut model = suite.model(&rig);
+    for round in 0..3 {
+        for bytes in [1, 100, 70_000, 4096, 200_000] {
+            model.step(&Op::Allocate(Ask::new(bytes)))?;
+        }
+        model.step(&Op::FreeOldest)?;
+        model.step(&Op::Free(round))?;
+    }
+    rule(
+        "the table is printed",
+        rig.allocator.stats().to_string().contains("default") || !suite.profile.counted,
+    )?;
+    model.finish()?;
+    rig.finish()
+}
+
+pub(super) fn peaks_start_again(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let kept = rig.allocator.allocate(&Request::new(1000))?;
+    drop(rig.allocator.allocate(&Request::new(500_000))?);
+    rig.allocator.trim(0);
+    rig.allocator.reset_peaks();
+    let stats = rig.allocator.stats();
+    if suite.profile.counted {
+        equal("the peak of live bytes after a reset", kept.capacity() as u64, stats.totals.all.peak_bytes)?;
+    }
+    equal("the peak of reserved bytes after a reset", stats.usage.reserved, stats.usage.peak_reserved)?;
+    drop(kept);
+    rig.finish()
+}
+
+/// `trim` gives back what it says, never what lives, and everything when nothing lives.
+pub(super) fn trim(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let mut model = suite.model(&rig);
+    for _ in 0..4 {
+        for bytes in [300_000, 10_000, 100] {
+            model.step(&Op::Allocate(Ask::new(bytes)))?;
+        }
+    }
+    for target in [u64::MAX, 1 << 20, 1 << 16, 0] {
+        for _ in 0..3 {
+            model.step(&Op::FreeOldest)?;
+        }
+        model.step(&Op::Trim(target))?;
+        model.step(&Op::CheckContents)?;
+    }
+    model.step(&Op::Trim(0))?;
+    model.step(&Op::Allocate(Ask::new(5000).zeroed()))?;
+    model.finish()?;
+    rig.finish()
+}
+
+/// A loop that frees what it takes settles: the same sizes, and sizes that vary.
+pub(super) fn bounded(suite: &Suite<'_>) -> Result<(), Fault> {
+    if !suite.profile.reuses {
+        return Ok(());
+    }
+    let rig = suite.rig();
+    for bytes in [24, 1000, 5000, 70_000] {
+        let mut round = |step: usize| {
+            let first = rig.allocator.allocate(&Request::new(bytes))?;
+            let second = rig.allocator.allocate(&Request::new(bytes / 2 + 1))?;
+            if step % 2 == 0 {
+                drop(first);
+                drop(second);
+            } else {
+                drop(second);
+                drop(first);
+            }
+            Ok::<(), Fault>(())
+        };
+        (0..50).try_for_each(&mut round)?;
+        let settled = rig.allocator.stats().usage.reserved;
+        (0..300).try_for_each(&mut round)?;
+        at_least(
+            "reserved bytes of a settled loop, against later",
+            rig.allocator.stats().usage.reserved,
+            settled,
+        )?;
+    }
+    rig.allocator.verify()?;
+    rig.finish()
+}

@@ -1,0 +1,84 @@
+//! Bare pointers, and misuse that the allocator can tell (L22).
+
+use super::Suite;
+use crate::fault::{Fault, equal, rule};
+use orlop_alloc::{Allocator, Error, Request};
+use std::ptr::NonNull;
+
+fn refused<T>(result: Result<T, Error>) -> bool {
+    matches!(result, Err(Error::ForeignPointer { .. } | Error::DoubleFree { .. }))
+}
+
+/// Blocks are taken apart and freed by address; what is not a live block's address is refused, and refusals
+/// change nothing.
+pub(super) fn bare_pointers(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let allocator = &rig.allocator;
+    let mut elsewhere = 0u8;
+    let foreign = NonNull::from(&mut elsewhere);
+    let block = allocator.allocate(&Request::new(1000))?;
+    if !allocator.has_raw_deleter() {
+        let Err(block) = block.into_raw_ptr() else {
+            return Err(Fault::Rule("without a raw deleter a block stays whole"));
+        };
+        // SAFETY: refused before anybody looks at the address.
+        let result = unsafe { allocator.free(foreign, None) };
+        rule("without a raw deleter nothing is freed", matches!(result, Err(Error::NoRawDeleter)))?;
+        drop(block);
+        return rig.finish();
+    }
+    let neighbour = allocator.allocate(&Request::new(1000))?;
+    let ptr = block.into_raw_ptr().map_err(|_| Fault::Rule("a raw deleter takes blocks apart"))?;
+    equal("live blocks with one given away", 2, allocator.stats().totals.all.live_blocks())?;
+    // SAFETY: inside the block just given away: 1000 bytes.
+    let inside = unsafe { ptr.add(64) };
+    // SAFETY: breaks the promise on purpose, here and below: an allocator with a raw deleter looks the
+    // address up and refuses what is not a live block's.
+    let result = unsafe { allocator.free(inside, None) };
+    rule("an address inside a block is refused", refused(result))?;
+    // SAFETY: as above.
+    let result = unsafe { allocator.free(foreign, Some(1)) };
+    rule("a foreign pointer is refused as such", matches!(result, Err(Error::ForeignPointer { .. })))?;
+    // SAFETY: given away, not in use, freed for the first time. The size is wrong, which is tolerated (L11).
+    unsafe { allocator.free(ptr, Some(7)) }?;
+    // SAFETY: as for the foreign pointer. Nothing was allocated since.
+    let result = unsafe { allocator.free(ptr, Some(1000)) };
+    rule("a double free is refused", refused(result))?;
+    equal("refused frees", 3, allocator.stats().refused_frees)?;
+    equal("live blocks after refusals", 1, allocator.stats().totals.all.live_blocks())?;
+    allocator.verify()?;
+    drop(neighbour);
+    let mut model = suite.model(&rig);
+    drop(allocator.allocate(&Request::new(1000))?);
+    equal("live bytes in the end", 0, allocator.stats().live())?;
+    model.trim(0)?;
+    drop(model);
+    rig.finish()
+}
+
+/// A block whose memory was freed by address is refused when it comes back, and nothing else changes.
+pub(super) fn behind_the_back(suite: &Suite<'_>) -> Result<(), Fault> {
+    if !suite.profile.detects_misuse {
+        return Ok(());
+    }
+    let rig = suite.rig();
+    let allocator = &rig.allocator;
+    let kept = allocator.allocate(&Request::new(3000))?;
+    let block = allocator.allocate(&Request::new(1000))?;
+    // SAFETY: breaks the promise on purpose: the block comes back below. An allocator that detects misuse
+    // knows that this allocation is gone, even if its memory is in use again.
+    unsafe { allocator.free(block.as_ptr(), None) }?;
+    let other = allocator.allocate(&Request::new(1000))?;
+    drop(block);
+    let stats = allocator.stats();
+    equal("refused frees", 1, stats.refused_frees)?;
+    equal("live blocks", 2, stats.totals.all.live_blocks())?;
+    if suite.profile.counted {
+        equal("live bytes", (kept.capacity() + other.capacity()) as u64, stats.live())?;
+    }
+    allocator.verify()?;
+    drop((kept, other));
+    equal("live blocks in the end", 0, allocator.stats().totals.all.live_blocks())?;
+    rig.allocator.trim(0);
+    rig.finish()
+}

@@ -1,0 +1,107 @@
+//! Several threads, and who outlives whom.
+
+use super::{Rig, Suite};
+use crate::fault::{Fault, equal, rule};
+use crate::pattern;
+use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use std::sync::mpsc;
+use std::thread;
+
+const THREADS: usize = 4;
+const BLOCKS: u64 = 60;
+
+/// Gets a block and writes the pattern of `seed` into it, where the host can.
+fn filled(allocator: &AllocatorRef, bytes: usize, seed: u64) -> Result<Block, Fault> {
+    let mut block = allocator.allocate(&Request::new(bytes))?;
+    if let Ok(bytes) = block.bytes_mut() {
+        pattern::fill(seed, bytes);
+    }
+    Ok(block)
+}
+
+fn intact(block: &Block, seed: u64) -> Result<(), Fault> {
+    match block.bytes().ok().and_then(|bytes| pattern::difference(seed, bytes)) {
+        None => Ok(()),
+        Some((offset, expected, found)) => {
+            Err(Fault::Changed { address: block.as_ptr().as_ptr().addr(), offset, expected, found })
+        }
+    }
+}
+
+/// Each thread allocates, and returns what its neighbour allocated.
+pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..THREADS).map(|_| mpsc::channel::<(u64, Block)>()).unzip();
+    let results: Vec<Result<(), Fault>> = thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for (number, inbox) in receivers.into_iter().enumerate() {
+            let outbox = senders[(number + 1) % THREADS].clone();
+            let allocator = &rig.allocator;
+            workers.push(scope.spawn(move || {
+                let first = number as u64 * BLOCKS;
+                for seed in first..first + BLOCKS {
+                    let bytes = [40, 1000, 4096, 30_000][usize::try_from(seed % 4).unwrap_or(0)];
+                    // Nobody listens any more only if the neighbour has failed.
+                    if outbox.send((seed, filled(allocator, bytes, seed)?)).is_err() {
+                        break;
+                    }
+                    while let Ok((seed, block)) = inbox.try_recv() {
+                        intact(&block, seed)?;
+                    }
+                }
+                drop(outbox);
+                inbox.into_iter().try_for_each(|(seed, block)| intact(&block, seed))
+            }));
+        }
+        drop(senders);
+        let died = || Err(Fault::Rule("no thread panics"));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| died())).collect()
+    });
+    results.into_iter().collect::<Result<(), _>>()?;
+    let stats = rig.allocator.stats();
+    equal("allocations by all threads", THREADS as u64 * BLOCKS, stats.totals.all.allocations)?;
+    equal("frees by all threads", THREADS as u64 * BLOCKS, stats.totals.all.frees)?;
+    equal("live bytes in the end", 0, stats.live())?;
+    rig.allocator.verify()?;
+    rig.finish()
+}
+
+/// Blocks work when no handle is left, and what is left of the allocator goes with the last of them.
+pub(super) fn blocks_outlive_handles(suite: &Suite<'_>) -> Result<(), Fault> {
+    let Rig { allocator, backing } = suite.rig();
+    let second = allocator.clone();
+    let blocks: Vec<(u64, Block)> = [100, 5000, 300_000]
+        .into_iter()
+        .zip(1..)
+        .map(|(bytes, seed)| Ok((seed, filled(&allocator, bytes, seed)?)))
+        .collect::<Result<_, Fault>>()?;
+    drop(allocator);
+    drop(second);
+    blocks.iter().try_for_each(|(seed, block)| intact(block, *seed))?;
+    if let Some(hand) = &backing {
+        rule("the memory of live blocks is still held", hand.counts.check_returned().is_err())?;
+    }
+    thread::scope(|scope| {
+        let last = scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| intact(&block, seed)));
+        last.join().unwrap_or(Err(Fault::Rule("no thread panics")))
+    })?;
+    backing.map_or(Ok(()), |hand| Ok(hand.counts.check_returned()?))
+}
+
+/// The last handle and the last blocks go at the same time, in different threads.
+pub(super) fn handles_dropped_elsewhere(suite: &Suite<'_>) -> Result<(), Fault> {
+    for round in 0..8 {
+        let Rig { allocator, backing } = suite.rig();
+        let blocks: Vec<(u64, Block)> = (1..20)
+            .map(|seed| Ok((seed, filled(&allocator, 500 + 100 * round, seed)?)))
+            .collect::<Result<_, Fault>>()?;
+        thread::scope(|scope| {
+            scope.spawn(move || drop(allocator));
+            let frees = scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| intact(&block, seed)));
+            frees.join().unwrap_or(Err(Fault::Rule("no thread panics")))
+        })?;
+        backing.map_or(Ok(()), |hand| hand.counts.check_returned())?;
+    }
+    Ok(())
+}

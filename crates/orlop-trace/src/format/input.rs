@@ -1,0 +1,126 @@
+//! Lines of bounded length from plain or compressed bytes.
+//!
+//! `BufRead::read_line` would store a line of any length, which a few kilobytes of gzip can make gigabytes.
+
+use super::MAX_LINE;
+use flate2::read::MultiGzDecoder;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, ErrorKind, Read};
+
+/// What every gzip file begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The bytes that were looked at, then the rest.
+type Whole<R> = Chain<Cursor<Vec<u8>>, R>;
+
+pub(super) enum Input<R: Read> {
+    Plain(BufReader<Whole<R>>),
+    Gzip(BufReader<MultiGzDecoder<Whole<R>>>),
+}
+
+/// What [`Input::line`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    /// A line; its text was stored, without the end.
+    Line,
+    /// A comment; its text was not stored in full.
+    Comment,
+    /// A line of more than [`MAX_LINE`] bytes.
+    TooLong,
+    /// Nothing more.
+    End,
+}
+
+impl<R: Read> Input<R> {
+    pub(super) fn new(mut reader: R) -> io::Result<Self> {
+        let mut head = Vec::with_capacity(GZIP.len());
+        reader.by_ref().take(GZIP.len() as u64).read_to_end(&mut head)?;
+        let compressed = head == GZIP;
+        let whole = Cursor::new(head).chain(reader);
+        Ok(if compressed {
+            Self::Gzip(BufReader::new(MultiGzDecoder::new(whole)))
+        } else {
+            Self::Plain(BufReader::new(whole))
+        })
+    }
+
+    /// Puts the next line into `text`.
+    pub(super) fn line(&mut self, text: &mut Vec<u8>) -> io::Result<Text> {
+        match self {
+            Self::Plain(reader) => line(reader, text),
+            Self::Gzip(reader) => line(reader, text),
+        }
+    }
+}
+
+fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<Text> {
+    text.clear();
+    let mut begun = false;
+    let mut comment = false;
+    loop {
+        let piece = match reader.fill_buf() {
+            Ok(piece) => piece,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if piece.is_empty() {
+            return Ok(match (begun, comment) {
+                (false, _) => Text::End,
+                (true, true) => Text::Comment,
+                (true, false) => Text::Line,
+            });
+        }
+        if !begun {
+            comment = piece[0] == b'#';
+        }
+        begun = true;
+        let end = piece.iter().position(|&byte| byte == b'\n');
+        let length = end.unwrap_or(piece.len());
+        if !comment {
+            if text.len() + length > MAX_LINE {
+                return Ok(Text::TooLong);
+            }
+            text.extend_from_slice(&piece[..length]);
+        }
+        reader.consume(length + usize::from(end.is_some()));
+        if end.is_some() {
+            return Ok(if comment { Text::Comment } else { Text::Line });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(bytes: &[u8]) -> Vec<(Text, Vec<u8>)> {
+        // One byte at a time: the worst a reader may do.
+        let mut reader = BufReader::with_capacity(1, bytes);
+        let mut found = Vec::new();
+        loop {
+            let mut text = Vec::new();
+            match line(&mut reader, &mut text).unwrap() {
+                Text::End => return found,
+                Text::TooLong => {
+                    found.push((Text::TooLong, Vec::new()));
+                    return found;
+                }
+                kind => found.push((kind, text)),
+            }
+        }
+    }
+
+    #[test]
+    fn lines_end_with_or_without_a_newline() {
+        assert_eq!(lines(b""), []);
+        assert_eq!(lines(b"a"), [(Text::Line, b"a".to_vec())]);
+        assert_eq!(lines(b"a\n\nb"), [b"a".to_vec(), vec![], b"b".to_vec()].map(|text| (Text::Line, text)));
+    }
+
+    #[test]
+    fn long_lines_are_refused_and_long_comments_are_not() {
+        let long = vec![b'7'; MAX_LINE];
+        assert_eq!(lines(&long), [(Text::Line, long.clone())]);
+        assert_eq!(lines(&[&long[..], b"7"].concat()), [(Text::TooLong, vec![])]);
+        assert_eq!(lines(&[b"#", &long[..], &long[..]].concat()), [(Text::Comment, vec![])]);
+    }
+}

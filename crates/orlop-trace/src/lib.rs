@@ -1,0 +1,41 @@
+//! Allocation traces: reading them, describing them, and replaying them through any allocator.
+//!
+//! A trace is what a real program asked of its allocator, in order. It answers what a synthetic benchmark
+//! cannot: what this program would cost, in time and in memory, under another allocator or other settings.
+//!
+//! | step | what | with |
+//! |---|---|---|
+//! | read | text, plain or gzip, one operation a line | [`Operations`], [`Trace`] |
+//! | describe | sizes, lifetimes, peak | [`TraceInfo`] |
+//! | replay | time, reserved memory, page faults | [`Replay`], [`ReplayReport`] |
+//! | search | the smallest fixed pool that holds it | [`smallest_pool`] |
+//!
+//! ```
+//! use orlop_alloc::backing::System;
+//! use orlop_alloc::central::Central;
+//! use orlop_trace::{Replay, Trace};
+//!
+//! let trace = Trace::parse("a,0,1000\na,1,500\nf,0\nf,1\n".as_bytes())?;
+//! assert_eq!(trace.peak().bytes, 1500);
+//! let report = Replay::new(&trace).repeat(3).run(&Central::builder(System::new()).build().erase())?;
+//! assert_eq!(report.operations, 4);
+//! assert!(report.ratio >= 1.0);
+//! # Ok::<(), orlop_trace::TraceError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod format;
+mod info;
+mod pool;
+mod process;
+mod replay;
+mod trace;
+
+pub use self::error::{Field, Result, TraceError};
+pub use self::format::{MAX_LINE, Operation, Operations};
+pub use self::info::{Lifetimes, SizeBucket, TraceInfo};
+pub use self::pool::{SmallestPool, replay_in_smallest_pool, smallest_pool};
+pub use self::replay::{Pass, Replay, ReplayReport, Summary, Touch, UnknownTouch};
+pub use self::trace::{Peak, Step, Trace};

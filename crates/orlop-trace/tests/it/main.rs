@@ -1,0 +1,5 @@
+//! The shipped traces, hostile input and replays, through the public interface.
+
+mod hostile;
+mod replays;
+mod shipped;

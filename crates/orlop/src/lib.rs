@@ -1,0 +1,28 @@
+//! The memory deck for tensors: everything between an operator and `malloc` or `cuMemAlloc`.
+//!
+//! This crate only re-exports; each layer can be used alone.
+//!
+//! | module | layer | crate |
+//! |---|---|---|
+//! | [`core`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
+//! | [`alloc`] | allocators, blocks, backings, adaptors, context | `orlop-alloc` |
+#![cfg_attr(
+    feature = "trace",
+    doc = "| [`trace`] | allocation traces: read, inspect, replay | `orlop-trace` |"
+)]
+//!
+//! ```
+//! use orlop::alloc::{Context, Request};
+//! use orlop::core::{Device, MemoryKind};
+//!
+//! let context = Context::new();
+//! let mut block = context.allocate(Device::CPU, &Request::new(4096).kind(MemoryKind::Workspace).zeroed())?;
+//! block.bytes_mut()?[0] = 1;
+//! # Ok::<(), orlop::alloc::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub use orlop_alloc as alloc;
+pub use orlop_core as core;
+#[cfg(feature = "trace")]
+pub use orlop_trace as trace;
