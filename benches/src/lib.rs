@@ -1,1 +1,65 @@
-//! Placeholder.
+//! What the benches share: the traces that the project ships, the peers, and a table of results.
+
+pub mod peers;
+
+use orlop_trace::Trace;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// A trace and its name.
+pub type Named = (String, Trace);
+
+/// The traces in `testdata/`, in order of their names.
+///
+/// # Panics
+///
+/// If one cannot be read: a bench without its input has nothing to say.
+#[must_use]
+pub fn traces() -> Vec<Named> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
+    let entries = std::fs::read_dir(&folder).expect("testdata is part of the project");
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.retain(|path| path.to_string_lossy().ends_with(".csv.gz"));
+    paths.sort();
+    let name = |path: &Path| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        file.trim_end_matches(".csv.gz").to_owned()
+    };
+    paths
+        .iter()
+        .map(|path| (name(path), Trace::read(path).expect("shipped traces are well-formed")))
+        .collect()
+}
+
+/// Nanoseconds per operation, by contender and trace: every sample that criterion took.
+#[derive(Debug, Default)]
+pub struct Results {
+    samples: Mutex<BTreeMap<(String, String), Vec<f64>>>,
+}
+
+impl Results {
+    /// Notes one sample.
+    pub fn note(&self, contender: &str, trace: &str, nanoseconds: f64) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.entry((contender.to_owned(), trace.to_owned())).or_default().push(nanoseconds);
+    }
+
+    /// Prints the medians, a row for each contender, and their geometric mean over the traces.
+    pub fn print(&self) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows: BTreeMap<&str, Vec<(&str, f64)>> = BTreeMap::new();
+        for ((contender, trace), samples) in samples.iter_mut() {
+            samples.sort_by(f64::total_cmp);
+            rows.entry(contender).or_default().push((trace, samples[samples.len() / 2]));
+        }
+        println!("\nns per operation, median of the samples");
+        for (contender, cells) in rows {
+            let logarithms: f64 = cells.iter().map(|(_, ns)| ns.ln()).sum();
+            #[expect(clippy::cast_precision_loss, reason = "six traces")]
+            let mean = (logarithms / cells.len() as f64).exp();
+            let cells: Vec<String> = cells.iter().map(|(trace, ns)| format!("{trace} {ns:.1}")).collect();
+            println!("{contender:<22} {mean:>8.1}   ({})", cells.join(", "));
+        }
+    }
+}

@@ -57,7 +57,7 @@ pub struct Found {
 ///    block overlaps `ptr .. ptr + granted`;
 /// 2. with [`Access::Host`](crate::Access::Host) those bytes are valid for reads and writes and are
 ///    initialised;
-/// 3. if the request said `zeroed`, they read as zero;
+/// 3. if the request said `zeroed`, the bytes asked for read as zero;
 /// 4. it may come back from any thread;
 /// 5. this holds as long as `self` lives, wherever `self` is moved meanwhile.
 pub unsafe trait Allocator: Debug + Send + Sync {

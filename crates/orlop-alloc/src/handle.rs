@@ -252,9 +252,10 @@ impl<A: ?Sized + Allocator> Shared<A> {
         let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
         // SAFETY: the caller's promise.
         if let Err(error) = unsafe { self.allocator.deallocate(raw) } {
+            // It stays counted: a leak is safe, and counting a block out twice would end the engine's life early.
             *refused = Some(self.refuse(error));
+            return Entry::More;
         }
-        // Counted as gone even if it was refused: nobody holds it any more.
         ledger.leave(thread_slot::current(), kind, granted, requested)
     }
 

@@ -139,10 +139,12 @@ impl ReferenceBfc {
         if !gained && !self.backpedalled {
             self.backpedalled = true;
             while !gained {
-                bytes = round_up(shrink(bytes));
-                if bytes < rounded {
+                let less = round_up(shrink(bytes));
+                // The original has no second condition, and goes on for ever below ten granules.
+                if less < rounded || less >= bytes {
                     break;
                 }
+                bytes = less;
                 gained = self.ask_backing(bytes);
             }
         }

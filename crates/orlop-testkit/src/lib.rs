@@ -31,8 +31,8 @@
 //! use orlop_testkit::{Profile, conformance_over};
 //! use std::sync::Arc;
 //!
-//! let profile = Profile::strict().detecting_misuse();
-//! conformance_over("bfc", profile, || Arc::new(System::new()), |b| Central::builder(b).build().erase());
+//! let make = |backing| Central::builder(backing).build().erase();
+//! conformance_over("bfc", Profile::strict(), || Arc::new(System::new()), make);
 //! ```
 
 pub mod backings;

@@ -201,10 +201,9 @@ impl Model {
         let Some(end) = start.checked_add(granted) else {
             return Err(Fault::Rule("a block does not wrap around the address space"));
         };
-        if let Some((&other_start, &other_end)) = self.spans.range(..end).next_back() {
-            if other_end > start {
-                return Err(Fault::Overlap { start, end, other_start, other_end });
-            }
+        let before = self.spans.range(..end).next_back().filter(|&(_, &other_end)| other_end > start);
+        if let Some((&other_start, &other_end)) = before {
+            return Err(Fault::Overlap { start, end, other_start, other_end });
         }
         self.spans.insert(start, end);
         self.check_found(&block)?;

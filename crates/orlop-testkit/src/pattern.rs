@@ -2,10 +2,28 @@
 //!
 //! A block is filled with one page of pseudo-random bytes, over and over: filling and checking are then copies
 //! and comparisons of whole pages, fast in test builds too. Two blocks have different seeds, so that bytes of
-//! one never pass for bytes of the other.
+//! one never pass for bytes of the other. Of blocks above [`WHOLE`] bytes only samples are written and checked:
+//! both ends, and a page every [`STRIDE`] bytes.
+
+use std::ops::Range;
 
 /// The period of a pattern, in bytes.
 const PAGE: usize = 1024;
+
+/// Blocks of at most so many bytes are filled and checked wholly.
+pub const WHOLE: usize = 256 << 10;
+
+/// Of larger ones, a page at each multiple of this.
+pub const STRIDE: usize = 64 << 10;
+
+/// The parts of a block that are written and checked. All begin at multiples of a page.
+fn parts(len: usize) -> impl Iterator<Item = Range<usize>> {
+    let whole = (len <= WHOLE).then_some(0..len);
+    let sampled = if len > WHOLE { len } else { 0 };
+    let last = sampled.saturating_sub(STRIDE) / PAGE * PAGE;
+    let samples = (0..sampled).step_by(STRIDE).map(move |start| start..(start + PAGE).min(len));
+    whole.into_iter().chain(samples).chain((sampled > 0).then_some(last..len))
+}
 
 /// One page of the pattern, by the SplitMix64 generator (Steele, Lea, Flood, 2014).
 fn page(seed: u64) -> [u8; PAGE] {
@@ -24,15 +42,22 @@ fn page(seed: u64) -> [u8; PAGE] {
 /// Writes the pattern of `seed`.
 pub fn fill(seed: u64, bytes: &mut [u8]) {
     let page = page(seed);
-    for part in bytes.chunks_mut(PAGE) {
-        part.copy_from_slice(&page[..part.len()]);
+    for range in parts(bytes.len()) {
+        for part in bytes[range].chunks_mut(PAGE) {
+            part.copy_from_slice(&page[..part.len()]);
+        }
     }
 }
 
 /// The first byte that is not the pattern's: offset, the pattern's, and what is there.
 #[must_use]
 pub fn difference(seed: u64, bytes: &[u8]) -> Option<(usize, u8, u8)> {
-    first_difference(&page(seed), bytes)
+    let page = page(seed);
+    parts(bytes.len()).find_map(|range| {
+        let start = range.start;
+        first_difference(&page, &bytes[range])
+            .map(|(offset, expected, found)| (start + offset, expected, found))
+    })
 }
 
 /// The first byte that is not zero: offset and value.
@@ -61,5 +86,19 @@ mod tests {
         bytes[4321] ^= 1;
         assert_eq!(difference(7, &bytes), Some((4321, bytes[4321] ^ 1, bytes[4321])));
         assert_eq!(nonzero(&[0, 0, 3]), Some((2, 3)));
+    }
+
+    #[test]
+    fn large_blocks_are_sampled_up_to_their_ends() {
+        for len in [WHOLE, WHOLE + 1, (1 << 20) - 7, (1 << 20) + 300] {
+            let mut bytes = vec![0; len];
+            fill(3, &mut bytes);
+            assert_eq!(difference(3, &bytes), None);
+            for at in [0, STRIDE, 3 * STRIDE + PAGE - 1, len - 1, len - 2000] {
+                bytes[at] ^= 1;
+                assert_eq!(difference(3, &bytes).map(|found| found.0), Some(at), "{len}");
+                bytes[at] ^= 1;
+            }
+        }
     }
 }

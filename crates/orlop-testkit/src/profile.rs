@@ -16,16 +16,13 @@ pub struct Profile {
     /// Bytes are counted (not [`AllocatorRef::with_statistics`](orlop_alloc::AllocatorRef::with_statistics)
     /// with `counted: false`).
     pub counted: bool,
-    /// A block that comes back although its memory was freed by address is refused with
-    /// [`Error::DoubleFree`](orlop_alloc::Error::DoubleFree) or `ForeignPointer`.
-    pub detects_misuse: bool,
 }
 
 impl Profile {
     /// Reuses, trims to zero, counts, and refuses only when the backing does.
     #[must_use]
     pub const fn strict() -> Self {
-        Self { reuses: true, trims_to_zero: true, limited: false, counted: true, detects_misuse: false }
+        Self { reuses: true, trims_to_zero: true, limited: false, counted: true }
     }
 
     /// Not reusing memory before it is told to (arenas).
@@ -53,13 +50,6 @@ impl Profile {
     #[must_use]
     pub const fn uncounted(mut self) -> Self {
         self.counted = false;
-        self
-    }
-
-    /// Refusing blocks that were freed behind its back.
-    #[must_use]
-    pub const fn detecting_misuse(mut self) -> Self {
-        self.detects_misuse = true;
         self
     }
 }

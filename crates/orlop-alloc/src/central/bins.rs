@@ -85,18 +85,26 @@ impl Bins {
         removed
     }
 
-    /// The smallest free chunk of at least `size` bytes; of several, the lowest.
+    /// Takes the smallest free chunk of at least `size` bytes; of several, the lowest.
     #[inline]
-    pub(super) fn best(&self, size: usize) -> Option<Free> {
+    pub(super) fn take_best(&mut self, size: usize) -> Option<Free> {
         let first = self.of(size);
-        if self.filled & (1 << first) != 0 {
-            let found = self.bins[first].first_from(Free { size, address: 0, chunk: 0 });
-            if found.is_some() {
-                return found;
+        let found = match self.filled & (1 << first) {
+            0 => None,
+            _ => self.bins[first].take_first_from(Free { size, address: 0, chunk: 0 }),
+        };
+        let (bin, free) = match found {
+            Some(free) => (first, free),
+            None => {
+                let later = self.filled & !((2 << first) - 1);
+                let bin = (later != 0).then(|| later.trailing_zeros() as usize)?;
+                (bin, self.bins[bin].take_first()?)
             }
+        };
+        if self.bins[bin].is_empty() {
+            self.filled &= !(1 << bin);
         }
-        let later = self.filled & !((2 << first) - 1);
-        if later == 0 { None } else { self.bins[later.trailing_zeros() as usize].first() }
+        Some(free)
     }
 
     /// Free chunks of at least `size` bytes, smallest first.

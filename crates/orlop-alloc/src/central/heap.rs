@@ -76,8 +76,22 @@ impl Centre for Heap {
             // Chunks whose stamps have become safe are merged before anybody looks.
             self.merge_stamped(0);
         }
+        if ask.request.freed_before == 0 && ask.request.align <= self.policy.granule {
+            // Every chunk begins at a multiple of the granule: the best fit is the first that is large enough.
+            let free = self.bins.take_best(ask.rounded)?;
+            self.chunks[free.chunk].binned = false;
+            return self.cut(free.chunk, ask);
+        }
         let (free, start) = self.search(ask)?;
-        self.cut(free, start, ask)
+        self.unbin(free.chunk);
+        let mut index = free.chunk;
+        if start > free.address {
+            // An aligned block in the middle: what is before it stays free.
+            let rest = self.split(index, start - free.address);
+            self.bin(index);
+            index = rest?;
+        }
+        self.cut(index, ask)
     }
 
     fn add(&mut self, gain: Option<Mapped>) {
@@ -105,13 +119,9 @@ impl Heap {
         }
     }
 
-    /// The best fitting free chunk, and where in it the block would begin.
-    #[inline]
+    /// The best fitting free chunk for a request with a stamp or an alignment beyond the granule, and where in
+    /// it the block would begin.
     fn search(&self, ask: &Ask<'_>) -> Option<(Free, usize)> {
-        if ask.request.freed_before == 0 && ask.request.align <= self.policy.granule {
-            // Every chunk begins at a multiple of the granule.
-            return self.bins.best(ask.rounded).map(|free| (free, free.address));
-        }
         let usable = |free: &Free| {
             ask.request.freed_before == 0 || self.chunks[free.chunk].freed_at <= ask.request.freed_before
         };
@@ -131,18 +141,9 @@ impl Heap {
         self.bins.at_least(ask.rounded).take(ALIGNED_TRIES).find_map(fits).or_else(surely).or_else(last)
     }
 
-    /// Takes `free` out of the index and cuts it to size.
+    /// Cuts a free chunk that is not in the index to size, and makes it a block.
     #[inline]
-    fn cut(&mut self, free: Free, start: usize, ask: &Ask<'_>) -> Option<Taken> {
-        let mut index = free.chunk;
-        self.unbin(index);
-        if start > free.address {
-            // An aligned block in the middle: what is before it stays free.
-            let front = index;
-            let cut = self.split(front, start - free.address);
-            self.bin(front);
-            index = cut?;
-        }
+    fn cut(&mut self, index: Index, ask: &Ask<'_>) -> Option<Taken> {
         if self.policy.splits(self.chunks[index].size, ask.rounded)
             && let Some(rest) = self.split(index, ask.rounded)
         {

@@ -71,23 +71,38 @@ impl<K: Copy + Ord> SortedRuns<K> {
         if run.get(at) != Some(&key) {
             return false;
         }
-        run.remove(at);
+        self.take(index, at);
+        true
+    }
+
+    /// Takes the least key from `key` on.
+    #[inline]
+    pub(super) fn take_first_from(&mut self, key: K) -> Option<K> {
+        let index = self.run_of(key);
+        let run = self.runs.get_mut(index)?;
+        let at = run.partition_point(|&k| k < key);
+        if at == run.len() {
+            return None;
+        }
+        Some(self.take(index, at))
+    }
+
+    /// Takes the least key.
+    #[inline]
+    pub(super) fn take_first(&mut self) -> Option<K> {
+        if self.len == 0 { None } else { Some(self.take(0, 0)) }
+    }
+
+    /// Takes the key at a place, which is there.
+    #[inline]
+    fn take(&mut self, index: usize, at: usize) -> K {
+        let run = &mut self.runs[index];
+        let key = run.remove(at);
         self.len -= 1;
         if run.is_empty() && self.runs.len() > 1 {
             self.runs.remove(index);
         }
-        true
-    }
-
-    pub(super) fn first(&self) -> Option<K> {
-        self.runs.first().and_then(|run| run.first()).copied()
-    }
-
-    /// The least key from `key` on.
-    #[inline]
-    pub(super) fn first_from(&self, key: K) -> Option<K> {
-        let run = self.runs.get(self.run_of(key))?;
-        run.get(run.partition_point(|&k| k < key)).copied()
+        key
     }
 
     /// Keys from `key` on, ascending.
@@ -125,8 +140,15 @@ mod tests {
                     prop_assert_eq!(runs.remove(key), tree.remove(&key));
                 }
                 prop_assert_eq!(runs.from(key).next(), tree.range(key..).next().copied());
-                prop_assert_eq!(runs.first_from(key), tree.range(key..).next().copied());
-                prop_assert_eq!(runs.first(), tree.first().copied());
+                if key % 7 == 0 {
+                    let least = tree.range(key..).next().copied();
+                    let taken = runs.take_first_from(key);
+                    prop_assert_eq!(taken, least);
+                    least.map(|least| tree.remove(&least));
+                }
+                if key % 11 == 0 {
+                    prop_assert_eq!(runs.take_first(), tree.pop_first());
+                }
                 prop_assert_eq!(runs.last(), tree.last().copied());
             }
             prop_assert!(runs.iter().eq(tree.iter().copied()));

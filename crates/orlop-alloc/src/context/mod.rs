@@ -36,7 +36,7 @@ pub use self::config::CpuConfig;
 pub use self::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
 
 use self::ladder::Counts;
-use self::routes::{DeviceRoutes, Found, Routes};
+use self::routes::{Found, Routes};
 use crate::observer::{Observer, ObserverSlot};
 use crate::protocol::{Account, Totals};
 use crate::{AllocatorRef, Block, Error, Request, Result, Stats};
@@ -148,26 +148,38 @@ impl Context {
     /// Those of [`Context::allocator`], and [`Error::OutOfMemory`] with what was tried.
     #[inline]
     pub fn allocate(&self, device: Device, request: &Request) -> Result<Block> {
+        if let Some(allocator) = self.inner.routes.place(device).and_then(|routes| routes.get(request.kind)) {
+            let result = allocator.allocate(request);
+            if result.is_ok() || !request.retry {
+                return result;
+            }
+            return self.after_failure(result, device, allocator, request);
+        }
+        self.allocate_slowly(device, request)
+    }
+
+    /// On devices without a place of their own, and where no allocator is registered yet.
+    #[cold]
+    fn allocate_slowly(&self, device: Device, request: &Request) -> Result<Block> {
         let routes = self.device(device)?;
         let Some(allocator) = routes.get(request.kind) else {
             request.kind.check_on(device)?;
             return Err(Error::NoAllocator { device, kind: request.kind });
         };
-        let result = allocator.allocate(request);
-        if result.is_err() { self.after_failure(result, &routes, allocator, request) } else { result }
+        self.after_failure(allocator.allocate(request), device, allocator, request)
     }
 
     #[cold]
     fn after_failure(
         &self,
         result: Result<Block>,
-        routes: &DeviceRoutes,
+        device: Device,
         allocator: &AllocatorRef,
         request: &Request,
     ) -> Result<Block> {
         match result {
             Err(Error::OutOfMemory(report)) if request.retry => {
-                self.climb(routes, allocator, request, report)
+                self.climb(&*self.device(device)?, allocator, request, report)
             }
             result => result,
         }

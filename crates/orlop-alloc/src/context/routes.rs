@@ -103,6 +103,12 @@ impl Deref for Found<'_> {
 }
 
 impl Routes {
+    /// The routes of a device with a place of its own.
+    #[inline]
+    pub(super) fn place(&self, device: Device) -> Option<&DeviceRoutes> {
+        if device.is_cpu() { self.cpu.get() } else { self.cuda_place(device)?.get().map(|routes| &**routes) }
+    }
+
     /// The device's routes, if anything was ever said about it.
     #[inline]
     pub(super) fn get(&self, device: Device) -> Option<Found<'_>> {

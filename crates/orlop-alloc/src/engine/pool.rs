@@ -229,7 +229,13 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         }
         let mut held = self.ledger.hold(0);
         if held.value().is_full() {
+            let keeps_none = held.value().bound() == 0;
             drop(held);
+            if keeps_none {
+                // SAFETY: the block just came back, and it was gained with `ALIGN`.
+                unsafe { self.lose(&record, ALIGN) };
+                return Ok(self.ledger.hold(0).leave(kind, granted, requested));
+            }
             self.evict();
             held = self.ledger.hold(0);
         }

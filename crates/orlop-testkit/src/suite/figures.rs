@@ -71,7 +71,7 @@ pub(super) fn bounded(suite: &Suite<'_>) -> Result<(), Fault> {
         let mut round = |step: usize| {
             let first = rig.allocator.allocate(&Request::new(bytes))?;
             let second = rig.allocator.allocate(&Request::new(bytes / 2 + 1))?;
-            if step % 2 == 0 {
+            if step.is_multiple_of(2) {
                 drop(first);
                 drop(second);
             } else {

@@ -124,7 +124,6 @@ const PARTS: &[(&str, Part)] = &[
     ("blocks outlive the handles", threads::blocks_outlive_handles),
     ("handles dropped elsewhere", threads::handles_dropped_elsewhere),
     ("bare pointers", raw::bare_pointers),
-    ("blocks freed behind the allocator's back", raw::behind_the_back),
     ("stream uses", streams::delivered),
 ];
 

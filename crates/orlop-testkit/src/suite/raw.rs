@@ -55,30 +55,3 @@ pub(super) fn bare_pointers(suite: &Suite<'_>) -> Result<(), Fault> {
     drop(model);
     rig.finish()
 }
-
-/// A block whose memory was freed by address is refused when it comes back, and nothing else changes.
-pub(super) fn behind_the_back(suite: &Suite<'_>) -> Result<(), Fault> {
-    if !suite.profile.detects_misuse {
-        return Ok(());
-    }
-    let rig = suite.rig();
-    let allocator = &rig.allocator;
-    let kept = allocator.allocate(&Request::new(3000))?;
-    let block = allocator.allocate(&Request::new(1000))?;
-    // SAFETY: breaks the promise on purpose: the block comes back below. An allocator that detects misuse
-    // knows that this allocation is gone, even if its memory is in use again.
-    unsafe { allocator.free(block.as_ptr(), None) }?;
-    let other = allocator.allocate(&Request::new(1000))?;
-    drop(block);
-    let stats = allocator.stats();
-    equal("refused frees", 1, stats.refused_frees)?;
-    equal("live blocks", 2, stats.totals.all.live_blocks())?;
-    if suite.profile.counted {
-        equal("live bytes", (kept.capacity() + other.capacity()) as u64, stats.live())?;
-    }
-    allocator.verify()?;
-    drop((kept, other));
-    equal("live blocks in the end", 0, allocator.stats().totals.all.live_blocks())?;
-    rig.allocator.trim(0);
-    rig.finish()
-}

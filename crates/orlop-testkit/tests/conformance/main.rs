@@ -1,5 +1,8 @@
 //! Every allocator of the workspace against the suite, and the central engine against its references.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod adaptors;
 mod bfc;
+mod broken;
 mod matrix;
 mod stamps;

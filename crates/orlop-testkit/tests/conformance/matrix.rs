@@ -4,13 +4,16 @@
 //! programs on the rest of the plane. A failure names its combination: `adaptor(engine)/backing`.
 
 use orlop_alloc::AllocatorRef;
+use orlop_alloc::adaptor::{Decision, Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::{Global, HugePages, Mmap, Null, Pinned, System, Visited};
 use orlop_alloc::central::{Central, Policy, RegionGrowth, Split};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding};
 use orlop_core::{Alignment, Device};
+use orlop_testkit::suite::programs_over;
 use orlop_testkit::{Profile, conformance_over};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A way to make memory.
 type Base = (&'static str, fn() -> Global);
@@ -24,6 +27,28 @@ const BASES: &[Base] = &[
     ("visited", || Arc::new(Visited::new(System::new(), vec![Arc::new(|_, _, _| ())]))),
     // No device backend is there to pin: plain host memory that says it is on the CPU (L12).
     ("pinned", || Arc::new(Pinned::new(Arc::new(System::new())))),
+];
+
+/// A way to stand before an allocator, changing nothing that a well-behaved program sees.
+pub(crate) type Adaptor = (&'static str, fn(AllocatorRef) -> AllocatorRef);
+
+pub(crate) const ADAPTORS: &[Adaptor] = &[
+    ("failing", |upstream| AllocatorRef::new(Failing::new(upstream, [])).erase()),
+    ("limit", |upstream| AllocatorRef::new(Limit::new(upstream, usize::MAX >> 1)).erase()),
+    ("logging", |upstream| AllocatorRef::new(Logging::to_writer(upstream, std::io::sink())).erase()),
+    ("retry", |upstream| AllocatorRef::new(Retry::new(upstream, 2, |_, _, _| Decision::Retry)).erase()),
+    ("statistics", |upstream| AllocatorRef::new(Statistics::new(upstream)).erase()),
+    ("tracking", |upstream| AllocatorRef::new(Tracking::new(upstream)).erase()),
+    ("waiting", |upstream| AllocatorRef::new(Waiting::new(upstream, Duration::from_millis(1))).erase()),
+    ("warn", |upstream| AllocatorRef::new(Warn::new(upstream)).erase()),
+    ("limit(tracking(statistics))", |upstream| {
+        let tracking = Tracking::new(Statistics::new(upstream));
+        AllocatorRef::new(Limit::new(tracking, usize::MAX >> 1)).erase()
+    }),
+    ("tracking(warn(limit))", |upstream| {
+        let limit = Limit::new(upstream, usize::MAX >> 1);
+        AllocatorRef::new(Tracking::new(Warn::new(limit))).erase()
+    }),
 ];
 
 /// Runs `check` for each name and reports all that failed.
@@ -44,6 +69,24 @@ fn over_every_backing(engine: &str, profile: Profile, make: fn(Global) -> Alloca
     });
 }
 
+fn under_every_adaptor(engine: &str, profile: Profile, make: fn(Global) -> AllocatorRef) {
+    let (system, base) = BASES[0];
+    each(ADAPTORS.iter().map(|(adaptor, _)| format!("{adaptor}({engine})/{system}")), |index, name| {
+        conformance_over(name, profile, base, |backing| ADAPTORS[index].1(make(backing)));
+    });
+}
+
+fn under_every_adaptor_over_every_backing(engine: &str, profile: Profile, make: fn(Global) -> AllocatorRef) {
+    let plane = || BASES[1..].iter().flat_map(|base| ADAPTORS.iter().map(move |adaptor| (base, adaptor)));
+    let name = |((base, _), (adaptor, _)): (&Base, &Adaptor)| format!("{adaptor}({engine})/{base}");
+    let mut makers = plane();
+    each(plane().map(name), |_, name| {
+        if let Some((base, adaptor)) = makers.next() {
+            programs_over(name, profile, 1, base.1, |backing| adaptor.1(make(backing)));
+        }
+    });
+}
+
 /// One line an engine: its promises, and how it is made.
 macro_rules! engines {
     ($($engine:ident: $profile:expr, $make:expr;)+) => {$(
@@ -59,6 +102,16 @@ macro_rules! engines {
             fn over_every_backing() {
                 super::over_every_backing(stringify!($engine), $profile, make);
             }
+
+            #[test]
+            fn under_every_adaptor() {
+                super::under_every_adaptor(stringify!($engine), $profile, make);
+            }
+
+            #[test]
+            fn under_every_adaptor_over_every_backing() {
+                super::under_every_adaptor_over_every_backing(stringify!($engine), $profile, make);
+            }
         }
     )+};
 }
@@ -69,30 +122,26 @@ fn policy(change: fn(&mut Policy)) -> Policy {
     policy
 }
 
-fn central() -> Profile {
-    Profile::strict().detecting_misuse()
-}
-
 engines! {
     direct: Profile::strict(), |backing| Direct::new(backing).erase();
 
-    bfc: central(), |backing| Central::builder(backing).build().erase();
-    bfc_limited: central().limited(), |backing| {
+    bfc: Profile::strict(), |backing| Central::builder(backing).build().erase();
+    bfc_limited: Profile::strict().limited(), |backing| {
         let policy = Policy::tensorflow().releasing_when_stuck();
         Central::builder(backing).policy(policy).limit(16 << 20).build().erase()
     };
-    bfc_fixed: central().limited(), |backing| {
+    bfc_fixed: Profile::strict().limited(), |backing| {
         Central::builder(backing).policy(Policy::tensorflow_fixed()).limit((12 << 20) + 100).build().erase()
     };
-    central_steps: central(), |backing| {
+    central_steps: Profile::strict(), |backing| {
         let policy = policy(|policy| policy.growth = RegionGrowth::Steps { step: 64 << 10 });
         Central::builder(backing).policy(policy).build().erase()
     };
-    central_remainder: central(), |backing| {
+    central_remainder: Profile::strict(), |backing| {
         let policy = policy(|policy| policy.split = Split::Remainder { at_least: 512 });
         Central::builder(backing).policy(policy.releasing_when_stuck()).build().erase()
     };
-    central_fine: central(), |backing| {
+    central_fine: Profile::strict(), |backing| {
         let policy = policy(|policy| {
             policy.granule = Alignment::CPU;
             policy.split = Split::Remainder { at_least: 1 };
@@ -100,8 +149,8 @@ engines! {
         });
         Central::builder(backing).policy(policy).build().erase()
     };
-    central_clocked: central(), |backing| Central::builder(backing).clock(Arc::default()).build().erase();
-    central_uncounted: central().uncounted(), |backing| {
+    central_clocked: Profile::strict(), |backing| Central::builder(backing).clock(Arc::default()).build().erase();
+    central_uncounted: Profile::strict().uncounted(), |backing| {
         Central::builder(backing).without_statistics().build().erase()
     };
 

@@ -214,3 +214,30 @@ fn free_regions_go_when_stuck_and_only_then() {
     assert!(engine.allocate(&Request::new(5 * MIB)).is_err());
     assert_eq!(engine.stats().usage.regions, 2);
 }
+
+/// Growth begins anew after a trim: the doubled step may be more than the backing ever gives again.
+#[test]
+fn the_engine_grows_again_after_a_trim_in_a_tight_backing() {
+    const MIB: usize = 1 << 20;
+    let engine = Central::builder(Null::with_limit(Device::cuda(0), 9 * MIB as u64)).build();
+    for _ in 0..5 {
+        let mut blocks: Vec<Block> = Vec::new();
+        while let Ok(block) = engine.allocate(&Request::new(MIB)) {
+            blocks.push(block);
+        }
+        assert!(blocks.len() >= 6, "{}", blocks.len());
+        drop(blocks);
+        engine.trim(0);
+        assert_eq!(engine.stats().usage.reserved, 0);
+    }
+}
+
+/// Nine tenths of a few granules, rounded up, is as much again: the search for less must end.
+#[test]
+fn a_backing_without_anything_is_given_up() {
+    for bytes in [1, 2304, 2305, 100_000] {
+        let engine = Central::builder(Null::with_limit(Device::CPU, 0)).limit(bytes.max(256)).build();
+        assert!(engine.allocate(&Request::new(bytes.min(256))).is_err());
+        assert!(engine.allocate(&Request::new(bytes)).is_err());
+    }
+}
