@@ -12,8 +12,9 @@ use std::sync::Arc;
 const FIXED: &str = "bfc-fixed";
 
 /// Not compared unless they are named. An arena gives nothing back while a trace runs: over one of hours it
-/// would take all memory there is. The system's allocator is what `direct` is over by default.
-const UNUSUAL: [&str; 2] = ["arena", "system"];
+/// would take all memory there is. `direct` and `system` clear every block, since each is a region of its own:
+/// that takes as long as the traces themselves.
+const UNUSUAL: [&str; 3] = ["arena", "direct", "system"];
 
 /// Other names for some.
 const ALIASES: [(&str, &str); 1] = [("buckets", "pow2")];

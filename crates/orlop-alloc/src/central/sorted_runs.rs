@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_tree(operations in prop::collection::vec((any::<bool>(), 0u16..2000), 0..4000)) {
+        fn behaves_like_a_tree(operations in prop::collection::vec((any::<bool>(), 0u16..2000), 0..if cfg!(miri) { 100 } else { 4000 })) {
             let mut runs = SortedRuns::default();
             let mut tree = BTreeSet::new();
             for (insert, key) in operations {

@@ -16,7 +16,7 @@
 //!
 //! By (device, kind); if none is registered, the one for the device's default kind; on the CPU, if there is
 //! none either, the one that [`CpuConfig`] chooses, made then. Else
-//! [`Error::NoAllocator`](crate::Error::NoAllocator).
+//! [`Error::NoAllocator`].
 //!
 //! # Which context
 //!

@@ -2,7 +2,7 @@
 //!
 //! | part | modules |
 //! |---|---|
-//! | random programs against the [`Model`](crate::Model) | `programs` |
+//! | random programs against the [`Model`] | `programs` |
 //! | sizes and alignments at the edges, zero bytes, host kinds | `edges` |
 //! | figures, trimming, bounded memory | `figures` |
 //! | refusals of the backing, out of memory and after | `refusals` |
