@@ -175,6 +175,13 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         unsafe { self.deallocate_raw(ptr, requested) }.map(|_| ())
     }
 
+    /// Whether this is the only handle (T1). Blocks may live all the same.
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        // Acquire: pairs with the release of the handles that went, so that what was done through them is seen.
+        self.shared().handles.load(Ordering::Acquire) == 1
+    }
+
     /// Whether two handles lead to the same allocator.
     #[must_use]
     pub fn same_as<B: ?Sized + Allocator>(&self, other: &AllocatorRef<B>) -> bool {

@@ -100,6 +100,8 @@ mod logging;
 mod retry;
 mod statistics;
 mod system_memory;
+
+pub(crate) use self::system_memory::total as system_total;
 mod tracking;
 mod waiting;
 mod warn;

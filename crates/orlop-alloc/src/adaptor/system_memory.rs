@@ -4,7 +4,7 @@
 //! each on the way up can be the one that limits.
 
 /// Bytes of memory for this process. `None` where nobody can tell.
-pub(super) fn total() -> Option<u64> {
+pub(crate) fn total() -> Option<u64> {
     imp::total()
 }
 

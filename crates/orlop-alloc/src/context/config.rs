@@ -7,9 +7,19 @@
 //! 3. a NUMA node: a `pool` over pages of that node;
 //! 4. else `direct`: the system's allocator, or the one a cargo feature put behind it.
 //!
-//! With logging, the choice stands behind a tracking and a logging adaptor.
+//! With warnings, the choice stands behind an adaptor that warns of large allocations (T13); with logging,
+//! behind a tracking and a logging one.
+//!
+//! | variable | value |
+//! |---|---|
+//! | `ORLOP_CPU_ALLOCATOR` | a name in the registry |
+//! | `ORLOP_CPU_BACKING` | a name of [`backing::named`](crate::backing::named) |
+//! | `ORLOP_CPU_LIMIT` | a byte size (`8GiB`), or a share of the system's memory (`50%`) |
+//! | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
+//! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when it is stuck |
+//! | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 
-use crate::adaptor::{Logging, Tracking};
+use crate::adaptor::{Logging, Tracking, Warn, system_total};
 use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
 use crate::central::{Central, Policy};
 use crate::engine::{Direct, Pool};
@@ -23,8 +33,17 @@ use std::sync::Arc;
 const ALLOCATOR: &str = "ORLOP_CPU_ALLOCATOR";
 /// The variable that bounds its reserved bytes: a byte size such as `8GiB`.
 const LIMIT: &str = "ORLOP_CPU_LIMIT";
+/// The variable that says how BFC grows.
+const GROWTH: &str = "ORLOP_CPU_GROWTH";
+/// The variable that lets BFC give free regions back when it is stuck: `1`.
+const RELEASE: &str = "ORLOP_CPU_RELEASE";
+/// The variable that switches warnings on: `1`.
+const WARN: &str = "ORLOP_CPU_WARN";
 /// The variable that switches the allocation log on: `1`.
 const LOG: &str = "ORLOP_CPU_LOG";
+
+/// The name of the allocator that growth and release apply to.
+const BFC: &str = "bfc";
 
 /// Settings for the CPU's default allocator. What is not set is read from the environment only by
 /// [`CpuConfig::from_env`].
@@ -33,8 +52,12 @@ pub struct CpuConfig {
     name: Option<Box<str>>,
     backing: Option<Global>,
     limit: Option<usize>,
-    /// What the environment says, if it is not a byte size: told when the allocator is made.
-    bad_limit: Option<Box<str>>,
+    /// What the environment says and nobody understands: variable, value, what is accepted. Told when the
+    /// allocator is made.
+    wrong: Option<(&'static str, Box<str>, &'static str)>,
+    whole: bool,
+    release: bool,
+    warned: bool,
     node: Option<u32>,
     visitors: Vec<Visitor>,
     logged: bool,
@@ -47,20 +70,33 @@ impl CpuConfig {
         Self::default()
     }
 
-    /// As `ORLOP_CPU_ALLOCATOR` (a name), `ORLOP_CPU_BACKING` (a name), `ORLOP_CPU_LIMIT` (a byte size) and
-    /// `ORLOP_CPU_LOG` (`1`) say. What they say wrongly is an error when the allocator is first needed.
+    /// As the variables at the head of this file say. What they say wrongly is an error when the allocator is
+    /// first needed.
     #[must_use]
     pub fn from_env() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let limit = variable(LIMIT);
-        let parsed = limit.as_ref().and_then(|text| text.parse::<ByteSize>().ok());
-        Self {
+        let on = |name| variable(name).is_some_and(|value| value == "1");
+        let mut config = Self {
             name: variable(ALLOCATOR).map(Into::into),
-            limit: parsed.and_then(|ByteSize(bytes)| usize::try_from(bytes).ok()),
-            bad_limit: limit.filter(|_| parsed.is_none()).map(Into::into),
-            logged: variable(LOG).is_some_and(|value| value == "1"),
+            release: on(RELEASE),
+            warned: on(WARN),
+            logged: on(LOG),
             ..Self::default()
+        };
+        if let Some(text) = variable(LIMIT) {
+            config.limit = bytes(&text);
+            if config.limit.is_none() {
+                config.wrong = Some((LIMIT, text.into(), "a byte size such as 8GiB, or a share such as 50%"));
+            }
         }
+        match variable(GROWTH) {
+            Some(text) if text == "whole" => config.whole = true,
+            Some(text) if text != "doubling" => {
+                config.wrong = Some((GROWTH, text.into(), "doubling or whole"));
+            }
+            _ => {}
+        }
+        config
     }
 
     /// The allocator of this name in the registry.
@@ -98,6 +134,27 @@ impl CpuConfig {
         self
     }
 
+    /// `bfc` taking its limit as one region at the first request.
+    #[must_use]
+    pub fn whole_limit(mut self) -> Self {
+        self.whole = true;
+        self
+    }
+
+    /// `bfc` giving wholly free regions back when it is stuck.
+    #[must_use]
+    pub fn releasing_when_stuck(mut self) -> Self {
+        self.release = true;
+        self
+    }
+
+    /// With warnings of large single and total allocations.
+    #[must_use]
+    pub fn warned(mut self) -> Self {
+        self.warned = true;
+        self
+    }
+
     /// With an allocation log on standard error.
     #[must_use]
     pub fn logged(mut self) -> Self {
@@ -123,25 +180,26 @@ impl CpuConfig {
     ///
     /// [`Error::UnknownName`] and [`Error::Configuration`] for settings that cannot be followed.
     pub fn make(&self) -> Result<AllocatorRef> {
-        if let Some(value) = self.bad_limit.clone() {
-            return Err(Error::Configuration {
-                variable: LIMIT,
-                value,
-                expected: "a byte size such as 8GiB",
-            });
+        if let Some((variable, value, expected)) = self.wrong.clone() {
+            return Err(Error::Configuration { variable, value, expected });
         }
         let backing = self.make_backing()?;
-        let allocator = if let Some(name) = &self.name {
+        let bfc = self.name.as_deref() == Some(BFC);
+        let mut allocator = if bfc || (self.name.is_none() && !self.visitors.is_empty()) {
+            let policy = if self.whole { Policy::tensorflow_fixed() } else { Policy::tensorflow() };
+            let policy = if self.release { policy.releasing_when_stuck() } else { policy };
+            Central::builder(backing).policy(policy).limit(self.limit.unwrap_or(usize::MAX)).build().erase()
+        } else if let Some(name) = &self.name {
             let options = FactoryOptions { backing: Some(backing), limit: self.limit, node: self.node };
             registry().make(name, &options)?
-        } else if !self.visitors.is_empty() {
-            let builder = Central::builder(backing).policy(Policy::tensorflow());
-            builder.limit(self.limit.unwrap_or(usize::MAX)).build().erase()
         } else if self.node.is_some() {
             Pool::builder(backing).build().erase()
         } else {
             Direct::new(backing).erase()
         };
+        if self.warned {
+            allocator = AllocatorRef::new(Warn::new(allocator)).erase();
+        }
         if !self.logged {
             return Ok(allocator);
         }
@@ -158,6 +216,16 @@ impl CpuConfig {
         let pinned = Pinned::new(self.make_backing()?);
         Ok(Central::builder(pinned).policy(Policy::tensorflow()).name("pinned").build().erase())
     }
+}
+
+/// A byte size, or a share of the system's memory.
+fn bytes(text: &str) -> Option<usize> {
+    let Some(share) = text.strip_suffix('%') else {
+        return text.parse::<ByteSize>().ok().and_then(|ByteSize(bytes)| usize::try_from(bytes).ok());
+    };
+    let share = share.trim().parse::<u64>().ok().filter(|share| (1..=100).contains(share))?;
+    // In this order: a percent of a percent is nothing to lose.
+    usize::try_from(system_total()? / 100 * share).ok()
 }
 
 impl fmt::Debug for CpuConfig {

@@ -1,0 +1,75 @@
+//! What may cross threads, and how large what is handed around is.
+
+use orlop_alloc::adaptor::{Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
+use orlop_alloc::backing::{Global, Mmap, Null, Pinned, Region, System, Visited};
+use orlop_alloc::central::{Central, Policy};
+use orlop_alloc::context::{Budget, CpuConfig, Standing};
+use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
+use orlop_alloc::protocol::{Grown, Ledger, Slots, StreamUses};
+use orlop_alloc::registry::Registry;
+use orlop_alloc::{
+    AllocatorRef, Block, Context, Deleter, Error, HostOps, NodeAllocators, OutOfMemory, RawBlock, Record,
+    Request, Stats, Tag, TypedBlock,
+};
+use static_assertions::{assert_eq_size, assert_impl_all, assert_not_impl_any};
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::rc::Rc;
+
+assert_impl_all!(AllocatorRef: Send, Sync, Clone, Debug);
+assert_impl_all!(AllocatorRef<Pow2>: Send, Sync, Clone, Debug);
+assert_impl_all!(Block: Send, Sync, Debug);
+assert_impl_all!(Context: Send, Sync, Clone, Debug);
+assert_impl_all!(Error: Send, Sync, std::error::Error);
+assert_impl_all!(OutOfMemory: Send, Sync, Clone, Debug);
+assert_impl_all!(Request: Send, Sync, Copy);
+assert_impl_all!(Stats: Send, Sync, Copy);
+assert_impl_all!(Tag: Send, Sync, Copy);
+assert_impl_all!(RawBlock: Send, Sync);
+assert_impl_all!(Record: Send, Sync);
+assert_impl_all!(Deleter: Send, Sync);
+assert_impl_all!(StreamUses: Send, Sync);
+assert_impl_all!(Ledger: Send, Sync);
+assert_impl_all!(Registry: Send, Sync);
+assert_impl_all!(NodeAllocators: Send, Sync);
+assert_impl_all!(HostOps: Send, Sync);
+assert_impl_all!(CpuConfig: Send, Sync);
+assert_impl_all!(Budget: Send, Sync, Copy);
+assert_impl_all!(Standing: Send, Sync, Copy);
+assert_impl_all!(Policy: Send, Sync, Clone);
+assert_impl_all!(Region: Send, Sync, Copy);
+assert_impl_all!(Central<Global>: Send, Sync);
+assert_impl_all!(Arena<System>: Send, Sync);
+assert_impl_all!(Direct<Mmap>: Send, Sync);
+assert_impl_all!(Pool<Null>: Send, Sync);
+assert_impl_all!(Pow2<Pinned>: Send, Sync);
+assert_impl_all!(Visited<System>: Send, Sync);
+assert_impl_all!(Limit<AllocatorRef>: Send, Sync);
+assert_impl_all!(Statistics<AllocatorRef>: Send, Sync);
+assert_impl_all!(Tracking<AllocatorRef>: Send, Sync);
+assert_impl_all!(Logging<AllocatorRef>: Send, Sync);
+assert_impl_all!(Failing<AllocatorRef>: Send, Sync);
+assert_impl_all!(Retry<AllocatorRef>: Send, Sync);
+assert_impl_all!(Waiting<AllocatorRef>: Send, Sync);
+assert_impl_all!(Warn<AllocatorRef>: Send, Sync);
+
+// A slot moves its value between threads in effect, and never shares it.
+assert_impl_all!(Slots<Cell<u32>>: Send, Sync);
+assert_not_impl_any!(Slots<Rc<u32>>: Send, Sync);
+
+// A typed block is as movable and shareable as its elements.
+assert_impl_all!(TypedBlock<String>: Send, Sync);
+assert_not_impl_any!(TypedBlock<Rc<u32>>: Send, Sync);
+assert_not_impl_any!(TypedBlock<Cell<u32>>: Sync);
+
+// A block is owned once.
+assert_not_impl_any!(Block: Clone, Copy);
+assert_not_impl_any!(RawBlock: Clone, Copy);
+assert_eq_size!(Option<Block>, usize);
+
+/// Engine writers use it from outside; a name that is gone is a broken promise.
+#[test]
+fn the_protocol_types_are_public() {
+    fn named<T>() {}
+    named::<Grown<()>>();
+}

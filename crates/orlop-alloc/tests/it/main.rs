@@ -1,0 +1,5 @@
+//! The public API, from outside.
+#![cfg(not(loom))]
+
+mod bounds;
+mod environment;
