@@ -59,7 +59,9 @@ pub struct Found {
 ///    initialised;
 /// 3. if the request said `zeroed`, the bytes asked for read as zero;
 /// 4. it may come back from any thread;
-/// 5. this holds as long as `self` lives, wherever `self` is moved meanwhile.
+/// 5. this holds as long as `self` lives, wherever `self` is moved meanwhile;
+/// 6. `counter` is always `Some` or always `None`; if `Some`, every block handed out is entered and every block
+///    returned by `deallocate_counted` leaves, in that one ledger.
 pub unsafe trait Allocator: Debug + Send + Sync {
     /// Gets a block. `request.bytes` is not zero, except with [`Allocator::opaque_handles`].
     ///

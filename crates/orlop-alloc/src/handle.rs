@@ -52,7 +52,8 @@ impl<A: Allocator> AllocatorRef<A> {
         Self::with_statistics(allocator, true)
     }
 
-    /// Puts `allocator` behind a handle; `counted: false` leaves out byte statistics (T19).
+    /// Puts `allocator` behind a handle; `counted: false` leaves out byte statistics (T19), except with an
+    /// engine that counts itself ([`Allocator::counter`]).
     #[must_use]
     pub fn with_statistics(allocator: A, counted: bool) -> Self {
         let ledger = allocator.counter().is_none().then(|| Ledger::new(SLOTS, counted));
@@ -374,6 +375,10 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         // SAFETY: the caller's promises.
         match unsafe { shared.allocator.deallocate_raw(ptr, requested) } {
             Ok(found) => {
+                if let Some(observer) = shared.observer.get() {
+                    let (address, allocator) = (ptr.as_ptr().addr(), shared.allocator.name());
+                    observer.observe(&Event::RawFreed { address, found: &found, allocator });
+                }
                 if let Some(ledger) = &shared.ledger {
                     let slot = thread_slot::current();
                     let entry = ledger.leave(slot, found.kind, found.granted, found.requested);
@@ -426,7 +431,10 @@ impl<A: ?Sized + Allocator> Drop for AllocatorRef<A> {
         // Blocks may live on; what is merely cached goes back now (T21).
         shared.allocator.trim(0);
         // Without a counter nothing could ever be counted, and the cell would never go.
-        if shared.counter().is_none_or(|counter| counter.close() == Entry::Last) {
+        if shared.counter().is_none_or(|counter| {
+            // SAFETY: this was the last handle, and it goes once.
+            unsafe { counter.close() == Entry::Last }
+        }) {
             // SAFETY: told `Last`, once.
             unsafe { destroy(self.shared) };
         }

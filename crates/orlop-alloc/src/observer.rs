@@ -1,7 +1,7 @@
 //! The hook through which recording sees every allocation; one relaxed load when nobody looks.
 
 use crate::context::LadderStep;
-use crate::{Error, OutOfMemory, RawBlock};
+use crate::{Error, Found, OutOfMemory, RawBlock};
 use orlop_core::MemoryKind;
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +24,15 @@ pub enum Event<'a> {
         /// To whom.
         allocator: &'a str,
     },
+    /// A block came back by its bare address.
+    RawFreed {
+        /// Where it began.
+        address: usize,
+        /// What it was.
+        found: &'a Found,
+        /// To whom.
+        allocator: &'a str,
+    },
     /// A free was refused; the memory stays as it was.
     FreeRefused {
         /// Why.
@@ -31,7 +40,7 @@ pub enum Event<'a> {
         /// By whom.
         allocator: &'a str,
     },
-    /// A request failed for good.
+    /// An allocator could not serve a request. A context's ladder may still rescue it.
     OutOfMemory {
         /// The story.
         report: &'a OutOfMemory,

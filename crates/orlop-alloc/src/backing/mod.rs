@@ -61,6 +61,8 @@ unsafe impl Sync for Region {}
 ///    `zeroed` says so. This is where orlop makes sure that nobody reads uninitialised memory: once, when a
 ///    region is gained, and never again on the way;
 /// 3. it may be released from any thread.
+///
+/// Engines call a backing with a lock held (growth): it must not ask the engine it stands under.
 pub unsafe trait Backing: Debug + Send + Sync {
     /// Gets at least `bytes` (not zero) at `align`. `None` if there is no more.
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region>;

@@ -5,7 +5,7 @@ use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// Locks pages for DMA: a device backend provides one.
+/// Locks pages for DMA: a device backend provides one. It must not use the allocator that pins.
 pub trait Pinner: Send + Sync {
     /// Locks `bytes` from `ptr` on; false if that cannot be done now.
     ///

@@ -16,7 +16,8 @@ pub enum Change {
     Lost,
 }
 
-/// Called with each region and its NUMA node, if known.
+/// Called with each region and its NUMA node, if known. It must not use the allocator whose region it is: that
+/// holds its growth lock meanwhile.
 pub type Visitor = Arc<dyn Fn(Change, &Region, Option<u32>) + Send + Sync>;
 
 /// A backing that tells visitors. They are fixed when it is made: a region that was gained in front of a

@@ -30,6 +30,8 @@ pub(super) struct Chunk {
     pub(super) kind: MemoryKind,
     /// Whether it is in the index of free chunks.
     pub(super) binned: bool,
+    /// Whether its place is in the queue of stamped chunks. Stays with the place when that is used again.
+    pub(super) queued: bool,
 }
 
 impl Chunk {
@@ -56,6 +58,7 @@ impl Chunk {
             tag: Tag::NONE,
             kind: MemoryKind::Default,
             binned: false,
+            queued: false,
         }
     }
 }
@@ -73,7 +76,8 @@ impl Slab {
     #[inline]
     pub(super) fn insert(&mut self, chunk: Chunk) -> Option<Index> {
         if let Some(index) = self.unused.pop() {
-            self[index] = chunk;
+            let queued = self[index].queued;
+            self[index] = Chunk { queued, ..chunk };
             return Some(index);
         }
         let index = Index::try_from(self.chunks.len()).ok().filter(|&index| index != NONE)?;

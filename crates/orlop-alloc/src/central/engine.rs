@@ -209,13 +209,17 @@ impl<B: Backing> Central<B> {
             return None;
         }
         let align = align.max(self.region_align);
+        // A real limit keeps requests below it, and the rules below are TensorFlow's. Without one a request may
+        // be absurd, and must leave no trace.
+        let unlimited = self.limit == usize::MAX;
+        let before = self.next_region.load(Ordering::Relaxed);
         let mut enlarged = false;
         let wanted = match growth {
             RegionGrowth::Steps { step } => {
                 ask.rounded.checked_next_multiple_of(step.max(1)).unwrap_or(ask.rounded)
             }
             RegionGrowth::WholeLimit | RegionGrowth::Doubling { .. } => {
-                let mut wanted = self.next_region.load(Ordering::Relaxed);
+                let mut wanted = before;
                 while wanted < ask.rounded {
                     wanted = wanted.checked_mul(2).filter(|&bytes| bytes > 0).unwrap_or(ask.rounded);
                     enlarged = true;
@@ -231,6 +235,9 @@ impl<B: Backing> Central<B> {
                 let less = granule.round_up(nine_tenths(bytes)).ok()?;
                 // Below ten granules rounding takes back what the step took away: TensorFlow goes on for ever.
                 if less < ask.rounded || less >= bytes {
+                    if unlimited && bytes == wanted {
+                        self.backpedalled.store(false, Ordering::Relaxed);
+                    }
                     break;
                 }
                 bytes = less;
@@ -239,6 +246,9 @@ impl<B: Backing> Central<B> {
         }
         if region.is_some() && !enlarged {
             self.next_region.store(wanted.saturating_mul(2), Ordering::Relaxed);
+        }
+        if region.is_none() && unlimited {
+            self.next_region.store(before, Ordering::Relaxed);
         }
         let region = region?;
         let mapped = Mapped::new(region, granule.log2());

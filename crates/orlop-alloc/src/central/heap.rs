@@ -72,7 +72,7 @@ impl Centre for Heap {
 
     #[inline]
     fn take(&mut self, ask: &Ask<'_>) -> Option<Taken> {
-        if !self.stamps.is_empty() {
+        if self.stamps.is_due() {
             // Chunks whose stamps have become safe are merged before anybody looks.
             self.merge_stamped(0);
         }
@@ -89,6 +89,7 @@ impl Centre for Heap {
             // An aligned block in the middle: what is before it stays free.
             let rest = self.split(index, start - free.address);
             self.bin(index);
+            self.queue_stamp(index);
             index = rest?;
         }
         self.cut(index, ask)
@@ -148,6 +149,7 @@ impl Heap {
             && let Some(rest) = self.split(index, ask.rounded)
         {
             self.bin(rest);
+            self.queue_stamp(rest);
         }
         let Chunk { address, size, region, .. } = self.chunks[index];
         self.live += size;
@@ -174,9 +176,11 @@ impl Heap {
         let dirty =
             if mapped.region.zeroed { mapped.clean_from.saturating_sub(address).min(size) } else { size };
         mapped.clean_from = mapped.clean_from.max(address + size);
-        // SAFETY: the chunk lies in the region (invariant 1), so the offset stays inside the region's
-        // memory, and the pointer keeps its provenance.
-        let ptr = unsafe { mapped.region.ptr.add(address - mapped.start()) };
+        // Wrapping, because address space that nobody can touch is no object to stay inside of; the pointer
+        // keeps its provenance, where it has one.
+        let ptr = mapped.region.ptr.as_ptr().wrapping_add(address - mapped.start());
+        // SAFETY: the chunk lies in the region (invariant 1), which does not wrap around: not null.
+        let ptr = unsafe { NonNull::new_unchecked(ptr) };
         (ptr, dirty)
     }
 
@@ -234,7 +238,7 @@ impl Heap {
         self.live -= chunk.size;
         if freed_at > 0 {
             self.bin(index);
-            self.stamps.push(index);
+            self.queue_stamp(index);
         } else {
             let merged = self.coalesce(index, false);
             self.bin(merged);
@@ -271,9 +275,12 @@ impl Heap {
         Some(region)
     }
 
-    /// Regions without a chunk in use, highest address first.
+    /// Regions that nobody uses, highest address first.
     pub(super) fn free_regions(&self) -> Vec<(Index, usize)> {
-        let all_free = |mapped: &Mapped| self.walk(mapped).all(|(_, chunk)| !chunk.in_use());
+        // A chunk with a stamp that is not safe may still be used by a device: its region cannot go either.
+        let free =
+            |chunk: &Chunk| !chunk.in_use() && (chunk.freed_at == 0 || self.stamps.is_safe(chunk.freed_at));
+        let all_free = |mapped: &Mapped| self.walk(mapped).all(|(_, chunk)| free(chunk));
         self.regions.iter().rev().filter(|(_, m)| all_free(m)).map(|(i, m)| (i, m.region.bytes)).collect()
     }
 

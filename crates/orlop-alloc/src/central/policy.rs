@@ -104,7 +104,7 @@ impl Policy {
     pub(crate) fn splits(&self, size: usize, rounded: usize) -> bool {
         let remainder = size - rounded;
         match self.split {
-            Split::Half { max_waste } => remainder >= rounded || remainder >= max_waste,
+            Split::Half { max_waste } => remainder > 0 && (remainder >= rounded || remainder >= max_waste),
             Split::Remainder { at_least } => remainder >= at_least.max(self.granule.bytes()),
         }
     }

@@ -15,9 +15,11 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
 pub(super) struct Stamps {
-    /// Chunks freed with a stamp, oldest first. May name chunks that were taken or merged since.
+    /// Places of chunks freed with a stamp, oldest first, each once. Such a place may hold another chunk since.
     queue: VecDeque<Index>,
     safe_frontier: u64,
+    /// Whether a walk of the queue would find something to clear.
+    due: bool,
 }
 
 impl Stamps {
@@ -25,23 +27,45 @@ impl Stamps {
         self.queue.is_empty()
     }
 
-    pub(super) fn push(&mut self, chunk: Index) {
-        self.queue.push_back(chunk);
+    pub(super) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Whether what was freed at `stamp` may be used by all.
+    pub(super) fn is_safe(&self, stamp: u64) -> bool {
+        stamp < self.safe_frontier
     }
 
     /// Everything stamped below `stamp` is safe. The frontier never moves back.
     pub(super) fn advance(&mut self, stamp: u64) {
-        self.safe_frontier = self.safe_frontier.max(stamp);
+        if stamp > self.safe_frontier {
+            self.safe_frontier = stamp;
+            self.due = !self.queue.is_empty();
+        }
     }
 }
 
 impl Heap {
+    /// Remembers a chunk that has a stamp, until that is safe.
+    pub(super) fn queue_stamp(&mut self, index: Index) {
+        let chunk = &mut self.chunks[index];
+        if chunk.freed_at == 0 {
+            return;
+        }
+        self.stamps.due |= self.stamps.is_safe(chunk.freed_at);
+        if !std::mem::replace(&mut chunk.queued, true) {
+            self.stamps.queue.push_back(index);
+        }
+    }
+
     /// Merges chunks whose stamps are safe; with `required > 0` also others, until one has so many bytes.
     /// Returns whether there is such a chunk.
     pub(super) fn merge_stamped(&mut self, required: usize) -> bool {
         let mut satisfied = required == 0;
         let mut merge = Vec::new();
+        self.stamps.due = false;
         for index in std::mem::take(&mut self.stamps.queue) {
+            self.chunks[index].queued = false;
             let chunk = self.chunks[index];
             // A place in the slab may have been used again since: it counts if it is free and in the index.
             if chunk.in_use() || !chunk.binned {
@@ -49,13 +73,13 @@ impl Heap {
             }
             if chunk.freed_at == 0 {
                 merge.push(chunk.address);
-            } else if chunk.freed_at < self.stamps.safe_frontier {
+            } else if self.stamps.is_safe(chunk.freed_at) {
                 self.chunks[index].freed_at = 0;
                 merge.push(chunk.address);
             } else if required > 0 {
                 merge.push(chunk.address);
             } else {
-                self.stamps.queue.push_back(index);
+                self.queue_stamp(index);
             }
         }
         for address in merge {
@@ -66,19 +90,19 @@ impl Heap {
                 continue;
             };
             if satisfied && required > 0 {
-                self.stamps.queue.push_back(index);
+                self.queue_stamp(index);
                 continue;
             }
             self.unbin(index);
             let merged = self.coalesce(index, required > 0);
             self.bin(merged);
             if required > 0 {
-                let chunk = &self.chunks[merged];
+                let (size, freed_at) = (self.chunks[merged].size, self.chunks[merged].freed_at);
                 // The original forgets those that found no neighbour: their stamps are never cleared.
-                if chunk.freed_at > 0 {
-                    self.stamps.queue.push_back(merged);
+                if freed_at > 0 {
+                    self.queue_stamp(merged);
                 }
-                satisfied = chunk.size >= required;
+                satisfied = size >= required;
             }
         }
         satisfied

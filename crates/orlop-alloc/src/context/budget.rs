@@ -68,7 +68,9 @@ pub struct Standing {
 impl Standing {
     fn room(&self) -> u64 {
         match self.budget.hard {
-            Some(hard) => (hard + self.borrowed).saturating_sub(self.lent + self.live),
+            Some(hard) => {
+                hard.saturating_add(self.borrowed).saturating_sub(self.lent.saturating_add(self.live))
+            }
             None => u64::MAX,
         }
     }
@@ -111,7 +113,7 @@ impl Accounts {
         if bytes > standing.room() {
             return None;
         }
-        standing.live += bytes;
+        standing.live = standing.live.checked_add(bytes)?;
         Some(standing.budget.soft.map_or(0, |soft| standing.live.saturating_sub(soft)))
     }
 
@@ -178,8 +180,10 @@ impl Gate {
         let mut report = OutOfMemory::new(Refusal::Budget, self.name(), self.device(), request);
         report.rounded = usize::try_from(bytes).unwrap_or(usize::MAX);
         report.live = standing.live;
-        report.limit =
-            standing.budget.hard.map(|hard| (hard + standing.borrowed).saturating_sub(standing.lent));
+        report.limit = standing
+            .budget
+            .hard
+            .map(|hard| hard.saturating_add(standing.borrowed).saturating_sub(standing.lent));
         report.by_kind = MemoryKind::ALL
             .into_iter()
             .map(|kind| (kind, self.accounts.standing(kind).live))

@@ -126,8 +126,9 @@ impl Context {
             Some(accounts) => self.gated(allocator.clone(), accounts),
             None => allocator.clone(),
         };
-        routes.register(kind, allocator);
+        // In this order: whoever sees the registration finds somebody who serves.
         routes.serve(kind, serving);
+        routes.register(kind, allocator);
         Ok(())
     }
 
@@ -201,13 +202,15 @@ impl Context {
         if !device.is_cpu() {
             return Err(Error::NoAllocator { device, kind: MemoryKind::Default });
         }
+        // Made before the lock is taken: a factory may use the context.
+        let (default, pinned) = (self.inner.cpu.make()?, self.inner.cpu.make_pinned()?);
         let _changing = self.changing();
         let routes = self.inner.routes.get_or_new(device);
-        if routes.registered(MemoryKind::Default).is_none() {
-            self.register_locked(device, MemoryKind::Default, self.inner.cpu.make()?)?;
-        }
-        if routes.registered(MemoryKind::HostPinned).is_none() {
-            self.register_locked(device, MemoryKind::HostPinned, self.inner.cpu.make_pinned()?)?;
+        // The default kind last: it is what says that all is there.
+        for (kind, allocator) in [(MemoryKind::HostPinned, pinned), (MemoryKind::Default, default)] {
+            if routes.registered(kind).is_none() {
+                self.register_locked(device, kind, allocator)?;
+            }
         }
         Ok(routes)
     }

@@ -7,7 +7,9 @@ use super::{Context, Inner};
 use crate::observer::Event;
 use crate::{Allocator, AllocatorRef, Block, Error, OutOfMemory, Refusal, Request, Result};
 use orlop_core::{Device, MemoryKind};
+use std::cell::Cell;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
 /// Called by a gate when a soft budget is passed: with the kind, and by how many bytes.
@@ -38,9 +40,32 @@ impl fmt::Debug for Callbacks {
     }
 }
 
+thread_local! {
+    /// Whether this thread is inside a callback: what it allocates there does not call again.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that the thread is inside a callback, until dropped.
+struct Inside;
+
+impl Inside {
+    /// `None` if it is already.
+    fn enter() -> Option<Self> {
+        (!INSIDE.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
 impl Inner {
-    /// Runs the kind's callbacks, in the order they were registered, until they freed enough.
+    /// Runs the kind's callbacks, in the order they were registered, until they freed enough. Nothing from
+    /// inside of one: a callback may allocate, and must not find itself called for that.
     fn run_callbacks(&self, pressure: &Pressure) -> u64 {
+        let Some(_inside) = Inside::enter() else { return 0 };
         let callbacks = {
             let callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
             callbacks.kinds[pressure.kind.index()].clone()
@@ -50,7 +75,12 @@ impl Inner {
             if freed >= pressure.bytes {
                 break;
             }
-            freed = freed.saturating_add(callback(pressure));
+            // A panic of the callback's is its own affair: the request, and the accounts, go on.
+            let bytes = catch_unwind(AssertUnwindSafe(|| callback(pressure)));
+            if bytes.is_err() {
+                tracing::error!(kind = %pressure.kind, "a pressure callback panicked");
+            }
+            freed = freed.saturating_add(bytes.unwrap_or(0));
         }
         freed
     }
@@ -140,7 +170,9 @@ impl Context {
     ) -> Result<Block> {
         let device = allocator.device();
         let mut tried = Vec::new();
-        for step in LadderStep::ALL {
+        // Borrowing may take more than one try: only the first retry shows what the engine grants for the request.
+        let steps = LadderStep::ALL.into_iter().chain([LadderStep::Borrow; 2]);
+        for step in steps {
             let needed = report.rounded as u64;
             let over_budget = report.refusal == Refusal::Budget;
             let bytes = match step {

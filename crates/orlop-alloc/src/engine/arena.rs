@@ -159,8 +159,10 @@ impl State {
         segment.used = end;
         segment.dirty = segment.dirty.max(end);
         segment.live += 1;
-        // SAFETY: `start <= end <= region.bytes`.
-        Some((number, unsafe { segment.region.ptr.add(start) }, dirty))
+        // Wrapping, because address space that nobody can touch is no object to stay inside of.
+        let ptr = segment.region.ptr.as_ptr().wrapping_add(start);
+        // SAFETY: `start <= end <= region.bytes`, and regions do not wrap around: not null.
+        Some((number, unsafe { NonNull::new_unchecked(ptr) }, dirty))
     }
 
     fn add(&mut self, region: Region) {

@@ -223,10 +223,11 @@ impl<T> Ledger<T> {
     /// A slot stands higher than its lease: perhaps a new peak.
     #[cold]
     fn pass_lease(&self, slot: usize) {
-        let first_use = self.slots.with(slot, |local| !std::mem::replace(&mut local.shard.used, true));
-        if first_use {
-            self.used.fetch_or(self.bit(slot), Ordering::Relaxed);
+        let mut held = self.hold(slot);
+        if !held.local.shard.used {
+            held.mark_used();
         }
+        drop(held);
         self.settle();
     }
 
@@ -239,8 +240,8 @@ impl<T> Ledger<T> {
         let mut levels = self.levels.lock();
         let used = self.used.load(Ordering::Relaxed);
         let slots = || (0..self.slots.count()).filter(|&slot| used & self.bit(slot) != 0);
-        // How far a slot stood above where it stands now: with one thread, this is the peak since the last
-        // settlement; with more, no other slot has passed its lease meanwhile.
+        // How far a slot stood above where it stands now: with one slot in use, this is the peak since the last
+        // settlement. With more it says nothing: one slot's fall may be another's rise.
         let mut above = [0i64; LEVELS];
         for slot in slots() {
             self.slots.with(slot, |Local { shard, .. }| {
@@ -251,10 +252,11 @@ impl<T> Ledger<T> {
                 }
             });
         }
+        let sharers = i64::from(used.count_ones().max(1));
         for (level, above) in levels.iter_mut().zip(above) {
+            let above = if sharers == 1 { above } else { 0 };
             level.peak = level.peak.max(level.live + above);
         }
-        let sharers = i64::from(used.count_ones().max(1));
         for slot in slots() {
             self.slots.with(slot, |Local { shard, .. }| {
                 for (index, swing) in shard.swings().enumerate() {
@@ -357,6 +359,12 @@ impl<T> Holding<'_, T> {
         }
     }
 
+    #[cold]
+    fn mark_used(&mut self) {
+        self.local.shard.used = true;
+        self.ledger.used.fetch_or(self.ledger.bit(self.slot), Ordering::Relaxed);
+    }
+
     /// Counts a block that came back, and gives the slot back. On [`Entry::Last`] nobody else uses the owner
     /// any more.
     #[inline(always)]
@@ -373,6 +381,10 @@ impl<T> Holding<'_, T> {
             shard.all.delta -= fall;
         }
         let closed = shard.closed;
+        if !shard.used {
+            // A slot that only frees has to be settled too.
+            self.mark_used();
+        }
         let Self { ledger, local, .. } = self;
         drop(local);
         // Open: `close` has yet to take this slot and will find the entry. The slot is given back, and this
@@ -410,7 +422,12 @@ pub trait Counter {
     fn reset_peaks(&self);
 
     /// See [`Ledger::close`].
-    fn close(&self) -> Entry;
+    ///
+    /// # Safety
+    ///
+    /// No handle of the engine remains, and this is called once: on [`Entry::Last`], now or from a later return,
+    /// the engine is destroyed.
+    unsafe fn close(&self) -> Entry;
 }
 
 impl<T> Counter for Ledger<T> {
@@ -422,7 +439,7 @@ impl<T> Counter for Ledger<T> {
         Self::reset_peaks(self);
     }
 
-    fn close(&self) -> Entry {
+    unsafe fn close(&self) -> Entry {
         Self::close(self)
     }
 }

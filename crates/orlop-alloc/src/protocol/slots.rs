@@ -38,9 +38,9 @@ struct Slot<T> {
 unsafe impl<T: Send> Sync for Slots<T> {}
 
 impl<T> Slots<T> {
-    /// `count` slots, rounded up to a power of two, each made by `make`.
+    /// `count` slots (1 to 65,536), rounded up to a power of two, each made by `make`.
     pub fn new(count: usize, mut make: impl FnMut() -> T) -> Self {
-        let slots = (0..count.max(1).next_power_of_two())
+        let slots = (0..count.clamp(1, 1 << 16).next_power_of_two())
             .map(|_| CachePadded::new(Slot { taken: AtomicBool::new(false), value: UnsafeCell::new(make()) }))
             .collect();
         Self { slots }

@@ -26,7 +26,8 @@ use std::sync::{Arc, OnceLock};
 pub struct FactoryOptions {
     /// Where memory is to come from; else [`FactoryOptions::backing_or_default`] decides.
     pub backing: Option<Global>,
-    /// The most bytes to hold; `None` is no limit.
+    /// The most bytes to hold; `None` is no limit. Engines without a limit of their own (`pool`, `pow2`, `direct`)
+    /// get an adaptor that bounds live bytes; what they cache is not counted.
     pub limit: Option<usize>,
     /// The NUMA node to be on; `None` is no affinity.
     pub node: Option<u32>,
