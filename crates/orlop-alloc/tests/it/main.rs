@@ -3,3 +3,4 @@
 
 mod bounds;
 mod environment;
+mod regressions;

@@ -23,6 +23,8 @@ const BASES: &[Base] = &[
     ("mmap-4k", || Arc::new(Mmap::new().huge_pages(HugePages::Never))),
     ("mmap-huge", || Arc::new(Mmap::new().huge_pages(HugePages::Always))),
     ("null-cpu", || Arc::new(Null::new(Device::CPU))),
+    // A device of a backend made elsewhere.
+    ("null-custom", || Arc::new(Null::new(Device::custom(7, 1)))),
     ("null-cuda", || Arc::new(Null::new(Device::cuda(0)).step(Alignment::PLANNED))),
     ("visited", || Arc::new(Visited::new(System::new(), vec![Arc::new(|_, _, _| ())]))),
     // No device backend is there to pin: plain host memory that says it is on the CPU (L12).

@@ -1,0 +1,177 @@
+//! Bugs that were found once, each in the smallest form.
+
+use orlop_alloc::adaptor::Limit;
+use orlop_alloc::backing::{Null, System};
+use orlop_alloc::central::{Central, Policy};
+use orlop_alloc::context::{Budget, Context, CpuConfig};
+use orlop_alloc::engine::{Direct, Pow2};
+use orlop_alloc::protocol::{Entry, Ledger, Slots};
+use orlop_alloc::{Allocator, AllocatorRef, Request};
+use orlop_core::{Device, MemoryKind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+const KIND: MemoryKind = MemoryKind::KvCache;
+
+/// A slot that only frees was never settled: the peak grew with every block handed over.
+#[test]
+fn the_peak_is_right_when_others_free() {
+    let ledger = Ledger::new(2, true);
+    let block = 1 << 20;
+    for _ in 0..100 {
+        ledger.enter(0, KIND, block, block);
+        assert_eq!(ledger.leave(1, KIND, block, block), Entry::More);
+    }
+    let slack = 2 * (64 << 10);
+    assert!(ledger.totals().all.peak_bytes <= block as u64 + slack);
+    ledger.reset_peaks();
+    assert_eq!(ledger.totals().all.peak_bytes, 0);
+    // And both ways at once: one slot's fall is another's rise.
+    for _ in 0..9 {
+        ledger.enter(0, KIND, block, block);
+        ledger.enter(1, KIND, block, block);
+    }
+    for _ in 0..18 {
+        assert_eq!(ledger.leave(0, KIND, block, block), Entry::More);
+    }
+    let peak = ledger.totals().all.peak_bytes;
+    assert!(peak.abs_diff(18 * block as u64) <= slack, "{peak}");
+}
+
+/// The size of the next region stayed absurd.
+#[test]
+fn an_absurd_request_leaves_no_trace() {
+    let allocator = Central::builder(System::new()).build();
+    assert!(allocator.allocate(&Request::new(1 << 60)).is_err());
+    assert!(allocator.allocate(&Request::new(1000)).is_ok());
+}
+
+/// A count near the largest number wrapped to none.
+#[test]
+fn slots_are_few_whatever_is_asked() {
+    assert_eq!(Slots::new(usize::MAX, || ()).count(), 1 << 16);
+    assert_eq!(Slots::new(0, || ()).count(), 1);
+}
+
+/// Wasting nothing split chunks of no bytes off.
+#[test]
+fn nothing_is_wasted_and_nothing_split_off_for_that() {
+    let policy = Policy::tensorflow().max_waste_share(1e-12, 1 << 20);
+    let allocator = Central::builder(System::new()).policy(policy).limit(1 << 20).build();
+    let blocks: Vec<_> = std::iter::from_fn(|| allocator.allocate(&Request::new(4096)).ok()).collect();
+    assert_eq!(blocks.len(), 256);
+    allocator.verify().unwrap();
+}
+
+/// A callback that allocated for its kind called itself without end.
+#[test]
+fn a_callback_may_allocate() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let request = Request::new(1000).kind(KIND);
+    context.set_budget(Device::CPU, KIND, Budget { soft: Some(1500), ..Budget::hard(1 << 20) }).unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (inner, seen) = (context.clone(), Arc::clone(&calls));
+    let kept = Mutex::new(Vec::new());
+    context.on_pressure(
+        KIND,
+        Arc::new(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            kept.lock().unwrap().push(inner.allocate(Device::CPU, &Request::new(10).kind(KIND)).unwrap());
+            0
+        }),
+    );
+    let _blocks =
+        [context.allocate(Device::CPU, &request).unwrap(), context.allocate(Device::CPU, &request).unwrap()];
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+/// A panic in a callback kept the block and its charge.
+#[test]
+fn a_callback_may_panic() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    context.set_budget(Device::CPU, KIND, Budget { hard: None, soft: Some(1), borrows: false }).unwrap();
+    context.on_pressure(KIND, Arc::new(|_| panic!("callback")));
+    drop(context.allocate(Device::CPU, &Request::new(1000).kind(KIND)).unwrap());
+    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+}
+
+/// Charging wrapped around, and the accounts were empty with a block alive.
+#[test]
+fn charges_do_not_wrap() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    context.set_budget(Device::CPU, KIND, Budget::hard(u64::MAX)).unwrap();
+    let _block = context.allocate(Device::CPU, &Request::new(64)).unwrap();
+    assert!(context.allocate(Device::CPU, &Request::new(usize::MAX)).is_err());
+    assert_eq!(context.standing(Device::CPU, MemoryKind::Default).live, 64);
+}
+
+/// What was borrowed did not cover the engine's rounding.
+#[test]
+fn borrowing_covers_rounding() {
+    let context = Context::with(Device::CPU, CpuConfig::new().named("bfc"));
+    context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(0)).unwrap();
+    context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
+    let request = Request::new(1000).kind(MemoryKind::Workspace);
+    let block = context.allocate(Device::CPU, &request).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).lent, block.capacity() as u64);
+    drop(block);
+    assert_eq!(context.standing(Device::CPU, KIND).lent, 0);
+}
+
+/// The stamp of what was split off a stamped chunk was never cleared.
+#[test]
+fn remainders_lose_their_stamp_too() {
+    let clock = Arc::new(AtomicU64::new(9));
+    let allocator =
+        Central::builder(Null::new(Device::CPU)).limit(64 << 10).clock(Arc::clone(&clock)).build();
+    drop(allocator.allocate(&Request::new(64 << 10)).unwrap());
+    let small = allocator.allocate(&Request::new(8 << 10)).unwrap();
+    // Stamped 10: not for who wants memory freed by 5, until everything before 1000 is safe.
+    let early = Request::new(32 << 10).freed_before(5);
+    assert!(allocator.allocate(&early).is_err());
+    allocator.set_safe_frontier(1000);
+    let large = allocator.allocate(&early).unwrap();
+    drop((small, large));
+}
+
+/// Regions went back to the backing while a device could still use what was freed in them.
+#[test]
+fn regions_with_unsafe_stamps_stay() {
+    let clock = Arc::new(AtomicU64::new(0));
+    let allocator = Central::builder(System::new()).clock(clock).build();
+    drop(allocator.allocate(&Request::new(1000)).unwrap());
+    assert_eq!(allocator.trim(0), 0);
+    allocator.set_safe_frontier(1000);
+    assert!(allocator.trim(0) > 0);
+}
+
+/// The queue of stamped chunks grew with every free while the frontier stood still.
+#[test]
+fn the_queue_of_stamps_is_bounded() {
+    let allocator = Central::builder(System::new()).clock(Arc::default()).build();
+    let pairs = if cfg!(miri) { 20 } else { 20_000 };
+    for _ in 0..pairs {
+        drop(allocator.allocate(&Request::new(1000)).unwrap());
+    }
+    assert!(allocator.stats().usage.regions <= 1);
+    allocator.verify().unwrap();
+}
+
+/// Blocks live on after handles and adaptors, and their memory goes with the last of them.
+#[test]
+fn blocks_outlive_handles_and_adaptors() {
+    let inner = Pow2::new(System::new()).erase();
+    let outer = AllocatorRef::new(Limit::new(inner.clone(), 1 << 20));
+    let mut block = outer.allocate(&Request::new(1000)).unwrap();
+    drop((inner, outer));
+    block.bytes_mut().unwrap().fill(7);
+    drop(block);
+    let direct = Direct::new(System::new());
+    assert!(
+        direct.is_unique()
+            && !{
+                let _other = direct.clone();
+                direct.is_unique()
+            }
+    );
+}
