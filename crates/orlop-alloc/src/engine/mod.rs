@@ -12,6 +12,7 @@ mod direct;
 mod lru;
 mod pool;
 mod pow2;
+mod supply;
 
 pub use self::arena::{Arena, Reset};
 pub use self::direct::Direct;

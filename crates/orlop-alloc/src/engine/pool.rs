@@ -8,12 +8,11 @@
 //! Right for programs with few distinct sizes; a loop of varying shapes finds nothing that fits exactly.
 
 use super::lru::Lru;
-use crate::backing::{Backing, Global, Region};
-use crate::out_of_memory::Refusal;
+use super::supply::Supply;
+use crate::backing::{Backing, Global};
 use crate::protocol::{Counter, Entry, Ledger};
-use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Record, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How requests are rounded before they are looked up.
 #[derive(Debug, Clone, Copy)]
@@ -47,14 +46,11 @@ const UNCACHED: usize = usize::MAX;
 /// The pool; see the head of its file.
 #[derive(Debug)]
 pub struct Pool<B: Backing = Global> {
-    backing: B,
+    supply: Supply<B>,
     rounding: Rounding,
     /// One slot, for counts and cache: a lock whose release is a plain store. What is done under it takes
     /// nanoseconds.
     ledger: Ledger<Lru>,
-    reserved: AtomicU64,
-    peak: AtomicU64,
-    regions: AtomicU64,
 }
 
 /// Settings of a [`Pool`].
@@ -109,14 +105,10 @@ impl<B: Backing> PoolBuilder<B> {
     #[must_use]
     pub fn build_engine(self) -> Pool<B> {
         let mut lru = Some(Lru::new(self.bound, self.grows));
-        let zero = || AtomicU64::new(0);
         Pool {
-            backing: self.backing,
+            supply: Supply::new(self.backing),
             rounding: self.rounding,
             ledger: Ledger::with_values(1, true, || lru.take().unwrap_or_else(|| Lru::new(0, false))),
-            reserved: zero(),
-            peak: zero(),
-            regions: zero(),
         }
     }
 
@@ -129,33 +121,10 @@ impl<B: Backing> PoolBuilder<B> {
 
 impl<B: Backing> Pool<B> {
     #[cold]
-    fn gain(&self, request: &Request, bytes: usize, align: Alignment) -> Result<Region> {
-        let region = self
-            .backing
-            .reserve(bytes, align)
-            .or_else(|| (self.trim(0) > 0).then(|| self.backing.reserve(bytes, align)).flatten());
-        let Some(region) = region else {
-            let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.backing.device(), request);
-            report.rounded = bytes;
-            report.reserved = self.reserved.load(Ordering::Relaxed);
-            return Err(report.into());
-        };
-        let reserved = self.reserved.fetch_add(region.bytes as u64, Ordering::Relaxed) + region.bytes as u64;
-        self.peak.fetch_max(reserved, Ordering::Relaxed);
-        self.regions.fetch_add(1, Ordering::Relaxed);
-        Ok(region)
-    }
-
-    #[cold]
     fn fresh(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
-        let region = self.gain(request, key, request.align.max(ALIGN))?;
-        if request.zeroed && !region.zeroed {
-            // SAFETY: just gained; nobody else knows it.
-            unsafe { self.backing.zero(region.ptr, request.bytes) };
-        }
-        let record = Record::new(region.ptr, region.bytes, self.backing.device(), self.backing.access());
-        let mut record = Box::new(record.token(UNCACHED));
-        record.assign(request);
+        let align = request.align.max(ALIGN);
+        let mut record = self.supply.gain(self.name(), request, key, align, || self.trim(0))?;
+        record.token = UNCACHED;
         let mut held = self.ledger.hold(0);
         if cacheable {
             record.token = held.value().class(key);
@@ -170,19 +139,8 @@ impl<B: Backing> Pool<B> {
     fn evict(&self) {
         if let Some(evicted) = self.ledger.with(0, Lru::evict) {
             // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-            unsafe { self.lose(&evicted, ALIGN) };
+            unsafe { self.supply.lose(&evicted, ALIGN) };
         }
-    }
-
-    /// # Safety
-    ///
-    /// The record of a region gained by `gain` with this alignment, whose bytes nobody uses any more.
-    unsafe fn lose(&self, record: &Record, align: Alignment) {
-        self.reserved.fetch_sub(record.granted as u64, Ordering::Relaxed);
-        self.regions.fetch_sub(1, Ordering::Relaxed);
-        let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
-        // SAFETY: the caller's promise.
-        unsafe { self.backing.release(region) };
     }
 }
 
@@ -193,7 +151,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     #[inline]
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         if request.kind.is_host_only() {
-            request.kind.check_on(self.backing.device())?;
+            request.kind.check_on(self.supply.device())?;
         }
         let cacheable = request.align <= ALIGN;
         let key = self.rounding.round(request.bytes.max(1));
@@ -203,7 +161,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
                 held.enter(request.kind, granted, request.bytes);
                 if request.zeroed {
                     // SAFETY: about to be handed out; nobody else knows it.
-                    unsafe { self.backing.zero(record.ptr, request.bytes) };
+                    unsafe { self.supply.zero(&record, request) };
                 }
                 record.assign(request);
                 return Ok(RawBlock::new(record));
@@ -224,7 +182,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         if record.token == UNCACHED {
             // SAFETY: gained for this block alone, with its alignment (which is above `ALIGN`).
-            unsafe { self.lose(&record, record.align) };
+            unsafe { self.supply.lose(&record, record.align) };
             return Ok(self.ledger.hold(0).leave(kind, granted, requested));
         }
         let mut held = self.ledger.hold(0);
@@ -233,7 +191,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             drop(held);
             if keeps_none {
                 // SAFETY: the block just came back, and it was gained with `ALIGN`.
-                unsafe { self.lose(&record, ALIGN) };
+                unsafe { self.supply.lose(&record, ALIGN) };
                 return Ok(self.ledger.hold(0).leave(kind, granted, requested));
             }
             self.evict();
@@ -248,7 +206,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     fn device(&self) -> Device {
-        self.backing.device()
+        self.supply.device()
     }
 
     fn name(&self) -> &str {
@@ -256,26 +214,20 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     fn usage(&self) -> Usage {
-        Usage {
-            reserved: self.reserved.load(Ordering::Relaxed),
-            peak_reserved: self.peak.load(Ordering::Relaxed),
-            regions: self.regions.load(Ordering::Relaxed),
-            deferred: 0,
-            metadata: self.ledger.with(0, |cache| cache.metadata()) as u64,
-        }
+        self.supply.usage(self.ledger.with(0, |cache| cache.metadata()))
     }
 
     fn reset_peak(&self) {
-        self.peak.store(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.supply.reset_peak();
     }
 
     fn trim(&self, target: u64) -> u64 {
         let mut freed = 0;
-        while self.reserved.load(Ordering::Relaxed) > target {
+        while self.supply.reserved() > target {
             let Some(record) = self.ledger.with(0, Lru::take_oldest) else { break };
             freed += record.granted as u64;
             // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-            unsafe { self.lose(&record, ALIGN) };
+            unsafe { self.supply.lose(&record, ALIGN) };
         }
         freed
     }

@@ -8,13 +8,12 @@
 //!
 //! Fast and wasteful: rounding to powers of two costs a third of the memory on average and half at worst.
 
-use crate::backing::{Backing, Global, Region};
-use crate::out_of_memory::Refusal;
+use super::supply::Supply;
+use crate::backing::{Backing, Global};
 use crate::protocol::thread_slot::{self, SLOTS};
 use crate::protocol::{Counter, Entry, Ledger};
-use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, Record, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, RawBlock, Record, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many buckets there are: 32 bytes to 64 GiB. Larger requests are not cached.
 pub const BUCKETS: usize = 32;
@@ -36,12 +35,9 @@ const UNCACHED: usize = usize::MAX;
 /// The power-of-two pool.
 #[derive(Debug)]
 pub struct Pow2<B: Backing = Global> {
-    backing: B,
+    supply: Supply<B>,
     /// Counts and caches, by slot: one lock for both.
     ledger: Ledger<Cache>,
-    reserved: AtomicU64,
-    peak: AtomicU64,
-    regions: AtomicU64,
 }
 
 /// What one slot caches: records of memory that nobody uses. A record's token is the bucket it was made for.
@@ -55,14 +51,7 @@ impl<B: Backing> Pow2<B> {
     /// Over this backing.
     #[must_use]
     pub fn engine(backing: B) -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            backing,
-            ledger: Ledger::with_values(SLOTS, true, Cache::default),
-            reserved: zero(),
-            peak: zero(),
-            regions: zero(),
-        }
+        Self { supply: Supply::new(backing), ledger: Ledger::with_values(SLOTS, true, Cache::default) }
     }
 
     /// The same behind a handle.
@@ -100,60 +89,21 @@ impl<B: Backing> Pow2<B> {
         };
         self.ledger.hold(own).enter(request.kind, record.granted, request.bytes);
         if request.zeroed {
-            self.zero(&record, request);
+            // SAFETY: it was cached and is about to be handed out; a bucket holds what is asked of it.
+            unsafe { self.supply.zero(&record, request) };
         }
         record.assign(request);
         Ok(RawBlock::new(record))
-    }
-
-    #[cold]
-    fn gain(&self, request: &Request, bytes: usize, align: Alignment) -> Result<Region> {
-        let region = self.backing.reserve(bytes, align).or_else(|| {
-            // The system may have room once everything cached is back there.
-            (self.trim(0) > 0).then(|| self.backing.reserve(bytes, align)).flatten()
-        });
-        let Some(region) = region else {
-            let mut report = OutOfMemory::new(Refusal::Backing, self.name(), self.backing.device(), request);
-            report.rounded = bytes;
-            report.reserved = self.reserved.load(Ordering::Relaxed);
-            return Err(report.into());
-        };
-        let reserved = self.reserved.fetch_add(region.bytes as u64, Ordering::Relaxed) + region.bytes as u64;
-        self.peak.fetch_max(reserved, Ordering::Relaxed);
-        self.regions.fetch_add(1, Ordering::Relaxed);
-        Ok(region)
-    }
-
-    /// # Safety
-    ///
-    /// The record of a region gained by `gain` with this alignment, whose bytes nobody uses any more.
-    unsafe fn lose(&self, record: &Record, align: Alignment) {
-        self.reserved.fetch_sub(record.granted as u64, Ordering::Relaxed);
-        self.regions.fetch_sub(1, Ordering::Relaxed);
-        let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
-        // SAFETY: the caller's promise.
-        unsafe { self.backing.release(region) };
     }
 
     /// A block in a fresh region, for `bucket` or none.
     #[cold]
     fn fresh(&self, request: &Request, bytes: usize, align: Alignment, bucket: usize) -> Result<RawBlock> {
-        let region = self.gain(request, bytes, align)?;
-        if request.zeroed && !region.zeroed {
-            // SAFETY: just gained; nobody else knows it.
-            unsafe { self.backing.zero(region.ptr, request.bytes) };
-        }
-        let record = Record::new(region.ptr, region.bytes, self.backing.device(), self.backing.access());
-        let mut record = Box::new(record.token(bucket));
-        record.assign(request);
+        // The system may have room once everything cached is back there.
+        let mut record = self.supply.gain(self.name(), request, bytes, align, || self.trim(0))?;
+        record.token = bucket;
         self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
-    }
-
-    #[cold]
-    fn zero(&self, record: &Record, request: &Request) {
-        // SAFETY: about to be handed out; nobody else knows it.
-        unsafe { self.backing.zero(record.ptr, request.bytes) };
     }
 }
 
@@ -172,7 +122,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
     #[inline]
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         if request.kind.is_host_only() {
-            request.kind.check_on(self.backing.device())?;
+            request.kind.check_on(self.supply.device())?;
         }
         let Some((bucket, bytes)) = bucket_of(request.bytes).filter(|_| request.align <= ALIGN) else {
             return self.fresh(request, request.bytes, request.align, UNCACHED);
@@ -187,7 +137,8 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         };
         held.enter(request.kind, record.granted, request.bytes);
         if request.zeroed {
-            self.zero(&record, request);
+            // SAFETY: it was cached and is about to be handed out; a bucket holds what is asked of it.
+            unsafe { self.supply.zero(&record, request) };
         }
         record.assign(request);
         Ok(RawBlock::new(record))
@@ -207,7 +158,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         let bucket = record.token;
         if bucket >= BUCKETS {
             // SAFETY: gained for this block alone, with its alignment, and returned by its last user.
-            unsafe { self.lose(&record, record.align) };
+            unsafe { self.supply.lose(&record, record.align) };
             return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
         let mut held = self.ledger.hold(thread_slot::current());
@@ -220,7 +171,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
     }
 
     fn device(&self) -> Device {
-        self.backing.device()
+        self.supply.device()
     }
 
     fn name(&self) -> &str {
@@ -234,17 +185,11 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
                 self.ledger.with(slot, |cache| cache.buckets.iter().map(Vec::capacity).sum());
             metadata += size_of::<Cache>() + capacity * size_of::<usize>();
         }
-        Usage {
-            reserved: self.reserved.load(Ordering::Relaxed),
-            peak_reserved: self.peak.load(Ordering::Relaxed),
-            regions: self.regions.load(Ordering::Relaxed),
-            deferred: 0,
-            metadata: metadata as u64,
-        }
+        self.supply.usage(metadata)
     }
 
     fn reset_peak(&self) {
-        self.peak.store(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.supply.reset_peak();
     }
 
     fn trim(&self, target: u64) -> u64 {
@@ -252,13 +197,13 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         // Largest first: fewest calls for the bytes.
         for bucket in (0..BUCKETS).rev() {
             for slot in 0..self.ledger.slots() {
-                while self.reserved.load(Ordering::Relaxed) > target {
+                while self.supply.reserved() > target {
                     let Some(record) = self.ledger.with(slot, |cache| cache.buckets[bucket].pop()) else {
                         break;
                     };
                     freed += record.granted as u64;
                     // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-                    unsafe { self.lose(&record, ALIGN) };
+                    unsafe { self.supply.lose(&record, ALIGN) };
                 }
             }
         }

@@ -1,0 +1,102 @@
+//! Regions for engines in which every block is one: gained, counted, given back.
+
+use crate::backing::{Backing, Region};
+use crate::out_of_memory::Refusal;
+use crate::{OutOfMemory, Record, Request, Result, Usage};
+use orlop_core::{Alignment, Device};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A backing, and what is held from it. The counts are figures and relaxed.
+#[derive(Debug)]
+pub(super) struct Supply<B> {
+    backing: B,
+    reserved: AtomicU64,
+    peak: AtomicU64,
+    regions: AtomicU64,
+}
+
+impl<B: Backing> Supply<B> {
+    pub(super) fn new(backing: B) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { backing, reserved: zero(), peak: zero(), regions: zero() }
+    }
+
+    pub(super) fn device(&self) -> Device {
+        self.backing.device()
+    }
+
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn reset_peak(&self) {
+        self.peak.store(self.reserved(), Ordering::Relaxed);
+    }
+
+    pub(super) fn usage(&self, metadata: usize) -> Usage {
+        Usage {
+            reserved: self.reserved(),
+            peak_reserved: self.peak.load(Ordering::Relaxed),
+            regions: self.regions.load(Ordering::Relaxed),
+            deferred: 0,
+            metadata: metadata as u64,
+        }
+    }
+
+    /// The record of a block in a fresh region of at least `bytes`, zeroed as the request says. If the backing
+    /// refuses, `reclaim` gives cached memory back, and if that was any the backing is asked once more.
+    #[cold]
+    pub(super) fn gain(
+        &self,
+        engine: &str,
+        request: &Request,
+        bytes: usize,
+        align: Alignment,
+        reclaim: impl FnOnce() -> u64,
+    ) -> Result<Box<Record>> {
+        let reserve = || self.backing.reserve(bytes, align);
+        let Some(region) = reserve().or_else(|| (reclaim() > 0).then(reserve).flatten()) else {
+            let mut report = OutOfMemory::new(Refusal::Backing, engine, self.device(), request);
+            report.rounded = bytes;
+            report.reserved = self.reserved();
+            return Err(report.into());
+        };
+        let bytes = region.bytes as u64;
+        let reserved = self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(reserved, Ordering::Relaxed);
+        self.regions.fetch_add(1, Ordering::Relaxed);
+        if request.zeroed && !region.zeroed {
+            // SAFETY: just gained; nobody else knows it.
+            unsafe { self.backing.zero(region.ptr, request.bytes) };
+        }
+        let mut record =
+            Box::new(Record::new(region.ptr, region.bytes, self.device(), self.backing.access()));
+        record.assign(request);
+        Ok(record)
+    }
+
+    /// Gives the region of a record back.
+    ///
+    /// # Safety
+    ///
+    /// The record came from [`Supply::gain`] with this alignment, nobody uses its bytes any more, and this is
+    /// the one time.
+    pub(super) unsafe fn lose(&self, record: &Record, align: Alignment) {
+        self.reserved.fetch_sub(record.granted as u64, Ordering::Relaxed);
+        self.regions.fetch_sub(1, Ordering::Relaxed);
+        let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
+        // SAFETY: the caller's promise.
+        unsafe { self.backing.release(region) };
+    }
+
+    /// Zeroes the bytes asked for in memory that was used before.
+    ///
+    /// # Safety
+    ///
+    /// The record came from [`Supply::gain`], holds at least `request.bytes`, and nobody uses its bytes.
+    #[cold]
+    pub(super) unsafe fn zero(&self, record: &Record, request: &Request) {
+        // SAFETY: the caller's promise.
+        unsafe { self.backing.zero(record.ptr, request.bytes) };
+    }
+}
