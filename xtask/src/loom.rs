@@ -24,7 +24,7 @@ pub(crate) enum Depth {
 impl Depth {
     fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Short => &[("LOOM_MAX_PREEMPTIONS", "2")],
+            Self::Short => &[("LOOM_MAX_PREEMPTIONS", "2"), ("LOOM_MAX_BRANCHES", "10000")],
             Self::Full => &[("LOOM_MAX_PREEMPTIONS", "3"), ("LOOM_MAX_BRANCHES", "10000")],
         }
     }

@@ -26,6 +26,7 @@ fn weaker(ordering: &str) -> Option<&'static [&'static str]> {
     match ordering {
         "Acquire" | "Release" => Some(&["Relaxed"]),
         "AcqRel" => Some(&["Acquire", "Release"]),
+        "SeqCst" => Some(&["AcqRel"]),
         _ => None,
     }
 }
@@ -112,7 +113,7 @@ mod tests {
             "ordering!(\"a b\", Acquire)",
             "ordering!(\"\", Acquire)",
             "ordering!(\"a\", Relaxed)",
-            "ordering!(\"a\", SeqCst)",
+            "ordering!(\"a\", Weak)",
             "ordering!(\"a\")",
             "ordering!(\"a\", Acquire",
         ] {

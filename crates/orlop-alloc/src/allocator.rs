@@ -107,6 +107,24 @@ pub unsafe trait Allocator: Debug + Send + Sync {
         unsafe { self.deallocate(block) }.map(|()| Entry::More)
     }
 
+    /// A block from what the calling thread has cached, entered in [`Allocator::counter`]: no lock, nothing
+    /// shared, no wait. `None` says to ask [`Allocator::allocate`], which knows more ways; always so for zero
+    /// bytes, and without a counter.
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        let _ = request;
+        None
+    }
+
+    /// Takes a block back into what the calling thread has cached, and counts it out. `Some` is the block as it
+    /// was, to be given to [`Allocator::deallocate_counted`]; always so if it could be the last one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate`]. On `None` the engine may be gone already.
+    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+        Some(block)
+    }
+
     /// A name for people.
     fn name(&self) -> &str;
 

@@ -1,7 +1,7 @@
 //! The owned block: memory that returns to where it came from when dropped.
 
 use crate::handle::return_block;
-use crate::raw::{Owner, Record};
+use crate::raw::Record;
 use crate::{Access, AllocationId, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
@@ -36,7 +36,7 @@ impl Block {
     /// 2. nobody else writes there meanwhile, nor reads while this block is written;
     /// 3. with [`Access::Host`] the bytes are initialised.
     pub unsafe fn foreign(mut record: Record, deleter: Deleter) -> Self {
-        record.owner = Owner::Foreign(deleter);
+        record.deleter = Some(deleter);
         Self::new(RawBlock::new(Box::new(record)))
     }
 
@@ -45,8 +45,7 @@ impl Block {
     /// # Safety
     ///
     /// As for [`Block::foreign`], until the block is gone.
-    pub unsafe fn borrowed(mut record: Record) -> Self {
-        record.owner = Owner::Nobody;
+    pub unsafe fn borrowed(record: Record) -> Self {
         Self::new(RawBlock::new(Box::new(record)))
     }
 
@@ -134,14 +133,14 @@ impl Block {
     /// Whether dropping it returns memory to an allocator of this crate.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
-        matches!(self.raw.owner, Owner::Allocator(_))
+        self.raw.owner.is_some()
     }
 
     /// Whether the data pointer is the deleter's whole context, as copy-on-write needs (P6). True for blocks
     /// of our allocators; false for foreign ones, whose context may own more than the bytes.
     #[must_use]
     pub fn is_simple(&self) -> bool {
-        !matches!(self.raw.owner, Owner::Foreign(_))
+        self.raw.deleter.is_none()
     }
 
     /// The bytes, as many as were asked for.
@@ -174,19 +173,14 @@ impl Block {
     ///
     /// The block itself, if its owner could not free a bare pointer later.
     pub fn into_raw_ptr(self) -> Result<NonNull<u8>, Self> {
-        match &self.raw.owner {
-            Owner::Allocator(owner) => {
-                // SAFETY: the cell lives while this block does.
-                let shared = unsafe { owner.as_ref() };
-                if !shared.allocator().has_raw_deleter() {
-                    return Err(self);
-                }
-                let ptr = self.raw.ptr;
-                mem::forget(self);
-                Ok(ptr)
-            }
-            Owner::Foreign(_) | Owner::Nobody => Err(self),
+        let Some(owner) = self.raw.owner else { return Err(self) };
+        // SAFETY: the cell lives while this block does.
+        if !unsafe { owner.as_ref() }.allocator().has_raw_deleter() {
+            return Err(self);
         }
+        let ptr = self.raw.ptr;
+        mem::forget(self);
+        Ok(ptr)
     }
 }
 
@@ -195,17 +189,28 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: `raw` is taken out once, here; `self` is not used afterwards.
         let raw = unsafe { mem::ManuallyDrop::take(&mut self.raw) };
-        if let Owner::Allocator(owner) = raw.owner {
+        if let Some(owner) = raw.owner {
             // SAFETY: the block was counted in this cell when made, comes back once, and nobody can reach
             // the bytes through it any more.
             unsafe { return_block(owner, raw) };
         } else {
             // SAFETY: without an allocator the record is the block's own (`foreign`, `borrowed`, `empty`).
-            let record = *unsafe { raw.into_record() };
-            if let Owner::Foreign(deleter) = record.owner {
-                deleter.run(record.ptr);
-            }
+            unsafe { end(raw) };
         }
+    }
+}
+
+/// Ends a block without an allocator.
+///
+/// # Safety
+///
+/// The record is the block's own.
+#[cold]
+unsafe fn end(raw: RawBlock) {
+    // SAFETY: the caller's promise.
+    let mut record = unsafe { raw.into_record() };
+    if let Some(deleter) = record.deleter.take() {
+        deleter.run(record.ptr);
     }
 }
 

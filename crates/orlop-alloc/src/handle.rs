@@ -16,7 +16,7 @@
 
 use crate::block::Block;
 use crate::observer::{Event, ObserverSlot};
-use crate::protocol::thread_slot::{self, SLOTS};
+use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, Totals};
 use crate::raw::Owner;
 use crate::{
@@ -27,10 +27,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// An allocator with its counts. Lives until no handle and no block remains.
 pub(crate) struct Shared<A: ?Sized> {
+    /// Whether the quick way is open: the engine counts itself, and nobody is to be told of every block.
+    quick: AtomicBool,
     handles: AtomicUsize,
     /// `None` over an engine that counts itself.
     ledger: Option<Ledger>,
@@ -56,8 +58,9 @@ impl<A: Allocator> AllocatorRef<A> {
     /// engine that counts itself ([`Allocator::counter`]).
     #[must_use]
     pub fn with_statistics(allocator: A, counted: bool) -> Self {
-        let ledger = allocator.counter().is_none().then(|| Ledger::new(SLOTS, counted));
+        let ledger = allocator.counter().is_none().then(|| Ledger::new(counted));
         let shared = Box::new(Shared {
+            quick: AtomicBool::new(ledger.is_none()),
             handles: AtomicUsize::new(1),
             ledger,
             refused_frees: AtomicU64::new(0),
@@ -87,19 +90,19 @@ impl<A: Allocator + 'static> From<AllocatorRef<A>> for AllocatorRef {
 
 /// What an owner pointer must be able to become: the erased form that blocks hold.
 pub(crate) trait Erased {
-    fn erased(&self) -> NonNull<Shared<dyn Allocator>>;
+    fn erased(&self) -> Owner;
 }
 
 impl<A: Allocator + 'static> Erased for AllocatorRef<A> {
     #[inline]
-    fn erased(&self) -> NonNull<Shared<dyn Allocator>> {
+    fn erased(&self) -> Owner {
         self.shared
     }
 }
 
 impl Erased for AllocatorRef {
     #[inline]
-    fn erased(&self) -> NonNull<Shared<dyn Allocator>> {
+    fn erased(&self) -> Owner {
         self.shared
     }
 }
@@ -121,12 +124,24 @@ where
     /// [`Error::OutOfMemory`] with the whole story, [`Error::Words`] for a kind that cannot be on the device.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Block> {
+        match self.shared().take_cached(request) {
+            Some(mut raw) => {
+                raw.owner = Some(self.erased());
+                Ok(Block::new(raw))
+            }
+            None => self.allocate_slowly(request),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_slowly(&self, request: &Request) -> Result<Block> {
         let shared = self.shared();
         if request.bytes == 0 && !shared.allocator.opaque_handles() {
             return shared.empty(request);
         }
         let mut raw = shared.take(request)?;
-        raw.owner = Owner::Allocator(self.erased());
+        raw.owner = Some(self.erased());
         Ok(Block::new(raw))
     }
 }
@@ -159,7 +174,10 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
 
     /// Tells `observer` of every allocation and free from now on; `None` stops that.
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
-        self.shared().observer.set(observer);
+        let shared = self.shared();
+        // Relaxed: a thread that allocates meanwhile may be seen or not, as it happens.
+        shared.quick.store(observer.is_none() && shared.ledger.is_none(), Ordering::Relaxed);
+        shared.observer.set(observer);
     }
 
     /// Frees a block by its bare address, from [`Block::into_raw_ptr`] (P4). The requested size may be told.
@@ -203,8 +221,13 @@ impl<A: ?Sized + Allocator> Shared<A> {
         &self.allocator
     }
 
+    /// A block that the calling thread has cached, counted, if the quick way is open and leads to one.
+    #[inline(always)]
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        if self.quick.load(Ordering::Relaxed) { self.allocator.take_cached(request) } else { None }
+    }
+
     /// Allocates and counts.
-    #[inline]
     fn take(&self, request: &Request) -> Result<RawBlock> {
         match self.allocator.allocate(request) {
             Ok(raw) => {
@@ -242,7 +265,6 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// # Safety
     ///
     /// As for [`Allocator::deallocate`].
-    #[inline]
     unsafe fn give(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
         if let Some(observer) = self.observer.get() {
             self.tell_given(&**observer, &raw);
@@ -299,7 +321,29 @@ impl<A: ?Sized + Allocator> Shared<A> {
 /// 1. `owner` is the cell that `raw` was counted in, and `raw` was not returned before;
 /// 2. nobody on the host uses its bytes any more.
 #[inline]
-pub(crate) unsafe fn return_block(owner: NonNull<Shared<dyn Allocator>>, raw: RawBlock) {
+pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
+    // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
+    let shared = unsafe { owner.as_ref() };
+    let raw = if shared.quick.load(Ordering::Relaxed) {
+        // SAFETY: the caller's promises are those of `give_cached`.
+        match unsafe { shared.allocator.give_cached(raw) } {
+            // It has left: the cell may be gone.
+            None => return,
+            Some(raw) => raw,
+        }
+    } else {
+        raw
+    };
+    // SAFETY: the caller's promises; `give_cached` gave the block back as it was.
+    unsafe { return_slowly(owner, raw) };
+}
+
+/// # Safety
+///
+/// As for [`return_block`].
+#[cold]
+#[inline(never)]
+unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
     let entry = {
         // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
         let shared = unsafe { owner.as_ref() };
@@ -326,11 +370,23 @@ unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
 // engine's promises hold while the engine lives, and it lives at least as long as this handle.
 unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        self.shared().take(request)
+        match self.shared().take_cached(request) {
+            Some(raw) => Ok(raw),
+            None => self.shared().take(request),
+        }
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let mut refused = None;
+        let block = if self.shared().quick.load(Ordering::Relaxed) {
+            // SAFETY: the caller's promises.
+            match unsafe { self.shared().allocator.give_cached(block) } {
+                None => return Ok(()),
+                Some(block) => block,
+            }
+        } else {
+            block
+        };
         // SAFETY: the caller's promises.
         let entry = unsafe { self.shared().give(block, &mut refused) };
         // A handle is held, so the ledger is open.
@@ -380,8 +436,8 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                     observer.observe(&Event::RawFreed { address, found: &found, allocator });
                 }
                 if let Some(ledger) = &shared.ledger {
-                    let slot = thread_slot::current();
-                    let entry = ledger.leave(slot, found.kind, found.granted, found.requested);
+                    let seat = thread_slot::current();
+                    let entry = ledger.leave(seat, found.kind, found.granted, found.requested);
                     // A handle is held, so the ledger is open.
                     debug_assert_eq!(entry, Entry::More);
                 }

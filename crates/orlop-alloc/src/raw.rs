@@ -67,46 +67,45 @@ pub enum Access {
 /// A record stays where it is while its block lives, and often longer: engines keep it with the memory, so
 /// that handing a cached block out again changes a few words and moves none. What passes between layers is a
 /// pointer to it, a [`RawBlock`].
+///
+/// What every allocation writes is together, in the order that [`Request`] has it: a cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Record {
     /// Where the block begins.
     pub ptr: NonNull<u8>,
     /// Bytes that belong to it.
     pub granted: usize,
-    /// The engine's own note: where its records of this block are.
-    pub token: usize,
-    /// Where it is.
-    pub device: Device,
-    /// Who can reach it.
-    pub access: Access,
+    /// Bytes that were asked for.
+    pub requested: usize,
+    /// The stream it was allocated for.
+    pub stream: StreamId,
+    /// Its name.
+    pub id: AllocationId,
+    /// Who asked.
+    pub tag: Tag,
     /// What it is for.
     pub kind: MemoryKind,
     /// What its address is a multiple of.
     pub align: Alignment,
-    /// Who asked.
-    pub tag: Tag,
-    /// Bytes that were asked for.
-    pub requested: usize,
-    /// Its name.
-    pub id: AllocationId,
-    /// The stream it was allocated for.
-    pub stream: StreamId,
+    /// Who can reach it.
+    pub access: Access,
+    /// To which allocator it returns. `None` for empty, borrowed and foreign memory, and below the handle.
+    pub(crate) owner: Option<Owner>,
+    /// The engine's own note: where its records of this block are.
+    pub token: usize,
+    /// Where the engine thinks that it will find the block's records when it comes back.
+    pub(crate) hint: usize,
     /// Other streams that used it since.
     pub uses: StreamUses,
-    /// To whom it returns.
-    pub(crate) owner: Owner,
+    /// Where it is.
+    pub device: Device,
+    /// Whom to tell, once, when foreign memory goes (M3).
+    pub(crate) deleter: Option<Deleter>,
 }
 
-/// Who takes a block back.
-#[derive(Debug)]
-pub(crate) enum Owner {
-    /// Nobody: empty blocks, borrowed memory, and blocks below the handle.
-    Nobody,
-    /// The cell that counted the block.
-    Allocator(NonNull<Shared<dyn Allocator>>),
-    /// Somebody outside, told once when the block goes (M3).
-    Foreign(Deleter),
-}
+/// The cell that counted a block.
+pub(crate) type Owner = NonNull<Shared<dyn Allocator>>;
 
 impl Record {
     /// A record of memory that an engine has; [`Record::assign`] makes it a block for a request.
@@ -116,6 +115,7 @@ impl Record {
             ptr,
             granted,
             token: 0,
+            hint: 0,
             device,
             access,
             kind: MemoryKind::Default,
@@ -125,7 +125,8 @@ impl Record {
             id: AllocationId::NONE,
             stream: StreamId::DEFAULT,
             uses: StreamUses::new(),
-            owner: Owner::Nobody,
+            owner: None,
+            deleter: None,
         }
     }
 
@@ -139,15 +140,22 @@ impl Record {
     /// Makes this the record of a new allocation: a new id, no stream uses, the request's facts.
     #[inline]
     pub fn assign(&mut self, request: &Request) {
-        self.requested = request.bytes;
-        self.kind = request.kind;
-        self.align = request.align;
-        self.tag = request.tag;
-        self.stream = request.stream;
-        self.id = AllocationId::next();
+        self.assign_unused(request);
         if !self.uses.is_empty() {
             self.uses = StreamUses::new();
         }
+    }
+
+    /// [`Record::assign`] for a record without stream uses.
+    #[inline(always)]
+    pub(crate) fn assign_unused(&mut self, request: &Request) {
+        debug_assert!(self.uses.is_empty());
+        self.requested = request.bytes;
+        self.stream = request.stream;
+        self.tag = request.tag;
+        self.kind = request.kind;
+        self.align = request.align;
+        self.id = AllocationId::next();
     }
 
     /// The address as a number.

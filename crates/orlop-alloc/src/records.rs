@@ -4,7 +4,7 @@
 //! the system's allocator each time.
 
 use crate::protocol::Slots;
-use crate::protocol::thread_slot::{self, SLOTS};
+use crate::protocol::thread_slot;
 use crate::{RawBlock, Record, Request};
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub(crate) struct Records {
 
 impl Records {
     pub(crate) fn new() -> Self {
-        Self { unused: Slots::new(SLOTS, Vec::new) }
+        Self { unused: Slots::new() }
     }
 
     /// A block with this record, assigned to the request.

@@ -12,25 +12,26 @@ use orlop_core::{Alignment, MemoryKind, StreamId};
 /// assert_eq!(request.bytes, 1 << 20);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 #[non_exhaustive]
 pub struct Request {
     /// Bytes wanted. Zero is answered without asking the engine, unless it hands out opaque handles.
     pub bytes: usize,
-    /// The address is a multiple of this.
-    pub align: Alignment,
-    /// What the memory is for.
-    pub kind: MemoryKind,
-    /// Whether every byte must read as zero.
-    pub zeroed: bool,
-    /// Whether the allocator may wait, call back and borrow before it gives up. Off for optional scratch
-    /// memory, where failure is cheap.
-    pub retry: bool,
     /// The stream that will use the memory first.
     pub stream: StreamId,
     /// If not zero, only chunks freed at or before this stamp may be used (T9).
     pub freed_before: u64,
     /// Who asks.
     pub tag: Tag,
+    /// What the memory is for.
+    pub kind: MemoryKind,
+    /// The address is a multiple of this.
+    pub align: Alignment,
+    /// Whether every byte must read as zero.
+    pub zeroed: bool,
+    /// Whether the allocator may wait, call back and borrow before it gives up. Off for optional scratch
+    /// memory, where failure is cheap.
+    pub retry: bool,
 }
 
 impl Request {

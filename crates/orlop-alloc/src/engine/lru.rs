@@ -1,12 +1,13 @@
 //! Cached blocks by exact size, with the order in which they came.
 //!
 //! A size's blocks are a stack: the newest is used first. Eviction takes the oldest of all, which is at the
-//! bottom of its stack. Which stack that is, a log of arrivals tells; entries of blocks that were used since
-//! stay in the log until they come to its front or it is swept. So the common path, put and take of one size,
-//! writes one log entry and follows no links.
+//! bottom of its stack. Which stack that is, a heap of bottoms tells, lazily: a size enters it once, with the
+//! age that its bottom has then, and is looked at again when it comes to the top. Bottoms only get younger, so
+//! the top is never too young; put and take of one size, the common path, do not touch the heap.
 
 use crate::Record;
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// The sizes of a program are few and even: spread them with one multiplication.
@@ -22,7 +23,9 @@ impl Hasher for SizeHasher {
 
     #[inline]
     fn write_usize(&mut self, value: usize) {
-        self.0 = spread(self.0 ^ value as u64);
+        // The table uses both ends.
+        let product = spread(self.0 ^ value as u64);
+        self.0 = product ^ (product >> 32);
     }
 
     #[inline]
@@ -31,80 +34,98 @@ impl Hasher for SizeHasher {
     }
 }
 
-/// 2^64 divided by the golden ratio: the high half of the product is well mixed, the table uses both ends.
+/// 2^64 divided by the golden ratio: the high bits of the product are well mixed.
 #[inline]
 fn spread(value: u64) -> u64 {
-    let product = value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    product ^ (product >> 32)
+    value.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A cached block: when it came, and its record, whose token is its class.
+/// A cached block: when it came, and its record, whose token is its size.
 #[derive(Debug)]
 struct Cached {
     arrived: u64,
-    /// Repeated from the record, so that counting need not wait for it to come from memory.
-    granted: usize,
     record: Box<Record>,
 }
 
-/// An entry of the log.
-#[derive(Debug, Clone, Copy)]
-struct Arrival {
-    class: usize,
-    arrived: u64,
+/// The blocks of one size, oldest first.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Class {
+    size: usize,
+    blocks: Vec<Option<Cached>>,
+    /// So many of `blocks` were evicted, and are `None`. The others are not.
+    evicted: usize,
+    /// Whether the size is in the heap. Emptied, it stays there until it comes to the top.
+    in_heap: bool,
+}
+
+impl Class {
+    fn oldest(&self) -> Option<u64> {
+        self.blocks.get(self.evicted)?.as_ref().map(|oldest| oldest.arrived)
+    }
+
+    fn take_oldest(&mut self) -> Option<Cached> {
+        let oldest = self.blocks.get_mut(self.evicted)?.take();
+        self.evicted += 1;
+        if 2 * self.evicted >= self.blocks.len() {
+            // As many moves as evictions since the last time, at most.
+            self.blocks.drain(..self.evicted);
+            self.evicted = 0;
+        }
+        oldest
+    }
+
+    /// The newest. Evicted places below it are found empty.
+    #[inline(always)]
+    fn take_newest(&mut self) -> Option<Cached> {
+        let newest = self.blocks.pop().flatten();
+        if newest.is_none() {
+            self.evicted = self.evicted.min(self.blocks.len());
+        }
+        newest
+    }
 }
 
 /// How many sizes are found without the map.
 const RECENT: usize = 256;
 
-/// The cache.
+/// What one thread keeps.
 #[derive(Debug)]
 pub(super) struct Lru {
     by_size: HashMap<usize, usize, BuildHasherDefault<SizeHasher>>,
     /// Sizes looked up lately and their classes, by a few bits of their hash. Size 0 is not used.
-    recent: Box<[(usize, usize); RECENT]>,
-    /// The blocks of each size, oldest first.
-    classes: Vec<VecDeque<Cached>>,
-    log: VecDeque<Arrival>,
-    held: usize,
-    bound: usize,
-    grows: bool,
+    recent: [(usize, usize); RECENT],
+    classes: Vec<Class>,
+    /// Classes by the age of their bottom, or more. Each that is not empty is in it.
+    bottoms: BinaryHeap<Reverse<(u64, usize)>>,
+    /// How many blocks more may be kept.
+    places: usize,
     puts: u64,
     misses: u64,
-    evictions: u64,
+    /// Puts and misses that [`Lru::news`] has told.
+    told: (u64, u64),
 }
 
-/// Bounds are reconsidered once in so many evictions (TensorFlow: `kCheckInterval`).
-const CHECK_EVERY: u64 = 1000;
-
-impl Lru {
-    pub(super) fn new(bound: usize, grows: bool) -> Self {
+impl Default for Lru {
+    fn default() -> Self {
         Self {
             by_size: HashMap::default(),
-            recent: Box::new([(0, 0); RECENT]),
+            recent: [(0, 0); RECENT],
             classes: Vec::new(),
-            log: VecDeque::new(),
-            held: 0,
-            bound,
-            grows,
+            bottoms: BinaryHeap::new(),
+            places: 0,
             puts: 0,
             misses: 0,
-            evictions: 0,
+            told: (0, 0),
         }
     }
+}
 
-    pub(super) fn bound(&self) -> usize {
-        self.bound
-    }
-
-    pub(super) fn evictions(&self) -> u64 {
-        self.evictions
-    }
-
+impl Lru {
     /// The class of a size, which is not 0; a new one if it was never seen.
     #[inline]
-    pub(super) fn class(&mut self, size: usize) -> usize {
-        let place = (spread(size as u64) >> 20) as usize % RECENT;
+    fn class(&mut self, size: usize) -> usize {
+        let place = (spread(size as u64) >> (u64::BITS - RECENT.ilog2())) as usize % RECENT;
         let (known, class) = self.recent[place];
         if known == size { class } else { self.look_up(size, place) }
     }
@@ -114,91 +135,105 @@ impl Lru {
         let next = self.classes.len();
         let class = *self.by_size.entry(size).or_insert(next);
         if class == next {
-            self.classes.push(VecDeque::new());
+            self.classes.push(Class { size, ..Class::default() });
         }
         self.recent[place] = (size, class);
         class
     }
 
-    /// The newest block of exactly this size, and its granted bytes.
-    #[inline]
-    pub(super) fn take(&mut self, size: usize) -> Option<(Box<Record>, usize)> {
+    /// The newest block of exactly this size; [`Record::hint`] is its class.
+    #[inline(always)]
+    pub(super) fn take(&mut self, size: usize) -> Option<Box<Record>> {
         let class = self.class(size);
-        match self.classes[class].pop_back() {
-            Some(cached) => {
-                self.held -= 1;
-                Some((cached.record, cached.granted))
-            }
-            None => {
-                self.misses += 1;
-                None
-            }
+        let Cached { mut record, .. } = self.classes[class].take_newest()?;
+        self.places += 1;
+        record.hint = class;
+        Some(record)
+    }
+
+    /// Notes that a request found nothing.
+    pub(super) fn missed(&mut self) {
+        self.misses += 1;
+    }
+
+    /// Keeps a block, whose token is its size; `Err` if there is no place for it.
+    #[inline(always)]
+    pub(super) fn put(&mut self, record: Box<Record>) -> Result<(), Box<Record>> {
+        if self.places == 0 {
+            return Err(record);
         }
-    }
-
-    /// Whether one block more would pass the bound.
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.held >= self.bound
-    }
-
-    /// Keeps a block, whose token is its class.
-    #[inline]
-    pub(super) fn put(&mut self, record: Box<Record>) {
+        self.places -= 1;
         self.puts += 1;
-        self.held += 1;
-        let (class, granted, arrived) = (record.token, record.granted, self.puts);
-        self.classes[class].push_back(Cached { arrived, granted, record });
-        if self.log.len() == self.log.capacity() {
-            self.sweep();
+        let (size, arrived) = (record.token, self.puts);
+        // Classes are numbered by slot: the hint is right unless another thread allocated the block.
+        let mut index = record.hint;
+        if self.classes.get(index).is_none_or(|class| class.size != size) {
+            index = self.class(size);
         }
-        self.log.push_back(Arrival { class, arrived });
+        let class = &mut self.classes[index];
+        class.blocks.push(Some(Cached { arrived, record }));
+        if !class.in_heap {
+            self.enter_heap(index, arrived);
+        }
+        Ok(())
     }
 
-    /// Drops log entries of blocks that are no longer cached. Done when the log is full, and leaves it at
-    /// most a fifth full: a fraction of an entry's work per put.
     #[cold]
-    fn sweep(&mut self) {
-        let classes = &self.classes;
-        self.log.retain(|entry| {
-            // Blocks of a class arrived in order.
-            let found = classes[entry.class].binary_search_by_key(&entry.arrived, |cached| cached.arrived);
-            found.is_ok()
-        });
-        self.log.reserve((4 * self.log.len()).max(1024));
+    fn enter_heap(&mut self, index: usize, age: u64) {
+        self.classes[index].in_heap = true;
+        self.bottoms.push(Reverse((age, index)));
     }
 
-    /// The block that has waited longest.
+    /// How many blocks are kept.
+    pub(super) fn held(&self) -> usize {
+        self.classes.iter().map(|class| class.blocks.len() - class.evicted).sum()
+    }
+
+    pub(super) fn add_places(&mut self, places: usize) {
+        self.places += places;
+    }
+
+    /// One block less may be kept. A place was just made free.
+    pub(super) fn give_up_place(&mut self) {
+        self.places = self.places.saturating_sub(1);
+    }
+
+    /// Puts and misses since the last call.
+    pub(super) fn news(&mut self) -> (u64, u64) {
+        let news = (self.puts - self.told.0, self.misses - self.told.1);
+        self.told = (self.puts, self.misses);
+        news
+    }
+
+    /// Takes the block that has waited longest; its place is free.
     pub(super) fn take_oldest(&mut self) -> Option<Box<Record>> {
         loop {
-            let Arrival { class, arrived } = self.log.pop_front()?;
-            let blocks = &mut self.classes[class];
-            if blocks.front().is_some_and(|oldest| oldest.arrived == arrived) {
-                self.held -= 1;
-                return blocks.pop_front().map(|cached| cached.record);
+            let Reverse((age, index)) = self.bottoms.pop()?;
+            let class = &mut self.classes[index];
+            let Some(bottom) = class.oldest() else {
+                class.in_heap = false;
+                continue;
+            };
+            if bottom == age {
+                self.places += 1;
+                let oldest = class.take_oldest().map(|cached| cached.record);
+                class.in_heap = false;
+                if let Some(next) = class.oldest() {
+                    class.in_heap = true;
+                    self.bottoms.push(Reverse((next, index)));
+                }
+                return oldest;
             }
+            self.bottoms.push(Reverse((bottom, index)));
         }
-    }
-
-    /// Takes the block that has waited longest, to make room, and reconsiders the bound.
-    pub(super) fn evict(&mut self) -> Option<Box<Record>> {
-        let evicted = self.take_oldest()?;
-        self.evictions += 1;
-        // TensorFlow's rule: if more than 0.2 % of the puts are evictions and more than 0.2 % of the requests
-        // find nothing, the bound is a tenth too small (at least 100 in all). Every put was a request once.
-        let too_small = self.evictions * 500 > self.puts && self.misses * 500 > self.puts;
-        if self.grows && self.evictions.is_multiple_of(CHECK_EVERY) && too_small {
-            self.bound = (self.bound + self.bound / 10).max(100);
-        }
-        Some(evicted)
     }
 
     /// Bytes of the cache's own records.
     pub(super) fn metadata(&self) -> usize {
-        let classes: usize = self.classes.iter().map(VecDeque::capacity).sum();
-        classes * size_of::<Cached>()
-            + self.log.capacity() * size_of::<Arrival>()
-            + self.classes.capacity() * size_of::<VecDeque<Cached>>()
+        let blocks: usize = self.classes.iter().map(|class| class.blocks.capacity()).sum();
+        blocks * size_of::<Cached>()
+            + self.bottoms.capacity() * size_of::<(u64, usize)>()
+            + self.classes.capacity() * size_of::<Class>()
             + self.by_size.capacity() * size_of::<(usize, usize)>()
             + size_of::<[(usize, usize); RECENT]>()
     }

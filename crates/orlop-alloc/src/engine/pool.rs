@@ -5,13 +5,17 @@
 //! back to the backing. If eviction and new memory keep happening together, the bound was too small and
 //! grows by a tenth, as in TensorFlow's `pool_allocator.cc`.
 //!
+//! Each thread keeps what it returns in its own slot, and takes *places* for it from the bound, a few at a
+//! time. When no place is left it evicts the oldest of its own blocks, or, if it has none, of the thread that
+//! keeps the most. So the bound holds over all threads, and the order of eviction is exact with one.
+//!
 //! Right for programs with few distinct sizes; a loop of varying shapes finds nothing that fits exactly.
 
 use super::lru::Lru;
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
-use crate::protocol::{Counter, Entry, Ledger};
-use crate::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
+use crate::protocol::{Counter, Entry, Ledger, Mutex, StreamUses, thread_slot};
+use crate::{Allocator, AllocatorRef, RawBlock, Record, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
 
 /// How requests are rounded before they are looked up.
@@ -43,14 +47,46 @@ const ALIGN: Alignment = Alignment::CPU;
 /// Says in a block's token that it must not be cached.
 const UNCACHED: usize = usize::MAX;
 
+/// How many places a thread takes at once.
+const PLACES: usize = 64;
+
+/// Bounds are reconsidered once in so many evictions (TensorFlow: `kCheckInterval`).
+const CHECK_EVERY: u64 = 1000;
+
 /// The pool; see the head of its file.
 #[derive(Debug)]
 pub struct Pool<B: Backing = Global> {
     supply: Supply<B>,
     rounding: Rounding,
-    /// One slot, for counts and cache: a lock whose release is a plain store. What is done under it takes
-    /// nanoseconds.
+    bound: Mutex<Bound>,
     ledger: Ledger<Lru>,
+}
+
+/// How many blocks all threads together may keep.
+#[derive(Debug)]
+struct Bound {
+    blocks: usize,
+    /// Places that no thread has.
+    free: usize,
+    grows: bool,
+    puts: u64,
+    misses: u64,
+    evictions: u64,
+}
+
+impl Bound {
+    /// Counts an eviction and reconsiders the bound by TensorFlow's rule: if more than 0.2 % of the puts are
+    /// evictions and more than 0.2 % of the requests find nothing, it is a tenth too small (at least 100 in
+    /// all). Every put was a request once.
+    fn evicted(&mut self) {
+        self.evictions += 1;
+        let too_small = self.evictions * 500 > self.puts && self.misses * 500 > self.puts;
+        if self.grows && self.evictions.is_multiple_of(CHECK_EVERY) && too_small {
+            let blocks = (self.blocks + self.blocks / 10).max(100);
+            self.free += blocks - self.blocks;
+            self.blocks = blocks;
+        }
+    }
 }
 
 /// Settings of a [`Pool`].
@@ -70,12 +106,12 @@ impl<B: Backing> Pool<B> {
 
     /// How many blocks the cache may hold now.
     pub fn bound(&self) -> usize {
-        self.ledger.with(0, |cache| cache.bound())
+        self.bound.lock().blocks
     }
 
     /// How many blocks were evicted so far.
     pub fn evictions(&self) -> u64 {
-        self.ledger.with(0, |cache| cache.evictions())
+        self.bound.lock().evictions
     }
 }
 
@@ -104,11 +140,19 @@ impl<B: Backing> PoolBuilder<B> {
     /// The engine itself, for putting under an adaptor.
     #[must_use]
     pub fn build_engine(self) -> Pool<B> {
-        let mut lru = Some(Lru::new(self.bound, self.grows));
+        let bound = Bound {
+            blocks: self.bound,
+            free: self.bound,
+            grows: self.grows,
+            puts: 0,
+            misses: 0,
+            evictions: 0,
+        };
         Pool {
             supply: Supply::new(self.backing),
             rounding: self.rounding,
-            ledger: Ledger::with_values(1, true, || lru.take().unwrap_or_else(|| Lru::new(0, false))),
+            bound: Mutex::new(bound),
+            ledger: Ledger::default(),
         }
     }
 
@@ -120,27 +164,93 @@ impl<B: Backing> PoolBuilder<B> {
 }
 
 impl<B: Backing> Pool<B> {
+    /// What this thread does not keep: from another thread's cache, or from the backing.
     #[cold]
-    fn fresh(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
-        let align = request.align.max(ALIGN);
-        let mut record = self.supply.gain(self.name(), request, key, align, || self.trim(0))?;
-        record.token = UNCACHED;
-        let mut held = self.ledger.hold(0);
-        if cacheable {
-            record.token = held.value().class(key);
+    fn look_elsewhere(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
+        let mut found = None;
+        self.ledger.with(thread_slot::current(), Lru::missed);
+        if cacheable && self.ledger.slots() > 1 {
+            self.ledger.visit(|cache| found = found.take().or_else(|| cache.take(key)));
         }
-        held.enter(request.kind, record.granted, request.bytes);
+        let record = match found {
+            Some(mut record) => {
+                if request.zeroed {
+                    // SAFETY: about to be handed out; nobody else knows it.
+                    unsafe { self.supply.zero(&record, request) };
+                }
+                record.assign(request);
+                record
+            }
+            None => {
+                let align = request.align.max(ALIGN);
+                let mut record = self.supply.gain(self.name(), request, key, align, || self.trim(0))?;
+                record.token = if cacheable { key } else { UNCACHED };
+                record
+            }
+        };
+        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
     }
 
-    /// Gives the block that has waited longest back, outside the lock. Between this and the next look another
-    /// thread may fill the place: the bound may be passed by as many blocks as there are threads.
+    /// Keeps a block for which this thread has no place.
     #[cold]
-    fn evict(&self) {
-        if let Some(evicted) = self.ledger.with(0, Lru::evict) {
-            // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-            unsafe { self.supply.lose(&evicted, ALIGN) };
+    fn keep(&self, mut record: Box<Record>) {
+        loop {
+            let mut evicted = None;
+            {
+                let mut bound = self.bound.lock();
+                let places = bound.free.min(PLACES);
+                bound.free -= places;
+                let seat = thread_slot::current();
+                let mut cache = self.ledger.hold(seat);
+                let (puts, misses) = cache.value().news();
+                (bound.puts, bound.misses) = (bound.puts + puts, bound.misses + misses);
+                cache.value().add_places(places);
+                if places == 0 {
+                    evicted = cache.value().take_oldest();
+                }
+                drop(cache);
+                if places == 0 && evicted.is_none() {
+                    evicted = self.take_from_the_richest();
+                    if evicted.is_none() {
+                        break;
+                    }
+                }
+                if evicted.is_some() {
+                    bound.evicted();
+                }
+            }
+            if let Some(evicted) = evicted {
+                // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
+                unsafe { self.supply.lose(&evicted, ALIGN) };
+            }
+            match self.ledger.with(thread_slot::current(), |cache| cache.put(record)) {
+                Ok(()) => return,
+                Err(back) => record = back,
+            }
         }
+        // The bound is 0, or others took what they kept just now: not kept.
+        // SAFETY: the block just came back, and it was gained with `ALIGN`.
+        unsafe { self.supply.lose(&record, ALIGN) };
+    }
+
+    /// The oldest block of the thread that keeps the most, and its place for this thread.
+    fn take_from_the_richest(&self) -> Option<Box<Record>> {
+        let mut most = 0;
+        self.ledger.visit(|cache| most = most.max(cache.held()));
+        let mut taken = None;
+        self.ledger.visit(|cache| {
+            if taken.is_none() && most > 0 && cache.held() >= most {
+                taken = cache.take_oldest();
+                if taken.is_some() {
+                    cache.give_up_place();
+                }
+            }
+        });
+        if taken.is_some() {
+            self.ledger.with(thread_slot::current(), |cache| cache.add_places(1));
+        }
+        taken
     }
 }
 
@@ -148,17 +258,48 @@ impl<B: Backing> Pool<B> {
 // by the backing's promise. 3. cached blocks and regions that are not zero are zeroed here. 4. the cache is
 // behind a slot. 5. what is cached goes back when the engine is dropped.
 unsafe impl<B: Backing> Allocator for Pool<B> {
-    #[inline]
-    fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        if request.kind.is_host_only() {
-            request.kind.check_on(self.supply.device())?;
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        if request.align > ALIGN || request.zeroed || request.kind.is_host_only() || request.bytes == 0 {
+            return None;
         }
+        let key = self.rounding.round(request.bytes);
+        let mut held = self.ledger.hold(thread_slot::current());
+        let mut record = held.value().take(key)?;
+        held.enter(request.kind, record.granted, request.bytes);
+        record.assign_unused(request);
+        Some(RawBlock::new(record))
+    }
+
+    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+        if block.token == UNCACHED || !block.uses.is_empty() {
+            return Some(block);
+        }
+        let mut held = self.ledger.hold(thread_slot::current());
+        if held.sealed() {
+            return Some(block);
+        }
+        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+        // SAFETY: every block of this engine has a record from `allocate`.
+        match held.value().put(unsafe { block.into_record() }) {
+            Ok(()) => {
+                let _ = held.leave(kind, granted, requested);
+                None
+            }
+            Err(record) => Some(RawBlock::new(record)),
+        }
+    }
+
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if let Some(block) = self.take_cached(request) {
+            return Ok(block);
+        }
+        request.kind.check_on(self.supply.device())?;
         let cacheable = request.align <= ALIGN;
         let key = self.rounding.round(request.bytes.max(1));
         if cacheable {
-            let mut held = self.ledger.hold(0);
-            if let Some((mut record, granted)) = held.value().take(key) {
-                held.enter(request.kind, granted, request.bytes);
+            let mut held = self.ledger.hold(thread_slot::current());
+            if let Some(mut record) = held.value().take(key) {
+                held.enter(request.kind, record.granted, request.bytes);
                 if request.zeroed {
                     // SAFETY: about to be handed out; nobody else knows it.
                     unsafe { self.supply.zero(&record, request) };
@@ -167,7 +308,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
                 return Ok(RawBlock::new(record));
             }
         }
-        self.fresh(request, key, cacheable)
+        self.look_elsewhere(request, key, cacheable)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
@@ -175,30 +316,25 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         unsafe { self.deallocate_counted(block) }.map(|_| ())
     }
 
-    #[inline]
     unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
         // SAFETY: every block of this engine has a record from `allocate`.
-        let record = unsafe { block.into_record() };
+        let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         if record.token == UNCACHED {
             // SAFETY: gained for this block alone, with its alignment (which is above `ALIGN`).
             unsafe { self.supply.lose(&record, record.align) };
-            return Ok(self.ledger.hold(0).leave(kind, granted, requested));
+            return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
-        let mut held = self.ledger.hold(0);
-        if held.value().is_full() {
-            let keeps_none = held.value().bound() == 0;
-            drop(held);
-            if keeps_none {
-                // SAFETY: the block just came back, and it was gained with `ALIGN`.
-                unsafe { self.supply.lose(&record, ALIGN) };
-                return Ok(self.ledger.hold(0).leave(kind, granted, requested));
+        record.uses = StreamUses::new();
+        let mut held = self.ledger.hold(thread_slot::current());
+        match held.value().put(record) {
+            Ok(()) => Ok(held.leave(kind, granted, requested)),
+            Err(record) => {
+                drop(held);
+                self.keep(record);
+                Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested))
             }
-            self.evict();
-            held = self.ledger.hold(0);
         }
-        held.value().put(record);
-        Ok(held.leave(kind, granted, requested))
     }
 
     fn counter(&self) -> Option<&dyn Counter> {
@@ -214,7 +350,9 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     fn usage(&self) -> Usage {
-        self.supply.usage(self.ledger.with(0, |cache| cache.metadata()))
+        let mut metadata = 0;
+        self.ledger.visit(|cache| metadata += cache.metadata());
+        self.supply.usage(metadata)
     }
 
     fn reset_peak(&self) {
@@ -222,14 +360,20 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     fn trim(&self, target: u64) -> u64 {
-        let mut freed = 0;
-        while self.supply.reserved() > target {
-            let Some(record) = self.ledger.with(0, Lru::take_oldest) else { break };
-            freed += record.granted as u64;
+        let mut excess = self.supply.reserved().saturating_sub(target);
+        let mut gone = Vec::new();
+        self.ledger.visit(|cache| {
+            while excess > 0 {
+                let Some(record) = cache.take_oldest() else { break };
+                excess = excess.saturating_sub(record.granted as u64);
+                gone.push(record);
+            }
+        });
+        for record in &gone {
             // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-            unsafe { self.supply.lose(&record, ALIGN) };
+            unsafe { self.supply.lose(record, ALIGN) };
         }
-        freed
+        gone.iter().map(|record| record.granted as u64).sum()
     }
 }
 

@@ -10,8 +10,8 @@
 
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
-use crate::protocol::thread_slot::{self, SLOTS};
-use crate::protocol::{Counter, Entry, Ledger};
+use crate::protocol::thread_slot;
+use crate::protocol::{Counter, Entry, Ledger, StreamUses};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
 
@@ -51,7 +51,7 @@ impl<B: Backing> Pow2<B> {
     /// Over this backing.
     #[must_use]
     pub fn engine(backing: B) -> Self {
-        Self { supply: Supply::new(backing), ledger: Ledger::with_values(SLOTS, true, Cache::default) }
+        Self { supply: Supply::new(backing), ledger: Ledger::default() }
     }
 
     /// The same behind a handle.
@@ -60,34 +60,35 @@ impl<B: Backing> Pow2<B> {
         AllocatorRef::new(Self::engine(backing))
     }
 
-    /// A cached block of at least the bucket's size from this thread's slot or any other.
-    fn find_elsewhere(&self, own: usize, bucket: usize) -> Option<Box<Record>> {
-        let last = (bucket + SEARCH_UP).min(BUCKETS - 1);
-        for bucket in bucket..=last {
-            for step in 0..self.ledger.slots() {
-                let other = (own + step) % self.ledger.slots();
-                let mut stolen = self.ledger.with(other, |cache| {
-                    let blocks = &mut cache.buckets[bucket];
-                    // All but half: what the other thread uses now is on top.
-                    let take = blocks.len().div_ceil(2).min(STEAL);
-                    blocks.drain(..take).collect::<Vec<_>>()
-                });
-                let Some(found) = stolen.pop() else { continue };
-                self.ledger.with(own, |cache| cache.buckets[bucket].append(&mut stolen));
-                return Some(found);
+    /// A cached block of at least the bucket's size from another slot; a few more of its kind are put into the
+    /// thread's own.
+    fn find_elsewhere(&self, bucket: usize) -> Option<Box<Record>> {
+        let mut stolen = Vec::with_capacity(STEAL);
+        let mut found_in = bucket;
+        self.ledger.visit(|cache| {
+            for bucket in bucket..=(bucket + SEARCH_UP).min(BUCKETS - 1) {
+                if !stolen.is_empty() && bucket != found_in {
+                    break;
+                }
+                found_in = bucket;
+                let blocks = &mut cache.buckets[bucket];
+                // All but half: what the other thread uses now is on top.
+                let take = blocks.len().div_ceil(2).min(STEAL - stolen.len());
+                stolen.extend(blocks.drain(..take));
             }
-        }
-        None
+        });
+        let found = stolen.pop()?;
+        self.ledger.with(thread_slot::current(), |cache| cache.buckets[found_in].append(&mut stolen));
+        Some(found)
     }
 
     /// What this thread's cache does not have: from another slot, or from the backing.
     #[cold]
     fn look_elsewhere(&self, request: &Request, bucket: usize, bytes: usize) -> Result<RawBlock> {
-        let own = thread_slot::current();
-        let Some(mut record) = self.find_elsewhere(own, bucket) else {
+        let Some(mut record) = self.find_elsewhere(bucket) else {
             return self.fresh(request, bytes, ALIGN, bucket);
         };
-        self.ledger.hold(own).enter(request.kind, record.granted, request.bytes);
+        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
         if request.zeroed {
             // SAFETY: it was cached and is about to be handed out; a bucket holds what is asked of it.
             unsafe { self.supply.zero(&record, request) };
@@ -107,33 +108,72 @@ impl<B: Backing> Pow2<B> {
     }
 }
 
-/// The bucket for `bytes`, and its size. `None` above the largest.
-#[inline]
-fn bucket_of(bytes: usize) -> Option<(usize, usize)> {
-    let log2 = (bytes.max(1 << SMALLEST_LOG2) - 1).ilog2() + 1;
-    let bucket = (log2 - SMALLEST_LOG2) as usize;
-    (bucket < BUCKETS).then(|| (bucket, 1 << log2))
+/// The bucket for `bytes`: [`BUCKETS`] or more for none, if they are too many or zero.
+#[inline(always)]
+fn bucket_of(bytes: usize) -> usize {
+    let below = bytes.wrapping_sub(1) | ((1 << SMALLEST_LOG2) - 1);
+    (usize::BITS - SMALLEST_LOG2 - below.leading_zeros()) as usize
+}
+
+/// Whether a request can be served from the buckets.
+#[inline(always)]
+fn is_cached(request: &Request, bucket: usize) -> bool {
+    request.align <= ALIGN && bucket < BUCKETS
 }
 
 // SAFETY: 1. a block is a region of its own, at least as large as its bucket, and is in one cache or with one
 // user. 2. regions are initialised by the backing's promise. 3. `block` zeroes what was used before or did not
 // come zeroed. 4. caches are behind slots. 5. what is cached goes back when the engine is dropped.
 unsafe impl<B: Backing> Allocator for Pow2<B> {
-    #[inline]
-    fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        if request.kind.is_host_only() {
-            request.kind.check_on(self.supply.device())?;
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        let bucket = bucket_of(request.bytes);
+        if !is_cached(request, bucket) || request.zeroed || request.kind.is_host_only() {
+            return None;
         }
-        let Some((bucket, bytes)) = bucket_of(request.bytes).filter(|_| request.align <= ALIGN) else {
+        let mut held = self.ledger.hold(thread_slot::current());
+        let mut record = held.value().buckets[bucket].pop()?;
+        held.enter(request.kind, record.granted, request.bytes);
+        record.assign_unused(request);
+        Some(RawBlock::new(record))
+    }
+
+    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+        // The token is the bucket it was made for, also if it served a request from the one below.
+        let bucket = block.token;
+        if bucket >= BUCKETS || !block.uses.is_empty() {
+            return Some(block);
+        }
+        let mut held = self.ledger.hold(thread_slot::current());
+        if held.sealed() {
+            return Some(block);
+        }
+        let blocks = &mut held.value().buckets[bucket];
+        if blocks.len() == blocks.capacity() {
+            return Some(block);
+        }
+        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+        // SAFETY: every block of this engine has a record from `allocate`.
+        blocks.push(unsafe { block.into_record() });
+        let _ = held.leave(kind, granted, requested);
+        None
+    }
+
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if let Some(block) = self.take_cached(request) {
+            return Ok(block);
+        }
+        request.kind.check_on(self.supply.device())?;
+        let bucket = bucket_of(request.bytes);
+        if !is_cached(request, bucket) {
             return self.fresh(request, request.bytes, request.align, UNCACHED);
-        };
+        }
         let mut held = self.ledger.hold(thread_slot::current());
         let cache = held.value();
         let found = cache.buckets[bucket].pop();
         let found = found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop));
         let Some(mut record) = found else {
             drop(held);
-            return self.look_elsewhere(request, bucket, bytes);
+            return self.look_elsewhere(request, bucket, 1 << (bucket as u32 + SMALLEST_LOG2));
         };
         held.enter(request.kind, record.granted, request.bytes);
         if request.zeroed {
@@ -149,18 +189,17 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         unsafe { self.deallocate_counted(block) }.map(|_| ())
     }
 
-    #[inline]
     unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
         // SAFETY: every block of this engine has a record from `allocate`.
-        let record = unsafe { block.into_record() };
+        let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
-        // The token is the bucket it was made for, also if it served a request from the one below.
         let bucket = record.token;
         if bucket >= BUCKETS {
             // SAFETY: gained for this block alone, with its alignment, and returned by its last user.
             unsafe { self.supply.lose(&record, record.align) };
             return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
+        record.uses = StreamUses::new();
         let mut held = self.ledger.hold(thread_slot::current());
         held.value().buckets[bucket].push(record);
         Ok(held.leave(kind, granted, requested))
@@ -180,11 +219,10 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
 
     fn usage(&self) -> Usage {
         let mut metadata = 0;
-        for slot in 0..self.ledger.slots() {
-            let capacity: usize =
-                self.ledger.with(slot, |cache| cache.buckets.iter().map(Vec::capacity).sum());
+        self.ledger.visit(|cache| {
+            let capacity: usize = cache.buckets.iter().map(Vec::capacity).sum();
             metadata += size_of::<Cache>() + capacity * size_of::<usize>();
-        }
+        });
         self.supply.usage(metadata)
     }
 
@@ -193,21 +231,23 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
     }
 
     fn trim(&self, target: u64) -> u64 {
-        let mut freed = 0;
-        // Largest first: fewest calls for the bytes.
-        for bucket in (0..BUCKETS).rev() {
-            for slot in 0..self.ledger.slots() {
-                while self.supply.reserved() > target {
-                    let Some(record) = self.ledger.with(slot, |cache| cache.buckets[bucket].pop()) else {
-                        break;
-                    };
-                    freed += record.granted as u64;
-                    // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-                    unsafe { self.supply.lose(&record, ALIGN) };
+        let mut excess = self.supply.reserved().saturating_sub(target);
+        let mut gone = Vec::new();
+        self.ledger.visit(|cache| {
+            // Largest first: fewest calls for the bytes.
+            for bucket in cache.buckets.iter_mut().rev() {
+                while excess > 0 {
+                    let Some(record) = bucket.pop() else { break };
+                    excess = excess.saturating_sub(record.granted as u64);
+                    gone.push(record);
                 }
             }
+        });
+        for record in &gone {
+            // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
+            unsafe { self.supply.lose(record, ALIGN) };
         }
-        freed
+        gone.iter().map(|record| record.granted as u64).sum()
     }
 }
 
@@ -224,14 +264,10 @@ mod tests {
 
     #[test]
     fn buckets_are_powers_of_two_from_32() {
-        for (bytes, expected) in
-            [(1, (0, 32)), (32, (0, 32)), (33, (1, 64)), (1000, (5, 1024)), (1024, (5, 1024))]
-        {
-            assert_eq!(bucket_of(bytes), Some(expected));
+        for (bytes, bucket) in [(1, 0), (32, 0), (33, 1), (1000, 5), (1024, 5), (64 << 30, 31)] {
+            assert_eq!(bucket_of(bytes), bucket);
         }
-        assert_eq!(bucket_of(64 << 30), Some((31, 64 << 30)));
-        assert_eq!(bucket_of((64 << 30) + 1), None);
-        assert_eq!(bucket_of(usize::MAX), None);
+        assert!([0, (64 << 30) + 1, usize::MAX].into_iter().all(|bytes| bucket_of(bytes) >= BUCKETS));
     }
 
     #[test]

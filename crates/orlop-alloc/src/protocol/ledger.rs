@@ -1,47 +1,49 @@
 //! Blocks and bytes counted per thread slot, and the answer to "was that the last block?".
 //!
-//! # Two jobs, one word of synchronisation
+//! # Two jobs, no shared word
 //!
 //! Every allocation and every free must be counted, and an allocator must outlive its blocks. Done naively
 //! that is two shared counters and a shared reference count: three cache lines that all threads fight over.
-//! Here each thread counts in its own slot, under the slot's lock, and both jobs share that one swap:
+//! Here each thread counts in its own slot:
 //!
 //! * **Statistics.** A slot holds running totals that only grow: blocks and bytes in, blocks and bytes out.
 //!   A reader sums the *outgoing* totals of all slots first and the *incoming* ones second. Whatever it saw
 //!   leave had entered before, in some slot, so live figures are never negative; with nothing in flight they
-//!   are exact.
-//! * **Life.** When the last handle of an allocator goes, [`Ledger::close`] visits every slot, marks it
-//!   closed and takes its balance. From then on each free in a closed slot is subtracted from what
-//!   `close` found. Who brings that to zero was the last: [`Entry::Last`], destroy the owner. No free before
-//!   that point reads or writes anything shared.
+//!   are exact. Readers stop nobody.
+//! * **Life.** When the last handle of an allocator goes, [`Ledger::close`] seals every slot and takes its
+//!   balance. From then on each free is subtracted from what `close` found. Who brings that to zero was the
+//!   last: [`Entry::Last`], destroy the owner. No free before that point reads or writes anything shared.
 //!
 //! # Peak
 //!
 //! The peak of a sum over threads cannot be read off the threads' own figures, and a shared running total
-//! would be what we avoid. Instead each slot has a *lease* on the room below the known peak: as long as it
-//! stands no higher above its last settlement than its lease, no new peak can have been reached, because the
-//! leases together are not more than the room. A slot that passes its lease settles all slots (under a
-//! mutex) and hands the room out again. With one thread that happens exactly when a new peak is made, and
-//! the peak is exact; with `n` threads, each of which is left 64 KiB when the room is gone, it is within
-//! 64 KiB × `n`. In a steady state nobody settles.
+//! would be what we avoid. Instead each slot has a *limit* for each kind: its balance at the last settlement
+//! and a share of the room below the known peaks. As long as no slot stands above a limit no new peak can have
+//! been reached, because the shares together are not more than the room. A slot that passes its limit settles:
+//! it sums all slots, under a mutex and without stopping anybody, and sets all limits anew.
+//!
+//! With one thread that happens when a new peak is made, and the peak is exact. With `n` threads, each of which
+//! is left 64 KiB when the room is gone, it is at most 64 KiB × `n` too low, and what was handed out or
+//! returned while somebody settled; it is never too high. In a steady state settlements are rare.
 //!
 //! # Ordering
 //!
-//! Totals are plain data under the slot locks. `remaining` needs `ledger.last` (acquire and release): the
-//! destroyer must see everything that every other returner did before its own subtraction. `used` is a hint
-//! for the settlement, which takes the slots' locks itself: relaxed.
+//! A slot's totals are written by whoever is inside the slot, and read by anybody. Incoming totals are written
+//! before the block is handed to anybody, so whoever returns it comes after that; outgoing ones are written with
+//! release and read with `ledger.sum` (acquire), so a reader that sees a block leave sees it
+//! enter. `remaining` needs `ledger.last` (acquire and release): the destroyer must see everything that every
+//! other returner did before its own subtraction. Limits are hints: relaxed.
 
 use super::slots::{Held, Slots};
-use crate::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use super::thread_slot::Seat;
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, ordering};
 use orlop_core::MemoryKind;
 
-/// What a slot may stand above its last settlement when there is no room below the peak, in bytes.
-const LEAST_LEASE: i64 = 64 << 10;
+/// What a slot may rise above its last settlement when there is no room below the peak, in bytes.
+const LEAST_SHARE: i64 = 64 << 10;
 
-/// One level for each kind, and one for all together.
-const LEVELS: usize = MemoryKind::COUNT + 1;
-const ALL: usize = MemoryKind::COUNT;
+const KINDS: usize = MemoryKind::COUNT;
 
 /// What `remaining` holds until [`Ledger::close`] has put the true figure there: high enough that frees
 /// which overtake the harvest cannot bring it to zero.
@@ -50,56 +52,43 @@ const UNCOUNTED: i64 = i64::MAX / 2;
 /// Counts by slot and kind; see the source for the protocol.
 ///
 /// An engine that keeps something in each slot anyhow, such as a cache, puts it into the ledger as `T` and
-/// pays for one lock where it would have paid for two.
+/// enters the slot once for both.
 #[derive(Debug)]
 pub struct Ledger<T = ()> {
-    slots: Slots<Local<T>>,
-    levels: Mutex<[Level; LEVELS]>,
-    /// Bit `i`: slot `i` was ever used.
-    used: AtomicUsize,
+    slots: Slots<T, Shard>,
+    levels: Mutex<Levels>,
     remaining: AtomicI64,
     counted: bool,
 }
 
-struct Local<T> {
-    shard: Shard,
-    value: T,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    closed: bool,
-    used: bool,
-    largest: u64,
-    all: Swing,
-    kinds: [Entries; MemoryKind::COUNT],
+/// One slot's counts.
+#[derive(Debug)]
+pub(super) struct Shard {
+    kinds: [Entries; KINDS],
 }
 
 /// One kind's running totals in one slot: a cache line.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
+#[repr(align(64))]
 struct Entries {
-    blocks_in: u64,
-    blocks_out: u64,
-    granted_in: u64,
-    granted_out: u64,
-    requested_in: u64,
-    requested_out: u64,
-    swing: Swing,
+    blocks_in: AtomicU64,
+    granted_in: AtomicU64,
+    requested_in: AtomicU64,
+    blocks_out: AtomicU64,
+    granted_out: AtomicU64,
+    requested_out: AtomicU64,
+    /// The slot settles when it holds more bytes of the kind. May be negative: a slot that returns what others
+    /// allocated holds less than nothing.
+    limit: AtomicI64,
+    /// The largest block that was handed out.
+    largest: AtomicU64,
 }
 
-/// Where a slot stands since it was last settled.
-#[derive(Debug, Clone, Copy, Default)]
-struct Swing {
-    delta: i64,
-    highest: i64,
-    lease: i64,
-}
-
-/// What was settled, over all slots.
-#[derive(Debug, Clone, Copy, Default)]
-struct Level {
-    live: i64,
-    peak: i64,
+/// The highest sums that were seen.
+#[derive(Debug, Default)]
+struct Levels {
+    kinds: [i64; KINDS],
+    all: i64,
 }
 
 /// What an entry said about the owner of the ledger.
@@ -146,62 +135,57 @@ pub struct Totals {
     pub all: Account,
     /// By kind, at [`MemoryKind::index`].
     pub kinds: [Account; MemoryKind::COUNT],
-    /// The largest single request so far, in granted bytes.
+    /// The largest block so far, in granted bytes.
     pub largest: u64,
 }
 
 impl Ledger {
-    /// A ledger with `slots` slots. `counted: false` switches statistics off and keeps the life protocol.
-    #[must_use]
-    pub fn new(slots: usize, counted: bool) -> Self {
-        Self::with_values(slots, counted, || ())
-    }
-
     /// Counts a block that was handed out. The caller holds a handle, so the ledger is open.
-    #[inline]
-    pub fn enter(&self, slot: usize, kind: MemoryKind, granted: usize, requested: usize) {
-        self.hold(slot).enter(kind, granted, requested);
+    #[inline(always)]
+    pub fn enter(&self, seat: Seat, kind: MemoryKind, granted: usize, requested: usize) {
+        self.hold(seat).enter(kind, granted, requested);
     }
 
     /// Counts a block that came back. On [`Entry::Last`] nobody else uses the owner any more.
+    #[inline(always)]
+    pub fn leave(&self, seat: Seat, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
+        self.hold(seat).leave(kind, granted, requested)
+    }
+}
+
+impl<T: Default> Ledger<T> {
+    /// A ledger of nothing yet. `counted: false` reports no bytes and keeps the life protocol.
+    #[must_use]
+    pub fn new(counted: bool) -> Self {
+        Self { slots: Slots::new(), levels: Mutex::default(), remaining: AtomicI64::new(UNCOUNTED), counted }
+    }
+
+    /// Runs `f` on the value of this thread's slot.
     #[inline]
-    pub fn leave(&self, slot: usize, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
-        self.hold(slot).leave(kind, granted, requested)
+    pub fn with<R>(&self, seat: Seat, f: impl FnOnce(&mut T) -> R) -> R {
+        self.slots.with(seat, f)
+    }
+
+    /// Enters this thread's slot, for using its value and then counting a block in or out.
+    #[inline(always)]
+    pub fn hold(&self, seat: Seat) -> Holding<'_, T> {
+        Holding { ledger: self, local: self.slots.hold(seat) }
     }
 }
 
 impl<T> Ledger<T> {
-    /// A ledger whose slots each hold what `make` makes.
-    #[must_use]
-    pub fn with_values(slots: usize, counted: bool, mut make: impl FnMut() -> T) -> Self {
-        Self {
-            slots: Slots::new(slots, || Local { shard: Shard::default(), value: make() }),
-            levels: Mutex::new([Level::default(); LEVELS]),
-            used: AtomicUsize::new(0),
-            remaining: AtomicI64::new(UNCOUNTED),
-            counted,
-        }
+    /// Visits the value of every slot that was ever used.
+    pub fn visit(&self, mut f: impl FnMut(&mut T)) {
+        self.slots.visit(|value, _| f(value));
     }
 
-    /// How many slots there are.
+    /// How many slots were ever used.
     pub fn slots(&self) -> usize {
-        self.slots.count()
-    }
-
-    /// Runs `f` on the value of a slot.
-    #[inline]
-    pub fn with<R>(&self, slot: usize, f: impl FnOnce(&mut T) -> R) -> R {
-        f(&mut self.slots.hold(slot).value)
-    }
-
-    /// Takes a slot, for using its value and then counting a block in or out under the same lock.
-    #[inline(always)]
-    pub fn hold(&self, slot: usize) -> Holding<'_, T> {
-        Holding { ledger: self, slot, local: self.slots.hold(slot) }
+        self.slots.shared().count()
     }
 
     #[cold]
-    fn leave_closed(&self) -> Entry {
+    fn leave_sealed(&self) -> Entry {
         let before = self.remaining.fetch_sub(1, ordering!("ledger.last", AcqRel));
         if before == 1 { Entry::Last } else { Entry::More }
     }
@@ -209,65 +193,72 @@ impl<T> Ledger<T> {
     /// Says that no handle remains: nothing can enter any more. Called once.
     pub fn close(&self) -> Entry {
         let mut balance = 0i64;
-        self.slots.for_each(|Local { shard, .. }| {
-            shard.closed = true;
+        self.slots.seal(|shard| {
             for entries in &shard.kinds {
-                balance += entries.blocks_in.wrapping_sub(entries.blocks_out).cast_signed();
+                // The visit has synchronised with whoever wrote these.
+                let entered = entries.blocks_in.load(Ordering::Relaxed);
+                balance += entered.wrapping_sub(entries.blocks_out.load(Ordering::Relaxed)).cast_signed();
             }
         });
         let correction = balance - UNCOUNTED;
-        let before = self.remaining.fetch_add(correction, ordering!("ledger.close", AcqRel));
+        // Release: the sealing comes before the end of the slots, whoever brings that about. (A fence, because the
+        // slots' words are atomics: loom does not see that they end, and would not miss it.)
+        fence(Ordering::Release);
+        let before = self.remaining.fetch_add(correction, ordering!("ledger.close", Acquire));
         if before + correction == 0 { Entry::Last } else { Entry::More }
     }
 
-    /// A slot stands higher than its lease: perhaps a new peak.
+    /// A slot stands higher than its limit: perhaps a new peak.
     #[cold]
-    fn pass_lease(&self, slot: usize) {
-        let mut held = self.hold(slot);
-        if !held.local.shard.used {
-            held.mark_used();
-        }
-        drop(held);
-        self.settle();
-    }
-
-    fn bit(&self, slot: usize) -> usize {
-        1usize.checked_shl(u32::try_from(slot % self.slots.count()).unwrap_or(0)).unwrap_or(0)
-    }
-
-    /// Adds every slot's difference to the levels, notes new peaks, and leases the room out again.
-    fn settle(&self) -> [Level; LEVELS] {
+    #[inline(never)]
+    fn pass_limit(&self) {
         let mut levels = self.levels.lock();
-        let used = self.used.load(Ordering::Relaxed);
-        let slots = || (0..self.slots.count()).filter(|&slot| used & self.bit(slot) != 0);
-        // How far a slot stood above where it stands now: with one slot in use, this is the peak since the last
-        // settlement. With more it says nothing: one slot's fall may be another's rise.
-        let mut above = [0i64; LEVELS];
-        for slot in slots() {
-            self.slots.with(slot, |Local { shard, .. }| {
-                for (index, swing) in shard.swings().enumerate() {
-                    let Swing { delta, highest, .. } = std::mem::take(swing);
-                    levels[index].live += delta;
-                    above[index] = above[index].max(highest - delta);
+        if self.counted {
+            self.settle(&mut levels);
+        } else {
+            for entries in self.slots.shared().flat_map(|shard| &shard.kinds) {
+                entries.limit.store(i64::MAX, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Sums what is live, notes new peaks, and shares out the room below them.
+    fn settle(&self, levels: &mut Levels) {
+        // What went in is read before what went out: a block that moves on meanwhile is missed, not counted
+        // twice, and no sum is higher than what was live between the two.
+        let mut live = [0i64; KINDS];
+        let (mut sharers, mut used) = (0i64, 0u32);
+        for shard in self.slots.shared() {
+            sharers += 1;
+            for (index, entries) in shard.kinds.iter().enumerate() {
+                let granted = entries.granted_in.load(Ordering::Relaxed);
+                if granted > 0 {
+                    used |= 1 << index;
+                    live[index] = live[index].wrapping_add_unsigned(granted);
                 }
-            });
+            }
         }
-        let sharers = i64::from(used.count_ones().max(1));
-        for (level, above) in levels.iter_mut().zip(above) {
-            let above = if sharers == 1 { above } else { 0 };
-            level.peak = level.peak.max(level.live + above);
+        let sharers = sharers.max(1);
+        let kinds = || (0..KINDS).filter(|index| used & (1 << index) != 0);
+        for shard in self.slots.shared() {
+            for index in kinds() {
+                live[index] = live[index].wrapping_sub_unsigned(returned(&shard.kinds[index].granted_out));
+            }
         }
-        for slot in slots() {
-            self.slots.with(slot, |Local { shard, .. }| {
-                for (index, swing) in shard.swings().enumerate() {
-                    let room = levels[index].peak - levels[index].live;
-                    // One thread needs no slack: its lease is all the room there is.
-                    let least = if sharers == 1 { 0 } else { LEAST_LEASE };
-                    swing.lease = (room / sharers).max(least);
-                }
-            });
+        let all: i64 = live.iter().sum();
+        levels.all = levels.all.max(all);
+        for index in kinds() {
+            levels.kinds[index] = levels.kinds[index].max(live[index]);
         }
-        *levels
+        let least = if sharers == 1 { 0 } else { LEAST_SHARE / i64::from(used.count_ones().max(1)) };
+        let room_for_all = (levels.all - all) / (sharers * i64::from(used.count_ones().max(1)));
+        for index in kinds() {
+            let room = ((levels.kinds[index] - live[index]) / sharers).min(room_for_all).max(least);
+            for shard in self.slots.shared() {
+                let entries = &shard.kinds[index];
+                entries.limit.store(entries.balance().saturating_add(room), Ordering::Relaxed);
+            }
+        }
     }
 
     /// Sums all slots. Exact at a quiet moment; live figures are never negative.
@@ -275,26 +266,37 @@ impl<T> Ledger<T> {
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         // Outgoing first: see the head of this file.
-        self.slots.for_each(|Local { shard, .. }| {
-            for (account, entries) in totals.kinds.iter_mut().zip(&mut shard.kinds) {
-                account.frees += entries.blocks_out;
-                account.freed_bytes += entries.granted_out;
-                account.requested_bytes = account.requested_bytes.wrapping_sub(entries.requested_out);
+        for shard in self.slots.shared() {
+            for (account, entries) in totals.kinds.iter_mut().zip(&shard.kinds) {
+                account.frees += returned(&entries.blocks_out);
+                account.freed_bytes += returned(&entries.granted_out);
+                account.requested_bytes += returned(&entries.requested_out);
             }
-        });
-        self.slots.for_each(|Local { shard, .. }| {
-            totals.largest = totals.largest.max(shard.largest);
-            for (account, entries) in totals.kinds.iter_mut().zip(&mut shard.kinds) {
-                account.allocations += entries.blocks_in;
-                account.allocated_bytes += entries.granted_in;
-                account.requested_bytes = account.requested_bytes.wrapping_add(entries.requested_in);
+        }
+        for account in &mut totals.kinds {
+            account.requested_bytes = account.requested_bytes.wrapping_neg();
+        }
+        for shard in self.slots.shared() {
+            for (account, entries) in totals.kinds.iter_mut().zip(&shard.kinds) {
+                totals.largest = totals.largest.max(entries.largest.load(Ordering::Relaxed));
+                account.allocations += entries.blocks_in.load(Ordering::Relaxed);
+                account.allocated_bytes += entries.granted_in.load(Ordering::Relaxed);
+                let requested = entries.requested_in.load(Ordering::Relaxed);
+                account.requested_bytes = account.requested_bytes.wrapping_add(requested);
             }
-        });
-        let levels = self.settle();
-        let peak = |level: &Level| u64::try_from(level.peak).unwrap_or(0);
-        for (account, level) in totals.kinds.iter_mut().zip(&levels) {
+        }
+        let mut levels = self.levels.lock();
+        if self.counted {
+            self.settle(&mut levels);
+        }
+        let peak = |level: i64| u64::try_from(level).unwrap_or(0);
+        for (account, &level) in totals.kinds.iter_mut().zip(&levels.kinds) {
             account.live_bytes = account.allocated_bytes - account.freed_bytes;
             account.peak_bytes = peak(level).max(account.live_bytes);
+            if !self.counted {
+                *account =
+                    Account { allocations: account.allocations, frees: account.frees, ..Account::default() };
+            }
         }
         let all = &mut totals.all;
         for account in &totals.kinds {
@@ -305,111 +307,109 @@ impl<T> Ledger<T> {
             all.live_bytes += account.live_bytes;
             all.requested_bytes += account.requested_bytes;
         }
-        all.peak_bytes = peak(&levels[ALL]).max(all.live_bytes);
+        if self.counted {
+            all.peak_bytes = peak(levels.all).max(all.live_bytes);
+        }
         totals
     }
 
     /// Peaks start again from what is live now.
     pub fn reset_peaks(&self) {
-        self.settle();
-        for level in self.levels.lock().iter_mut() {
-            level.peak = level.live;
-        }
-        // Leases were on room below the old peaks: none is left.
-        self.settle();
+        let mut levels = self.levels.lock();
+        (levels.all, levels.kinds) = (i64::MIN, [i64::MIN; KINDS]);
+        self.settle(&mut levels);
     }
 }
 
-/// A slot of a ledger, held by this thread.
+/// A slot of a ledger that this thread is inside of.
 #[derive(Debug)]
 pub struct Holding<'a, T> {
     ledger: &'a Ledger<T>,
-    slot: usize,
-    local: Held<'a, Local<T>>,
+    local: Held<'a, T, Shard>,
+}
+
+/// A total of what left, with the promise that all of that is seen to have entered.
+fn returned(total: &AtomicU64) -> u64 {
+    total.load(ordering!("ledger.sum", Acquire))
+}
+
+/// Adds to a total that nobody else writes now.
+#[inline(always)]
+fn add(total: &AtomicU64, more: u64, ordering: Ordering) {
+    total.store(total.load(Ordering::Relaxed).wrapping_add(more), ordering);
 }
 
 impl<T> Holding<'_, T> {
     /// What the slot keeps.
     #[inline(always)]
     pub fn value(&mut self) -> &mut T {
-        &mut self.local.value
+        &mut self.local
     }
 
-    /// Counts a block that is handed out, and gives the slot back. The caller holds a handle of the owner, so
-    /// the ledger is open.
+    /// Whether [`Ledger::close`] came before: a block that leaves may be the last.
     #[inline(always)]
-    pub fn enter(mut self, kind: MemoryKind, granted: usize, requested: usize) {
-        let shard = &mut self.local.shard;
-        let entries = &mut shard.kinds[kind.index()];
-        entries.blocks_in += 1;
-        if !self.ledger.counted {
-            return;
-        }
+    pub fn sealed(&self) -> bool {
+        self.local.sealed()
+    }
+
+    /// Counts a block that is handed out, and leaves the slot. The caller holds a handle of the owner, so the
+    /// ledger is open.
+    #[inline(always)]
+    pub fn enter(self, kind: MemoryKind, granted: usize, requested: usize) {
+        let entries = &self.local.shared().kinds[kind.index()];
         let granted = granted as u64;
-        entries.granted_in += granted;
-        entries.requested_in += requested as u64;
-        shard.largest = shard.largest.max(granted);
-        let rise = granted.cast_signed();
-        // Not `||`: both must be moved.
-        let over = entries.swing.rise(rise) | shard.all.rise(rise);
-        let Self { ledger, slot, local } = self;
+        add(&entries.blocks_in, 1, Ordering::Relaxed);
+        add(&entries.granted_in, granted, Ordering::Relaxed);
+        add(&entries.requested_in, requested as u64, Ordering::Relaxed);
+        if granted > entries.largest.load(Ordering::Relaxed) {
+            entries.largest.store(granted, Ordering::Relaxed);
+        }
+        let high = entries.balance() > entries.limit.load(Ordering::Relaxed);
+        let Self { ledger, local } = self;
         drop(local);
-        if over {
-            ledger.pass_lease(slot);
+        if high {
+            ledger.pass_limit();
         }
     }
 
-    #[cold]
-    fn mark_used(&mut self) {
-        self.local.shard.used = true;
-        self.ledger.used.fetch_or(self.ledger.bit(self.slot), Ordering::Relaxed);
-    }
-
-    /// Counts a block that came back, and gives the slot back. On [`Entry::Last`] nobody else uses the owner
-    /// any more.
+    /// Counts a block that came back, and leaves the slot. On [`Entry::Last`] nobody else uses the owner any
+    /// more.
     #[inline(always)]
-    pub fn leave(mut self, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
-        let shard = &mut self.local.shard;
-        let entries = &mut shard.kinds[kind.index()];
-        entries.blocks_out += 1;
-        if self.ledger.counted {
-            let granted = granted as u64;
-            entries.granted_out += granted;
-            entries.requested_out += requested as u64;
-            let fall = granted.cast_signed();
-            entries.swing.delta -= fall;
-            shard.all.delta -= fall;
-        }
-        let closed = shard.closed;
-        if !shard.used {
-            // A slot that only frees has to be settled too.
-            self.mark_used();
-        }
-        let Self { ledger, local, .. } = self;
+    pub fn leave(self, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
+        let entries = &self.local.shared().kinds[kind.index()];
+        // Release, see the head of this file. (Not named: under loom the light fence on the way into the slot is a
+        // full one, orders what entered before with all that follows, and hides the loss.)
+        let out = Ordering::Release;
+        add(&entries.blocks_out, 1, out);
+        add(&entries.granted_out, granted as u64, out);
+        add(&entries.requested_out, requested as u64, out);
+        let Self { ledger, local } = self;
+        let sealed = local.sealed();
         drop(local);
-        // Open: `close` has yet to take this slot and will find the entry. The slot is given back, and this
+        // Not sealed: `close` has yet to visit this slot and will find the entry. The slot is left, and this
         // thread must not touch the ledger again.
-        if closed { ledger.leave_closed() } else { Entry::More }
+        if sealed { ledger.leave_sealed() } else { Entry::More }
     }
 }
 
-impl Shard {
-    /// The swings in the order of the levels.
-    fn swings(&mut self) -> impl Iterator<Item = &mut Swing> {
-        self.kinds.iter_mut().map(|entries| &mut entries.swing).chain([&mut self.all])
-    }
-}
-
-impl Swing {
-    /// Counts bytes that came in; whether that passed the lease.
+impl Entries {
+    /// Bytes in and not out, in this slot.
     #[inline(always)]
-    fn rise(&mut self, bytes: i64) -> bool {
-        self.delta += bytes;
-        if self.delta <= self.highest {
-            return false;
-        }
-        self.highest = self.delta;
-        self.delta > self.lease
+    fn balance(&self) -> i64 {
+        let entered = self.granted_in.load(Ordering::Relaxed);
+        entered.wrapping_sub(self.granted_out.load(Ordering::Relaxed)).cast_signed()
+    }
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { kinds: std::array::from_fn(|_| Entries::default()) }
+    }
+}
+
+impl<T: Default> Default for Ledger<T> {
+    fn default() -> Self {
+        Self::new(true)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | type | what it promises |
 //! |---|---|
-//! | [`Slots`] | one value per thread slot; exclusive access costs one uncontended exchange, and any thread can visit every slot |
+//! | [`Slots`] | one value per thread slot; a thread enters its own without a locked instruction, and any thread can visit every slot |
 //! | [`Ledger`] | bytes and blocks counted by slot; sums are exact at a quiet moment and never negative; tells who must destroy the owner |
 //! | [`StreamUses`] | the set of streams that used a block, in one word that is zero when there are none |
 //! | [`Grown`] | a centre that grows: threads that find it empty at the same time gain one region, not one each |

@@ -1,169 +1,359 @@
-//! Values sharded by thread slot, each behind a one-word lock.
+//! Values by thread slot: a thread enters its own without a locked instruction, and any thread may visit all.
 //!
-//! # Why a lock at all
+//! # Why not thread-local values
 //!
 //! A thread-local value can be reached by its own thread only: it must be flushed by a destructor at thread
-//! exit, cannot be trimmed while its thread sleeps, and cannot be summed by a reader. A slot belongs to the
-//! *allocator*; a thread merely prefers one (see [`super::thread_slot`]). Taking an uncontended slot is one
-//! atomic exchange on a cache line that no other thread writes, about 2 ns, and giving it back is a plain
-//! store. In
-//! return any thread may visit every slot, thread exit needs no code, and two threads that happen to share
-//! a slot are merely slower, never wrong.
+//! exit, cannot be trimmed while its thread sleeps, and cannot be read by anybody else. A slot belongs to the
+//! *allocator*; a thread has a seat in it (see [`thread_slot`](super::thread_slot)). Thread exit needs no code:
+//! the next thread with that seat finds what the one before left.
+//!
+//! # Owned slots: a handshake
+//!
+//! An owned slot is entered by one thread nearly always. It says so (`busy`), then looks whether a visitor has
+//! closed the gate; a visitor closes the gate, then looks whether the owner is inside. Between the two steps
+//! each needs a full fence, or both could miss the other. The owner's is the light one of an asymmetric pair
+//! and costs nothing; the visitor pays with a system call.
+//!
+//! # Shared slots: a lock
+//!
+//! Threads that have no slot of their own share the others, whose `busy` is an ordinary spin lock.
+//!
+//! # One visitor at a time
+//!
+//! Visitors hold a mutex while they visit. An owner that finds the gate closed waits for the same mutex, and so
+//! does one that comes for the first time, to make what the slot holds.
 //!
 //! # Ordering
 //!
-//! The exchange that takes the lock (`slots.take`, acquire) pairs with the store that gives it back
-//! (`slots.give`, release): what one holder wrote, the next one sees.
+//! * `slots.leave` (release, the owner goes) pairs with `slots.vacant` (acquire, a visitor sees `busy` unset),
+//!   and in shared slots with `slots.take`;
+//! * `slots.open` (release, a visitor goes) pairs with `slots.enter` (acquire, the owner finds the gate open);
+//! * `slots.made` (release) publishes a slot's body to `slots.peek` (acquire).
 
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Backoff, MutPtr, UnsafeCell, ordering};
+use super::thread_slot::{OWNED, SLOTS, Seat};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
+use crate::sync::{Backoff, MutPtr, Mutex, UnsafeCell, fence, ordering};
 use crossbeam_utils::CachePadded;
-use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::{fmt, ptr};
 
-/// One `T` per slot; see the source for the argument.
-pub struct Slots<T> {
-    /// Invariant: the length is a power of two.
-    slots: Box<[CachePadded<Slot<T>>]>,
+/// A `V` for each slot, which one thread at a time may change, and an `S` beside it that all may read.
+///
+/// Both are made when the slot is first used.
+pub struct Slots<V, S = ()> {
+    slots: Box<[CachePadded<Slot<V, S>>]>,
+    visitors: Mutex<()>,
 }
 
-struct Slot<T> {
-    taken: AtomicBool,
-    value: UnsafeCell<T>,
+struct Slot<V, S> {
+    /// Owned slots: the owner is inside, or about to look at the gate. Shared slots: somebody is inside.
+    busy: AtomicBool,
+    /// Zero lets the owner in. See the constants. Changed with the mutex of the visitors held.
+    gate: AtomicU8,
+    /// Null until the slot is first used; then it stays what it is.
+    body: AtomicPtr<Body<V, S>>,
 }
 
-// SAFETY: a `&Slots` gives access to a `T` only through `Held`, whose `taken` word admits one thread
-// at a time and orders each holder after the one before (`slots.take`/`slots.give`). That is what a mutex
-// does, so the bound is a mutex's: `T` is moved between threads in effect, never shared.
-unsafe impl<T: Send> Sync for Slots<T> {}
+/// A visitor is inside, or about to be.
+const CLOSED: u8 = 1;
+/// There is no body yet.
+const EMPTY: u8 = 2;
+/// [`Slots::seal`] was here.
+const SEALED: u8 = 4;
 
-impl<T> Slots<T> {
-    /// `count` slots (1 to 65,536), rounded up to a power of two, each made by `make`.
-    pub fn new(count: usize, mut make: impl FnMut() -> T) -> Self {
-        let slots = (0..count.clamp(1, 1 << 16).next_power_of_two())
-            .map(|_| CachePadded::new(Slot { taken: AtomicBool::new(false), value: UnsafeCell::new(make()) }))
-            .collect();
-        Self { slots }
+struct Body<V, S> {
+    shared: S,
+    value: UnsafeCell<V>,
+}
+
+// SAFETY: a `&Slots` gives access to a `V` only through `Held` and the visits, which exclude each other (head
+// of this file) and order each holder after the one before: what a mutex does, so `V: Send` is enough. `S` is
+// reached by `&` from all threads at once.
+unsafe impl<V: Send, S: Send + Sync> Sync for Slots<V, S> {}
+// SAFETY: the bodies are owned: sending the slots sends a `V` and an `S` for each.
+unsafe impl<V: Send, S: Send> Send for Slots<V, S> {}
+
+impl<V: Default, S: Default> Slots<V, S> {
+    /// With nothing in any slot.
+    #[must_use]
+    pub fn new() -> Self {
+        let slot = |_| {
+            CachePadded::new(Slot {
+                busy: AtomicBool::new(false),
+                gate: AtomicU8::new(EMPTY),
+                body: AtomicPtr::new(ptr::null_mut()),
+            })
+        };
+        Self { slots: (0..SLOTS).map(slot).collect(), visitors: Mutex::default() }
     }
 
-    /// How many slots there are.
-    #[inline]
-    pub fn count(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Takes slot `index` (reduced modulo the number of slots), waiting until it is free.
+    /// Enters this thread's slot, waiting for a visitor to go.
     ///
-    /// Hold it for a few instructions only, and never two: threads that hold each other's would wait for ever.
+    /// For a few instructions only, and never twice at once: a thread that enters while it is inside, or visits,
+    /// waits for itself.
     #[inline(always)]
-    pub fn hold(&self, index: usize) -> Held<'_, T> {
-        let slot = self.slot(index);
-        if !slot.try_take() {
-            slot.wait();
-        }
-        slot.held()
-    }
-
-    /// Like [`Slots::hold`], or `None` at once if another thread holds the slot.
-    #[inline]
-    pub fn try_hold(&self, index: usize) -> Option<Held<'_, T>> {
-        let slot = self.slot(index);
-        slot.try_take().then(|| slot.held())
-    }
-
-    /// Runs `f` on the value of a slot.
-    #[inline]
-    pub fn with<R>(&self, index: usize, f: impl FnOnce(&mut T) -> R) -> R {
-        f(&mut self.hold(index))
-    }
-
-    /// Visits every slot in turn.
-    pub fn for_each(&self, mut f: impl FnMut(&mut T)) {
-        for index in 0..self.count() {
-            self.with(index, &mut f);
-        }
-    }
-
-    #[inline(always)]
-    fn slot(&self, index: usize) -> &Slot<T> {
-        let mask = self.slots.len() - 1;
-        // SAFETY: the length is a power of two (`new`), so what the mask leaves is below it.
-        unsafe { self.slots.get_unchecked(index & mask) }
-    }
-}
-
-impl<T> Slot<T> {
-    #[inline(always)]
-    fn try_take(&self) -> bool {
-        // An exchange that fails writes nothing: the line stays with its holder.
-        let take = ordering!("slots.take", Acquire);
-        self.taken.compare_exchange(false, true, take, Ordering::Relaxed).is_ok()
-    }
-
-    #[cold]
-    fn wait(&self) {
-        let backoff = Backoff::new();
-        loop {
-            backoff.wait();
-            // Look before exchanging: waiting threads share the line instead of passing it around. (Under
-            // loom a relaxed load may never see the newest store; an exchange always does.)
-            let free = cfg!(loom) || !self.taken.load(Ordering::Relaxed);
-            if free && self.try_take() {
-                return;
+    pub fn hold(&self, seat: Seat) -> Held<'_, V, S> {
+        let slot = self.slot(seat);
+        if seat.index() < OWNED {
+            slot.busy.store(true, Ordering::Relaxed);
+            fence::light();
+            if slot.gate.load(ordering!("slots.enter", Acquire)) == 0 {
+                return slot.held(false);
             }
         }
+        self.hold_slowly(seat)
     }
 
-    /// The guard of a slot that the caller has just taken.
+    /// Runs `f` on the value of this thread's slot.
     #[inline(always)]
-    fn held(&self) -> Held<'_, T> {
-        Held { value: self.value.get_mut(), _give_back: GiveBack(&self.taken) }
+    pub fn with<R>(&self, seat: Seat, f: impl FnOnce(&mut V) -> R) -> R {
+        f(&mut self.hold(seat))
+    }
+
+    #[inline(always)]
+    fn slot(&self, seat: Seat) -> &Slot<V, S> {
+        // SAFETY: there are `SLOTS` slots (`new`), and a seat's index is below that (`Seat::new`).
+        unsafe { self.slots.get_unchecked(seat.index()) }
     }
 }
 
-/// A slot that this thread holds, until it is dropped.
-pub struct Held<'a, T> {
-    // Dropped in this order: the access ends before the slot is given back.
-    value: MutPtr<T>,
-    _give_back: GiveBack<'a>,
+impl<V, S> Slots<V, S> {
+    /// Visits the value of every slot that was ever used. Owners of slots not yet visited wait meanwhile.
+    pub fn visit(&self, mut f: impl FnMut(&mut V, &S)) {
+        // A body that is not seen here was made after this call began.
+        self.visit_where(
+            |slot| slot.body().is_some(),
+            |slot| {
+                // SAFETY: `visit_where` has made sure that nobody else is inside.
+                if let Some((value, shared)) = unsafe { slot.inside() } {
+                    // SAFETY: as above; the reference is gone when the visit is.
+                    f(unsafe { value.deref() }, shared);
+                }
+            },
+        );
+    }
+
+    /// Marks every slot, used or not: from now on [`Held::sealed`] is true. `f` sees what is shared in the used
+    /// ones, each at the moment of its marking.
+    pub fn seal(&self, mut f: impl FnMut(&S)) {
+        self.visit_where(
+            |_| true,
+            |slot| {
+                slot.gate.fetch_or(SEALED, Ordering::Relaxed);
+                if let Some(body) = slot.body() {
+                    f(&body.shared);
+                }
+            },
+        );
+    }
+
+    /// What is shared in each slot that was ever used.
+    pub fn shared(&self) -> impl Iterator<Item = &S> + '_ {
+        self.slots.iter().filter_map(|slot| Some(&slot.body()?.shared))
+    }
+
+    /// Visits the chosen slots: all gates are closed first, so that one fence does for all.
+    fn visit_where(&self, choose: impl Fn(&Slot<V, S>) -> bool, mut f: impl FnMut(&Slot<V, S>)) {
+        let _visiting = self.visitors.lock();
+        let (owned, shared) = self.slots.split_at(OWNED);
+        let mut chosen = [false; OWNED];
+        for (slot, chosen) in owned.iter().zip(&mut chosen) {
+            *chosen = choose(slot);
+            if *chosen {
+                let gate = slot.gate.load(Ordering::Relaxed);
+                slot.gate.store(gate | CLOSED, Ordering::Relaxed);
+            }
+        }
+        if chosen.contains(&true) {
+            fence::heavy();
+        }
+        for (slot, _) in owned.iter().zip(chosen).filter(|&(_, chosen)| chosen) {
+            slot.wait_for_owner();
+            let visit = OpenWhenDone(&slot.gate);
+            f(slot);
+            drop(visit);
+        }
+        for slot in shared.iter().filter(|slot| choose(slot)) {
+            slot.lock();
+            let visit = LeaveWhenDone(&slot.busy);
+            f(slot);
+            drop(visit);
+        }
+    }
 }
 
-struct GiveBack<'a>(&'a AtomicBool);
+impl<V, S> Slot<V, S> {
+    fn body(&self) -> Option<&Body<V, S>> {
+        let body = self.body.load(ordering!("slots.peek", Acquire));
+        // SAFETY: null, or from `Box::into_raw` and freed when the slots go, which `&self` outlives.
+        unsafe { body.as_ref() }
+    }
 
-impl Drop for GiveBack<'_> {
+    /// The value and what is shared, if the slot was ever used.
+    ///
+    /// # Safety
+    ///
+    /// The caller is inside: nobody else enters before it has left.
+    unsafe fn inside(&self) -> Option<(MutPtr<V>, &S)> {
+        self.body().map(|body| (body.value.get_mut(), &body.shared))
+    }
+
+    /// The guard of a slot that the caller has entered, and that has a body.
+    #[inline(always)]
+    fn held(&self, sealed: bool) -> Held<'_, V, S> {
+        // Relaxed: this thread made the body, or came after who did: by the gate, the lock, or its seat.
+        let body = self.body.load(Ordering::Relaxed);
+        // SAFETY: the gate was not `EMPTY`, or `hold_slowly` made the body; it lives as long as the slots.
+        let body = unsafe { &*body };
+        Held { value: body.value.get_mut(), shared: &body.shared, sealed, _leave: LeaveWhenDone(&self.busy) }
+    }
+
+    /// With the gate closed and the fence behind us: the owner is inside, or will find the gate closed.
+    fn wait_for_owner(&self) {
+        let backoff = Backoff::new();
+        let vacant = ordering!("slots.vacant", Acquire);
+        let mut busy = self.busy.load(vacant);
+        while busy {
+            backoff.wait();
+            // Under loom a load may never see the newest store, and waiting would never end.
+            busy = if cfg!(loom) {
+                self.busy.compare_exchange(false, false, vacant, Ordering::Relaxed).is_err()
+            } else {
+                self.busy.load(vacant)
+            };
+        }
+    }
+
+    /// Enters a shared slot.
+    fn lock(&self) {
+        let backoff = Backoff::new();
+        let take = ordering!("slots.take", Acquire);
+        while self.busy.compare_exchange(false, true, take, Ordering::Relaxed).is_err() {
+            backoff.wait();
+        }
+    }
+}
+
+impl<V: Default, S: Default> Slots<V, S> {
+    #[cold]
+    #[inline(never)]
+    fn hold_slowly(&self, seat: Seat) -> Held<'_, V, S> {
+        let slot = self.slot(seat);
+        if seat.index() >= OWNED {
+            slot.lock();
+            slot.make();
+        } else {
+            // Not inside after all. Release: a visitor may take this for the end of the last time we were. (Not
+            // named: loom orders a thread's later stores with its earlier releases, and would not miss it.)
+            slot.busy.store(false, Ordering::Release);
+            // Whoever visits when this is locked has opened the gate; whoever comes next will find us busy.
+            let _no_visitors = self.visitors.lock();
+            slot.make();
+            slot.busy.store(true, Ordering::Relaxed);
+        }
+        slot.held(slot.gate.load(Ordering::Relaxed) & SEALED != 0)
+    }
+}
+
+impl<V: Default, S: Default> Slot<V, S> {
+    /// Makes the body, if that was not done. The caller is inside, or keeps visitors away.
+    fn make(&self) {
+        if self.body.load(Ordering::Relaxed).is_null() {
+            let body = Box::new(Body { shared: S::default(), value: UnsafeCell::new(V::default()) });
+            self.body.store(Box::into_raw(body), ordering!("slots.made", Release));
+            self.gate.fetch_and(!EMPTY, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A slot that this thread is inside of, until it is dropped.
+pub struct Held<'a, V, S = ()> {
+    // Dropped in this order: the access ends before the slot is left.
+    value: MutPtr<V>,
+    shared: &'a S,
+    sealed: bool,
+    _leave: LeaveWhenDone<'a>,
+}
+
+struct LeaveWhenDone<'a>(&'a AtomicBool);
+
+impl Drop for LeaveWhenDone<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.store(false, ordering!("slots.give", Release));
+        self.0.store(false, ordering!("slots.leave", Release));
     }
 }
 
-impl<T> Deref for Held<'_, T> {
-    type Target = T;
+struct OpenWhenDone<'a>(&'a AtomicU8);
+
+impl Drop for OpenWhenDone<'_> {
+    fn drop(&mut self) {
+        let gate = self.0.load(Ordering::Relaxed);
+        self.0.store(gate & !CLOSED, ordering!("slots.open", Release));
+    }
+}
+
+impl<'a, V, S> Held<'a, V, S> {
+    /// What all may read.
+    #[inline(always)]
+    #[must_use]
+    pub fn shared(&self) -> &'a S {
+        self.shared
+    }
+
+    /// Whether [`Slots::seal`] came before.
+    #[inline(always)]
+    #[must_use]
+    pub fn sealed(&self) -> bool {
+        self.sealed
+    }
+}
+
+impl<V, S> Deref for Held<'_, V, S> {
+    type Target = V;
 
     #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: `taken` went from false to true in this thread's exchange and `GiveBack` has not run, so no
-        // other thread is between those two points, and `self` is borrowed for as long as the reference lives.
+    fn deref(&self) -> &V {
+        // SAFETY: by the handshake or the lock (head of this file) no other thread is inside until `_leave` has
+        // run, and `self` is borrowed for as long as the reference lives.
         unsafe { self.value.deref() }
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<V, S> DerefMut for Held<'_, V, S> {
     #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
+    fn deref_mut(&mut self) -> &mut V {
         // SAFETY: as in `deref`, and `self` is borrowed exclusively.
         unsafe { self.value.deref() }
     }
 }
 
-impl<T> fmt::Debug for Held<'_, T> {
+impl<V, S> Drop for Slots<V, S> {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            let body = slot.body.swap(ptr::null_mut(), Ordering::Acquire);
+            if !body.is_null() {
+                // SAFETY: from `Box::into_raw`, and nobody else has the slots any more.
+                drop(unsafe { Box::from_raw(body) });
+            }
+        }
+    }
+}
+
+impl<V: Default, S: Default> Default for Slots<V, S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<V, S> fmt::Debug for Held<'_, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held").finish_non_exhaustive()
     }
 }
 
-impl<T> fmt::Debug for Slots<T> {
+impl<V, S> fmt::Debug for Slots<V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slots").field("count", &self.count()).finish_non_exhaustive()
+        f.debug_struct("Slots").field("used", &self.shared().count()).finish_non_exhaustive()
     }
 }

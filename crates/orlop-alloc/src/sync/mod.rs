@@ -5,6 +5,7 @@
 //! behind one of these types, and need no model of their own.
 
 mod cell;
+pub(crate) mod fence;
 mod mutex;
 mod ordering;
 

@@ -35,6 +35,7 @@ pub(super) mod mutation {
                 "Relaxed" => Ordering::Relaxed,
                 "Acquire" => Ordering::Acquire,
                 "Release" => Ordering::Release,
+                "AcqRel" => Ordering::AcqRel,
                 other => panic!("ORLOP_LOOM_MUTATE: unknown ordering {other}"),
             };
             Some((name.to_owned(), ordering))

@@ -5,7 +5,8 @@ use orlop_alloc::backing::{Null, System};
 use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::engine::{Direct, Pow2};
-use orlop_alloc::protocol::{Entry, Ledger, Slots};
+use orlop_alloc::protocol::thread_slot::Seat;
+use orlop_alloc::protocol::{Entry, Ledger};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_core::{Device, MemoryKind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,14 +14,20 @@ use std::sync::{Arc, Mutex};
 
 const KIND: MemoryKind = MemoryKind::KvCache;
 
+/// The seat of a slot of a ledger that only this test's thread knows.
+fn seat(index: usize) -> Seat {
+    // SAFETY: no other thread has a seat in that ledger.
+    unsafe { Seat::new(index) }
+}
+
 /// A slot that only frees was never settled: the peak grew with every block handed over.
 #[test]
 fn the_peak_is_right_when_others_free() {
-    let ledger = Ledger::new(2, true);
+    let ledger = Ledger::<()>::new(true);
     let block = 1 << 20;
     for _ in 0..100 {
-        ledger.enter(0, KIND, block, block);
-        assert_eq!(ledger.leave(1, KIND, block, block), Entry::More);
+        ledger.enter(seat(0), KIND, block, block);
+        assert_eq!(ledger.leave(seat(1), KIND, block, block), Entry::More);
     }
     let slack = 2 * (64 << 10);
     assert!(ledger.totals().all.peak_bytes <= block as u64 + slack);
@@ -28,11 +35,11 @@ fn the_peak_is_right_when_others_free() {
     assert_eq!(ledger.totals().all.peak_bytes, 0);
     // And both ways at once: one slot's fall is another's rise.
     for _ in 0..9 {
-        ledger.enter(0, KIND, block, block);
-        ledger.enter(1, KIND, block, block);
+        ledger.enter(seat(0), KIND, block, block);
+        ledger.enter(seat(1), KIND, block, block);
     }
     for _ in 0..18 {
-        assert_eq!(ledger.leave(0, KIND, block, block), Entry::More);
+        assert_eq!(ledger.leave(seat(0), KIND, block, block), Entry::More);
     }
     let peak = ledger.totals().all.peak_bytes;
     assert!(peak.abs_diff(18 * block as u64) <= slack, "{peak}");
@@ -44,13 +51,6 @@ fn an_absurd_request_leaves_no_trace() {
     let allocator = Central::builder(System::new()).build();
     assert!(allocator.allocate(&Request::new(1 << 60)).is_err());
     assert!(allocator.allocate(&Request::new(1000)).is_ok());
-}
-
-/// A count near the largest number wrapped to none.
-#[test]
-fn slots_are_few_whatever_is_asked() {
-    assert_eq!(Slots::new(usize::MAX, || ()).count(), 1 << 16);
-    assert_eq!(Slots::new(0, || ()).count(), 1);
 }
 
 /// Wasting nothing split chunks of no bytes off.

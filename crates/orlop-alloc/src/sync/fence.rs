@@ -1,0 +1,78 @@
+//! A pair of fences of unequal cost.
+//!
+//! Two threads that each write one word and then read the other's (Dekker's handshake) need a full fence
+//! between the two on both sides, or both may miss the other's write. Where one side runs a thousand million
+//! times and the other now and then, Linux lets the rare side pay for both: `membarrier(2)` makes every
+//! running thread of the process execute a full fence, so the frequent side only has to keep the compiler
+//! from swapping the two accesses. Under loom both are the full fence that they amount to.
+
+#[cfg(loom)]
+use super::ordering;
+#[cfg(loom)]
+use loom::sync::atomic::fence;
+
+/// Whether [`light`] and [`heavy`] work as a pair in this process. If not, nobody may rely on `light`.
+#[cfg(loom)]
+pub(crate) fn asymmetric() -> bool {
+    true
+}
+
+/// The frequent side's fence, between its write and its read.
+#[cfg(loom)]
+pub(crate) fn light() {
+    fence(ordering!("fence.light", SeqCst));
+}
+
+/// The rare side's fence, between its write and its read.
+#[cfg(loom)]
+pub(crate) fn heavy() {
+    fence(ordering!("fence.heavy", SeqCst));
+}
+
+#[cfg(not(loom))]
+pub(crate) use self::imp::{asymmetric, heavy};
+
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn light() {
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+}
+
+#[cfg(all(not(loom), target_os = "linux", not(miri)))]
+mod imp {
+    use std::sync::OnceLock;
+
+    // From `linux/membarrier.h`.
+    const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+    const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+    fn membarrier(command: libc::c_int) -> bool {
+        // SAFETY: takes two numbers and touches no memory of ours. Refused by kernels before 4.14 and by
+        // some sandboxes.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0) == 0 }
+    }
+
+    pub(crate) fn asymmetric() -> bool {
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+        *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
+    }
+
+    pub(crate) fn heavy() {
+        // Registered before anybody came to rely on it. A filter put in place since could refuse, and then
+        // nothing that follows would be sound.
+        if !membarrier(PRIVATE_EXPEDITED) {
+            std::process::abort();
+        }
+    }
+}
+
+#[cfg(all(not(loom), any(not(target_os = "linux"), miri)))]
+mod imp {
+    pub(crate) fn asymmetric() -> bool {
+        false
+    }
+
+    pub(crate) fn heavy() {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+}
