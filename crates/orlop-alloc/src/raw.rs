@@ -140,10 +140,10 @@ impl Record {
     /// Makes this the record of a new allocation: a new id, no stream uses, the request's facts.
     #[inline]
     pub fn assign(&mut self, request: &Request) {
-        self.assign_unused(request);
         if !self.uses.is_empty() {
             self.uses = StreamUses::new();
         }
+        self.assign_unused(request);
     }
 
     /// [`Record::assign`] for a record without stream uses.

@@ -86,7 +86,7 @@ impl Class {
     }
 }
 
-/// How many sizes are found without the map.
+/// How many sizes are found without the map: as many as a byte has values.
 const RECENT: usize = 256;
 
 /// What one thread keeps.
@@ -125,7 +125,7 @@ impl Lru {
     /// The class of a size, which is not 0; a new one if it was never seen.
     #[inline]
     fn class(&mut self, size: usize) -> usize {
-        let place = (spread(size as u64) >> (u64::BITS - RECENT.ilog2())) as usize % RECENT;
+        let place = usize::from(spread(size as u64).to_be_bytes()[0]);
         let (known, class) = self.recent[place];
         if known == size { class } else { self.look_up(size, place) }
     }

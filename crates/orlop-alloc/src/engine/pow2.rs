@@ -173,7 +173,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         let found = found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop));
         let Some(mut record) = found else {
             drop(held);
-            return self.look_elsewhere(request, bucket, 1 << (bucket as u32 + SMALLEST_LOG2));
+            return self.look_elsewhere(request, bucket, (1 << SMALLEST_LOG2) << bucket);
         };
         held.enter(request.kind, record.granted, request.bytes);
         if request.zeroed {

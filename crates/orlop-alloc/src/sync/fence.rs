@@ -41,6 +41,7 @@ pub(crate) fn light() {
 #[cfg(all(not(loom), target_os = "linux", not(miri)))]
 mod imp {
     use std::sync::OnceLock;
+    use std::sync::atomic::{Ordering, fence};
 
     // From `linux/membarrier.h`.
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
@@ -58,8 +59,11 @@ mod imp {
     }
 
     pub(crate) fn heavy() {
-        // Registered before anybody came to rely on it. A filter put in place since could refuse, and then
-        // nothing that follows would be sound.
+        if !asymmetric() {
+            return fence(Ordering::SeqCst);
+        }
+        // It worked before anybody came to rely on it. A filter put in place since could refuse, and then nothing
+        // that follows would be sound.
         if !membarrier(PRIVATE_EXPEDITED) {
             std::process::abort();
         }
