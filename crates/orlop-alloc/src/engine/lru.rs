@@ -162,26 +162,29 @@ impl Lru {
         if self.places == 0 {
             return Err(record);
         }
+        let arrived = self.puts;
+        // Classes are numbered by slot: the hint is right unless another thread allocated the block.
+        match self.classes.get_mut(record.hint) {
+            Some(class) if class.size == record.token && class.in_heap => {
+                class.blocks.push(Some(Cached { arrived, record }));
+            }
+            _ => self.put_anew(record, arrived),
+        }
         self.places -= 1;
         self.puts += 1;
-        let (size, arrived) = (record.token, self.puts);
-        // Classes are numbered by slot: the hint is right unless another thread allocated the block.
-        let mut index = record.hint;
-        if self.classes.get(index).is_none_or(|class| class.size != size) {
-            index = self.class(size);
-        }
-        let class = &mut self.classes[index];
-        class.blocks.push(Some(Cached { arrived, record }));
-        if !class.in_heap {
-            self.enter_heap(index, arrived);
-        }
         Ok(())
     }
 
+    /// Keeps a block of a size that is not where its hint says, or not in the heap.
     #[cold]
-    fn enter_heap(&mut self, index: usize, age: u64) {
-        self.classes[index].in_heap = true;
-        self.bottoms.push(Reverse((age, index)));
+    fn put_anew(&mut self, record: Box<Record>, arrived: u64) {
+        let index = self.class(record.token);
+        let class = &mut self.classes[index];
+        class.blocks.push(Some(Cached { arrived, record }));
+        if !class.in_heap {
+            class.in_heap = true;
+            self.bottoms.push(Reverse((arrived, index)));
+        }
     }
 
     /// How many blocks are kept.

@@ -34,7 +34,10 @@ impl Rounding {
     #[inline]
     fn round(self, bytes: usize) -> usize {
         match self {
-            Self::Multiple(align) => align.round_up(bytes).unwrap_or(bytes),
+            Self::Multiple(align) => {
+                let mask = align.bytes() - 1;
+                bytes.checked_add(mask).map_or(bytes, |bytes| bytes & !mask)
+            }
             Self::Pow2 => bytes.checked_next_power_of_two().unwrap_or(bytes),
             Self::Custom(rule) => rule(bytes).max(bytes),
         }
