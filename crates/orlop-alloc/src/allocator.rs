@@ -62,7 +62,7 @@ pub struct Found {
 /// 5. this holds as long as `self` lives, wherever `self` is moved meanwhile;
 /// 6. `counter` is always `Some` or always `None`; if `Some`, every block handed out is entered and every block
 ///    returned by `deallocate_counted` leaves, in that one ledger.
-pub unsafe trait Allocator: Debug + Send + Sync {
+pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// Gets a block. `request.bytes` is not zero, except with [`Allocator::opaque_handles`].
     ///
     /// # Errors

@@ -4,7 +4,6 @@
 //! [`Context::copy`](crate::Context::copy) and [`Context::duplicate`](crate::Context::duplicate) ask the
 //! device that can.
 
-use crate::handle::Erased;
 use crate::{Allocator, AllocatorRef, Block, Error, Request, Result};
 
 impl Block {
@@ -42,25 +41,14 @@ impl Block {
     ///
     /// [`Error::NotHostAccessible`] if either side is, [`Error::OutOfMemory`], and [`Error::Words`] for a
     /// kind that cannot be on the allocator's device.
-    #[expect(private_bounds, reason = "`Erased` holds for every allocator there is")]
-    pub fn try_clone_in<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) -> Result<Self>
-    where
-        AllocatorRef<A>: Erased,
-    {
+    pub fn try_clone_in<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) -> Result<Self> {
         let request =
             Request::new(0).align(self.align()).kind(self.kind()).tag(self.tag()).stream(self.stream());
         allocator.allocate_copy(&request, self.bytes()?)
     }
 }
 
-#[expect(
-    private_bounds,
-    reason = "`Erased` holds for every sized allocator and for `dyn Allocator`: all there are"
-)]
-impl<A: ?Sized + Allocator> AllocatorRef<A>
-where
-    Self: Erased,
-{
+impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// A block with a copy of `bytes`. Their number replaces the request's.
     ///
     /// # Errors

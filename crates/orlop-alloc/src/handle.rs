@@ -29,10 +29,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// An allocator with its counts. Lives until no handle and no block remains.
-pub(crate) struct Shared<A: ?Sized> {
+/// What blocks know of their allocator's cell: it begins with this.
+pub(crate) struct Head {
     /// Whether the quick way is open: the engine counts itself, and nobody is to be told of every block.
     quick: AtomicBool,
+    /// The cell's allocator.
+    allocator: NonNull<dyn Allocator>,
+    /// The cell.
+    shared: NonNull<Shared<dyn Allocator>>,
+}
+
+/// An allocator with its counts. Lives until no handle and no block remains.
+#[repr(C)]
+pub(crate) struct Shared<A: ?Sized> {
+    head: Head,
     handles: AtomicUsize,
     /// `None` over an engine that counts itself.
     ledger: Option<Ledger>,
@@ -47,7 +57,7 @@ pub struct AllocatorRef<A: ?Sized + Allocator = dyn Allocator> {
     shared: NonNull<Shared<A>>,
 }
 
-impl<A: Allocator> AllocatorRef<A> {
+impl<A: Allocator + 'static> AllocatorRef<A> {
     /// Puts `allocator` behind a handle, statistics on.
     #[must_use]
     pub fn new(allocator: A) -> Self {
@@ -59,19 +69,29 @@ impl<A: Allocator> AllocatorRef<A> {
     #[must_use]
     pub fn with_statistics(allocator: A, counted: bool) -> Self {
         let ledger = allocator.counter().is_none().then(|| Ledger::new(counted));
-        let shared = Box::new(Shared {
-            quick: AtomicBool::new(ledger.is_none()),
+        let mut cell = Box::<Shared<A>>::new_uninit();
+        let shared = NonNull::from(&mut *cell).cast::<Shared<A>>();
+        // SAFETY: a field of the box's memory, of which only the address is taken.
+        let place = unsafe { NonNull::new_unchecked(&raw mut (*shared.as_ptr()).allocator) };
+        cell.write(Shared {
+            head: Head { quick: AtomicBool::new(ledger.is_none()), allocator: place, shared },
             handles: AtomicUsize::new(1),
             ledger,
             refused_frees: AtomicU64::new(0),
             observer: ObserverSlot::default(),
             allocator,
         });
-        Self { shared: NonNull::from(Box::leak(shared)) }
+        let shared = NonNull::from(Box::leak(cell)).cast::<Shared<A>>();
+        // SAFETY: just written, and nobody else knows it. Both pointers anew, now that the box is a raw one.
+        unsafe {
+            let allocator: NonNull<dyn Allocator> =
+                NonNull::new_unchecked(&raw mut (*shared.as_ptr()).allocator);
+            (*shared.as_ptr()).head.allocator = allocator;
+            (*shared.as_ptr()).head.shared = shared;
+        }
+        Self { shared }
     }
-}
 
-impl<A: Allocator + 'static> AllocatorRef<A> {
     /// The same handle with the type forgotten.
     #[must_use]
     pub fn erase(self) -> AllocatorRef {
@@ -88,33 +108,11 @@ impl<A: Allocator + 'static> From<AllocatorRef<A>> for AllocatorRef {
     }
 }
 
-/// What an owner pointer must be able to become: the erased form that blocks hold.
-pub(crate) trait Erased {
-    fn erased(&self) -> Owner;
-}
-
-impl<A: Allocator + 'static> Erased for AllocatorRef<A> {
-    #[inline]
-    fn erased(&self) -> Owner {
-        self.shared
+impl<A: ?Sized + Allocator> AllocatorRef<A> {
+    fn owner(&self) -> Owner {
+        self.shared.cast()
     }
-}
 
-impl Erased for AllocatorRef {
-    #[inline]
-    fn erased(&self) -> Owner {
-        self.shared
-    }
-}
-
-#[expect(
-    private_bounds,
-    reason = "`Erased` holds for every sized allocator and for `dyn Allocator`: all there are"
-)]
-impl<A: ?Sized + Allocator> AllocatorRef<A>
-where
-    Self: Erased,
-{
     /// Gets a block; it returns to this allocator when dropped.
     ///
     /// A request for zero bytes costs nothing and gives an empty block that still knows its device and kind.
@@ -124,9 +122,9 @@ where
     /// [`Error::OutOfMemory`] with the whole story, [`Error::Words`] for a kind that cannot be on the device.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Block> {
-        match self.shared().take_cached(request) {
+        match self.head().take_cached(request) {
             Some(mut raw) => {
-                raw.owner = Some(self.erased());
+                raw.owner = Some(self.owner());
                 Ok(Block::new(raw))
             }
             None => self.allocate_slowly(request),
@@ -141,12 +139,17 @@ where
             return shared.empty(request);
         }
         let mut raw = shared.take(request)?;
-        raw.owner = Some(self.erased());
+        raw.owner = Some(self.owner());
         Ok(Block::new(raw))
     }
-}
 
-impl<A: ?Sized + Allocator> AllocatorRef<A> {
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        // SAFETY: the cell begins with its head (`repr(C)`), and lives while this handle does (rule 1 at the head of
+        // this file).
+        unsafe { self.shared.cast::<Head>().as_ref() }
+    }
+
     #[inline]
     fn shared(&self) -> &Shared<A> {
         // SAFETY: by the invariant this handle is counted, so the cell lives (rule 1 at the head).
@@ -176,7 +179,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
         let shared = self.shared();
         // Relaxed: a thread that allocates meanwhile may be seen or not, as it happens.
-        shared.quick.store(observer.is_none() && shared.ledger.is_none(), Ordering::Relaxed);
+        shared.head.quick.store(observer.is_none() && shared.ledger.is_none(), Ordering::Relaxed);
         shared.observer.set(observer);
     }
 
@@ -208,6 +211,36 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     }
 }
 
+impl Head {
+    /// The cell's allocator.
+    #[inline(always)]
+    pub(crate) fn allocator(&self) -> &dyn Allocator {
+        // SAFETY: it is in the cell that this is the head of, and that lives as long.
+        unsafe { self.allocator.as_ref() }
+    }
+
+    /// A block that the calling thread has cached, counted, if the quick way is open and leads to one.
+    #[inline(always)]
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        if self.quick.load(Ordering::Relaxed) { self.allocator().take_cached(request) } else { None }
+    }
+
+    /// Returns a block to what the calling thread has cached, if the quick way is open; else the block.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::give_cached`]. On `None` the cell may be gone.
+    #[inline(always)]
+    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+        // SAFETY: the caller's promise.
+        if self.quick.load(Ordering::Relaxed) {
+            unsafe { self.allocator().give_cached(block) }
+        } else {
+            Some(block)
+        }
+    }
+}
+
 impl<A: ?Sized + Allocator> Shared<A> {
     /// Who counts: the cell's ledger or the engine's.
     fn counter(&self) -> Option<&dyn Counter> {
@@ -215,16 +248,6 @@ impl<A: ?Sized + Allocator> Shared<A> {
             Some(ledger) => Some(ledger),
             None => self.allocator.counter(),
         }
-    }
-
-    pub(crate) fn allocator(&self) -> &A {
-        &self.allocator
-    }
-
-    /// A block that the calling thread has cached, counted, if the quick way is open and leads to one.
-    #[inline(always)]
-    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        if self.quick.load(Ordering::Relaxed) { self.allocator.take_cached(request) } else { None }
     }
 
     /// Allocates and counts.
@@ -322,20 +345,11 @@ impl<A: ?Sized + Allocator> Shared<A> {
 /// 2. nobody on the host uses its bytes any more.
 #[inline]
 pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
-    // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
-    let shared = unsafe { owner.as_ref() };
-    let raw = if shared.quick.load(Ordering::Relaxed) {
-        // SAFETY: the caller's promises are those of `give_cached`.
-        match unsafe { shared.allocator.give_cached(raw) } {
-            // It has left: the cell may be gone.
-            None => return,
-            Some(raw) => raw,
-        }
-    } else {
-        raw
-    };
-    // SAFETY: the caller's promises; `give_cached` gave the block back as it was.
-    unsafe { return_slowly(owner, raw) };
+    // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2). The promises are the caller's.
+    if let Some(raw) = unsafe { owner.as_ref().give_cached(raw) } {
+        // SAFETY: the caller's promises; `give_cached` gave the block back as it was.
+        unsafe { return_slowly(owner, raw) };
+    }
 }
 
 /// # Safety
@@ -344,8 +358,10 @@ pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
 #[cold]
 #[inline(never)]
 unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
+    // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
+    let owner = unsafe { owner.as_ref() }.shared;
     let entry = {
-        // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
+        // SAFETY: as above.
         let shared = unsafe { owner.as_ref() };
         // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced; a drop
         // has nobody to return it to.
@@ -370,7 +386,7 @@ unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
 // engine's promises hold while the engine lives, and it lives at least as long as this handle.
 unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        match self.shared().take_cached(request) {
+        match self.head().take_cached(request) {
             Some(raw) => Ok(raw),
             None => self.shared().take(request),
         }
@@ -378,15 +394,8 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let mut refused = None;
-        let block = if self.shared().quick.load(Ordering::Relaxed) {
-            // SAFETY: the caller's promises.
-            match unsafe { self.shared().allocator.give_cached(block) } {
-                None => return Ok(()),
-                Some(block) => block,
-            }
-        } else {
-            block
-        };
+        // SAFETY: the caller's promises.
+        let Some(block) = (unsafe { self.head().give_cached(block) }) else { return Ok(()) };
         // SAFETY: the caller's promises.
         let entry = unsafe { self.shared().give(block, &mut refused) };
         // A handle is held, so the ledger is open.

@@ -21,6 +21,7 @@ pub mod adaptor;
 mod allocator;
 pub mod backing;
 mod block;
+pub mod caching;
 pub mod central;
 pub mod context;
 mod copying;

@@ -1,8 +1,8 @@
 //! What passes between engines, adaptors and handles: a pointer to the record of a block.
 
-use crate::handle::Shared;
+use crate::handle::Head;
 use crate::protocol::StreamUses;
-use crate::{Allocator, Deleter, Error, Request, Result, Tag};
+use crate::{Deleter, Error, Request, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::cell::Cell;
 use std::fmt;
@@ -14,28 +14,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AllocationId(u64);
 
+/// How many ids there are in a range: more than any thread ever gives out.
+const RANGE_LOG2: u32 = 40;
+
 impl AllocationId {
     /// The id of blocks that no engine handed out: empty and foreign ones.
     pub const NONE: Self = Self(0);
 
     /// A new id. Each thread draws from a range of its own: no shared counter on this path.
-    #[inline]
     #[must_use]
     pub fn next() -> Self {
-        const RANGE: u64 = 1 << 12;
-        static RANGES: AtomicU64 = AtomicU64::new(0);
         thread_local! {
             static NEXT: Cell<u64> = const { Cell::new(0) };
         }
-        NEXT.with(|next| {
-            let mut id = next.get();
-            if id.is_multiple_of(RANGE) {
-                // Relaxed: ranges only need to differ.
-                id = RANGES.fetch_add(1, Ordering::Relaxed) * RANGE + 1;
-            }
-            next.set(id + 1);
-            Self(id)
-        })
+        let id = match NEXT.get() {
+            0 => Self::new_range(),
+            id => id,
+        };
+        NEXT.set(id + 1);
+        Self(id)
+    }
+
+    /// An id from a range of [`AllocationId::new_range`].
+    pub(crate) const fn of_range(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The first of a range of new ids that the caller gives out in order. Ranges begin anew after some sixteen
+    /// million.
+    #[cold]
+    pub(crate) fn new_range() -> u64 {
+        static RANGES: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: ranges only need to differ. One more, so that the first of the first is not `NONE`.
+        (RANGES.fetch_add(1, Ordering::Relaxed) << RANGE_LOG2) + 1
     }
 
     /// As a number; zero for [`AllocationId::NONE`].
@@ -68,7 +79,7 @@ pub enum Access {
 /// that handing a cached block out again changes a few words and moves none. What passes between layers is a
 /// pointer to it, a [`RawBlock`].
 ///
-/// What every allocation writes is together, in the order that [`Request`] has it: a cache line.
+/// What an allocation and its return read and write is in the first cache line, but for the streams.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Record {
@@ -78,10 +89,14 @@ pub struct Record {
     pub granted: usize,
     /// Bytes that were asked for.
     pub requested: usize,
-    /// The stream it was allocated for.
-    pub stream: StreamId,
     /// Its name.
     pub id: AllocationId,
+    /// The engine's own note: where its records of this block are.
+    pub token: usize,
+    /// While nobody uses the block: the next one in whatever list of unused blocks this one is in.
+    pub(crate) link: Option<NonNull<Self>>,
+    /// To which allocator it returns. `None` for empty, borrowed and foreign memory, and below the handle.
+    pub(crate) owner: Option<Owner>,
     /// Who asked.
     pub tag: Tag,
     /// What it is for.
@@ -90,12 +105,8 @@ pub struct Record {
     pub align: Alignment,
     /// Who can reach it.
     pub access: Access,
-    /// To which allocator it returns. `None` for empty, borrowed and foreign memory, and below the handle.
-    pub(crate) owner: Option<Owner>,
-    /// The engine's own note: where its records of this block are.
-    pub token: usize,
-    /// Where the engine thinks that it will find the block's records when it comes back.
-    pub(crate) hint: usize,
+    /// The stream it was allocated for.
+    pub stream: StreamId,
     /// Other streams that used it since.
     pub uses: StreamUses,
     /// Where it is.
@@ -105,7 +116,7 @@ pub struct Record {
 }
 
 /// The cell that counted a block.
-pub(crate) type Owner = NonNull<Shared<dyn Allocator>>;
+pub(crate) type Owner = NonNull<Head>;
 
 impl Record {
     /// A record of memory that an engine has; [`Record::assign`] makes it a block for a request.
@@ -115,7 +126,6 @@ impl Record {
             ptr,
             granted,
             token: 0,
-            hint: 0,
             device,
             access,
             kind: MemoryKind::Default,
@@ -127,6 +137,7 @@ impl Record {
             uses: StreamUses::new(),
             owner: None,
             deleter: None,
+            link: None,
         }
     }
 
@@ -143,19 +154,19 @@ impl Record {
         if !self.uses.is_empty() {
             self.uses = StreamUses::new();
         }
-        self.assign_unused(request);
+        self.assign_unused(request, AllocationId::next());
     }
 
     /// [`Record::assign`] for a record without stream uses.
     #[inline(always)]
-    pub(crate) fn assign_unused(&mut self, request: &Request) {
+    pub(crate) fn assign_unused(&mut self, request: &Request, id: AllocationId) {
         debug_assert!(self.uses.is_empty());
+        self.id = id;
         self.requested = request.bytes;
         self.stream = request.stream;
         self.tag = request.tag;
         self.kind = request.kind;
         self.align = request.align;
-        self.id = AllocationId::next();
     }
 
     /// The address as a number.

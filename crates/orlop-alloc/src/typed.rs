@@ -12,7 +12,6 @@
 //! writing it makes those bytes uninitialised again. Once the elements are dropped their bytes are therefore
 //! set to zero: the price of one pass over memory that was written element by element anyway.
 
-use crate::handle::Erased;
 use crate::{Allocator, AllocatorRef, Block, Error, Request, Result};
 use orlop_core::{Alignment, bytes::checked_bytes};
 use std::convert::Infallible;
@@ -48,10 +47,7 @@ impl<T> TypedBlock<T> {
         allocator: &AllocatorRef<A>,
         request: &Request,
         capacity: usize,
-    ) -> Result<Self>
-    where
-        AllocatorRef<A>: Erased,
-    {
+    ) -> Result<Self> {
         let too_many = |_| Error::TooManyElements { count: capacity, element_bytes: size_of::<T>() };
         let mut request = *request;
         request.bytes = checked_bytes(capacity, size_of::<T>()).map_err(too_many)?;
@@ -98,14 +94,7 @@ impl<T> TypedBlock<T> {
     }
 }
 
-#[expect(
-    private_bounds,
-    reason = "`Erased` holds for every sized allocator and for `dyn Allocator`: all there are"
-)]
-impl<A: ?Sized + Allocator> AllocatorRef<A>
-where
-    Self: Erased,
-{
+impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// An array of `count` elements, the one at `index` made by `make(index)`, in ascending order.
     ///
     /// If `make` panics, the elements made so far are dropped and the block returns.

@@ -1,8 +1,9 @@
 //! Pages straight from the kernel, with huge pages and a NUMA node on request.
 
-use super::{Backing, Region};
+use super::{Backing, Line, Region};
 use crate::numa;
 use orlop_core::Alignment;
+use std::ptr::NonNull;
 
 /// What to ask the kernel about 2 MiB pages. Elsewhere than on Linux this changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,6 +73,47 @@ unsafe impl Backing for Mmap {
         unsafe { pages::unmap(region) };
     }
 
+    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+        let capacity = self.grain().round_up(capacity).ok()?;
+        let ptr = pages::set_aside(capacity, align.max(self.grain()).bytes())?;
+        pages::advise(ptr, capacity, self.huge_pages);
+        if let Some(node) = self.node {
+            numa::bind(ptr, capacity, node);
+        }
+        Some(Line { ptr, capacity })
+    }
+
+    fn grain(&self) -> Alignment {
+        self.align_for(HUGE, page())
+    }
+
+    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+        // SAFETY: inside the line (the caller's promise), of which nothing is used from `from` on.
+        unsafe { pages::open(line.ptr.add(from), to - from) }
+    }
+
+    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+        // SAFETY: inside the line, and used by nobody (the caller's promise).
+        unsafe { pages::shut(line.ptr.add(to), from - to) };
+        pages::advise(line.ptr, line.capacity, self.huge_pages);
+    }
+
+    unsafe fn release_line(&self, line: Line, _: usize) {
+        let region = Region { ptr: line.ptr, bytes: line.capacity, align: self.grain(), zeroed: true };
+        // SAFETY: the whole mapping of `line`, once (the caller's promise).
+        unsafe { pages::unmap(region) };
+    }
+
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        let start = ptr.as_ptr().addr();
+        let (Ok(first), last) = (page().round_up(start), page().round_down(start.saturating_add(bytes)))
+        else {
+            return false;
+        };
+        // SAFETY: whole pages among bytes that nobody uses (the caller's promise).
+        first < last && unsafe { pages::discard(ptr.add(first - start), last - first) }
+    }
+
     fn name(&self) -> &str {
         match self.huge_pages {
             HugePages::System => "mmap",
@@ -103,21 +145,67 @@ mod pages {
         })
     }
 
-    fn map(bytes: usize) -> Option<NonNull<u8>> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+    fn map(bytes: usize, protection: libc::c_int) -> Option<NonNull<u8>> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let address = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if address == libc::MAP_FAILED { None } else { NonNull::new(address.cast()) }
     }
 
+    const USED: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
     /// `bytes` is a multiple of the page size, `align` a power of two.
     pub(super) fn map_aligned(bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        map_as(bytes, align, USED)
+    }
+
+    /// Address space that nobody can touch and that counts as nothing. As for `map_aligned`.
+    pub(super) fn set_aside(bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        map_as(bytes, align, libc::PROT_NONE)
+    }
+
+    /// Makes pages that were set aside usable: zeroed. False if the system commits itself to no more.
+    ///
+    /// # Safety
+    ///
+    /// Whole pages from `set_aside`, used by nobody.
+    pub(super) unsafe fn open(ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { libc::mprotect(ptr.as_ptr().cast(), bytes, USED) == 0 }
+    }
+
+    /// Sets pages aside again, with nothing in them.
+    ///
+    /// # Safety
+    ///
+    /// As for `open`.
+    pub(super) unsafe fn shut(ptr: NonNull<u8>, bytes: usize) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: the caller's promise: what the new mapping takes the place of is ours and used by nobody.
+        let address = unsafe { libc::mmap(ptr.as_ptr().cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        if address == libc::MAP_FAILED {
+            let error = std::io::Error::last_os_error();
+            tracing::error!(address = ptr.as_ptr().addr(), bytes, %error, "memory could not be given back");
+        }
+    }
+
+    /// Lets the system take whole pages away; they read as zero from then on.
+    ///
+    /// # Safety
+    ///
+    /// The pages are ours and used by nobody.
+    pub(super) unsafe fn discard(ptr: NonNull<u8>, bytes: usize) -> bool {
+        // Elsewhere than on Linux the pages may keep what they hold: initialised either way.
+        // SAFETY: the caller's promise.
+        unsafe { libc::madvise(ptr.as_ptr().cast(), bytes, libc::MADV_DONTNEED) == 0 }
+    }
+
+    fn map_as(bytes: usize, align: usize, protection: libc::c_int) -> Option<NonNull<u8>> {
         if align <= size() {
-            return map(bytes);
+            return map(bytes, protection);
         }
         let total = bytes.checked_add(align)?;
-        let start = map(total)?;
+        let start = map(total, protection)?;
         let front = start.as_ptr().addr().next_multiple_of(align) - start.as_ptr().addr();
         // SAFETY: `front < align`, inside the mapping.
         let ptr = unsafe { start.add(front) };
@@ -176,6 +264,30 @@ mod pages {
     }
 
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
+
+    /// There is no address space to be had without memory: engines use regions.
+    pub(super) fn set_aside(_: usize, _: usize) -> Option<NonNull<u8>> {
+        None
+    }
+
+    /// # Safety
+    ///
+    /// None: there is nothing to open.
+    pub(super) unsafe fn open(_: NonNull<u8>, _: usize) -> bool {
+        false
+    }
+
+    /// # Safety
+    ///
+    /// None: there is nothing to shut.
+    pub(super) unsafe fn shut(_: NonNull<u8>, _: usize) {}
+
+    /// # Safety
+    ///
+    /// None: nothing happens.
+    pub(super) unsafe fn discard(_: NonNull<u8>, _: usize) -> bool {
+        false
+    }
 
     /// # Safety
     ///

@@ -50,6 +50,20 @@ unsafe impl Send for Region {}
 // SAFETY: a shared `Region` gives nothing but numbers.
 unsafe impl Sync for Region {}
 
+/// Address space set aside for memory that grows in place: see [`Backing::line`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// Where it begins.
+    pub ptr: NonNull<u8>,
+    /// How long it can become, in bytes.
+    pub capacity: usize,
+}
+
+// SAFETY: as for `Region`.
+unsafe impl Send for Line {}
+// SAFETY: as for `Region`.
+unsafe impl Sync for Line {}
+
 /// Gives and takes regions.
 ///
 /// # Safety
@@ -62,8 +76,11 @@ unsafe impl Sync for Region {}
 ///    region is gained, and never again on the way;
 /// 3. it may be released from any thread.
 ///
+/// The part of a [`Line`] that was gained by [`Backing::extend`] is as good as a region, and zeroed. What was given
+/// back by [`Backing::discard`] stays valid and is initialised anew.
+///
 /// Engines call a backing with a lock held (growth): it must not ask the engine it stands under.
-pub unsafe trait Backing: Debug + Send + Sync {
+pub unsafe trait Backing: Debug + Send + Sync + 'static {
     /// Gets at least `bytes` (not zero) at `align`. `None` if there is no more.
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region>;
 
@@ -73,6 +90,58 @@ pub unsafe trait Backing: Debug + Send + Sync {
     ///
     /// `region` came from `reserve` of this backing, was not released before, and nobody uses it any more.
     unsafe fn release(&self, region: Region);
+
+    /// Sets address space aside, of which nothing is gained yet: engines that coalesce waste less in memory that
+    /// grows in place than in many regions. `None` where there is no such thing, as by default.
+    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+        let _ = (capacity, align);
+        None
+    }
+
+    /// What the bytes of a line are gained in multiples of.
+    fn grain(&self) -> Alignment {
+        Alignment::PLANNED
+    }
+
+    /// Gains the bytes of a line from `from` to `to`, multiples of the grain. False if there is no memory.
+    ///
+    /// # Safety
+    ///
+    /// `line` came from `line` of this backing and was not released; so far exactly the first `from` bytes are
+    /// gained, and `to` is at most the capacity.
+    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+        let _ = (line, from, to);
+        false
+    }
+
+    /// Gives the bytes of a line from `to` to `from` back. They may be gained again.
+    ///
+    /// # Safety
+    ///
+    /// As for `extend`, with `to < from`; nobody uses those bytes.
+    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+        let _ = (line, from, to);
+    }
+
+    /// Gives a whole line back, of which the first `gained` bytes are gained.
+    ///
+    /// # Safety
+    ///
+    /// As for `extend`; nobody uses the line any more.
+    unsafe fn release_line(&self, line: Line, gained: usize) {
+        let _ = (line, gained);
+    }
+
+    /// Lets the system take the pages of some bytes away until they are used again. False if it cannot: then
+    /// nothing has changed. Only whole grains go.
+    ///
+    /// # Safety
+    ///
+    /// The bytes lie in a region or the gained part of a line, and nobody uses them.
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        let _ = (ptr, bytes);
+        false
+    }
 
     /// Where the memory is.
     fn device(&self) -> Device {
@@ -116,6 +185,28 @@ macro_rules! forward {
             unsafe fn release(&self, region: Region) {
                 // SAFETY: the caller's promise.
                 unsafe { (**self).release(region) }
+            }
+            fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+                (**self).line(capacity, align)
+            }
+            fn grain(&self) -> Alignment {
+                (**self).grain()
+            }
+            unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+                // SAFETY: the caller's promise.
+                unsafe { (**self).extend(line, from, to) }
+            }
+            unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { (**self).shorten(line, from, to) }
+            }
+            unsafe fn release_line(&self, line: Line, gained: usize) {
+                // SAFETY: the caller's promise.
+                unsafe { (**self).release_line(line, gained) }
+            }
+            unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+                // SAFETY: the caller's promise.
+                unsafe { (**self).discard(ptr, bytes) }
             }
             fn device(&self) -> Device {
                 (**self).device()

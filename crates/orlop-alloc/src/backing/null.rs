@@ -1,6 +1,6 @@
 //! Address space and nothing else.
 
-use super::{Backing, Region};
+use super::{Backing, Line, Region};
 use crate::Access;
 use orlop_core::{Alignment, Device};
 use std::ptr::{self, NonNull};
@@ -61,6 +61,37 @@ unsafe impl Backing for Null {
         let ptr = NonNull::new(ptr::without_provenance_mut(start))?;
         *state = State { next: end, used };
         Some(Region { ptr, bytes, align, zeroed: true })
+    }
+
+    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = align.max(self.grain()).round_up(state.next).ok()?;
+        let end = start.checked_add(capacity)?;
+        isize::try_from(end).ok()?;
+        let ptr = NonNull::new(ptr::without_provenance_mut(start))?;
+        state.next = end;
+        Some(Line { ptr, capacity })
+    }
+
+    fn grain(&self) -> Alignment {
+        self.step.max(Alignment::PLANNED)
+    }
+
+    unsafe fn extend(&self, _: &Line, from: usize, to: usize) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = state.used.checked_add((to - from) as u64).filter(|&used| used <= self.limit);
+        state.used = used.unwrap_or(state.used);
+        used.is_some()
+    }
+
+    unsafe fn shorten(&self, _: &Line, from: usize, to: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.used = state.used.saturating_sub((from - to) as u64);
+    }
+
+    unsafe fn release_line(&self, _: Line, gained: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.used = state.used.saturating_sub(gained as u64);
     }
 
     unsafe fn release(&self, region: Region) {

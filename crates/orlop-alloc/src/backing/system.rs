@@ -52,7 +52,7 @@ impl<G: GlobalAlloc> FromGlobal<G> {
 // SAFETY: 1. the allocator's blocks do not overlap and a region lies inside one: with slack, it begins at the
 // first multiple of `align` at or after `start + 16`, which is at most `start + 16 + (align - 16)`, so it ends
 // within the block. 2. `alloc_zeroed`. 3. `GlobalAlloc` is callable from any thread.
-unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync> Backing for FromGlobal<G> {
+unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync + 'static> Backing for FromGlobal<G> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let layout = Self::layout(bytes, align).filter(|layout| layout.size() > 0)?;
         // SAFETY: the size is not zero.

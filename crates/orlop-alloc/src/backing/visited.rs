@@ -1,6 +1,6 @@
 //! Visitors: called on every region gained or given back (T5), to register memory with a NIC, say.
 
-use super::{Backing, Region};
+use super::{Backing, Line, Region};
 use crate::Access;
 use orlop_core::{Alignment, Device};
 use std::fmt;
@@ -53,6 +53,51 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         unsafe { self.inner.release(region) };
     }
 
+    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+        self.inner.line(capacity, align)
+    }
+
+    fn grain(&self) -> Alignment {
+        self.inner.grain()
+    }
+
+    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+        // SAFETY: the caller's promise.
+        let gained = unsafe { self.inner.extend(line, from, to) };
+        if gained {
+            let region = piece(line, from, to);
+            for visitor in &self.visitors {
+                visitor(Change::Gained, &region, self.inner.node());
+            }
+        }
+        gained
+    }
+
+    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+        let region = piece(line, to, from);
+        for visitor in self.visitors.iter().rev() {
+            visitor(Change::Lost, &region, self.inner.node());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.shorten(line, from, to) };
+    }
+
+    unsafe fn release_line(&self, line: Line, gained: usize) {
+        if gained > 0 {
+            let region = piece(&line, 0, gained);
+            for visitor in self.visitors.iter().rev() {
+                visitor(Change::Lost, &region, self.inner.node());
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.release_line(line, gained) };
+    }
+
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.discard(ptr, bytes) }
+    }
+
     fn device(&self) -> Device {
         self.inner.device()
     }
@@ -73,6 +118,13 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         // SAFETY: the caller's promise.
         unsafe { self.inner.zero(ptr, bytes) };
     }
+}
+
+/// The bytes of a line from `from` to `to`.
+fn piece(line: &Line, from: usize, to: usize) -> Region {
+    // SAFETY: inside the line.
+    let ptr = unsafe { line.ptr.add(from) };
+    Region { ptr, bytes: to - from, align: Alignment::ONE, zeroed: true }
 }
 
 impl<B: fmt::Debug> fmt::Debug for Visited<B> {

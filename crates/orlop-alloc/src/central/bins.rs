@@ -1,6 +1,7 @@
 //! Free chunks by size: 21 bins, each ordered by (size, address).
 
 use super::sorted_runs::SortedRuns;
+use orlop_core::Alignment;
 use std::cmp::Ordering;
 
 /// How many bins there are (T8). The last one takes everything from 256 MiB on, at 256-byte granules.
@@ -9,10 +10,10 @@ pub(crate) const BINS: usize = 21;
 /// A free chunk as the index knows it. Ordered by size, then address: the first that fits is the best fit,
 /// and among equals the lowest.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Free {
-    pub(super) size: usize,
-    pub(super) address: usize,
-    pub(super) chunk: u32,
+pub(crate) struct Free {
+    pub(crate) size: usize,
+    pub(crate) address: usize,
+    pub(crate) chunk: u32,
 }
 
 /// The chunk's place in the slab says nothing about its order: addresses are unique.
@@ -39,44 +40,78 @@ impl PartialEq for Free {
 
 impl Eq for Free {}
 
-/// The index of free chunks.
+/// Free chunks, found by size. A policy of search: which of those that fit is taken.
+pub(crate) trait FreeIndex: std::fmt::Debug + Send {
+    /// Over chunks whose sizes are multiples of this.
+    fn new(granule: Alignment) -> Self;
+
+    /// Adds a chunk that is not there.
+    fn insert(&mut self, free: Free);
+
+    /// Removes a chunk; false if it was not there.
+    fn remove(&mut self, free: Free) -> bool;
+
+    /// Takes a chunk of at least `size` bytes, which is a size that requests are rounded to.
+    fn take(&mut self, size: usize) -> Option<Free>;
+
+    /// Chunks of at least `size` bytes, in the order of preference as far as there is one.
+    fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_;
+
+    /// The size of the largest chunk.
+    fn largest(&self) -> usize;
+
+    /// All chunks.
+    fn iter(&self) -> impl Iterator<Item = Free> + '_;
+
+    /// Bytes of its own records.
+    fn bytes(&self) -> usize;
+}
+
+/// The bin for chunks of `size` bytes.
+#[inline]
+pub(crate) fn bin_of(size: usize, granule: Alignment) -> usize {
+    let granules = (size >> granule.log2()).max(1);
+    (granules.ilog2() as usize).min(BINS - 1)
+}
+
+/// The smallest size in bin `bin`.
+pub(crate) fn lower_bound(bin: usize, granule: Alignment) -> usize {
+    granule.bytes() << bin
+}
+
+/// Best fit, lowest address first.
 ///
 /// Bins are ranges of size, so going through them in order is going through one list ordered by size. They
 /// are there for speed, and for the report: people read fragmentation by bin.
 #[derive(Debug)]
-pub(super) struct Bins {
+pub(crate) struct Bins {
     bins: [SortedRuns<Free>; BINS],
     /// Bit `i`: bin `i` is not empty.
     filled: u32,
-    granule_log2: u32,
+    granule: Alignment,
 }
 
 impl Bins {
-    pub(super) fn new(granule_log2: u32) -> Self {
-        Self { bins: Default::default(), filled: 0, granule_log2 }
-    }
-
-    /// The bin for chunks of `size` bytes.
     #[inline]
-    pub(super) fn of(&self, size: usize) -> usize {
-        let granules = (size >> self.granule_log2).max(1);
-        (granules.ilog2() as usize).min(BINS - 1)
+    fn of(&self, size: usize) -> usize {
+        bin_of(size, self.granule)
     }
+}
 
-    /// The smallest size in bin `bin`.
-    pub(super) fn lower_bound(&self, bin: usize) -> usize {
-        1 << (bin + self.granule_log2 as usize)
+impl FreeIndex for Bins {
+    fn new(granule: Alignment) -> Self {
+        Self { bins: Default::default(), filled: 0, granule }
     }
 
     #[inline]
-    pub(super) fn insert(&mut self, free: Free) {
+    fn insert(&mut self, free: Free) {
         let bin = self.of(free.size);
         self.bins[bin].insert(free);
         self.filled |= 1 << bin;
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, free: Free) -> bool {
+    fn remove(&mut self, free: Free) -> bool {
         let bin = self.of(free.size);
         let removed = self.bins[bin].remove(free);
         if self.bins[bin].is_empty() {
@@ -87,7 +122,7 @@ impl Bins {
 
     /// Takes the smallest free chunk of at least `size` bytes; of several, the lowest.
     #[inline]
-    pub(super) fn take_best(&mut self, size: usize) -> Option<Free> {
+    fn take(&mut self, size: usize) -> Option<Free> {
         let first = self.of(size);
         let found = match self.filled & (1 << first) {
             0 => None,
@@ -109,19 +144,23 @@ impl Bins {
 
     /// Free chunks of at least `size` bytes, smallest first.
     #[inline]
-    pub(super) fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_ {
+    fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_ {
         let first = self.of(size);
         let key = Free { size, address: 0, chunk: 0 };
         let later = self.filled & !((2 << first) - 1);
         self.bins[first].from(key).chain(Ones(later).flat_map(|bin| self.bins[bin].iter()))
     }
 
-    pub(super) fn largest(&self) -> usize {
+    fn largest(&self) -> usize {
         self.filled.checked_ilog2().and_then(|bin| self.bins[bin as usize].last()).map_or(0, |free| free.size)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Free> + '_ {
+    fn iter(&self) -> impl Iterator<Item = Free> + '_ {
         self.bins.iter().flat_map(SortedRuns::iter)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bins.iter().map(SortedRuns::bytes).sum()
     }
 }
 

@@ -1,50 +1,52 @@
 //! Chunks in a slab, and the map from address to chunk.
 
-use crate::backing::Region;
+use crate::backing::{Line, Region};
 use crate::{AllocationId, Record, Tag};
 use orlop_core::MemoryKind;
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 
 /// A place in the slab; `NONE` ends lists.
-pub(super) type Index = u32;
-pub(super) const NONE: Index = u32::MAX;
+pub(crate) type Index = u32;
+pub(crate) const NONE: Index = u32::MAX;
 
 /// A piece of a region, free or in use.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Chunk {
-    pub(super) address: usize,
-    pub(super) size: usize,
+pub(crate) struct Chunk {
+    pub(crate) address: usize,
+    pub(crate) size: usize,
     /// Where the record of the block is, while in use. Only compared: the record belongs to whoever holds
     /// the block, so what the heap needs of it is repeated here.
-    pub(super) record: Option<NonNull<Record>>,
-    pub(super) requested: usize,
-    pub(super) id: AllocationId,
+    pub(crate) record: Option<NonNull<Record>>,
+    pub(crate) requested: usize,
+    pub(crate) id: AllocationId,
     /// When it was freed, if stamps are kept and the safe frontier has not passed it; else zero.
-    pub(super) freed_at: u64,
+    pub(crate) freed_at: u64,
+    /// Of a free chunk: so many bytes are with the system, and not counted as reserved.
+    pub(crate) discarded: usize,
     /// The chunk before it in the region. In an unused slab place: the next unused place is in `next`.
-    pub(super) previous: Index,
-    pub(super) next: Index,
-    pub(super) region: Index,
-    pub(super) tag: Tag,
-    pub(super) kind: MemoryKind,
+    pub(crate) previous: Index,
+    pub(crate) next: Index,
+    pub(crate) region: Index,
+    pub(crate) tag: Tag,
+    pub(crate) kind: MemoryKind,
     /// Whether it is in the index of free chunks.
-    pub(super) binned: bool,
+    pub(crate) binned: bool,
     /// Whether its place is in the queue of stamped chunks. Stays with the place when that is used again.
-    pub(super) queued: bool,
+    pub(crate) queued: bool,
 }
 
 impl Chunk {
-    pub(super) fn in_use(&self) -> bool {
+    pub(crate) fn in_use(&self) -> bool {
         self.record.is_some()
     }
 
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.address + self.size
     }
 
     /// A free chunk over `size` bytes at `address`.
-    pub(super) fn free(address: usize, size: usize, region: Index) -> Self {
+    pub(crate) fn free(address: usize, size: usize, region: Index) -> Self {
         Self {
             address,
             size,
@@ -52,6 +54,7 @@ impl Chunk {
             requested: 0,
             id: AllocationId::NONE,
             freed_at: 0,
+            discarded: 0,
             previous: NONE,
             next: NONE,
             region,
@@ -66,7 +69,7 @@ impl Chunk {
 /// Chunks by index. Places are reused, latest first, so that the slab stays as small as the most chunks
 /// there ever were.
 #[derive(Debug, Default)]
-pub(super) struct Slab {
+pub(crate) struct Slab {
     chunks: Vec<Chunk>,
     unused: Vec<Index>,
 }
@@ -74,7 +77,7 @@ pub(super) struct Slab {
 impl Slab {
     /// Puts a chunk into the slab. `None` when there are four thousand million already.
     #[inline]
-    pub(super) fn insert(&mut self, chunk: Chunk) -> Option<Index> {
+    pub(crate) fn insert(&mut self, chunk: Chunk) -> Option<Index> {
         if let Some(index) = self.unused.pop() {
             let queued = self[index].queued;
             self[index] = Chunk { queued, ..chunk };
@@ -86,7 +89,7 @@ impl Slab {
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, index: Index) {
+    pub(crate) fn remove(&mut self, index: Index) {
         let chunk = &mut self[index];
         chunk.record = None;
         chunk.size = 0;
@@ -94,11 +97,11 @@ impl Slab {
         self.unused.push(index);
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&Chunk> {
+    pub(crate) fn get(&self, index: usize) -> Option<&Chunk> {
         self.chunks.get(index)
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.chunks.capacity() * size_of::<Chunk>() + self.unused.capacity() * size_of::<Index>()
     }
 }
@@ -119,57 +122,108 @@ impl std::ops::IndexMut<Index> for Slab {
     }
 }
 
-/// A region with the chunk that begins at each of its granules.
+/// Addresses are looked up by pages of this size.
+const PAGE_LOG2: u32 = 12;
+
+/// A region with the first chunk that begins in each of its pages.
 #[derive(Debug)]
-pub(super) struct Mapped {
-    pub(super) region: Region,
+pub(crate) struct Mapped {
+    /// What was gained so far.
+    pub(crate) region: Region,
+    /// If the region grows in place: in what.
+    pub(crate) line: Option<Line>,
     /// From here on no byte was ever handed out: with a zeroed region they still are zero.
-    pub(super) clean_from: usize,
-    /// Chunk index plus one at the granule where a chunk begins, else zero. Zeroed lazily by the system:
-    /// only pages around chunk starts take memory.
-    starts: Vec<u32>,
-    granule_log2: u32,
+    pub(crate) clean_from: usize,
+    /// The chunk at its end.
+    pub(crate) last: Index,
+    /// Chunk index plus one, zero if none begins in the page. Zeroed lazily by the system: only what is near
+    /// chunks takes memory.
+    firsts: Vec<u32>,
 }
 
 impl Mapped {
     /// `None` where there is no memory for the map: address space can be larger than any memory.
-    pub(super) fn new(region: Region, granule_log2: u32) -> Option<Self> {
-        let starts = zeros(region.bytes >> granule_log2)?;
-        Some(Self { clean_from: region.address(), starts, region, granule_log2 })
+    pub(crate) fn new(region: Region, line: Option<Line>) -> Option<Self> {
+        let firsts = zeros(pages(region.bytes))?;
+        Some(Self { clean_from: region.address(), last: NONE, firsts, region, line })
     }
 
-    pub(super) fn start(&self) -> usize {
+    pub(crate) fn start(&self) -> usize {
         self.region.address()
     }
 
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.start() + self.region.bytes
     }
 
+    /// The pointer to an address in the region.
     #[inline]
-    pub(super) fn set(&mut self, address: usize, chunk: Index) {
-        let granule = (address - self.start()) >> self.granule_log2;
-        self.starts[granule] = chunk + 1;
+    pub(crate) fn pointer_to(&self, address: usize) -> NonNull<u8> {
+        // Wrapping, because address space that nobody can touch is no object to stay inside of; the pointer keeps
+        // its provenance, where it has one.
+        let ptr = self.region.ptr.as_ptr().wrapping_add(address - self.start());
+        // SAFETY: the address lies in the region, which does not wrap around: not null.
+        unsafe { NonNull::new_unchecked(ptr) }
     }
 
     #[inline]
-    pub(super) fn clear(&mut self, address: usize) {
-        let granule = (address - self.start()) >> self.granule_log2;
-        self.starts[granule] = 0;
+    fn page(&self, address: usize) -> usize {
+        (address - self.start()) >> PAGE_LOG2
+    }
+
+    /// Changes the length: false if there is no memory for the map.
+    pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+        let pages = pages(bytes);
+        if pages > self.firsts.len() && self.firsts.try_reserve(pages - self.firsts.len()).is_err() {
+            return false;
+        }
+        self.firsts.resize(pages, 0);
+        self.region.bytes = bytes;
+        true
+    }
+
+    /// A chunk begins at `address`; the one before it begins at `previous`.
+    #[inline]
+    pub(crate) fn begins(&mut self, address: usize, chunk: Index, previous: Option<usize>) {
+        let page = self.page(address);
+        // A later chunk that was the first in the page is it no longer.
+        if previous.is_none_or(|previous| self.page(previous) != page) {
+            self.firsts[page] = chunk + 1;
+        }
+    }
+
+    /// No chunk begins at `address` any more; the one after it is `next`.
+    #[inline]
+    pub(crate) fn ends(&mut self, address: usize, chunk: Index, next: Option<(usize, Index)>) {
+        let page = self.page(address);
+        if self.firsts[page] == chunk + 1 {
+            let next = next.filter(|&(next, _)| self.page(next) == page);
+            self.firsts[page] = next.map_or(0, |(_, chunk)| chunk + 1);
+        }
+    }
+
+    /// The chunk at the start.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<Index> {
+        self.firsts.first()?.checked_sub(1)
     }
 
     /// The chunk that begins at `address`, which lies in the region.
-    pub(super) fn chunk_at(&self, address: usize) -> Option<Index> {
-        let offset = address.checked_sub(self.start())?;
-        if offset & ((1 << self.granule_log2) - 1) != 0 {
-            return None;
+    pub(crate) fn chunk_at(&self, address: usize, chunks: &Slab) -> Option<Index> {
+        let mut index = self.firsts.get(self.page(address))?.checked_sub(1)?;
+        while index != NONE && chunks[index].address < address {
+            index = chunks[index].next;
         }
-        self.starts.get(offset >> self.granule_log2)?.checked_sub(1)
+        (index != NONE && chunks[index].address == address).then_some(index)
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.starts.len() * size_of::<u32>()
+    pub(crate) fn bytes(&self) -> usize {
+        self.firsts.capacity() * size_of::<u32>()
     }
+}
+
+fn pages(bytes: usize) -> usize {
+    bytes.div_ceil(1 << PAGE_LOG2)
 }
 
 /// So many zeros, in pages that the system provides when they are first written; `None` where it refuses.
@@ -187,13 +241,13 @@ fn zeros(count: usize) -> Option<Vec<u32>> {
 
 /// Regions by index and by address.
 #[derive(Debug, Default)]
-pub(super) struct Regions {
+pub(crate) struct Regions {
     slots: Vec<Option<Mapped>>,
     by_address: Vec<(usize, Index)>,
 }
 
 impl Regions {
-    pub(super) fn insert(&mut self, mapped: Mapped) -> Option<Index> {
+    pub(crate) fn insert(&mut self, mapped: Mapped) -> Option<Index> {
         let index = match self.slots.iter().position(Option::is_none) {
             Some(place) => place,
             None => {
@@ -209,34 +263,34 @@ impl Regions {
         Some(index)
     }
 
-    pub(super) fn remove(&mut self, index: Index) -> Option<Mapped> {
+    pub(crate) fn remove(&mut self, index: Index) -> Option<Mapped> {
         self.by_address.retain(|&(_, i)| i != index);
         self.slots.get_mut(index as usize)?.take()
     }
 
     #[inline]
-    pub(super) fn get(&self, index: Index) -> Option<&Mapped> {
+    pub(crate) fn get(&self, index: Index) -> Option<&Mapped> {
         self.slots.get(index as usize)?.as_ref()
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, index: Index) -> Option<&mut Mapped> {
+    pub(crate) fn get_mut(&mut self, index: Index) -> Option<&mut Mapped> {
         self.slots.get_mut(index as usize)?.as_mut()
     }
 
     /// The region that contains `address`.
-    pub(super) fn containing(&self, address: usize) -> Option<&Mapped> {
+    pub(crate) fn containing(&self, address: usize) -> Option<&Mapped> {
         let after = self.by_address.partition_point(|&(start, _)| start <= address);
         let &(_, index) = self.by_address.get(after.checked_sub(1)?)?;
         self.get(index).filter(|mapped| address < mapped.end())
     }
 
     /// Regions in order of address.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (Index, &Mapped)> + '_ {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (Index, &Mapped)> + '_ {
         self.by_address.iter().filter_map(|&(_, index)| self.get(index).map(|mapped| (index, mapped)))
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.by_address.len()
     }
 }

@@ -6,7 +6,7 @@
 //! is asked (see [`Grown`]).
 
 use super::chunks::Mapped;
-use super::heap::{Ask, Heap, Taken};
+use super::heap::{Ask, Gain, Heap, Taken};
 use super::policy::{Policy, RegionGrowth};
 use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
@@ -164,13 +164,13 @@ struct Search<'a, B: Backing> {
 impl<B: Backing> Growth<Heap> for Search<'_, B> {
     type Error = Error;
 
-    fn gain(&mut self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Result<Option<Mapped>> {
+    fn gain(&mut self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Result<Gain> {
         loop {
             match self.step {
                 Step::Extend => {
                     self.step = Step::MergeStamped;
                     if let Some(mapped) = self.engine.extend(heap, ask, self.request.align) {
-                        return Ok(Some(mapped));
+                        return Ok(Gain::Region(mapped));
                     }
                 }
                 Step::MergeStamped => {
@@ -180,7 +180,7 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
                         && !heap.stamps.is_empty()
                         && heap.merge_stamped(ask.rounded)
                     {
-                        return Ok(None);
+                        return Ok(Gain::Nothing);
                     }
                 }
                 Step::ReleaseFree => {
@@ -188,7 +188,7 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
                     if self.engine.release_free(heap, ask.rounded)
                         && let Some(mapped) = self.engine.extend(heap, ask, self.request.align)
                     {
-                        return Ok(Some(mapped));
+                        return Ok(Gain::Region(mapped));
                     }
                 }
                 Step::GiveUp => return Err(self.engine.refuse(heap, self.request, ask.rounded)),
@@ -251,7 +251,7 @@ impl<B: Backing> Central<B> {
             self.next_region.store(before, Ordering::Relaxed);
         }
         let region = region?;
-        let mapped = Mapped::new(region, granule.log2());
+        let mapped = Mapped::new(region, None);
         if mapped.is_none() {
             // SAFETY: gained above, and nobody else knows it.
             unsafe { self.backing.release(region) };
@@ -278,9 +278,9 @@ impl<B: Backing> Central<B> {
             regions = freed.len(),
             "free regions given back so that a larger one fits: memory is nearly full"
         );
-        for region in freed {
+        for gone in freed {
             // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
-            unsafe { self.backing.release(region) };
+            unsafe { gone.release(&self.backing) };
         }
         true
     }
@@ -389,10 +389,10 @@ unsafe impl<B: Backing> Allocator for Central<B> {
             }
             freed
         });
-        let bytes = freed.iter().map(|region| region.bytes as u64).sum();
-        for region in freed {
+        let bytes = freed.iter().map(|gone| gone.bytes() as u64).sum();
+        for gone in freed {
             // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
-            unsafe { self.backing.release(region) };
+            unsafe { gone.release(&self.backing) };
         }
         bytes
     }

@@ -11,11 +11,11 @@
 //!
 //! [`Heap::verify`] proves them by walking everything.
 
-use super::bins::{Bins, Free};
+use super::bins::{Bins, Free, FreeIndex};
 use super::chunks::{Chunk, Index, Mapped, NONE, Regions, Slab};
 use super::policy::Policy;
 use super::stamps::Stamps;
-use crate::backing::Region;
+use crate::backing::{Backing, Line, Region};
 use crate::protocol::Centre;
 use crate::{Access, Error, Found, RawBlock, Record, Request, Result};
 use orlop_core::{Alignment, Device};
@@ -23,52 +23,98 @@ use std::ptr::NonNull;
 
 /// A request as the heap sees it.
 #[derive(Debug)]
-pub(super) struct Ask<'a> {
-    pub(super) request: &'a Request,
+pub(crate) struct Ask<'a> {
+    pub(crate) request: &'a Request,
     /// The bytes to find, a multiple of the granule.
-    pub(super) rounded: usize,
+    pub(crate) rounded: usize,
 }
 
 impl<'a> Ask<'a> {
     /// Rounds the request up to the policy's granule.
     #[inline]
-    pub(super) fn new(request: &'a Request, granule: Alignment) -> Result<Self> {
+    pub(crate) fn new(request: &'a Request, granule: Alignment) -> Result<Self> {
         Ok(Self { rounded: granule.round_up(request.bytes.max(1))?, request })
     }
 }
 
 /// A chunk that was handed out.
 #[derive(Debug)]
-pub(super) struct Taken {
-    pub(super) block: RawBlock,
+pub(crate) struct Taken {
+    pub(crate) block: RawBlock,
     /// The first so many bytes may be other than zero.
-    pub(super) dirty: usize,
+    pub(crate) dirty: usize,
+}
+
+/// What growth brought.
+#[derive(Debug)]
+pub(crate) enum Gain {
+    /// Nothing new: something was rearranged, and it is worth looking again.
+    Nothing,
+    /// Another region.
+    Region(Mapped),
+    /// A region that grows in place has so many bytes now.
+    Longer { region: Index, bytes: usize },
+}
+
+/// What came out of the heap, to be given back to the backing.
+#[derive(Debug)]
+pub(crate) enum Gone {
+    /// A region, or a whole line of which it is the gained part.
+    Region(Region, Option<Line>),
+    /// The end of a line, which has `to` bytes left of `from`.
+    End { line: Line, from: usize, to: usize },
+}
+
+impl Gone {
+    /// How many bytes that is.
+    pub(crate) fn bytes(&self) -> usize {
+        match *self {
+            Self::Region(region, _) => region.bytes,
+            Self::End { from, to, .. } => from - to,
+        }
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    ///
+    /// It was gained from `backing`, and this is the one time.
+    pub(crate) unsafe fn release(self, backing: &impl Backing) {
+        match self {
+            // SAFETY: the caller's promise; what comes out of the heap is used by nobody.
+            Self::Region(region, None) => unsafe { backing.release(region) },
+            // SAFETY: as above.
+            Self::Region(region, Some(line)) => unsafe { backing.release_line(line, region.bytes) },
+            // SAFETY: as above.
+            Self::End { line, from, to } => unsafe { backing.shorten(&line, from, to) },
+        }
+    }
 }
 
 /// Aligned searches look at so many chunks that might fit before they take one that surely does.
 const ALIGNED_TRIES: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct Heap {
-    pub(super) policy: Policy,
-    pub(super) regions: Regions,
-    pub(super) chunks: Slab,
-    pub(super) bins: Bins,
-    pub(super) stamps: Stamps,
+pub(crate) struct Heap<I = Bins> {
+    pub(crate) policy: Policy,
+    pub(crate) regions: Regions,
+    pub(crate) chunks: Slab,
+    pub(crate) bins: I,
+    pub(crate) stamps: Stamps,
     /// Records of no block, for the next ones.
     #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
     unused: Vec<Box<Record>>,
     device: Device,
     access: Access,
-    pub(super) live: usize,
-    pub(super) reserved: usize,
-    pub(super) peak_reserved: usize,
+    pub(crate) live: usize,
+    pub(crate) reserved: usize,
+    pub(crate) peak_reserved: usize,
 }
 
-impl Centre for Heap {
+impl<I: FreeIndex> Centre for Heap<I> {
     type Ask<'a> = Ask<'a>;
     type Got = Taken;
-    type Gain = Option<Mapped>;
+    type Gain = Gain;
 
     #[inline]
     fn take(&mut self, ask: &Ask<'_>) -> Option<Taken> {
@@ -78,7 +124,7 @@ impl Centre for Heap {
         }
         if ask.request.freed_before == 0 && ask.request.align <= self.policy.granule {
             // Every chunk begins at a multiple of the granule: the best fit is the first that is large enough.
-            let free = self.bins.take_best(ask.rounded)?;
+            let free = self.bins.take(ask.rounded)?;
             self.chunks[free.chunk].binned = false;
             return self.cut(free.chunk, ask);
         }
@@ -87,6 +133,7 @@ impl Centre for Heap {
         let mut index = free.chunk;
         if start > free.address {
             // An aligned block in the middle: what is before it stays free.
+            self.recommit(index);
             let rest = self.split(index, start - free.address);
             self.bin(index);
             self.queue_stamp(index);
@@ -95,16 +142,18 @@ impl Centre for Heap {
         self.cut(index, ask)
     }
 
-    fn add(&mut self, gain: Option<Mapped>) {
-        if let Some(mapped) = gain {
-            self.add_region(mapped);
+    fn add(&mut self, gain: Gain) {
+        match gain {
+            Gain::Nothing => {}
+            Gain::Region(mapped) => self.add_region(mapped),
+            Gain::Longer { region, bytes } => self.lengthen(region, bytes),
         }
     }
 }
 
-impl Heap {
-    pub(super) fn new(policy: Policy, device: Device, access: Access) -> Self {
-        let bins = Bins::new(policy.granule.log2());
+impl<I: FreeIndex> Heap<I> {
+    pub(crate) fn new(policy: Policy, device: Device, access: Access) -> Self {
+        let bins = I::new(policy.granule);
         Self {
             policy,
             bins,
@@ -145,6 +194,7 @@ impl Heap {
     /// Cuts a free chunk that is not in the index to size, and makes it a block.
     #[inline]
     fn cut(&mut self, index: Index, ask: &Ask<'_>) -> Option<Taken> {
+        self.recommit(index);
         if self.policy.splits(self.chunks[index].size, ask.rounded)
             && let Some(rest) = self.split(index, ask.rounded)
         {
@@ -176,17 +226,12 @@ impl Heap {
         let dirty =
             if mapped.region.zeroed { mapped.clean_from.saturating_sub(address).min(size) } else { size };
         mapped.clean_from = mapped.clean_from.max(address + size);
-        // Wrapping, because address space that nobody can touch is no object to stay inside of; the pointer
-        // keeps its provenance, where it has one.
-        let ptr = mapped.region.ptr.as_ptr().wrapping_add(address - mapped.start());
-        // SAFETY: the chunk lies in the region (invariant 1), which does not wrap around: not null.
-        let ptr = unsafe { NonNull::new_unchecked(ptr) };
-        (ptr, dirty)
+        (mapped.pointer_to(address), dirty)
     }
 
     /// Checks that a returned block is one of ours and in use.
     #[inline]
-    pub(super) fn check(&self, block: &RawBlock) -> Result<Index> {
+    pub(crate) fn check(&self, block: &RawBlock) -> Result<Index> {
         let index = block.token;
         match self.chunks.get(index) {
             Some(chunk) if chunk.record == Some(block.record()) => {
@@ -207,8 +252,9 @@ impl Heap {
     }
 
     /// The live chunk that begins at `address`.
-    pub(super) fn find(&self, address: usize) -> Result<(Index, Found)> {
-        let index = self.regions.containing(address).and_then(|mapped| mapped.chunk_at(address));
+    pub(crate) fn find(&self, address: usize) -> Result<(Index, Found)> {
+        let index =
+            self.regions.containing(address).and_then(|mapped| mapped.chunk_at(address, &self.chunks));
         match index.map(|index| (index, &self.chunks[index])) {
             Some((index, chunk)) if chunk.in_use() => Ok((
                 index,
@@ -223,14 +269,29 @@ impl Heap {
     /// # Safety
     ///
     /// Nobody holds the block any more.
-    pub(super) unsafe fn block_of(&self, index: Index) -> Option<RawBlock> {
+    pub(crate) unsafe fn block_of(&self, index: Index) -> Option<RawBlock> {
         // SAFETY: it was given up (the caller's promise) and not returned: the chunk is in use.
         self.chunks[index].record.map(|record| unsafe { RawBlock::found(record) })
     }
 
+    /// Puts the chunk of a record that the engine has to itself back, merged with its free neighbours.
+    #[inline]
+    pub(crate) fn put_record(&mut self, record: Box<Record>) {
+        // The slab never holds more places than an `Index` can name.
+        let index = Index::try_from(place(&record)).unwrap_or(NONE);
+        debug_assert!(self.holds(&record));
+        self.put(index, record, 0);
+    }
+
+    /// Whether the chunk that the record names is in use and is this record's.
+    pub(crate) fn holds(&self, record: &Record) -> bool {
+        let chunk = self.chunks.get(place(record));
+        chunk.is_some_and(|chunk| chunk.record.is_some_and(|known| std::ptr::eq(known.as_ptr(), record)))
+    }
+
     /// Puts a chunk in use back, merged with its free neighbours; with a stamp it waits instead.
     #[inline]
-    pub(super) fn put(&mut self, index: Index, record: Box<Record>, freed_at: u64) {
+    pub(crate) fn put(&mut self, index: Index, record: Box<Record>, freed_at: u64) {
         self.unused.push(record);
         let chunk = &mut self.chunks[index];
         chunk.record = None;
@@ -254,29 +315,126 @@ impl Heap {
         let Some(index) = self.regions.insert(mapped) else { return };
         // A slab full of chunks leaves the region held and unused; it is given back with the heap.
         if let Some(chunk) = self.chunks.insert(Chunk::free(start, size, index)) {
-            self.map(index, start, chunk);
+            if let Some(mapped) = self.regions.get_mut(index) {
+                mapped.begins(start, chunk, None);
+                mapped.last = chunk;
+            }
             self.bin(chunk);
         }
     }
 
+    /// A region has grown in place to `bytes`.
+    fn lengthen(&mut self, region: Index, bytes: usize) {
+        let Some(mapped) = self.regions.get_mut(region) else { return };
+        let (end, last) = (mapped.end(), mapped.last);
+        let more = bytes.saturating_sub(mapped.region.bytes);
+        self.reserved += more;
+        self.peak_reserved = self.peak_reserved.max(self.reserved);
+        if !mapped.resize(bytes) {
+            // No memory for the map: what was gained is held and unused until the region goes.
+            mapped.region.bytes = bytes;
+            return;
+        }
+        if self.chunks[last].in_use() || self.chunks[last].freed_at > 0 {
+            let Some(new) = self.chunks.insert(Chunk { previous: last, ..Chunk::free(end, more, region) })
+            else {
+                return;
+            };
+            let before = self.chunks[last].address;
+            self.chunks[last].next = new;
+            if let Some(mapped) = self.regions.get_mut(region) {
+                mapped.begins(end, new, Some(before));
+                mapped.last = new;
+            }
+            self.bin(new);
+        } else {
+            self.unbin(last);
+            self.chunks[last].size += more;
+            self.bin(last);
+        }
+    }
+
+    /// Takes the free end of a region that grows in place out: about `excess` bytes, or what there is. A multiple
+    /// of `grain` stays, and never nothing.
+    pub(crate) fn shorten(&mut self, region: Index, grain: Alignment, excess: usize) -> Option<Gone> {
+        let mapped = self.regions.get(region)?;
+        let (line, start, from, last) = (mapped.line?, mapped.start(), mapped.region.bytes, mapped.last);
+        let Chunk { address, previous, freed_at, .. } = self.chunks[last];
+        if self.chunks[last].in_use() || freed_at > 0 {
+            return None;
+        }
+        let used = grain.round_up((address - start).max(1)).ok()?;
+        let to = used.max(grain.round_up(from.saturating_sub(excess)).ok()?);
+        if to >= from {
+            return None;
+        }
+        self.unbin(last);
+        self.recommit(last);
+        let size = start + to - address;
+        self.chunks[last].size = size;
+        let mapped = self.regions.get_mut(region)?;
+        if size == 0 {
+            mapped.ends(address, last, None);
+            mapped.last = previous;
+        }
+        mapped.resize(to);
+        mapped.clean_from = mapped.clean_from.min(start + to);
+        if size == 0 {
+            self.chunks[previous].next = NONE;
+            self.chunks.remove(last);
+        } else {
+            self.bin(last);
+        }
+        self.reserved -= from - to;
+        Some(Gone::End { line, from, to })
+    }
+
+    /// Free chunks whose pages the system may have: their place and length.
+    pub(crate) fn discardable(&self, at_least: usize) -> Vec<(Index, NonNull<u8>, usize)> {
+        let regions = self.regions.iter();
+        let chunks = regions.flat_map(|(_, mapped)| self.walk(mapped).map(move |found| (mapped, found)));
+        let chunks = chunks.filter(|(_, (_, chunk))| {
+            chunk.binned && chunk.freed_at == 0 && chunk.size - chunk.discarded >= at_least
+        });
+        chunks.map(|(mapped, (index, chunk))| (index, mapped.pointer_to(chunk.address), chunk.size)).collect()
+    }
+
+    /// The pages of a free chunk, so many bytes, are with the system.
+    pub(crate) fn discarded(&mut self, index: Index, bytes: usize) {
+        let before = std::mem::replace(&mut self.chunks[index].discarded, bytes);
+        self.reserved = self.reserved + before - bytes;
+    }
+
+    /// A chunk is about to be used: what was with the system comes back when it is touched.
+    #[inline]
+    fn recommit(&mut self, index: Index) {
+        let discarded = std::mem::take(&mut self.chunks[index].discarded);
+        if discarded > 0 {
+            self.reserved += discarded;
+            self.peak_reserved = self.peak_reserved.max(self.reserved);
+        }
+    }
+
     /// Takes a wholly free region out, with its chunks.
-    pub(super) fn remove_region(&mut self, index: Index) -> Option<Region> {
+    pub(crate) fn remove_region(&mut self, index: Index) -> Option<Gone> {
         let mapped = self.regions.get(index)?;
-        let mut next = mapped.chunk_at(mapped.start());
+        let mut discarded = 0;
+        let mut next = mapped.first();
         while let Some(chunk) = next.filter(|&chunk| chunk != NONE) {
             if self.chunks[chunk].binned {
                 self.unbin(chunk);
             }
+            discarded += self.chunks[chunk].discarded;
             next = Some(self.chunks[chunk].next);
             self.chunks.remove(chunk);
         }
-        let region = self.regions.remove(index)?.region;
-        self.reserved -= region.bytes;
-        Some(region)
+        let Mapped { region, line, .. } = self.regions.remove(index)?;
+        self.reserved -= region.bytes - discarded;
+        Some(Gone::Region(region, line))
     }
 
     /// Regions that nobody uses, highest address first.
-    pub(super) fn free_regions(&self) -> Vec<(Index, usize)> {
+    pub(crate) fn free_regions(&self) -> Vec<(Index, usize)> {
         // A chunk with a stamp that is not safe may still be used by a device: its region cannot go either.
         let free =
             |chunk: &Chunk| !chunk.in_use() && (chunk.freed_at == 0 || self.stamps.is_safe(chunk.freed_at));
@@ -285,8 +443,8 @@ impl Heap {
     }
 
     /// The chunks of a region in order of address.
-    pub(super) fn walk<'a>(&'a self, mapped: &Mapped) -> impl Iterator<Item = (Index, &'a Chunk)> + 'a {
-        let mut next = mapped.chunk_at(mapped.start()).unwrap_or(NONE);
+    pub(crate) fn walk<'a>(&'a self, mapped: &Mapped) -> impl Iterator<Item = (Index, &'a Chunk)> + 'a {
+        let mut next = mapped.first().unwrap_or(NONE);
         std::iter::from_fn(move || {
             let chunk = self.chunks.get(next as usize).filter(|_| next != NONE)?;
             let index = std::mem::replace(&mut next, chunk.next);
@@ -295,15 +453,8 @@ impl Heap {
     }
 
     /// All chunks.
-    pub(super) fn walk_all(&self) -> impl Iterator<Item = &Chunk> + '_ {
+    pub(crate) fn walk_all(&self) -> impl Iterator<Item = &Chunk> + '_ {
         self.regions.iter().flat_map(|(_, mapped)| self.walk(mapped)).map(|(_, chunk)| chunk)
-    }
-
-    #[inline]
-    fn map(&mut self, region: Index, address: usize, chunk: Index) {
-        if let Some(mapped) = self.regions.get_mut(region) {
-            mapped.set(address, chunk);
-        }
     }
 
     /// Cuts a chunk that is not in the index after `size` bytes; the new chunk behind it has its stamp.
@@ -314,9 +465,14 @@ impl Heap {
         let start = address + size;
         let rest = Chunk { previous: index, next, freed_at, ..Chunk::free(start, whole - size, region) };
         let new = self.chunks.insert(rest)?;
-        self.map(region, start, new);
         if next != NONE {
             self.chunks[next].previous = new;
+        }
+        if let Some(mapped) = self.regions.get_mut(region) {
+            mapped.begins(start, new, Some(address));
+            if next == NONE {
+                mapped.last = new;
+            }
         }
         let chunk = &mut self.chunks[index];
         chunk.size = size;
@@ -326,7 +482,7 @@ impl Heap {
 
     /// Merges a free chunk that is not in the index with its free neighbours. Stamped chunks stay apart
     /// unless `ignore_stamps`.
-    pub(super) fn coalesce(&mut self, index: Index, ignore_stamps: bool) -> Index {
+    pub(crate) fn coalesce(&mut self, index: Index, ignore_stamps: bool) -> Index {
         let chunk = &self.chunks[index];
         if chunk.freed_at > 0 && !ignore_stamps {
             return index;
@@ -352,22 +508,27 @@ impl Heap {
 
     /// Makes two neighbours one, with the later stamp.
     fn merge(&mut self, first: Index, second: Index) {
-        let Chunk { address, size, next, freed_at, region, .. } = self.chunks[second];
+        let Chunk { address, size, next, freed_at, region, discarded, .. } = self.chunks[second];
         let kept = &mut self.chunks[first];
         kept.size += size;
         kept.next = next;
         kept.freed_at = kept.freed_at.max(freed_at);
-        if next != NONE {
+        kept.discarded += discarded;
+        let after = (next != NONE).then(|| {
             self.chunks[next].previous = first;
-        }
+            (self.chunks[next].address, next)
+        });
         if let Some(mapped) = self.regions.get_mut(region) {
-            mapped.clear(address);
+            mapped.ends(address, second, after);
+            if after.is_none() {
+                mapped.last = first;
+            }
         }
         self.chunks.remove(second);
     }
 
     #[inline]
-    pub(super) fn bin(&mut self, index: Index) {
+    pub(crate) fn bin(&mut self, index: Index) {
         let chunk = &mut self.chunks[index];
         debug_assert!(!chunk.binned && !chunk.in_use());
         chunk.binned = true;
@@ -376,7 +537,7 @@ impl Heap {
     }
 
     #[inline]
-    pub(super) fn unbin(&mut self, index: Index) {
+    pub(crate) fn unbin(&mut self, index: Index) {
         let chunk = &mut self.chunks[index];
         chunk.binned = false;
         let free = Free { size: chunk.size, address: chunk.address, chunk: index };
@@ -385,5 +546,11 @@ impl Heap {
     }
 }
 
+/// The chunk that a record names: in the lower half of its token, whatever an engine before the heap keeps above.
+#[inline]
+fn place(record: &Record) -> usize {
+    record.token & Index::MAX as usize
+}
+
 // SAFETY: the heap owns its unused records; the addresses of those of live blocks it only compares.
-unsafe impl Send for Heap {}
+unsafe impl<I: Send> Send for Heap<I> {}

@@ -1,6 +1,6 @@
 //! Looking at a heap: its invariants, its bins, its holders.
 
-use super::bins::BINS;
+use super::bins::{BINS, FreeIndex, bin_of, lower_bound};
 use super::chunks::NONE;
 use super::heap::Heap;
 use crate::out_of_memory::BinUse;
@@ -8,13 +8,14 @@ use crate::{Error, OutOfMemory, Result, Tag};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-impl Heap {
+impl<I: FreeIndex> Heap<I> {
     /// Chunks by bin, used and free.
-    pub(super) fn bin_uses(&self) -> Vec<BinUse> {
-        let empty = |bin| BinUse { from_bytes: self.bins.lower_bound(bin), ..BinUse::default() };
+    pub(crate) fn bin_uses(&self) -> Vec<BinUse> {
+        let granule = self.policy.granule;
+        let empty = |bin| BinUse { from_bytes: lower_bound(bin, granule), ..BinUse::default() };
         let mut uses: Vec<BinUse> = (0..BINS).map(empty).collect();
         for chunk in self.walk_all() {
-            let bin = &mut uses[self.bins.of(chunk.size)];
+            let bin = &mut uses[bin_of(chunk.size, granule)];
             if chunk.in_use() {
                 bin.used_chunks += 1;
                 bin.used_bytes += chunk.size;
@@ -27,7 +28,7 @@ impl Heap {
         uses
     }
 
-    pub(super) fn describe(&self, report: &mut OutOfMemory) {
+    pub(crate) fn describe(&self, report: &mut OutOfMemory) {
         report.live = self.live as u64;
         report.reserved = self.reserved as u64;
         report.free = (self.reserved - self.live) as u64;
@@ -42,12 +43,14 @@ impl Heap {
     }
 
     /// Bytes that the heap's own records take.
-    pub(super) fn metadata(&self) -> usize {
-        self.chunks.bytes() + self.regions.iter().map(|(_, mapped)| mapped.bytes()).sum::<usize>()
+    pub(crate) fn metadata(&self) -> usize {
+        self.chunks.bytes()
+            + self.bins.bytes()
+            + self.regions.iter().map(|(_, mapped)| mapped.bytes()).sum::<usize>()
     }
 
     /// Proves the invariants listed in `heap.rs`.
-    pub(super) fn verify(&self) -> Result<()> {
+    pub(crate) fn verify(&self) -> Result<()> {
         let broken = |rule, address| Err(Error::Corrupt { rule, address });
         let (mut live, mut reserved, mut free_chunks, mut end_before) = (0, 0, 0usize, 0);
         for (index, mapped) in self.regions.iter() {
@@ -56,6 +59,7 @@ impl Heap {
             }
             end_before = mapped.end();
             reserved += mapped.region.bytes;
+            reserved -= self.walk(mapped).map(|(_, chunk)| chunk.discarded).sum::<usize>();
             let (mut address, mut previous, mut free_before) = (mapped.start(), NONE, false);
             for (chunk_index, chunk) in self.walk(mapped) {
                 if chunk.address != address || chunk.region != index {
@@ -64,7 +68,7 @@ impl Heap {
                 if chunk.previous != previous {
                     return broken("chunks are linked both ways", chunk.address);
                 }
-                if mapped.chunk_at(chunk.address) != Some(chunk_index) {
+                if mapped.chunk_at(chunk.address, &self.chunks) != Some(chunk_index) {
                     return broken("the region map names every chunk", chunk.address);
                 }
                 if !self.policy.granule.is_aligned(chunk.size) || chunk.size == 0 {
@@ -87,6 +91,9 @@ impl Heap {
                 free_before = !chunk.in_use() && chunk.freed_at == 0;
                 address = chunk.end();
                 previous = chunk_index;
+            }
+            if previous != mapped.last {
+                return broken("a region knows its last chunk", address);
             }
             if address != mapped.start() + self.policy.granule.round_down(mapped.region.bytes) {
                 return broken("chunks cover their region to its end", address);

@@ -11,10 +11,10 @@
 //!
 //! The metadata is apart from the memory it manages, so the memory may be a device's, or not there at all.
 
-mod bins;
-mod chunks;
+pub(crate) mod bins;
+pub(crate) mod chunks;
 mod engine;
-mod heap;
+pub(crate) mod heap;
 mod inspect;
 pub mod policy;
 mod sorted_runs;

@@ -115,6 +115,10 @@ impl<K: Copy + Ord> SortedRuns<K> {
         first[at..].iter().chain(rest.iter().flatten()).copied()
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.runs.iter().map(|run| run.capacity() * size_of::<K>()).sum()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = K> + '_ {
         self.runs.iter().flatten().copied()
     }

@@ -9,12 +9,13 @@
 //! Source: `MergeTimestampedChunks` in TensorFlow's `bfc_allocator.cc`; the rules are the same, the addresses
 //! that a merge pass remembers included.
 
-use super::chunks::{Index, NONE};
+use super::bins::FreeIndex;
+use super::chunks::Index;
 use super::heap::Heap;
 use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
-pub(super) struct Stamps {
+pub(crate) struct Stamps {
     /// Places of chunks freed with a stamp, oldest first, each once. Such a place may hold another chunk since.
     queue: VecDeque<Index>,
     safe_frontier: u64,
@@ -23,21 +24,21 @@ pub(super) struct Stamps {
 }
 
 impl Stamps {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    pub(super) fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.due
     }
 
     /// Whether what was freed at `stamp` may be used by all.
-    pub(super) fn is_safe(&self, stamp: u64) -> bool {
+    pub(crate) fn is_safe(&self, stamp: u64) -> bool {
         stamp < self.safe_frontier
     }
 
     /// Everything stamped below `stamp` is safe. The frontier never moves back.
-    pub(super) fn advance(&mut self, stamp: u64) {
+    pub(crate) fn advance(&mut self, stamp: u64) {
         if stamp > self.safe_frontier {
             self.safe_frontier = stamp;
             self.due = !self.queue.is_empty();
@@ -45,9 +46,9 @@ impl Stamps {
     }
 }
 
-impl Heap {
+impl<I: FreeIndex> Heap<I> {
     /// Remembers a chunk that has a stamp, until that is safe.
-    pub(super) fn queue_stamp(&mut self, index: Index) {
+    pub(crate) fn queue_stamp(&mut self, index: Index) {
         let chunk = &mut self.chunks[index];
         if chunk.freed_at == 0 {
             return;
@@ -60,7 +61,7 @@ impl Heap {
 
     /// Merges chunks whose stamps are safe; with `required > 0` also others, until one has so many bytes.
     /// Returns whether there is such a chunk.
-    pub(super) fn merge_stamped(&mut self, required: usize) -> bool {
+    pub(crate) fn merge_stamped(&mut self, required: usize) -> bool {
         let mut satisfied = required == 0;
         let mut merge = Vec::new();
         self.stamps.due = false;
@@ -85,8 +86,7 @@ impl Heap {
         for address in merge {
             // Merged into a neighbour by an earlier round: no chunk begins there any more.
             let region = self.regions.containing(address);
-            let Some(index) = region.and_then(|mapped| mapped.chunk_at(address)).filter(|&i| i != NONE)
-            else {
+            let Some(index) = region.and_then(|mapped| mapped.chunk_at(address, &self.chunks)) else {
                 continue;
             };
             if satisfied && required > 0 {

@@ -40,7 +40,22 @@ fn spread(value: u64) -> u64 {
     value.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A cached block: when it came, and its record, whose token is its size.
+/// Where a size is looked for among the recent ones.
+#[inline(always)]
+fn place_of(size: usize) -> usize {
+    usize::from(spread(size as u64).to_be_bytes()[0])
+}
+
+/// A token holds a block's size, and above it the class that the size had in the slot the block was taken from.
+pub(super) const SIZE: usize = (1 << 48) - 1;
+
+/// The token of a block of this size, whose class is probably this.
+#[inline(always)]
+pub(super) fn token(class: usize, size: usize) -> usize {
+    (class << 48) | size
+}
+
+/// A cached block: when it came, and its record.
 #[derive(Debug)]
 struct Cached {
     arrived: u64,
@@ -125,7 +140,7 @@ impl Lru {
     /// The class of a size, which is not 0; a new one if it was never seen.
     #[inline]
     fn class(&mut self, size: usize) -> usize {
-        let place = usize::from(spread(size as u64).to_be_bytes()[0]);
+        let place = place_of(size);
         let (known, class) = self.recent[place];
         if known == size { class } else { self.look_up(size, place) }
     }
@@ -141,13 +156,31 @@ impl Lru {
         class
     }
 
-    /// The newest block of exactly this size; [`Record::hint`] is its class.
-    #[inline(always)]
+    /// The newest block of exactly this size.
     pub(super) fn take(&mut self, size: usize) -> Option<Box<Record>> {
         let class = self.class(size);
-        let Cached { mut record, .. } = self.classes[class].take_newest()?;
+        self.take_newest(class)
+    }
+
+    /// The class of a size, if it was looked up lately.
+    #[inline(always)]
+    pub(super) fn known_class(&self, size: usize) -> Option<usize> {
+        let (known, class) = self.recent[place_of(size)];
+        (known == size).then_some(class)
+    }
+
+    /// The newest block of a class, to look at.
+    #[inline(always)]
+    pub(super) fn newest(&self, class: usize) -> Option<&Record> {
+        self.classes.get(class)?.blocks.last()?.as_ref().map(|cached| &*cached.record)
+    }
+
+    /// The newest block of a class.
+    #[inline(always)]
+    pub(super) fn take_newest(&mut self, class: usize) -> Option<Box<Record>> {
+        let Cached { mut record, .. } = self.classes.get_mut(class)?.take_newest()?;
         self.places += 1;
-        record.hint = class;
+        record.token = token(class, record.token & SIZE);
         Some(record)
     }
 
@@ -156,29 +189,46 @@ impl Lru {
         self.misses += 1;
     }
 
-    /// Keeps a block, whose token is its size; `Err` if there is no place for it.
-    #[inline(always)]
+    /// Keeps a block; `Err` if there is no place for it.
     pub(super) fn put(&mut self, record: Box<Record>) -> Result<(), Box<Record>> {
         if self.places == 0 {
             return Err(record);
         }
-        let arrived = self.puts;
-        // Classes are numbered by slot: the hint is right unless another thread allocated the block.
-        match self.classes.get_mut(record.hint) {
-            Some(class) if class.size == record.token && class.in_heap => {
-                class.blocks.push(Some(Cached { arrived, record }));
-            }
-            _ => self.put_anew(record, arrived),
+        if self.has_place(&record) {
+            self.put_quickly(record);
+        } else {
+            self.put_anew(record, self.puts);
+            self.places -= 1;
+            self.puts += 1;
         }
-        self.places -= 1;
-        self.puts += 1;
         Ok(())
     }
 
-    /// Keeps a block of a size that is not where its hint says, or not in the heap.
+    /// Whether [`Lru::put_quickly`] will do. Classes are numbered by slot: the token is right about it
+    /// unless another thread allocated the block.
+    #[inline(always)]
+    pub(super) fn has_place(&self, record: &Record) -> bool {
+        self.places > 0
+            && self.classes.get(record.token >> 48).is_some_and(|class| {
+                class.size == record.token & SIZE
+                    && class.in_heap
+                    && class.blocks.len() < class.blocks.capacity()
+            })
+    }
+
+    /// Keeps a block that [`Lru::has_place`] is true of. Calls nothing.
+    #[inline(always)]
+    pub(super) fn put_quickly(&mut self, record: Box<Record>) {
+        let arrived = self.puts;
+        self.classes[record.token >> 48].blocks.push(Some(Cached { arrived, record }));
+        self.places -= 1;
+        self.puts += 1;
+    }
+
+    /// Keeps a block of a size that is not where its token says, or not in the heap.
     #[cold]
     fn put_anew(&mut self, record: Box<Record>, arrived: u64) {
-        let index = self.class(record.token);
+        let index = self.class(record.token & SIZE);
         let class = &mut self.classes[index];
         class.blocks.push(Some(Cached { arrived, record }));
         if !class.in_heap {

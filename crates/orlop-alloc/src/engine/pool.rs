@@ -11,7 +11,7 @@
 //!
 //! Right for programs with few distinct sizes; a loop of varying shapes finds nothing that fits exactly.
 
-use super::lru::Lru;
+use super::lru::{self, Lru};
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
 use crate::protocol::{Counter, Entry, Ledger, Mutex, StreamUses, thread_slot};
@@ -187,7 +187,7 @@ impl<B: Backing> Pool<B> {
             None => {
                 let align = request.align.max(ALIGN);
                 let mut record = self.supply.gain(self.name(), request, key, align, || self.trim(0))?;
-                record.token = if cacheable { key } else { UNCACHED };
+                record.token = if cacheable && key <= lru::SIZE { key } else { UNCACHED };
                 record
             }
         };
@@ -262,14 +262,20 @@ impl<B: Backing> Pool<B> {
 // behind a slot. 5. what is cached goes back when the engine is dropped.
 unsafe impl<B: Backing> Allocator for Pool<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        if request.align > ALIGN || request.zeroed || request.kind.is_host_only() || request.bytes == 0 {
+        // Kinds that cannot be here never pass: the first block of a kind is notable, and checked.
+        if request.align > ALIGN || request.zeroed || request.bytes == 0 {
             return None;
         }
         let key = self.rounding.round(request.bytes);
-        let mut held = self.ledger.hold(thread_slot::current());
-        let mut record = held.value().take(key)?;
-        held.enter(request.kind, record.granted, request.bytes);
-        record.assign_unused(request);
+        let mut held = self.ledger.try_hold()?;
+        let class = held.value().known_class(key)?;
+        let granted = held.value().newest(class)?.granted;
+        if held.is_notable(request.kind, granted) {
+            return None;
+        }
+        let mut record = held.value().take_newest(class)?;
+        let id = held.enter_unnoted(request.kind, granted, request.bytes);
+        record.assign_unused(request, id);
         Some(RawBlock::new(record))
     }
 
@@ -277,19 +283,15 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         if block.token == UNCACHED || !block.uses.is_empty() {
             return Some(block);
         }
-        let mut held = self.ledger.hold(thread_slot::current());
-        if held.sealed() {
+        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
+        if !held.value().has_place(&block) {
             return Some(block);
         }
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record from `allocate`.
-        match held.value().put(unsafe { block.into_record() }) {
-            Ok(()) => {
-                let _ = held.leave(kind, granted, requested);
-                None
-            }
-            Err(record) => Some(RawBlock::new(record)),
-        }
+        held.value().put_quickly(unsafe { block.into_record() });
+        held.leave_open(kind, granted, requested);
+        None
     }
 
     fn allocate(&self, request: &Request) -> Result<RawBlock> {

@@ -127,13 +127,18 @@ fn is_cached(request: &Request, bucket: usize) -> bool {
 unsafe impl<B: Backing> Allocator for Pow2<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         let bucket = bucket_of(request.bytes);
-        if !is_cached(request, bucket) || request.zeroed || request.kind.is_host_only() {
+        // Kinds that cannot be here never pass: the first block of a kind is notable, and checked.
+        if !is_cached(request, bucket) || request.zeroed {
             return None;
         }
-        let mut held = self.ledger.hold(thread_slot::current());
+        let mut held = self.ledger.try_hold()?;
+        let granted = held.value().buckets[bucket].last()?.granted;
+        if held.is_notable(request.kind, granted) {
+            return None;
+        }
         let mut record = held.value().buckets[bucket].pop()?;
-        held.enter(request.kind, record.granted, request.bytes);
-        record.assign_unused(request);
+        let id = held.enter_unnoted(request.kind, granted, request.bytes);
+        record.assign_unused(request, id);
         Some(RawBlock::new(record))
     }
 
@@ -143,10 +148,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         if bucket >= BUCKETS || !block.uses.is_empty() {
             return Some(block);
         }
-        let mut held = self.ledger.hold(thread_slot::current());
-        if held.sealed() {
-            return Some(block);
-        }
+        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
         let blocks = &mut held.value().buckets[bucket];
         if blocks.len() == blocks.capacity() {
             return Some(block);
@@ -154,7 +156,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record from `allocate`.
         blocks.push(unsafe { block.into_record() });
-        let _ = held.leave(kind, granted, requested);
+        held.leave_open(kind, granted, requested);
         None
     }
 

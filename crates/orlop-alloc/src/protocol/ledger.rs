@@ -35,7 +35,8 @@
 //! other returner did before its own subtraction. Limits are hints: relaxed.
 
 use super::slots::{Held, Slots};
-use super::thread_slot::Seat;
+use super::thread_slot::{self, Seat};
+use crate::AllocationId;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, ordering};
 use orlop_core::MemoryKind;
@@ -58,6 +59,7 @@ pub struct Ledger<T = ()> {
     slots: Slots<T, Shard>,
     levels: Mutex<Levels>,
     remaining: AtomicI64,
+    largest: AtomicU64,
     counted: bool,
 }
 
@@ -80,8 +82,8 @@ struct Entries {
     /// The slot settles when it holds more bytes of the kind. May be negative: a slot that returns what others
     /// allocated holds less than nothing.
     limit: AtomicI64,
-    /// The largest block that was handed out.
-    largest: AtomicU64,
+    /// The ids of this slot's blocks of this kind are this and how many went in before. Zero: none went in yet.
+    ids: AtomicU64,
 }
 
 /// The highest sums that were seen.
@@ -143,7 +145,7 @@ impl Ledger {
     /// Counts a block that was handed out. The caller holds a handle, so the ledger is open.
     #[inline(always)]
     pub fn enter(&self, seat: Seat, kind: MemoryKind, granted: usize, requested: usize) {
-        self.hold(seat).enter(kind, granted, requested);
+        let _ = self.hold(seat).enter(kind, granted, requested);
     }
 
     /// Counts a block that came back. On [`Entry::Last`] nobody else uses the owner any more.
@@ -157,13 +159,26 @@ impl<T: Default> Ledger<T> {
     /// A ledger of nothing yet. `counted: false` reports no bytes and keeps the life protocol.
     #[must_use]
     pub fn new(counted: bool) -> Self {
-        Self { slots: Slots::new(), levels: Mutex::default(), remaining: AtomicI64::new(UNCOUNTED), counted }
+        Self {
+            slots: Slots::new(),
+            levels: Mutex::default(),
+            remaining: AtomicI64::new(UNCOUNTED),
+            largest: AtomicU64::new(0),
+            counted,
+        }
     }
 
     /// Runs `f` on the value of this thread's slot.
     #[inline]
     pub fn with<R>(&self, seat: Seat, f: impl FnOnce(&mut T) -> R) -> R {
         self.slots.with(seat, f)
+    }
+
+    /// Enters this thread's slot, if it is at home there and nothing has to be waited for or made. Calls nothing.
+    #[inline(always)]
+    pub fn try_hold(&self) -> Option<Holding<'_, T>> {
+        let local = self.slots.try_hold(thread_slot::owned()?)?;
+        Some(Holding { ledger: self, local })
     }
 
     /// Enters this thread's slot, for using its value and then counting a block in or out.
@@ -216,7 +231,8 @@ impl<T> Ledger<T> {
         if self.counted {
             self.settle(&mut levels);
         } else {
-            for entries in self.slots.shared().flat_map(|shard| &shard.kinds) {
+            let used = |entries: &&Entries| entries.blocks_in.load(Ordering::Relaxed) > 0;
+            for entries in self.slots.shared().flat_map(|shard| &shard.kinds).filter(used) {
                 entries.limit.store(i64::MAX, Ordering::Relaxed);
             }
         }
@@ -264,7 +280,7 @@ impl<T> Ledger<T> {
     /// Sums all slots. Exact at a quiet moment; live figures are never negative.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
+        let mut totals = Totals { largest: self.largest.load(Ordering::Relaxed), ..Totals::default() };
         // Outgoing first: see the head of this file.
         for shard in self.slots.shared() {
             for (account, entries) in totals.kinds.iter_mut().zip(&shard.kinds) {
@@ -278,7 +294,6 @@ impl<T> Ledger<T> {
         }
         for shard in self.slots.shared() {
             for (account, entries) in totals.kinds.iter_mut().zip(&shard.kinds) {
-                totals.largest = totals.largest.max(entries.largest.load(Ordering::Relaxed));
                 account.allocations += entries.blocks_in.load(Ordering::Relaxed);
                 account.allocated_bytes += entries.granted_in.load(Ordering::Relaxed);
                 let requested = entries.requested_in.load(Ordering::Relaxed);
@@ -352,30 +367,36 @@ impl<T> Holding<'_, T> {
         self.local.sealed()
     }
 
-    /// Counts a block that is handed out, and leaves the slot. The caller holds a handle of the owner, so the
-    /// ledger is open.
+    /// Whether counting such a block in would need more than this slot: it may be a peak, or the first
+    /// of its kind.
     #[inline(always)]
-    pub fn enter(self, kind: MemoryKind, granted: usize, requested: usize) {
+    #[must_use]
+    pub fn is_notable(&self, kind: MemoryKind, granted: usize) -> bool {
         let entries = &self.local.shared().kinds[kind.index()];
-        let granted = granted as u64;
-        add(&entries.blocks_in, 1, Ordering::Relaxed);
-        add(&entries.granted_in, granted, Ordering::Relaxed);
-        add(&entries.requested_in, requested as u64, Ordering::Relaxed);
-        if granted > entries.largest.load(Ordering::Relaxed) {
-            entries.largest.store(granted, Ordering::Relaxed);
-        }
-        let high = entries.balance() > entries.limit.load(Ordering::Relaxed);
-        let Self { ledger, local } = self;
-        drop(local);
-        if high {
-            ledger.pass_limit();
-        }
+        let balance = entries.balance().wrapping_add_unsigned(granted as u64);
+        balance > entries.limit.load(Ordering::Relaxed)
     }
 
-    /// Counts a block that came back, and leaves the slot. On [`Entry::Last`] nobody else uses the owner any
-    /// more.
+    /// Counts a block that is handed out and is not notable, and leaves the slot. Its id. Calls nothing.
     #[inline(always)]
-    pub fn leave(self, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
+    pub fn enter_unnoted(self, kind: MemoryKind, granted: usize, requested: usize) -> AllocationId {
+        let entries = &self.local.shared().kinds[kind.index()];
+        let id = entries.next_id();
+        add(&entries.blocks_in, 1, Ordering::Relaxed);
+        add(&entries.granted_in, granted as u64, Ordering::Relaxed);
+        add(&entries.requested_in, requested as u64, Ordering::Relaxed);
+        id
+    }
+
+    /// Counts a block that comes back while the ledger is open, and leaves the slot. Calls nothing.
+    #[inline(always)]
+    pub fn leave_open(self, kind: MemoryKind, granted: usize, requested: usize) {
+        debug_assert!(!self.local.sealed());
+        self.count_out(kind, granted, requested);
+    }
+
+    #[inline(always)]
+    fn count_out(&self, kind: MemoryKind, granted: usize, requested: usize) {
         let entries = &self.local.shared().kinds[kind.index()];
         // Release, see the head of this file. (Not named: under loom the light fence on the way into the slot is a
         // full one, orders what entered before with all that follows, and hides the loss.)
@@ -383,6 +404,39 @@ impl<T> Holding<'_, T> {
         add(&entries.blocks_out, 1, out);
         add(&entries.granted_out, granted as u64, out);
         add(&entries.requested_out, requested as u64, out);
+    }
+
+    /// Counts a block that is handed out, and leaves the slot. Its id. The caller holds a handle of the owner, so the
+    /// ledger is open.
+    #[inline(always)]
+    pub fn enter(self, kind: MemoryKind, granted: usize, requested: usize) -> AllocationId {
+        let entries = &self.local.shared().kinds[kind.index()];
+        if entries.ids.load(Ordering::Relaxed) == 0 {
+            entries.ids.store(AllocationId::new_range(), Ordering::Relaxed);
+        }
+        let id = entries.next_id();
+        let granted = granted as u64;
+        add(&entries.blocks_in, 1, Ordering::Relaxed);
+        add(&entries.granted_in, granted, Ordering::Relaxed);
+        add(&entries.requested_in, requested as u64, Ordering::Relaxed);
+        let high = entries.balance() > entries.limit.load(Ordering::Relaxed);
+        let Self { ledger, local } = self;
+        drop(local);
+        // Relaxed: a figure. Every block that is handed out again was entered here when it was new.
+        if granted > ledger.largest.load(Ordering::Relaxed) {
+            ledger.largest.fetch_max(granted, Ordering::Relaxed);
+        }
+        if high {
+            ledger.pass_limit();
+        }
+        id
+    }
+
+    /// Counts a block that came back, and leaves the slot. On [`Entry::Last`] nobody else uses the owner any
+    /// more.
+    #[inline(always)]
+    pub fn leave(self, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
+        self.count_out(kind, granted, requested);
         let Self { ledger, local } = self;
         let sealed = local.sealed();
         drop(local);
@@ -393,6 +447,13 @@ impl<T> Holding<'_, T> {
 }
 
 impl Entries {
+    /// The id of the next block that goes in.
+    #[inline(always)]
+    fn next_id(&self) -> AllocationId {
+        let before = self.blocks_in.load(Ordering::Relaxed);
+        AllocationId::of_range(self.ids.load(Ordering::Relaxed).wrapping_add(before))
+    }
+
     /// Bytes in and not out, in this slot.
     #[inline(always)]
     fn balance(&self) -> i64 {

@@ -45,13 +45,15 @@ pub struct Slots<V, S = ()> {
     visitors: Mutex<()>,
 }
 
+#[repr(C)]
 struct Slot<V, S> {
     /// Owned slots: the owner is inside, or about to look at the gate. Shared slots: somebody is inside.
     busy: AtomicBool,
-    /// Zero lets the owner in. See the constants. Changed with the mutex of the visitors held.
-    gate: AtomicU8,
     /// Null until the slot is first used; then it stays what it is.
     body: AtomicPtr<Body<V, S>>,
+    /// Zero lets the owner in. See the constants. Changed with the mutex of the visitors held. Not in the same word
+    /// as `busy`: a load beside a byte that was just stored waits for it on some processors.
+    gate: AtomicU8,
 }
 
 /// A visitor is inside, or about to be.
@@ -85,6 +87,20 @@ impl<V: Default, S: Default> Slots<V, S> {
             })
         };
         Self { slots: (0..SLOTS).map(slot).collect(), visitors: Mutex::default() }
+    }
+
+    /// Enters an owned slot that was used before, if no visitor is there. Calls nothing.
+    #[inline(always)]
+    pub fn try_hold(&self, seat: Seat) -> Option<Held<'_, V, S>> {
+        let slot = self.slot(seat);
+        debug_assert!(seat.index() < OWNED);
+        slot.busy.store(true, Ordering::Relaxed);
+        fence::light();
+        if slot.gate.load(ordering!("slots.try", Acquire)) == 0 {
+            return Some(slot.held(false));
+        }
+        slot.busy.store(false, Ordering::Release);
+        None
     }
 
     /// Enters this thread's slot, waiting for a visitor to go.

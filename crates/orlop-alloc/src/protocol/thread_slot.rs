@@ -83,6 +83,14 @@ pub fn current() -> Seat {
     Seat { index, thread: PhantomData }
 }
 
+/// The calling thread's seat, if it has one already and owns the slot.
+#[inline(always)]
+#[must_use]
+pub fn owned() -> Option<Seat> {
+    let index = SLOT.get();
+    (index < OWNED).then_some(Seat { index, thread: PhantomData })
+}
+
 #[cold]
 fn assign() -> usize {
     let slot = take_number();

@@ -1,0 +1,236 @@
+//! What is done when neither the thread nor the heap has a block: in which order caches are emptied, and how the
+//! heap grows.
+//!
+//! 1. blocks that this thread has cached and not used lately are merged;
+//! 2. all that it has cached, and what is on its way between threads;
+//! 3. what all other threads have cached;
+//! 4. the heap grows;
+//! 5. regions that are wholly free go back, so that another fits.
+//!
+//! So nothing is gained while something cached would do, and the usual miss empties little.
+
+use super::Caching;
+use super::classes::GRANULE;
+use super::index::ClassIndex;
+use crate::backing::{Backing, Line, Region};
+use crate::central::chunks::{Index, Mapped};
+use crate::central::heap::{Ask, Gain, Heap};
+use crate::out_of_memory::Refusal;
+use crate::protocol::{Growth, Mutex, thread_slot};
+use crate::{Error, OutOfMemory, Request, Result};
+use orlop_core::Alignment;
+
+/// Lines are this long if the system lets them, else shorter.
+const LINES: [usize; 3] = [1 << 40, 1 << 36, 1 << 32];
+
+/// The least that a line grows by.
+const STEP: usize = 64 << 10;
+
+/// A line grows by this part of itself at least: many small steps cost time, large ones memory.
+const STEP_PART: usize = 256;
+
+/// The least that is gained at once where nothing grows in place, and the part of what is held.
+const REGION: usize = 1 << 20;
+const REGION_PART: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Idle,
+    Own,
+    Everybody,
+    Extend,
+    Release,
+    GiveUp,
+}
+
+/// A request that found nothing, on its way.
+pub(super) struct Search<'a, B: Backing> {
+    engine: &'a Caching<B>,
+    request: &'a Request,
+    step: Step,
+}
+
+impl<'a, B: Backing> Search<'a, B> {
+    pub(super) fn new(engine: &'a Caching<B>, request: &'a Request) -> Self {
+        Self { engine, request, step: Step::Idle }
+    }
+}
+
+impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
+    type Error = Error;
+
+    fn gain(&mut self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Result<Gain> {
+        let engine = self.engine;
+        loop {
+            let (next, merged) = match self.step {
+                Step::Idle => (Step::Own, engine.merge_idle(heap)),
+                Step::Own => (Step::Everybody, engine.merge_own(heap)),
+                Step::Everybody => (Step::Extend, engine.ledger.slots() > 1 && engine.merge_all(heap)),
+                Step::Extend | Step::Release => {
+                    let released = self.step == Step::Extend || engine.release_free(heap);
+                    self.step = if self.step == Step::Extend { Step::Release } else { Step::GiveUp };
+                    if released && let Some(gain) = engine.extend(heap, ask, self.request.align) {
+                        return Ok(gain);
+                    }
+                    continue;
+                }
+                Step::GiveUp => return Err(engine.refuse(heap, self.request, ask.rounded)),
+            };
+            self.step = next;
+            if merged {
+                return Ok(Gain::Nothing);
+            }
+        }
+    }
+}
+
+/// The line that grows, as it stands.
+struct Growing {
+    index: Index,
+    line: Line,
+    gained: usize,
+    /// Free bytes at its end.
+    free: usize,
+}
+
+impl<B: Backing> Caching<B> {
+    fn merge_idle(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
+        let mut any = false;
+        self.ledger.with(thread_slot::current(), |front| {
+            front.idle(|chain| any |= merge(heap, chain));
+        });
+        any
+    }
+
+    fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
+        let mut any = self.merge_depot(heap);
+        self.ledger.with(thread_slot::current(), |front| front.all(|chain| any |= merge(heap, chain)));
+        any
+    }
+
+    /// Merges all that any thread has cached.
+    pub(super) fn merge_all(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
+        let mut any = false;
+        self.ledger.visit(|front| front.all(|chain| any |= merge(heap, chain)));
+        self.merge_depot(heap) || any
+    }
+
+    fn merge_depot(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
+        let mut depot = std::mem::take(&mut *self.depot.lock());
+        let mut any = false;
+        for chain in depot.drain() {
+            any |= merge(heap, chain);
+        }
+        any
+    }
+
+    /// Gets memory that holds the request, if limit and backing allow. The growth lock is held.
+    fn extend(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>, align: Alignment) -> Option<Gain> {
+        let (held, growing) = {
+            let heap = heap.lock();
+            let held: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
+            let line =
+                heap.regions.iter().filter_map(|(index, mapped)| Some((index, mapped, mapped.line?))).last();
+            let growing = line.map(|(index, mapped, line)| {
+                let last = &heap.chunks[mapped.last];
+                let free = if last.in_use() { 0 } else { last.size };
+                Growing { index, line, gained: mapped.region.bytes, free }
+            });
+            (held, growing)
+        };
+        let room = self.limit.checked_sub(held)?;
+        let slack = align.bytes().saturating_sub(GRANULE.bytes());
+        let need = ask.rounded.checked_add(slack)?;
+        let grain = self.backing.grain();
+        // As much as is worth a step, or just enough.
+        let steps = |need: usize, held: usize| [need.max(STEP).max(held / STEP_PART), need];
+        if let Some(Growing { index, line, gained, free }) = growing {
+            for step in steps(need.saturating_sub(free), gained) {
+                let Some(to) = gained.checked_add(step).and_then(|to| grain.round_up(to).ok()) else {
+                    continue;
+                };
+                // SAFETY: our line, of which `gained` bytes are gained; nobody else extends while we hold the growth
+                // lock.
+                if to <= line.capacity
+                    && to - gained <= room
+                    && unsafe { self.backing.extend(&line, gained, to) }
+                {
+                    return Some(Gain::Longer { region: index, bytes: to });
+                }
+            }
+        }
+        for step in steps(need, 0) {
+            if let Some(mapped) = self.new_line(step, room, align) {
+                return Some(Gain::Region(mapped));
+            }
+        }
+        for bytes in [need.max(REGION).max(held / REGION_PART), need] {
+            if let Some(region) =
+                (bytes <= room).then(|| self.backing.reserve(bytes, align.max(GRANULE))).flatten()
+            {
+                let mapped = Mapped::new(region, None);
+                if mapped.is_none() {
+                    // SAFETY: gained above, and nobody else knows it.
+                    unsafe { self.backing.release(region) };
+                }
+                return mapped.map(Gain::Region);
+            }
+        }
+        None
+    }
+
+    /// A new line with its first bytes.
+    fn new_line(&self, bytes: usize, room: usize, align: Alignment) -> Option<Mapped> {
+        let bytes = self.backing.grain().round_up(bytes).ok().filter(|&bytes| bytes <= room)?;
+        let align = align.max(GRANULE);
+        let longest = self.limit.checked_next_power_of_two().unwrap_or(usize::MAX);
+        let lengths = LINES.map(|line| line.min(longest)).into_iter().filter(|&length| length >= bytes);
+        let line = lengths.filter_map(|length| self.backing.line(length, align)).next()?;
+        // SAFETY: a new line, nothing of which is gained.
+        let gained = unsafe { self.backing.extend(&line, 0, bytes) };
+        let region = Region { ptr: line.ptr, bytes, align, zeroed: true };
+        let mapped = gained.then(|| Mapped::new(region, Some(line))).flatten();
+        if mapped.is_none() {
+            // SAFETY: nobody else knows it.
+            unsafe { self.backing.release_line(line, if gained { bytes } else { 0 }) };
+        }
+        mapped
+    }
+
+    /// Gives wholly free regions back. The growth lock is held.
+    fn release_free(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
+        let gone: Vec<_> = {
+            let mut heap = heap.lock();
+            let free = heap.free_regions();
+            free.into_iter().filter_map(|(index, _)| heap.remove_region(index)).collect()
+        };
+        let any = !gone.is_empty();
+        for gone in gone {
+            // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
+            unsafe { gone.release(&self.backing) };
+        }
+        any
+    }
+
+    #[cold]
+    fn refuse(&self, heap: &Mutex<Heap<ClassIndex>>, request: &Request, rounded: usize) -> Error {
+        let heap = heap.lock();
+        let over = rounded > self.limit.saturating_sub(heap.reserved);
+        let refusal = if over { Refusal::Limit } else { Refusal::Backing };
+        let mut report = OutOfMemory::new(refusal, &self.name, self.backing.device(), request);
+        heap.describe(&mut report);
+        report.rounded = rounded;
+        report.limit = (self.limit != usize::MAX).then_some(self.limit as u64);
+        report.into()
+    }
+}
+
+/// Merges blocks into the heap; whether there were any.
+pub(super) fn merge(heap: &Mutex<Heap<ClassIndex>>, mut chain: super::front::Chain) -> bool {
+    let any = chain.count > 0;
+    let mut heap = heap.lock();
+    while let Some(record) = chain.pop() {
+        heap.put_record(record);
+    }
+    any
+}

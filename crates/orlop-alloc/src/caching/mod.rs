@@ -1,0 +1,399 @@
+//! The caching engine: as fast as a free list, as tight as best fit. The CPU's default.
+//!
+//! ```text
+//!  allocate ─► the thread's stack of the class ─► the depot ─► the heap ─► merge what is cached ─► grow
+//!                 (no lock, nothing shared)       (batches)   (best fit)    (own, then others')
+//!  free ─────► the thread's stack of the class ─► the depot, when the stack is full
+//! ```
+//!
+//! A returned block goes onto a stack of the thread that returned it and is used for the next request of its size
+//! class. It is not merged with its neighbours then: that is put off until memory would otherwise have to be
+//! gained. Then what is cached is merged, the idle first, and only if all of it together does not help does the
+//! heap grow, in place, by little. So what is held stays near what best fit with immediate merging would hold,
+//! and most operations touch a stack and a counter.
+//!
+//! `docs/caching.md` tells the whole story.
+
+mod classes;
+mod front;
+mod growth;
+mod index;
+
+use self::classes::{CLASSES, GRANULE, class_for, size_of_class};
+use self::front::{Depot, Front};
+use self::growth::Search;
+use self::index::ClassIndex;
+use crate::backing::{Backing, Global};
+use crate::central::heap::{Ask, Gone, Heap, Taken};
+use crate::central::{Policy, RegionGrowth, Split};
+use crate::protocol::{Counter, Entry, Grown, Ledger, Mutex, StreamUses, thread_slot};
+use crate::{
+    AllocationId, Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Request, Result, Usage,
+};
+use orlop_core::Device;
+use std::ptr::NonNull;
+
+/// No class: the block goes to the heap at once.
+const UNCACHED: usize = CLASSES;
+
+/// A token has the chunk's number in its lower half, and the class above it.
+const CHUNK: usize = u32::MAX as usize;
+
+#[inline(always)]
+fn class_in(token: usize) -> usize {
+    token >> 32
+}
+
+fn with_class(chunk: usize, class: usize) -> usize {
+    (class << 32) | (chunk & CHUNK)
+}
+
+/// Pages of free chunks go to the system if there are so many bytes together.
+const DISCARD: usize = 16 << 10;
+
+/// The caching engine; see the head of its file.
+///
+/// ```
+/// use orlop_alloc::backing::Mmap;
+/// use orlop_alloc::caching::Caching;
+/// use orlop_alloc::Request;
+///
+/// let allocator = Caching::builder(Mmap::new()).build();
+/// let block = allocator.allocate(&Request::new(10_000))?;
+/// assert!(block.capacity() <= 10_000 + 10_000 / 32 + 64);
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Caching<B: Backing = Global> {
+    /// Counts, and what each thread has at hand.
+    ledger: Ledger<Front>,
+    depot: Mutex<Depot>,
+    heap: Grown<Heap<ClassIndex>>,
+    backing: B,
+    limit: usize,
+    name: Box<str>,
+}
+
+/// Settings of a [`Caching`].
+#[derive(Debug)]
+pub struct CachingBuilder<B> {
+    backing: B,
+    limit: usize,
+    name: Box<str>,
+}
+
+impl<B: Backing> Caching<B> {
+    /// Begins without a limit.
+    pub fn builder(backing: B) -> CachingBuilder<B> {
+        CachingBuilder { backing, limit: usize::MAX, name: "caching".into() }
+    }
+
+    /// The most bytes that may be held.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+impl<B: Backing> CachingBuilder<B> {
+    /// Never holding more than so many bytes.
+    #[must_use]
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// Under this name.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The engine itself, for putting under an adaptor.
+    #[must_use]
+    pub fn build_engine(self) -> Caching<B> {
+        let policy = Policy {
+            name: "caching",
+            granule: GRANULE,
+            split: Split::Remainder { at_least: GRANULE.bytes() },
+            growth: RegionGrowth::Steps { step: 0 },
+            release_when_stuck: true,
+        };
+        Caching {
+            ledger: Ledger::default(),
+            depot: Mutex::default(),
+            heap: Grown::new(Heap::new(policy, self.backing.device(), self.backing.access())),
+            backing: self.backing,
+            limit: self.limit,
+            name: self.name,
+        }
+    }
+
+    /// The engine behind a handle.
+    #[must_use]
+    pub fn build(self) -> AllocatorRef<Caching<B>> {
+        AllocatorRef::new(self.build_engine())
+    }
+}
+
+impl<B: Backing> Caching<B> {
+    /// What can be had without the heap: from the thread's own stack, or a batch from the depot.
+    fn at_hand(&self, request: &Request, class: usize) -> Option<RawBlock> {
+        let seat = thread_slot::current();
+        let mut record = self.ledger.with(seat, |front| front.take(class));
+        if record.is_none() {
+            let mut batch = self.depot.lock().take(class)?;
+            record = batch.pop();
+            let overflow = self.ledger.with(seat, |front| {
+                let overflow =
+                    if front.has_room(class) { front::Chain::default() } else { front.make_room(class) };
+                front.refill(class, &mut batch);
+                overflow
+            });
+            let mut depot = self.depot.lock();
+            depot.put(class, overflow);
+            depot.put(class, batch);
+        }
+        let mut record = record?;
+        self.ledger.hold(seat).enter(request.kind, record.granted, request.bytes);
+        if request.zeroed {
+            // SAFETY: it was cached and is about to be handed out; its class holds what is asked of it.
+            unsafe { self.backing.zero(record.ptr, request.bytes) };
+        }
+        record.assign(request);
+        Some(RawBlock::new(record))
+    }
+
+    #[cold]
+    fn from_heap(&self, request: &Request, class: usize) -> Result<RawBlock> {
+        let (rounded, hint) = if class < CLASSES {
+            (size_of_class(class), class)
+        } else {
+            (GRANULE.round_up(request.bytes.max(1))?, UNCACHED)
+        };
+        let Taken { mut block, dirty } =
+            self.heap.take_or_grow(&Ask { request, rounded }, &mut Search::new(self, request))?;
+        block.token = with_class(block.token, hint);
+        if request.zeroed && dirty > 0 {
+            // SAFETY: inside the chunk just taken, which nobody else knows yet.
+            unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
+        }
+        self.ledger.hold(thread_slot::current()).enter(request.kind, block.granted, request.bytes);
+        Ok(block)
+    }
+
+    /// Gives pages of free chunks back, largest first, until at most `target` bytes are held.
+    fn discard(&self, heap: &mut Heap<ClassIndex>, target: u64) -> u64 {
+        let mut chunks = heap.discardable(DISCARD);
+        chunks.sort_by_key(|&(_, _, bytes)| std::cmp::Reverse(bytes));
+        let before = heap.reserved;
+        for (index, ptr, bytes) in chunks {
+            if heap.reserved as u64 <= target {
+                break;
+            }
+            // SAFETY: a free chunk: nobody uses its bytes, and nobody can take it while we hold the heap's lock.
+            if unsafe { self.backing.discard(ptr, bytes) } {
+                heap.discarded(index, whole_pages(ptr, bytes));
+            }
+        }
+        (before - heap.reserved) as u64
+    }
+}
+
+/// Bytes in whole pages between two addresses.
+fn whole_pages(ptr: NonNull<u8>, bytes: usize) -> usize {
+    const PAGE: usize = 4096;
+    let start = ptr.as_ptr().addr();
+    let (first, last) = (start.next_multiple_of(PAGE), (start + bytes) / PAGE * PAGE);
+    last.saturating_sub(first)
+}
+
+// SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the
+// granule or of the request's alignment; a block is with one user, or in one stack or batch. 2. regions are
+// initialised by the backing's promise. 3. `from_heap` and `at_hand` zero what was handed out before. 4. stacks
+// are behind slots, the rest behind mutexes. 5. regions go when the engine is dropped, or when wholly free.
+// 6. each way out enters the ledger and each way in leaves it, last of all.
+unsafe impl<B: Backing> Allocator for Caching<B> {
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        // Kinds that cannot be here never pass: the first block of a kind is notable, and checked.
+        if request.align > GRANULE || request.zeroed {
+            return None;
+        }
+        let class = class_for(request.bytes);
+        let mut held = self.ledger.try_hold()?;
+        let granted = held.value().top(class)?.granted;
+        if held.is_notable(request.kind, granted) {
+            return None;
+        }
+        let mut record = held.value().take(class)?;
+        let id = held.enter_unnoted(request.kind, granted, request.bytes);
+        record.assign_unused(request, id);
+        Some(RawBlock::new(record))
+    }
+
+    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+        if !block.uses.is_empty() {
+            return Some(block);
+        }
+        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
+        if !held.value().has_room(class_in(block.token)) {
+            return Some(block);
+        }
+        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+        // SAFETY: every block of this engine has a record from its heap.
+        held.value().put(unsafe { block.into_record() });
+        held.leave_open(kind, granted, requested);
+        None
+    }
+
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if let Some(block) = self.take_cached(request) {
+            return Ok(block);
+        }
+        request.kind.check_on(self.backing.device())?;
+        let class = if request.align <= GRANULE { class_for(request.bytes) } else { UNCACHED };
+        let at_hand = if class < CLASSES { self.at_hand(request, class) } else { None };
+        at_hand.map_or_else(|| self.from_heap(request, class), Ok)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate_counted(block) }.map(|_| ())
+    }
+
+    unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
+        // SAFETY: every block of this engine has a record from its heap.
+        let mut record = unsafe { block.into_record() };
+        let (kind, granted, requested) = (record.kind, record.granted, record.requested);
+        record.uses = StreamUses::new();
+        let class = class_in(record.token);
+        if class >= CLASSES {
+            self.heap.lock().put_record(record);
+            return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
+        }
+        let mut held = self.ledger.hold(thread_slot::current());
+        if !held.value().has_room(class) {
+            let overflow = held.value().make_room(class);
+            // In the slot, because after `leave` the engine may be gone. Nobody waits for a slot with the depot.
+            self.depot.lock().put(class, overflow);
+        }
+        held.value().put(record);
+        Ok(held.leave(kind, granted, requested))
+    }
+
+    fn counter(&self) -> Option<&dyn Counter> {
+        Some(&self.ledger)
+    }
+
+    fn device(&self) -> Device {
+        self.backing.device()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn usage(&self) -> Usage {
+        let slots = self.ledger.slots() * size_of::<Front>();
+        let heap = self.heap.lock();
+        Usage {
+            reserved: heap.reserved as u64,
+            peak_reserved: heap.peak_reserved as u64,
+            regions: heap.regions.count() as u64,
+            deferred: 0,
+            metadata: (heap.metadata() + slots) as u64,
+        }
+    }
+
+    fn reset_peak(&self) {
+        let mut heap = self.heap.lock();
+        heap.peak_reserved = heap.reserved;
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        self.heap.while_not_growing(|locked| {
+            self.merge_all(locked);
+            let mut heap = locked.lock();
+            let mut freed = 0;
+            let mut ends: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();
+            ends.reverse();
+            let mut gone: Vec<Gone> = Vec::new();
+            for (index, bytes) in heap.free_regions() {
+                if heap.reserved as u64 >= target + bytes as u64 {
+                    gone.extend(heap.remove_region(index));
+                }
+            }
+            for index in ends {
+                let excess = (heap.reserved as u64).saturating_sub(target);
+                gone.extend(heap.shorten(index, self.backing.grain(), usize::try_from(excess).unwrap_or(0)));
+            }
+            for gone in gone {
+                freed += gone.bytes() as u64;
+                // SAFETY: gained from this backing and out of the heap; nobody grows it meanwhile.
+                unsafe { gone.release(&self.backing) };
+            }
+            freed + self.discard(&mut heap, target)
+        })
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
+        let address = ptr.as_ptr().addr();
+        let block = {
+            let heap = self.heap.lock();
+            let (index, _) = heap.find(address)?;
+            // SAFETY: the caller's promise: the block was given up.
+            unsafe { heap.block_of(index) }.ok_or(Error::DoubleFree { address })?
+        };
+        if block.id == AllocationId::NONE {
+            return Err(Error::DoubleFree { address });
+        }
+        let found =
+            Found { requested: block.requested, granted: block.granted, id: block.id, kind: block.kind };
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate(block) }?;
+        Ok(found)
+    }
+
+    fn has_raw_deleter(&self) -> bool {
+        true
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        self.heap.lock().describe(report);
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.heap.lock().verify()?;
+        let mut broken = None;
+        self.ledger.visit(|front| {
+            if !front.is_consistent() {
+                broken =
+                    Some(Error::Corrupt { rule: "a stack has as many blocks as its places say", address: 0 });
+            }
+            let heap = self.heap.lock();
+            for record in front.records() {
+                let fits = size_of_class(class_in(record.token)) <= record.granted;
+                if !fits || !heap.holds(record) {
+                    let rule = "a cached block is a chunk in use that holds its class";
+                    broken = Some(Error::Corrupt { rule, address: record.address() });
+                }
+            }
+        });
+        broken.map_or(Ok(()), Err)
+    }
+}
+
+impl<B: Backing> Drop for Caching<B> {
+    fn drop(&mut self) {
+        self.heap.while_not_growing(|locked| {
+            self.merge_all(locked);
+            let mut heap = locked.lock();
+            let regions: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();
+            for gone in regions.into_iter().filter_map(|index| heap.remove_region(index)) {
+                // SAFETY: gained from this backing and not given back; blocks keep their engine alive, so none
+                // lives when it is dropped.
+                unsafe { gone.release(&self.backing) };
+            }
+        });
+    }
+}
