@@ -1,16 +1,15 @@
-//! What is done when neither the thread nor the heap has a block: in which order caches are emptied, and how the
-//! heap grows.
+//! What is done when neither the thread nor the heap has a block: what is cached is merged, then the heap grows.
 //!
-//! 1. blocks that this thread has cached and not used lately are merged;
-//! 2. all that it has cached, and what is on its way between threads;
-//! 3. what all other threads have cached;
-//! 4. the heap grows;
-//! 5. regions that are wholly free go back, so that another fits.
+//! 1. what this thread has cached is merged;
+//! 2. what all other threads have cached;
+//! 3. the heap grows;
+//! 4. regions that are wholly free go back, so that another fits.
 //!
-//! So nothing is gained while something cached would do, and the usual miss empties little.
+//! So nothing is gained while something cached would do.
 
 use super::Caching;
 use super::classes::GRANULE;
+use super::front::Front;
 use super::index::ClassIndex;
 use crate::backing::{Backing, Line, Region};
 use crate::central::chunks::{Index, Mapped};
@@ -35,7 +34,6 @@ const REGION_PART: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    Idle,
     Own,
     Everybody,
     Extend,
@@ -52,7 +50,7 @@ pub(super) struct Search<'a, B: Backing> {
 
 impl<'a, B: Backing> Search<'a, B> {
     pub(super) fn new(engine: &'a Caching<B>, request: &'a Request) -> Self {
-        Self { engine, request, step: Step::Idle }
+        Self { engine, request, step: Step::Own }
     }
 }
 
@@ -63,7 +61,6 @@ impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
         let engine = self.engine;
         loop {
             let (next, merged) = match self.step {
-                Step::Idle => (Step::Own, engine.merge_idle(heap)),
                 Step::Own => (Step::Everybody, engine.merge_own(heap)),
                 Step::Everybody => (Step::Extend, engine.ledger.slots() > 1 && engine.merge_all(heap)),
                 Step::Extend | Step::Release => {
@@ -94,33 +91,14 @@ struct Growing {
 }
 
 impl<B: Backing> Caching<B> {
-    fn merge_idle(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        let mut any = false;
-        self.ledger.with(thread_slot::current(), |front| {
-            front.idle(|chain| any |= merge(heap, chain));
-        });
-        any
-    }
-
     fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        let mut any = self.merge_depot(heap);
-        self.ledger.with(thread_slot::current(), |front| front.all(|chain| any |= merge(heap, chain)));
-        any
+        self.ledger.with(thread_slot::current(), |front| merge(heap, front))
     }
 
-    /// Merges all that any thread has cached.
+    /// Merges all that any thread has cached; whether that was anything.
     pub(super) fn merge_all(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
         let mut any = false;
-        self.ledger.visit(|front| front.all(|chain| any |= merge(heap, chain)));
-        self.merge_depot(heap) || any
-    }
-
-    fn merge_depot(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        let mut depot = std::mem::take(&mut *self.depot.lock());
-        let mut any = false;
-        for chain in depot.drain() {
-            any |= merge(heap, chain);
-        }
+        self.ledger.visit(|front| any |= merge(heap, front));
         any
     }
 
@@ -225,12 +203,8 @@ impl<B: Backing> Caching<B> {
     }
 }
 
-/// Merges blocks into the heap; whether there were any.
-pub(super) fn merge(heap: &Mutex<Heap<ClassIndex>>, mut chain: super::front::Chain) -> bool {
-    let any = chain.count > 0;
+/// Merges what a thread has cached into the heap; whether that was anything.
+pub(super) fn merge(heap: &Mutex<Heap<ClassIndex>>, front: &mut Front) -> bool {
     let mut heap = heap.lock();
-    while let Some(record) = chain.pop() {
-        heap.put_record(record);
-    }
-    any
+    front.drain(|record| heap.put_record(record))
 }

@@ -1,16 +1,17 @@
-//! The caching engine: as fast as a free list, as tight as best fit. The CPU's default.
+//! The caching engine: nearly as fast as a free list, nearly as tight as best fit.
 //!
 //! ```text
-//!  allocate ─► the thread's stack of the class ─► the depot ─► the heap ─► merge what is cached ─► grow
-//!                 (no lock, nothing shared)       (batches)   (best fit)    (own, then others')
-//!  free ─────► the thread's stack of the class ─► the depot, when the stack is full
+//!  allocate ─► the thread's stack of the class ─► the heap: best fit ─► merge what is cached ─► grow in place
+//!                 (no lock, nothing shared)         (one lock)            (own, then others')
+//!  free ─────► the thread's stack of the class
 //! ```
 //!
 //! A returned block goes onto a stack of the thread that returned it and is used for the next request of its size
-//! class. It is not merged with its neighbours then: that is put off until memory would otherwise have to be
-//! gained. Then what is cached is merged, the idle first, and only if all of it together does not help does the
-//! heap grow, in place, by little. So what is held stays near what best fit with immediate merging would hold,
-//! and most operations touch a stack and a counter.
+//! class. Merging it with its neighbours is put off. But blocks that wait unmerged are in the way of others that
+//! would fit, and what is held grows: so before a block is cut from the heap, the thread merges what it has cached
+//! if that is more than a part of what is held, the *slack*. With little slack the engine is tight and goes to the
+//! heap more often, with much it is fast; see [`CachingBuilder::slack`]. Nothing is ever gained while something
+//! cached would do.
 //!
 //! `docs/caching.md` tells the whole story.
 
@@ -20,17 +21,18 @@ mod growth;
 mod index;
 
 use self::classes::{CLASSES, GRANULE, class_for, size_of_class};
-use self::front::{Depot, Front};
+use self::front::Front;
 use self::growth::Search;
 use self::index::ClassIndex;
 use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Gone, Heap, Taken};
 use crate::central::{Policy, RegionGrowth, Split};
-use crate::protocol::{Counter, Entry, Grown, Ledger, Mutex, StreamUses, thread_slot};
+use crate::protocol::{Counter, Entry, Grown, Ledger, StreamUses, thread_slot};
 use crate::{
     AllocationId, Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Request, Result, Usage,
 };
 use orlop_core::Device;
+use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
 /// No class: the block goes to the heap at once.
@@ -47,6 +49,13 @@ fn class_in(token: usize) -> usize {
 fn with_class(chunk: usize, class: usize) -> usize {
     (class << 32) | (chunk & CHUNK)
 }
+
+/// A thread caches at most this part of what is held, or so many bytes if that is more.
+const MOST_PART: usize = 2;
+const LEAST_MOST: usize = 1 << 20;
+
+/// What [`CachingBuilder::slack`] is unless set: a tenth.
+const SLACK: usize = 10;
 
 /// Pages of free chunks go to the system if there are so many bytes together.
 const DISCARD: usize = 16 << 10;
@@ -67,10 +76,11 @@ const DISCARD: usize = 16 << 10;
 pub struct Caching<B: Backing = Global> {
     /// Counts, and what each thread has at hand.
     ledger: Ledger<Front>,
-    depot: Mutex<Depot>,
     heap: Grown<Heap<ClassIndex>>,
     backing: B,
     limit: usize,
+    /// One part in so many of what is held may be cached when a block is cut from the heap.
+    slack: usize,
     name: Box<str>,
 }
 
@@ -79,13 +89,14 @@ pub struct Caching<B: Backing = Global> {
 pub struct CachingBuilder<B> {
     backing: B,
     limit: usize,
+    slack: usize,
     name: Box<str>,
 }
 
 impl<B: Backing> Caching<B> {
     /// Begins without a limit.
     pub fn builder(backing: B) -> CachingBuilder<B> {
-        CachingBuilder { backing, limit: usize::MAX, name: "caching".into() }
+        CachingBuilder { backing, limit: usize::MAX, slack: SLACK, name: "caching".into() }
     }
 
     /// The most bytes that may be held.
@@ -99,6 +110,15 @@ impl<B: Backing> CachingBuilder<B> {
     #[must_use]
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
+        self
+    }
+
+    /// How much a thread may have cached, one part in so many of what is held, without merging it when it needs
+    /// something else. Ten unless set. More parts waste less memory and take more time; one merges only when memory
+    /// would have to be gained otherwise.
+    #[must_use]
+    pub fn slack(mut self, one_in: NonZeroUsize) -> Self {
+        self.slack = one_in.get();
         self
     }
 
@@ -121,10 +141,10 @@ impl<B: Backing> CachingBuilder<B> {
         };
         Caching {
             ledger: Ledger::default(),
-            depot: Mutex::default(),
             heap: Grown::new(Heap::new(policy, self.backing.device(), self.backing.access())),
             backing: self.backing,
             limit: self.limit,
+            slack: self.slack,
             name: self.name,
         }
     }
@@ -137,25 +157,11 @@ impl<B: Backing> CachingBuilder<B> {
 }
 
 impl<B: Backing> Caching<B> {
-    /// What can be had without the heap: from the thread's own stack, or a batch from the depot.
+    /// A block of the thread's own for a request that cannot go the quick way.
     fn at_hand(&self, request: &Request, class: usize) -> Option<RawBlock> {
-        let seat = thread_slot::current();
-        let mut record = self.ledger.with(seat, |front| front.take(class));
-        if record.is_none() {
-            let mut batch = self.depot.lock().take(class)?;
-            record = batch.pop();
-            let overflow = self.ledger.with(seat, |front| {
-                let overflow =
-                    if front.has_room(class) { front::Chain::default() } else { front.make_room(class) };
-                front.refill(class, &mut batch);
-                overflow
-            });
-            let mut depot = self.depot.lock();
-            depot.put(class, overflow);
-            depot.put(class, batch);
-        }
-        let mut record = record?;
-        self.ledger.hold(seat).enter(request.kind, record.granted, request.bytes);
+        let mut held = self.ledger.hold(thread_slot::current());
+        let mut record = held.value().take(class)?;
+        let _ = held.enter(request.kind, record.granted, request.bytes);
         if request.zeroed {
             // SAFETY: it was cached and is about to be handed out; its class holds what is asked of it.
             unsafe { self.backing.zero(record.ptr, request.bytes) };
@@ -164,22 +170,41 @@ impl<B: Backing> Caching<B> {
         Some(RawBlock::new(record))
     }
 
-    #[cold]
     fn from_heap(&self, request: &Request, class: usize) -> Result<RawBlock> {
-        let (rounded, hint) = if class < CLASSES {
-            (size_of_class(class), class)
-        } else {
-            (GRANULE.round_up(request.bytes.max(1))?, UNCACHED)
-        };
-        let Taken { mut block, dirty } =
-            self.heap.take_or_grow(&Ask { request, rounded }, &mut Search::new(self, request))?;
-        block.token = with_class(block.token, hint);
+        let rounded =
+            if class < CLASSES { size_of_class(class) } else { GRANULE.round_up(request.bytes.max(1))? };
+        let ask = Ask { request, rounded };
+        self.merge_if_much();
+        let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self, request))?;
+        block.token = with_class(block.token, class);
         if request.zeroed && dirty > 0 {
             // SAFETY: inside the chunk just taken, which nobody else knows yet.
             unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
         }
-        self.ledger.hold(thread_slot::current()).enter(request.kind, block.granted, request.bytes);
+        let _ = self.ledger.hold(thread_slot::current()).enter(request.kind, block.granted, request.bytes);
         Ok(block)
+    }
+
+    /// Merges what this thread has cached if that is more than the slack allows.
+    fn merge_if_much(&self) {
+        let mut front = self.ledger.hold(thread_slot::current());
+        let front = front.value();
+        if front.cached() > 0 {
+            let mut heap = self.heap.lock();
+            if front.cached() > heap.reserved / self.slack {
+                front.drain(|record| heap.put_record(record));
+            }
+        }
+    }
+
+    /// With no quick way for a block: makes room for it, or finds out that there is.
+    fn make_room(&self, front: &mut Front) {
+        let mut heap = self.heap.lock();
+        let most = (heap.reserved / MOST_PART).max(LEAST_MOST);
+        if front.cached() >= most {
+            front.drain(|record| heap.put_record(record));
+        }
+        front.set_most(most);
     }
 
     /// Gives pages of free chunks back, largest first, until at most `target` bytes are held.
@@ -273,9 +298,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         }
         let mut held = self.ledger.hold(thread_slot::current());
         if !held.value().has_room(class) {
-            let overflow = held.value().make_room(class);
-            // In the slot, because after `leave` the engine may be gone. Nobody waits for a slot with the depot.
-            self.depot.lock().put(class, overflow);
+            // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
+            self.make_room(held.value());
         }
         held.value().put(record);
         Ok(held.leave(kind, granted, requested))
@@ -367,12 +391,11 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let mut broken = None;
         self.ledger.visit(|front| {
             if !front.is_consistent() {
-                broken =
-                    Some(Error::Corrupt { rule: "a stack has as many blocks as its places say", address: 0 });
+                broken = Some(Error::Corrupt { rule: "what is cached adds up", address: 0 });
             }
             let heap = self.heap.lock();
-            for record in front.records() {
-                let fits = size_of_class(class_in(record.token)) <= record.granted;
+            for (class, record) in front.records() {
+                let fits = class_in(record.token) == class && size_of_class(class) <= record.granted;
                 if !fits || !heap.holds(record) {
                     let rule = "a cached block is a chunk in use that holds its class";
                     broken = Some(Error::Corrupt { rule, address: record.address() });
