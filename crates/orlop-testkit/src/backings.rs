@@ -5,7 +5,7 @@
 
 use crate::fault::BackingFault;
 use orlop_alloc::Access;
-use orlop_alloc::backing::{Backing, Region};
+use orlop_alloc::backing::{Backing, Line, Region};
 use orlop_core::{Alignment, Device};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -30,6 +30,9 @@ macro_rules! pass_on {
         }
         fn node(&self) -> Option<u32> {
             self.inner.node()
+        }
+        fn grain(&self) -> Alignment {
+            self.inner.grain()
         }
     };
 }
@@ -160,6 +163,69 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         unsafe { self.inner.release(region) };
     }
 
+    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+        self.inner.line(capacity, align)
+    }
+
+    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+        let address = line.ptr.as_ptr().addr();
+        {
+            let mut books = lock(&self.counts.books);
+            books.figures.asked += 1;
+            let held = books.held.get(&address).map_or(0, |region| region.bytes);
+            if held != from || to <= from || to > line.capacity {
+                books.blame(BackingFault::BadRegion { address, bytes: to });
+                return false;
+            }
+        }
+        // SAFETY: what was asked was found to be right, and the caller's promise for the rest.
+        let gained = unsafe { self.inner.extend(line, from, to) };
+        if gained {
+            let mut books = lock(&self.counts.books);
+            let align = Alignment::ONE;
+            books.held.insert(address, Region { ptr: line.ptr, bytes: to, align, zeroed: true });
+            books.figures.reserved += 1;
+            books.figures.bytes += (to - from) as u64;
+            books.figures.peak_bytes = books.figures.peak_bytes.max(books.figures.bytes);
+        }
+        gained
+    }
+
+    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+        let address = line.ptr.as_ptr().addr();
+        {
+            let mut books = lock(&self.counts.books);
+            match books.held.get_mut(&address) {
+                Some(region) if region.bytes == from && to < from => region.bytes = to,
+                _ => return books.blame(BackingFault::NotHeld { address }),
+            }
+            books.figures.released += 1;
+            books.figures.bytes -= (from - to) as u64;
+        }
+        // SAFETY: held as it is, and the caller's promise for the rest.
+        unsafe { self.inner.shorten(line, from, to) };
+    }
+
+    unsafe fn release_line(&self, line: Line, gained: usize) {
+        let address = line.ptr.as_ptr().addr();
+        {
+            let mut books = lock(&self.counts.books);
+            let held = books.held.remove(&address).map_or(0, |region| region.bytes);
+            books.figures.released += u64::from(held > 0);
+            books.figures.bytes -= held as u64;
+            if held != gained {
+                return books.blame(BackingFault::Altered { address, bytes: gained, align: 1 });
+            }
+        }
+        // SAFETY: held as it is, and taken out of the books: it goes back once.
+        unsafe { self.inner.release_line(line, gained) };
+    }
+
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.discard(ptr, bytes) }
+    }
+
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
         {
             let address = ptr.as_ptr().addr();
@@ -288,6 +354,42 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         // SAFETY: the caller's promise.
         unsafe { self.inner.release(region) };
         lock(&self.failures.plan).held -= region.bytes as u64;
+    }
+
+    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+        self.inner.line(capacity, align)
+    }
+
+    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+        if lock(&self.failures.plan).refuses(to - from) {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        let gained = unsafe { self.inner.extend(line, from, to) };
+        let mut plan = lock(&self.failures.plan);
+        if gained {
+            plan.held += (to - from) as u64;
+        } else {
+            plan.refused += 1;
+        }
+        gained
+    }
+
+    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.shorten(line, from, to) };
+        lock(&self.failures.plan).held -= (from - to) as u64;
+    }
+
+    unsafe fn release_line(&self, line: Line, gained: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.release_line(line, gained) };
+        lock(&self.failures.plan).held -= gained as u64;
+    }
+
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.discard(ptr, bytes) }
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {

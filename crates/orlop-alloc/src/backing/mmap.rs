@@ -161,6 +161,10 @@ mod pages {
 
     /// Address space that nobody can touch and that counts as nothing. As for `map_aligned`.
     pub(super) fn set_aside(bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        if cfg!(miri) {
+            // Miri has no protected pages.
+            return None;
+        }
         map_as(bytes, align, libc::PROT_NONE)
     }
 

@@ -1,6 +1,6 @@
 //! Memory from a Rust global allocator: the system's, or one of the named ones.
 
-use super::{Backing, Region};
+use super::{Backing, Line, Mmap, Region};
 use crate::Access;
 use orlop_core::Alignment;
 use std::alloc::{GlobalAlloc, Layout};
@@ -19,16 +19,18 @@ pub type System = FromGlobal<std::alloc::System>;
 pub struct FromGlobal<G> {
     allocator: G,
     name: &'static str,
+    /// Where lines come from, if there are any: an allocator has none.
+    pages: Option<Mmap>,
 }
 
 /// What allocators align to without being asked.
 const NATURAL: usize = 16;
 
 impl System {
-    /// The system's allocator.
+    /// The system's allocator, and the system's pages for memory that grows in place.
     #[must_use]
     pub const fn new() -> Self {
-        Self { allocator: std::alloc::System, name: "system" }
+        Self { allocator: std::alloc::System, name: "system", pages: Some(Mmap::new()) }
     }
 }
 
@@ -36,7 +38,7 @@ impl<G: GlobalAlloc> FromGlobal<G> {
     /// A backing over `allocator`, called `name`.
     #[must_use]
     pub const fn over(allocator: G, name: &'static str) -> Self {
-        Self { allocator, name }
+        Self { allocator, name, pages: None }
     }
 
     /// What is asked of the allocator for a region: the same at `reserve` and at `release`.
@@ -88,6 +90,38 @@ unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync + 'static> Backing fo
 
     fn access(&self) -> Access {
         Access::Host
+    }
+
+    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+        self.pages?.line(capacity, align)
+    }
+
+    fn grain(&self) -> Alignment {
+        self.pages.unwrap_or_default().grain()
+    }
+
+    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+        // SAFETY: the caller's promise: a line of ours is one of the pages'.
+        self.pages.is_some_and(|pages| unsafe { pages.extend(line, from, to) })
+    }
+
+    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+        if let Some(pages) = self.pages {
+            // SAFETY: as in `extend`.
+            unsafe { pages.shorten(line, from, to) };
+        }
+    }
+
+    unsafe fn release_line(&self, line: Line, gained: usize) {
+        if let Some(pages) = self.pages {
+            // SAFETY: as in `extend`.
+            unsafe { pages.release_line(line, gained) };
+        }
+    }
+
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: the caller's promise; whole pages among bytes that nobody uses hold nothing of the allocator's.
+        self.pages.is_some_and(|pages| unsafe { pages.discard(ptr, bytes) })
     }
 
     fn name(&self) -> &str {

@@ -18,6 +18,7 @@ use crate::out_of_memory::Refusal;
 use crate::protocol::{Growth, Mutex, thread_slot};
 use crate::{Error, OutOfMemory, Request, Result};
 use orlop_core::Alignment;
+use std::sync::atomic::Ordering;
 
 /// Lines are this long if the system lets them, else shorter.
 const LINES: [usize; 3] = [1 << 40, 1 << 36, 1 << 32];
@@ -106,6 +107,11 @@ impl<B: Backing> Caching<B> {
     fn extend(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>, align: Alignment) -> Option<Gain> {
         let (held, growing) = {
             let heap = heap.lock();
+            if heap.reserved - heap.live >= ask.rounded {
+                // As much is free, in pieces: what waited unmerged was in the way.
+                let slack = self.slack.load(Ordering::Relaxed);
+                self.slack.store(slack.saturating_mul(2), Ordering::Relaxed);
+            }
             let held: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
             let line =
                 heap.regions.iter().filter_map(|(index, mapped)| Some((index, mapped, mapped.line?))).last();

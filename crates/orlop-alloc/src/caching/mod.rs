@@ -9,9 +9,8 @@
 //! A returned block goes onto a stack of the thread that returned it and is used for the next request of its size
 //! class. Merging it with its neighbours is put off. But blocks that wait unmerged are in the way of others that
 //! would fit, and what is held grows: so before a block is cut from the heap, the thread merges what it has cached
-//! if that is more than a part of what is held, the *slack*. With little slack the engine is tight and goes to the
-//! heap more often, with much it is fast; see [`CachingBuilder::slack`]. Nothing is ever gained while something
-//! cached would do.
+//! if that is more than a part of what is held, the *slack*. Whenever the heap has to grow although as many bytes
+//! are free, the slack is halved. Nothing is ever gained while something cached would do.
 //!
 //! `docs/caching.md` tells the whole story.
 
@@ -27,13 +26,14 @@ use self::index::ClassIndex;
 use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Gone, Heap, Taken};
 use crate::central::{Policy, RegionGrowth, Split};
-use crate::protocol::{Counter, Entry, Grown, Ledger, StreamUses, thread_slot};
+use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, StreamUses, thread_slot};
 use crate::{
     AllocationId, Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Request, Result, Usage,
 };
 use orlop_core::Device;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// No class: the block goes to the heap at once.
 const UNCACHED: usize = CLASSES;
@@ -54,8 +54,8 @@ fn with_class(chunk: usize, class: usize) -> usize {
 const MOST_PART: usize = 2;
 const LEAST_MOST: usize = 1 << 20;
 
-/// What [`CachingBuilder::slack`] is unless set: a tenth.
-const SLACK: usize = 10;
+/// What [`CachingBuilder::slack`] is unless set.
+const SLACK: usize = 16;
 
 /// Pages of free chunks go to the system if there are so many bytes together.
 const DISCARD: usize = 16 << 10;
@@ -79,8 +79,9 @@ pub struct Caching<B: Backing = Global> {
     heap: Grown<Heap<ClassIndex>>,
     backing: B,
     limit: usize,
-    /// One part in so many of what is held may be cached when a block is cut from the heap.
-    slack: usize,
+    /// One part in so many of what is held may be cached when a block is cut from the heap. Never less than at
+    /// first: see `growth`.
+    slack: AtomicUsize,
     name: Box<str>,
 }
 
@@ -114,8 +115,8 @@ impl<B: Backing> CachingBuilder<B> {
     }
 
     /// How much a thread may have cached, one part in so many of what is held, without merging it when it needs
-    /// something else. Ten unless set. More parts waste less memory and take more time; one merges only when memory
-    /// would have to be gained otherwise.
+    /// something else; sixteen unless set. It becomes less whenever the heap has to grow although as many bytes are
+    /// free: then what waited unmerged was in the way.
     #[must_use]
     pub fn slack(mut self, one_in: NonZeroUsize) -> Self {
         self.slack = one_in.get();
@@ -144,7 +145,7 @@ impl<B: Backing> CachingBuilder<B> {
             heap: Grown::new(Heap::new(policy, self.backing.device(), self.backing.access())),
             backing: self.backing,
             limit: self.limit,
-            slack: self.slack,
+            slack: AtomicUsize::new(self.slack),
             name: self.name,
         }
     }
@@ -157,44 +158,36 @@ impl<B: Backing> CachingBuilder<B> {
 }
 
 impl<B: Backing> Caching<B> {
-    /// A block of the thread's own for a request that cannot go the quick way.
-    fn at_hand(&self, request: &Request, class: usize) -> Option<RawBlock> {
+    /// A block from the thread's stack or from the heap as it is.
+    fn search(&self, ask: &Ask<'_>, class: usize) -> Option<RawBlock> {
+        let request = ask.request;
         let mut held = self.ledger.hold(thread_slot::current());
-        let mut record = held.value().take(class)?;
-        let _ = held.enter(request.kind, record.granted, request.bytes);
-        if request.zeroed {
-            // SAFETY: it was cached and is about to be handed out; its class holds what is asked of it.
-            unsafe { self.backing.zero(record.ptr, request.bytes) };
-        }
-        record.assign(request);
-        Some(RawBlock::new(record))
-    }
-
-    fn from_heap(&self, request: &Request, class: usize) -> Result<RawBlock> {
-        let rounded =
-            if class < CLASSES { size_of_class(class) } else { GRANULE.round_up(request.bytes.max(1))? };
-        let ask = Ask { request, rounded };
-        self.merge_if_much();
-        let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self, request))?;
-        block.token = with_class(block.token, class);
-        if request.zeroed && dirty > 0 {
-            // SAFETY: inside the chunk just taken, which nobody else knows yet.
-            unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
-        }
-        let _ = self.ledger.hold(thread_slot::current()).enter(request.kind, block.granted, request.bytes);
-        Ok(block)
-    }
-
-    /// Merges what this thread has cached if that is more than the slack allows.
-    fn merge_if_much(&self) {
-        let mut front = self.ledger.hold(thread_slot::current());
-        let front = front.value();
-        if front.cached() > 0 {
+        let front = held.value();
+        // The quick way was not open, or the bytes must be zero.
+        let cached = front.take(class);
+        let (block, dirty) = if let Some(mut record) = cached {
+            record.assign(request);
+            (RawBlock::new(record), request.bytes)
+        } else {
             let mut heap = self.heap.lock();
-            if front.cached() > heap.reserved / self.slack {
+            if front.cached().saturating_mul(self.slack.load(Ordering::Relaxed)) > heap.reserved {
                 front.drain(|record| heap.put_record(record));
             }
+            let Taken { block, dirty } = heap.take(ask)?;
+            (block, dirty)
+        };
+        let _ = held.enter(request.kind, block.granted, request.bytes);
+        Some(self.deliver(request, block, dirty, class))
+    }
+
+    /// Makes a block that nobody else knows yet what was asked for; its first `dirty` bytes may be other than zero.
+    fn deliver(&self, request: &Request, mut block: RawBlock, dirty: usize, class: usize) -> RawBlock {
+        block.token = with_class(block.token, class);
+        if request.zeroed && dirty > 0 {
+            // SAFETY: it holds what was asked for, and nobody else knows it yet.
+            unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
         }
+        block
     }
 
     /// With no quick way for a block: makes room for it, or finds out that there is.
@@ -207,13 +200,23 @@ impl<B: Backing> Caching<B> {
         front.set_most(most);
     }
 
+    /// Takes wholly free regions out as long as at least `target` bytes stay held.
+    fn remove_free(&self, heap: &mut Heap<ClassIndex>, target: usize) -> Vec<Gone> {
+        let mut gone = Vec::new();
+        for (index, bytes) in heap.free_regions() {
+            if bytes == 0 || heap.reserved.saturating_sub(target) >= bytes {
+                gone.extend(heap.remove_region(index));
+            }
+        }
+        gone
+    }
+
     /// Gives pages of free chunks back, largest first, until at most `target` bytes are held.
-    fn discard(&self, heap: &mut Heap<ClassIndex>, target: u64) -> u64 {
+    fn discard(&self, heap: &mut Heap<ClassIndex>, target: usize) {
         let mut chunks = heap.discardable(DISCARD);
         chunks.sort_by_key(|&(_, _, bytes)| std::cmp::Reverse(bytes));
-        let before = heap.reserved;
         for (index, ptr, bytes) in chunks {
-            if heap.reserved as u64 <= target {
+            if heap.reserved <= target {
                 break;
             }
             // SAFETY: a free chunk: nobody uses its bytes, and nobody can take it while we hold the heap's lock.
@@ -221,7 +224,6 @@ impl<B: Backing> Caching<B> {
                 heap.discarded(index, whole_pages(ptr, bytes));
             }
         }
-        (before - heap.reserved) as u64
     }
 }
 
@@ -272,13 +274,17 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        if let Some(block) = self.take_cached(request) {
-            return Ok(block);
-        }
         request.kind.check_on(self.backing.device())?;
         let class = if request.align <= GRANULE { class_for(request.bytes) } else { UNCACHED };
-        let at_hand = if class < CLASSES { self.at_hand(request, class) } else { None };
-        at_hand.map_or_else(|| self.from_heap(request, class), Ok)
+        let rounded =
+            if class < CLASSES { size_of_class(class) } else { GRANULE.round_up(request.bytes.max(1))? };
+        let ask = Ask { request, rounded };
+        if let Some(block) = self.search(&ask, class) {
+            return Ok(block);
+        }
+        let Taken { block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self, request))?;
+        let _ = self.ledger.hold(thread_slot::current()).enter(request.kind, block.granted, request.bytes);
+        Ok(self.deliver(request, block, dirty, class))
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
@@ -335,28 +341,25 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn trim(&self, target: u64) -> u64 {
+        let target = usize::try_from(target).unwrap_or(usize::MAX);
         self.heap.while_not_growing(|locked| {
             self.merge_all(locked);
             let mut heap = locked.lock();
-            let mut freed = 0;
-            let mut ends: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();
-            ends.reverse();
-            let mut gone: Vec<Gone> = Vec::new();
-            for (index, bytes) in heap.free_regions() {
-                if heap.reserved as u64 >= target + bytes as u64 {
-                    gone.extend(heap.remove_region(index));
-                }
+            let before = heap.reserved;
+            let mut gone = self.remove_free(&mut heap, target);
+            let regions: Vec<_> = heap.regions.iter().rev().map(|(index, _)| index).collect();
+            for index in regions {
+                let excess = heap.reserved.saturating_sub(target);
+                gone.extend(heap.shorten(index, self.backing.grain(), excess));
             }
-            for index in ends {
-                let excess = (heap.reserved as u64).saturating_sub(target);
-                gone.extend(heap.shorten(index, self.backing.grain(), usize::try_from(excess).unwrap_or(0)));
-            }
+            self.discard(&mut heap, target);
+            // Of some regions nothing is left.
+            gone.extend(self.remove_free(&mut heap, target));
             for gone in gone {
-                freed += gone.bytes() as u64;
                 // SAFETY: gained from this backing and out of the heap; nobody grows it meanwhile.
                 unsafe { gone.release(&self.backing) };
             }
-            freed + self.discard(&mut heap, target)
+            before.saturating_sub(heap.reserved) as u64
         })
     }
 

@@ -433,13 +433,15 @@ impl<I: FreeIndex> Heap<I> {
         Some(Gone::Region(region, line))
     }
 
-    /// Regions that nobody uses, highest address first.
+    /// Regions that nobody uses, highest address first, and how many bytes of them are reserved.
     pub(crate) fn free_regions(&self) -> Vec<(Index, usize)> {
         // A chunk with a stamp that is not safe may still be used by a device: its region cannot go either.
         let free =
             |chunk: &Chunk| !chunk.in_use() && (chunk.freed_at == 0 || self.stamps.is_safe(chunk.freed_at));
         let all_free = |mapped: &Mapped| self.walk(mapped).all(|(_, chunk)| free(chunk));
-        self.regions.iter().rev().filter(|(_, m)| all_free(m)).map(|(i, m)| (i, m.region.bytes)).collect()
+        let held =
+            |m: &Mapped| m.region.bytes - self.walk(m).map(|(_, chunk)| chunk.discarded).sum::<usize>();
+        self.regions.iter().rev().filter(|(_, m)| all_free(m)).map(|(i, m)| (i, held(m))).collect()
     }
 
     /// The chunks of a region in order of address.

@@ -5,7 +5,7 @@
 //! 1. a name, from the builder or `ORLOP_CPU_ALLOCATOR`: that factory of the registry;
 //! 2. visitors: `bfc`, because they want to see few, large regions;
 //! 3. a NUMA node: a `pool` over pages of that node;
-//! 4. else `direct`: the system's allocator, or the one a cargo feature put behind it.
+//! 4. else `caching`, over the system's memory or that of the allocator that a cargo feature put behind it.
 //!
 //! With warnings, the choice stands behind an adaptor that warns of large allocations (T13); with logging,
 //! behind a tracking and a logging one.
@@ -21,8 +21,9 @@
 
 use crate::adaptor::{Logging, Tracking, Warn, system_total};
 use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
+use crate::caching::Caching;
 use crate::central::{Central, Policy};
-use crate::engine::{Direct, Pool};
+use crate::engine::Pool;
 use crate::registry::{FactoryOptions, registry};
 use crate::{AllocatorRef, Error, Result};
 use orlop_core::ByteSize;
@@ -195,7 +196,7 @@ impl CpuConfig {
         } else if self.node.is_some() {
             Pool::builder(backing).build().erase()
         } else {
-            Direct::new(backing).erase()
+            Caching::builder(backing).limit(self.limit.unwrap_or(usize::MAX)).build().erase()
         };
         if self.warned {
             allocator = AllocatorRef::new(Warn::new(allocator)).erase();

@@ -2,6 +2,7 @@
 //!
 //! | name | engine | priority | limit |
 //! |---|---|---|---|
+//! | `caching` | size classes per thread over best fit that grows in place: the CPU's default | 110 | the engine's |
 //! | `bfc` | best fit with coalescing, growing regions | 100 | the engine's |
 //! | `pool` | exact sizes, LRU-bounded | 70 | by adaptor |
 //! | `pow2` | powers of two, cached per thread | 60 | by adaptor |
@@ -13,6 +14,7 @@
 use super::{Factory, FactoryOptions, Registration, Registry};
 use crate::adaptor::Limit;
 use crate::backing::{Backing, Global, System};
+use crate::caching::Caching;
 use crate::central::{Central, Policy};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::{Allocator, AllocatorRef, Error, Result};
@@ -21,6 +23,7 @@ use std::sync::Arc;
 /// Registers the factories of this crate. The same ones registered again change nothing.
 pub fn register_builtin(registry: &Registry) {
     let factories = [
+        Factory::new("caching", 110, caching),
         Factory::new("bfc", 100, growing),
         Factory::new("pool", 70, |options| {
             Ok(limited(Pool::builder(options.backing_or_default()?).build_engine(), options))
@@ -38,6 +41,11 @@ pub fn register_builtin(registry: &Registry) {
             tracing::debug!(%name, %at, "a built-in allocator factory was registered already");
         }
     }
+}
+
+fn caching(options: &FactoryOptions) -> Result<AllocatorRef> {
+    let builder = Caching::builder(options.backing_or_default()?);
+    Ok(builder.limit(options.limit.unwrap_or(usize::MAX)).build().erase())
 }
 
 fn growing(options: &FactoryOptions) -> Result<AllocatorRef> {

@@ -39,8 +39,8 @@ fn told(variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn nothing_set_is_the_plain_allocator() {
-    assert_eq!(told(&[("ORLOP_CPU_BACKING", "mmap")]), "name=mmap limited=false");
+fn nothing_set_is_the_caching_allocator() {
+    assert_eq!(told(&[("ORLOP_CPU_BACKING", "mmap")]), "name=caching limited=false");
 }
 
 #[test]

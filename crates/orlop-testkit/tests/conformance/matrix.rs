@@ -6,11 +6,13 @@
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::{Decision, Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::{Global, HugePages, Mmap, Null, Pinned, System, Visited};
+use orlop_alloc::caching::Caching;
 use orlop_alloc::central::{Central, Policy, RegionGrowth, Split};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding};
 use orlop_core::{Alignment, Device};
 use orlop_testkit::suite::programs_over;
 use orlop_testkit::{Profile, conformance_over};
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,6 +158,11 @@ engines! {
     central_uncounted: Profile::strict().uncounted(), |backing| {
         Central::builder(backing).without_statistics().build().erase()
     };
+
+    caching: Profile::strict(), |backing| Caching::builder(backing).build().erase();
+    caching_tight: Profile::strict(), |backing| Caching::builder(backing).slack(NonZeroUsize::MAX).build().erase();
+    caching_loose: Profile::strict(), |backing| Caching::builder(backing).slack(NonZeroUsize::MIN).build().erase();
+    caching_limited: Profile::strict().limited(), |backing| Caching::builder(backing).limit(16 << 20).build().erase();
 
     pool: Profile::strict(), |backing| Pool::builder(backing).build().erase();
     pool_pow2_small: Profile::strict(), |backing| {
