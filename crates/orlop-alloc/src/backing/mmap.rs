@@ -88,13 +88,17 @@ unsafe impl Backing for Mmap {
     }
 
     unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
-        // SAFETY: inside the line (the caller's promise), of which nothing is used from `from` on.
-        unsafe { pages::open(line.ptr.add(from), to - from) }
+        // SAFETY: inside the line (the caller's promise).
+        let start = unsafe { line.ptr.add(from) };
+        // SAFETY: of the line nothing is used from `from` on.
+        unsafe { pages::open(start, to - from) }
     }
 
     unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        // SAFETY: inside the line, and used by nobody (the caller's promise).
-        unsafe { pages::shut(line.ptr.add(to), from - to) };
+        // SAFETY: inside the line (the caller's promise).
+        let start = unsafe { line.ptr.add(to) };
+        // SAFETY: used by nobody (the caller's promise).
+        unsafe { pages::shut(start, from - to) };
         pages::advise(line.ptr, line.capacity, self.huge_pages);
     }
 
@@ -110,8 +114,13 @@ unsafe impl Backing for Mmap {
         else {
             return false;
         };
+        if first >= last {
+            return false;
+        }
+        // SAFETY: among the bytes.
+        let first_page = unsafe { ptr.add(first - start) };
         // SAFETY: whole pages among bytes that nobody uses (the caller's promise).
-        first < last && unsafe { pages::discard(ptr.add(first - start), last - first) }
+        unsafe { pages::discard(first_page, last - first) }
     }
 
     fn name(&self) -> &str {

@@ -13,7 +13,8 @@ use super::front::Front;
 use super::index::ClassIndex;
 use crate::backing::{Backing, Line, Region};
 use crate::central::chunks::{Index, Mapped};
-use crate::central::heap::{Ask, Gain, Heap};
+use crate::central::heap::{Ask, Heap};
+use crate::central::regions::Gain;
 use crate::out_of_memory::Refusal;
 use crate::protocol::{Growth, Mutex, thread_slot};
 use crate::{Error, OutOfMemory, Request, Result};
@@ -114,7 +115,7 @@ impl<B: Backing> Caching<B> {
             }
             let held: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
             let line =
-                heap.regions.iter().filter_map(|(index, mapped)| Some((index, mapped, mapped.line?))).last();
+                heap.regions.iter().rev().find_map(|(index, mapped)| Some((index, mapped, mapped.line?)));
             let growing = line.map(|(index, mapped, line)| {
                 let last = &heap.chunks[mapped.last];
                 let free = if last.in_use() { 0 } else { last.size };
@@ -130,15 +131,11 @@ impl<B: Backing> Caching<B> {
         let steps = |need: usize, held: usize| [need.max(STEP).max(held / STEP_PART), need];
         if let Some(Growing { index, line, gained, free }) = growing {
             for step in steps(need.saturating_sub(free), gained) {
-                let Some(to) = gained.checked_add(step).and_then(|to| grain.round_up(to).ok()) else {
-                    continue;
-                };
-                // SAFETY: our line, of which `gained` bytes are gained; nobody else extends while we hold the growth
-                // lock.
-                if to <= line.capacity
-                    && to - gained <= room
-                    && unsafe { self.backing.extend(&line, gained, to) }
-                {
+                let to = gained.checked_add(step).and_then(|to| grain.round_up(to).ok());
+                let Some(to) = to.filter(|&to| to <= line.capacity && to - gained <= room) else { continue };
+                // SAFETY: our line, of which `gained` bytes are gained; nobody else extends it while we hold the
+                // growth lock.
+                if unsafe { self.backing.extend(&line, gained, to) } {
                     return Some(Gain::Longer { region: index, bytes: to });
                 }
             }

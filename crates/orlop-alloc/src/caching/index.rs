@@ -119,8 +119,16 @@ impl FreeIndex for ClassIndex {
             return self.remove(found).then_some(found);
         }
         let class = self.filled_from(class_for(size))?;
-        let best = self.list(class).take(LOOK).min_by_key(|free| free.address)?;
-        Some(self.unlink(class, best.chunk))
+        let mut best = self.heads[class];
+        let mut next = self.nodes[best as usize].next;
+        for _ in 1..LOOK {
+            let Some(node) = self.nodes.get(next as usize) else { break };
+            if node.address < self.nodes[best as usize].address {
+                best = next;
+            }
+            next = node.next;
+        }
+        Some(self.unlink(class, best))
     }
 
     fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_ {

@@ -18,13 +18,16 @@ mod classes;
 mod front;
 mod growth;
 mod index;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use self::classes::{CLASSES, GRANULE, class_for, size_of_class};
 use self::front::Front;
 use self::growth::Search;
 use self::index::ClassIndex;
 use crate::backing::{Backing, Global};
-use crate::central::heap::{Ask, Gone, Heap, Taken};
+use crate::central::heap::{Ask, Heap, Taken};
+use crate::central::regions::Gone;
 use crate::central::{Policy, RegionGrowth, Split};
 use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, StreamUses, thread_slot};
 use crate::{

@@ -6,8 +6,9 @@
 //! is asked (see [`Grown`]).
 
 use super::chunks::Mapped;
-use super::heap::{Ask, Gain, Heap, Taken};
+use super::heap::{Ask, Heap, Taken};
 use super::policy::{Policy, RegionGrowth};
+use super::regions::Gain;
 use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
 use crate::protocol::{Grown, Growth};

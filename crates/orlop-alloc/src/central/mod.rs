@@ -5,6 +5,7 @@
 //! | [`policy`] | the rules, as data |
 //! | `heap` | the structure: search, cut, merge. Single-threaded, no backing |
 //! | `chunks`, `bins`, `sorted_runs` | its parts: slab and region map, index of free chunks |
+//! | `regions` | how regions come, grow, shrink and go |
 //! | `stamps` | timestamped free (T9) |
 //! | `inspect` | invariants and reports |
 //! | `engine` | the lock, the backing, growth, and the [`Allocator`](crate::Allocator) interface |
@@ -17,6 +18,7 @@ mod engine;
 pub(crate) mod heap;
 mod inspect;
 pub mod policy;
+pub(crate) mod regions;
 mod sorted_runs;
 mod stamps;
 

@@ -8,6 +8,7 @@
 //! | [`Arena`] | bump and rewind (L17) | workspace that dies together |
 
 mod arena;
+mod bound;
 mod direct;
 mod lru;
 mod pool;

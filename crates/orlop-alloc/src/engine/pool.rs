@@ -11,6 +11,7 @@
 //!
 //! Right for programs with few distinct sizes; a loop of varying shapes finds nothing that fits exactly.
 
+use super::bound::Bound;
 use super::lru::{self, Lru};
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
@@ -53,9 +54,6 @@ const UNCACHED: usize = usize::MAX;
 /// How many places a thread takes at once.
 const PLACES: usize = 64;
 
-/// Bounds are reconsidered once in so many evictions (TensorFlow: `kCheckInterval`).
-const CHECK_EVERY: u64 = 1000;
-
 /// The pool; see the head of its file.
 #[derive(Debug)]
 pub struct Pool<B: Backing = Global> {
@@ -63,33 +61,6 @@ pub struct Pool<B: Backing = Global> {
     rounding: Rounding,
     bound: Mutex<Bound>,
     ledger: Ledger<Lru>,
-}
-
-/// How many blocks all threads together may keep.
-#[derive(Debug)]
-struct Bound {
-    blocks: usize,
-    /// Places that no thread has.
-    free: usize,
-    grows: bool,
-    puts: u64,
-    misses: u64,
-    evictions: u64,
-}
-
-impl Bound {
-    /// Counts an eviction and reconsiders the bound by TensorFlow's rule: if more than 0.2 % of the puts are
-    /// evictions and more than 0.2 % of the requests find nothing, it is a tenth too small (at least 100 in
-    /// all). Every put was a request once.
-    fn evicted(&mut self) {
-        self.evictions += 1;
-        let too_small = self.evictions * 500 > self.puts && self.misses * 500 > self.puts;
-        if self.grows && self.evictions.is_multiple_of(CHECK_EVERY) && too_small {
-            let blocks = (self.blocks + self.blocks / 10).max(100);
-            self.free += blocks - self.blocks;
-            self.blocks = blocks;
-        }
-    }
 }
 
 /// Settings of a [`Pool`].
@@ -143,14 +114,7 @@ impl<B: Backing> PoolBuilder<B> {
     /// The engine itself, for putting under an adaptor.
     #[must_use]
     pub fn build_engine(self) -> Pool<B> {
-        let bound = Bound {
-            blocks: self.bound,
-            free: self.bound,
-            grows: self.grows,
-            puts: 0,
-            misses: 0,
-            evictions: 0,
-        };
+        let bound = Bound::new(self.bound, self.grows);
         Pool {
             supply: Supply::new(self.backing),
             rounding: self.rounding,

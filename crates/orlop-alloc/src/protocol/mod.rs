@@ -9,6 +9,7 @@
 //!
 //! Engines, here and in other crates, put their data behind these and need no atomics of their own.
 
+mod accounts;
 mod grown;
 mod ledger;
 mod slots;
@@ -17,7 +18,8 @@ pub mod thread_slot;
 
 pub use crate::sync::{Mutex, MutexGuard};
 
+pub use self::accounts::{Account, Counter, Entry, Totals};
 pub use self::grown::{Centre, Grown, Growth};
-pub use self::ledger::{Account, Counter, Entry, Holding, Ledger, Totals};
+pub use self::ledger::{Holding, Ledger};
 pub use self::slots::{Held, Slots};
 pub use self::streams::StreamUses;

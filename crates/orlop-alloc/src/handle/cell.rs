@@ -1,0 +1,209 @@
+//! The cell that an allocator lives in, as long as it is needed.
+//!
+//! # Who may touch the cell
+//!
+//! 1. whoever holds a handle;
+//! 2. whoever holds a block: from `enter` until its `leave` has returned, and no longer;
+//! 3. whoever was told [`Entry::Last`]: exclusively, to destroy it.
+
+use crate::observer::{Event, ObserverSlot};
+use crate::protocol::thread_slot;
+use crate::protocol::{Counter, Entry, Ledger, Totals};
+use crate::raw::Owner;
+use crate::{Allocator, Block, Error, Observer, RawBlock, Request, Result};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// What blocks know of their allocator's cell: it begins with this.
+pub(crate) struct Head {
+    /// Whether the quick way is open: the engine counts itself, and nobody is to be told of every block.
+    pub(super) quick: AtomicBool,
+    /// The cell's allocator.
+    pub(super) allocator: NonNull<dyn Allocator>,
+    /// The cell.
+    pub(super) shared: NonNull<Shared<dyn Allocator>>,
+}
+
+/// An allocator with its counts. Lives until no handle and no block remains.
+#[repr(C)]
+pub(crate) struct Shared<A: ?Sized> {
+    pub(super) head: Head,
+    pub(super) handles: AtomicUsize,
+    /// `None` over an engine that counts itself.
+    pub(super) ledger: Option<Ledger>,
+    pub(super) refused_frees: AtomicU64,
+    pub(super) observer: ObserverSlot,
+    pub(super) allocator: A,
+}
+
+impl Head {
+    /// The cell's allocator.
+    #[inline(always)]
+    pub(crate) fn allocator(&self) -> &dyn Allocator {
+        // SAFETY: it is in the cell that this is the head of, and that lives as long.
+        unsafe { self.allocator.as_ref() }
+    }
+
+    /// A block that the calling thread has cached, counted, if the quick way is open and leads to one.
+    #[inline(always)]
+    pub(super) fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        if self.quick.load(Ordering::Relaxed) { self.allocator().take_cached(request) } else { None }
+    }
+
+    /// Returns a block to what the calling thread has cached, if the quick way is open; else the block.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::give_cached`]. On `None` the cell may be gone.
+    #[inline(always)]
+    pub(super) unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+        if !self.quick.load(Ordering::Relaxed) {
+            return Some(block);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.allocator().give_cached(block) }
+    }
+}
+
+impl<A: ?Sized + Allocator> Shared<A> {
+    /// Who counts: the cell's ledger or the engine's.
+    pub(super) fn counter(&self) -> Option<&dyn Counter> {
+        match &self.ledger {
+            Some(ledger) => Some(ledger),
+            None => self.allocator.counter(),
+        }
+    }
+
+    /// Allocates and counts.
+    pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
+        match self.allocator.allocate(request) {
+            Ok(raw) => {
+                if let Some(ledger) = &self.ledger {
+                    ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+                }
+                if let Some(observer) = self.observer.get() {
+                    self.tell_taken(&**observer, &raw);
+                }
+                Ok(raw)
+            }
+            Err(error) => Err(self.explain(error)),
+        }
+    }
+
+    #[cold]
+    pub(super) fn empty(&self, request: &Request) -> Result<Block> {
+        request.kind.check_on(self.allocator.device())?;
+        Ok(Block::new(RawBlock::empty(request, self.allocator.device())))
+    }
+
+    #[cold]
+    pub(super) fn tell_taken(&self, observer: &dyn Observer, block: &RawBlock) {
+        observer.observe(&Event::Allocated { block, allocator: self.allocator.name() });
+    }
+
+    #[cold]
+    pub(super) fn tell_given(&self, observer: &dyn Observer, block: &RawBlock) {
+        observer.observe(&Event::Freed { block, allocator: self.allocator.name() });
+    }
+
+    /// Returns and counts. After [`Entry::Last`] the caller destroys the cell. A refusal is counted, told, and
+    /// left in `refused`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate`].
+    pub(super) unsafe fn give(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
+        if let Some(observer) = self.observer.get() {
+            self.tell_given(&**observer, &raw);
+        }
+        let Some(ledger) = &self.ledger else {
+            // SAFETY: the caller's promise.
+            return match unsafe { self.allocator.deallocate_counted(raw) } {
+                Ok(entry) => entry,
+                Err(error) => {
+                    *refused = Some(self.refuse(error));
+                    Entry::More
+                }
+            };
+        };
+        let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
+        // SAFETY: the caller's promise.
+        if let Err(error) = unsafe { self.allocator.deallocate(raw) } {
+            // It stays counted: a leak is safe, and counting a block out twice would end the engine's life early.
+            *refused = Some(self.refuse(error));
+            return Entry::More;
+        }
+        ledger.leave(thread_slot::current(), kind, granted, requested)
+    }
+
+    #[cold]
+    pub(super) fn refuse(&self, error: Error) -> Error {
+        self.refused_frees.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(allocator = self.allocator.name(), %error, "free refused");
+        if let Some(observer) = self.observer.get() {
+            observer.observe(&Event::FreeRefused { error: &error, allocator: self.allocator.name() });
+        }
+        error
+    }
+
+    /// Completes an out-of-memory report with what only the ledger knows.
+    #[cold]
+    pub(super) fn explain(&self, mut error: Error) -> Error {
+        if let Error::OutOfMemory(report) = &mut error {
+            if report.by_kind.is_empty() {
+                report.fill(&self.counter().map_or_else(Totals::default, Counter::totals));
+            }
+            if let Some(observer) = self.observer.get() {
+                observer.observe(&Event::OutOfMemory { report });
+            }
+        }
+        error
+    }
+}
+
+/// Returns a block's memory to its owner, and the owner's to the system if that was the last of it.
+///
+/// # Safety
+///
+/// 1. `owner` is the cell that `raw` was counted in, and `raw` was not returned before;
+/// 2. nobody on the host uses its bytes any more.
+#[inline]
+pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
+    // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
+    let head = unsafe { owner.as_ref() };
+    // SAFETY: the promises are the caller's.
+    if let Some(raw) = unsafe { head.give_cached(raw) } {
+        // SAFETY: the caller's promises; `give_cached` gave the block back as it was.
+        unsafe { return_slowly(owner, raw) };
+    }
+}
+
+/// # Safety
+///
+/// As for [`return_block`].
+#[cold]
+#[inline(never)]
+unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
+    // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
+    let owner = unsafe { owner.as_ref() }.shared;
+    let entry = {
+        // SAFETY: as above.
+        let shared = unsafe { owner.as_ref() };
+        // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced; a drop
+        // has nobody to return it to.
+        unsafe { shared.give(raw, &mut None) }
+    };
+    if entry == Entry::Last {
+        // SAFETY: `Entry::Last` is told once, when no handle and no block remains (rule 3).
+        unsafe { destroy(owner) };
+    }
+}
+
+/// # Safety
+///
+/// The caller was told [`Entry::Last`] by this cell's ledger.
+#[cold]
+pub(super) unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
+    // SAFETY: the cell came from a `Box` and nobody else holds a handle, a block or the `Last` answer.
+    drop(unsafe { Box::from_raw(shared.as_ptr()) });
+}
