@@ -6,13 +6,15 @@
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
-use orlop_alloc::backing::Mmap;
+use orlop_alloc::backing::{HugePages, Mmap};
+use orlop_alloc::caching::Caching;
 use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::context::{Context, CpuConfig};
 use orlop_alloc::engine::{Pool, Pow2};
 use orlop_alloc::{AllocatorRef, Block, Request};
 use orlop_benches::peers::{self, MutexMap, Peer, ReadyTlsf};
-use orlop_benches::{Results, traces};
+use orlop_benches::scenes::{self, Contender};
+use orlop_benches::{Named, Results, traces};
 use orlop_core::{Device, MemoryKind};
 use orlop_trace::{Step, Trace};
 use std::time::{Duration, Instant};
@@ -93,6 +95,8 @@ fn main() {
     for (name, trace) in &traces() {
         let peak = usize::try_from(trace.peak().bytes).expect("the traces fit in memory");
         let bfc = |policy| Central::builder(Mmap::new()).policy(policy);
+        bench.orlop("orlop caching", name, trace, &Caching::builder(Mmap::new()).build().erase());
+        bench.context("orlop caching, context", name, trace, Caching::builder(Mmap::new()).build().erase());
         bench.orlop("orlop pow2", name, trace, &Pow2::new(Mmap::new()).erase());
         bench.context("orlop pow2, context", name, trace, Pow2::new(Mmap::new()).erase());
         bench.orlop("orlop pool", name, trace, &Pool::builder(Mmap::new()).build().erase());
@@ -112,4 +116,59 @@ fn main() {
     }
     bench.group.finish();
     results.print();
+    // A filter asks for single rows.
+    if !std::env::args().skip(1).any(|argument| !argument.starts_with('-')) {
+        scenes(&traces());
+    }
+}
+
+/// The rest of the story of the caching engine, beside the others where that says something.
+fn scenes(traces: &[Named]) {
+    const WINDOW: Duration = Duration::from_millis(300);
+    let caching = |huge| Caching::builder(Mmap::new().huge_pages(huge)).build().erase();
+    let print = |what: &str, figures: &[f64]| {
+        let each: Vec<String> = figures.iter().map(|figure| format!("{figure:.2}")).collect();
+        let worst = figures.iter().copied().fold(0.0, f64::max);
+        println!(
+            "{what:<44} mean {:>7.2}  worst {worst:>7.2}   ({})",
+            scenes::mean(figures),
+            each.join(", ")
+        );
+    };
+    println!("\npeak reserved over peak live, 200 passes, 4 KiB pages");
+    let ratio = |named: &[&Named]| scenes::reserved_over_live(&caching(HugePages::Never), named, 200);
+    print("orlop caching", &traces.iter().map(|named| ratio(&[named])).collect::<Vec<_>>());
+    let pairs = || (0..traces.len()).map(|first| [&traces[first], &traces[(first + 1) % traces.len()]]);
+    print("orlop caching, two threads", &pairs().map(|pair| ratio(&pair)).collect::<Vec<_>>());
+
+    println!("\ntwo threads, each with its own trace, ns per operation");
+    let both = |what: &str, make: &dyn Fn() -> Contender<'static>| {
+        let run = |pair: [&Named; 2]| scenes::two_threads(&make(), pair.map(|(_, trace)| trace), WINDOW);
+        print(what, &pairs().flat_map(run).collect::<Vec<_>>());
+    };
+    both("orlop caching", &|| Contender::Orlop(caching(HugePages::System)));
+    both("orlop pow2", &|| Contender::Orlop(Pow2::new(Mmap::new()).erase()));
+    both("orlop bfc", &|| Contender::Orlop(Central::builder(Mmap::new()).build().erase()));
+    let map: &'static MutexMap = Box::leak(Box::new(MutexMap::pow2()));
+    both("map pow2, mutex", &|| Contender::Peer(map));
+    both("system", &|| Contender::Peer(Box::leak(Box::new(peers::system()))));
+
+    println!("\na block that another thread returns, ns for both ways");
+    for bytes in [100, 10_000, 1 << 20] {
+        print(
+            &format!("orlop caching, {bytes} bytes"),
+            &[scenes::handed_over(&caching(HugePages::System), bytes, WINDOW)],
+        );
+    }
+
+    println!("\none byte in each page, steady, over the same at addresses known in advance");
+    let known = |(_, trace): &Named| scenes::pages_over_known(&caching(HugePages::System), trace, WINDOW);
+    print("orlop caching", &traces.iter().map(known).collect::<Vec<_>>());
+
+    println!("\na cold first pass with huge pages, over the same with 4 KiB pages");
+    let cold = |(_, trace): &Named| {
+        let time = |huge| scenes::cold(|| caching(huge), trace).as_secs_f64();
+        time(HugePages::Always) / time(HugePages::Never)
+    };
+    print("orlop caching", &traces.iter().map(cold).collect::<Vec<_>>());
 }

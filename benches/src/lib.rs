@@ -1,6 +1,7 @@
 //! What the benches share: the traces that the project ships, the peers, and a table of results.
 
 pub mod peers;
+pub mod scenes;
 
 use orlop_trace::Trace;
 use std::collections::BTreeMap;

@@ -24,6 +24,9 @@ use std::sync::atomic::Ordering;
 /// Lines are this long if the system lets them, else shorter.
 const LINES: [usize; 3] = [1 << 40, 1 << 36, 1 << 32];
 
+/// A request that finds nothing after so many extensions has another reason.
+const EXTENSIONS: u32 = 64;
+
 /// The least that a line grows by.
 const STEP: usize = 64 << 10;
 
@@ -39,7 +42,6 @@ enum Step {
     Own,
     Everybody,
     Extend,
-    Release,
     GiveUp,
 }
 
@@ -48,11 +50,12 @@ pub(super) struct Search<'a, B: Backing> {
     engine: &'a Caching<B>,
     request: &'a Request,
     step: Step,
+    extensions: u32,
 }
 
 impl<'a, B: Backing> Search<'a, B> {
     pub(super) fn new(engine: &'a Caching<B>, request: &'a Request) -> Self {
-        Self { engine, request, step: Step::Own }
+        Self { engine, request, step: Step::Own, extensions: 0 }
     }
 }
 
@@ -62,22 +65,37 @@ impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
     fn gain(&mut self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Result<Gain> {
         let engine = self.engine;
         loop {
-            let (next, merged) = match self.step {
-                Step::Own => (Step::Everybody, engine.merge_own(heap)),
-                Step::Everybody => (Step::Extend, engine.ledger.slots() > 1 && engine.merge_all(heap)),
-                Step::Extend | Step::Release => {
-                    let released = self.step == Step::Extend || engine.release_free(heap);
-                    self.step = if self.step == Step::Extend { Step::Release } else { Step::GiveUp };
-                    if released && let Some(gain) = engine.extend(heap, ask, self.request.align) {
+            match self.step {
+                Step::Own => {
+                    self.step = Step::Everybody;
+                    if engine.merge_own(heap) {
+                        return Ok(Gain::Nothing);
+                    }
+                }
+                Step::Everybody => {
+                    self.step = Step::Extend;
+                    if engine.ledger.slots() > 1 && engine.merge_all(heap) {
+                        return Ok(Gain::Nothing);
+                    }
+                }
+                Step::Extend => {
+                    if let Some(gain) = engine.extend(heap, ask, self.request.align) {
+                        // Not yet the next step: another thread may take what was free at the end before this is
+                        // added to it.
+                        self.extensions += 1;
+                        if self.extensions == EXTENSIONS {
+                            self.step = Step::GiveUp;
+                        }
                         return Ok(gain);
                     }
-                    continue;
+                    self.step = Step::GiveUp;
+                    if engine.release_free(heap)
+                        && let Some(gain) = engine.extend(heap, ask, self.request.align)
+                    {
+                        return Ok(gain);
+                    }
                 }
                 Step::GiveUp => return Err(engine.refuse(heap, self.request, ask.rounded)),
-            };
-            self.step = next;
-            if merged {
-                return Ok(Gain::Nothing);
             }
         }
     }
