@@ -75,6 +75,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     }
 
     /// Allocates and counts.
+    #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
         match self.allocator.allocate(request) {
             Ok(raw) => {
@@ -112,6 +113,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// # Safety
     ///
     /// As for [`Allocator::deallocate`].
+    #[inline(always)]
     pub(super) unsafe fn give(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
         if let Some(observer) = self.observer.get() {
             self.tell_given(&**observer, &raw);
@@ -181,7 +183,6 @@ pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
 /// # Safety
 ///
 /// As for [`return_block`].
-#[cold]
 #[inline(never)]
 unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
     // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).

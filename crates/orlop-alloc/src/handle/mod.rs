@@ -102,7 +102,6 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         }
     }
 
-    #[cold]
     #[inline(never)]
     fn allocate_slowly(&self, request: &Request) -> Result<Block> {
         let shared = self.shared();

@@ -43,6 +43,31 @@ fn owner_and_visitor_exclude_each_other() {
     });
 }
 
+/// The way in that waits for nobody.
+#[test]
+fn an_owner_that_does_not_wait_is_excluded_too() {
+    loom::model(|| {
+        let slots = Arc::new(Slots::<u32>::new());
+        slots.with(own(0), |value| *value = 1);
+        let owner = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || {
+                let mut entered = 0;
+                for _ in 0..2 {
+                    if let Some(mut held) = slots.try_hold(own(0)) {
+                        *held += 1;
+                        entered += 1;
+                    }
+                }
+                entered
+            })
+        };
+        slots.visit(|value, ()| *value += 10);
+        let entered = owner.join().unwrap();
+        assert_eq!(sum(&slots), 11 + entered);
+    });
+}
+
 #[test]
 fn visitors_exclude_each_other_and_the_owner_makes_the_slot() {
     loom::model(|| {
