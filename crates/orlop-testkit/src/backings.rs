@@ -221,7 +221,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         unsafe { self.inner.release_line(line, gained) };
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
         // SAFETY: the caller's promise.
         unsafe { self.inner.discard(ptr, bytes) }
     }
@@ -387,7 +387,7 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         lock(&self.failures.plan).held -= gained as u64;
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
         // SAFETY: the caller's promise.
         unsafe { self.inner.discard(ptr, bytes) }
     }

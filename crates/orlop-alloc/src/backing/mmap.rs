@@ -108,19 +108,17 @@ unsafe impl Backing for Mmap {
         unsafe { pages::unmap(region) };
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
         let start = ptr.as_ptr().addr();
-        let (Ok(first), last) = (page().round_up(start), page().round_down(start.saturating_add(bytes)))
-        else {
-            return false;
-        };
-        if first >= last {
-            return false;
+        let Ok(first) = page().round_up(start) else { return 0 };
+        let whole = page().round_down(start.saturating_add(bytes)).saturating_sub(first);
+        if whole == 0 {
+            return 0;
         }
         // SAFETY: among the bytes.
         let first_page = unsafe { ptr.add(first - start) };
         // SAFETY: whole pages among bytes that nobody uses (the caller's promise).
-        unsafe { pages::discard(first_page, last - first) }
+        if unsafe { pages::discard(first_page, whole) } { whole } else { 0 }
     }
 
     fn name(&self) -> &str {

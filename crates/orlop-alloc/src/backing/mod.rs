@@ -132,15 +132,15 @@ pub unsafe trait Backing: Debug + Send + Sync + 'static {
         let _ = (line, gained);
     }
 
-    /// Lets the system take the pages of some bytes away until they are used again. False if it cannot: then
-    /// nothing has changed. Only whole grains go.
+    /// Lets the system take the pages of some bytes away until they are used again: whole pages only. How many bytes
+    /// that is; none where it cannot.
     ///
     /// # Safety
     ///
     /// The bytes lie in a region or the gained part of a line, and nobody uses them.
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
         let _ = (ptr, bytes);
-        false
+        0
     }
 
     /// Where the memory is.
@@ -204,7 +204,7 @@ macro_rules! forward {
                 // SAFETY: the caller's promise.
                 unsafe { (**self).release_line(line, gained) }
             }
-            unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+            unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
                 // SAFETY: the caller's promise.
                 unsafe { (**self).discard(ptr, bytes) }
             }

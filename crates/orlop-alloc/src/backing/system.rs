@@ -119,9 +119,9 @@ unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync + 'static> Backing fo
         }
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
         // SAFETY: the caller's promise; whole pages among bytes that nobody uses hold nothing of the allocator's.
-        self.pages.is_some_and(|pages| unsafe { pages.discard(ptr, bytes) })
+        self.pages.map_or(0, |pages| unsafe { pages.discard(ptr, bytes) })
     }
 
     fn name(&self) -> &str {

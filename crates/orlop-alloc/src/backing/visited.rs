@@ -93,7 +93,7 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         unsafe { self.inner.release_line(line, gained) };
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
         // SAFETY: the caller's promise.
         unsafe { self.inner.discard(ptr, bytes) }
     }

@@ -14,6 +14,7 @@
 //!
 //! `docs/caching.md` tells the whole story.
 
+mod builder;
 mod classes;
 mod front;
 mod growth;
@@ -21,6 +22,7 @@ mod index;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use self::builder::CachingBuilder;
 use self::classes::{CLASSES, GRANULE, class_for, size_of_class};
 use self::front::Front;
 use self::growth::Search;
@@ -28,13 +30,9 @@ use self::index::ClassIndex;
 use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
-use crate::central::{Policy, RegionGrowth, Split};
 use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, StreamUses, thread_slot};
-use crate::{
-    AllocationId, Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Request, Result, Usage,
-};
+use crate::{AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result, Usage};
 use orlop_core::Device;
-use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -56,9 +54,6 @@ fn with_class(chunk: usize, class: usize) -> usize {
 /// A thread caches at most this part of what is held, or so many bytes if that is more.
 const MOST_PART: usize = 2;
 const LEAST_MOST: usize = 1 << 20;
-
-/// What [`CachingBuilder::slack`] is unless set.
-const SLACK: usize = 16;
 
 /// Pages of free chunks go to the system if there are so many bytes together.
 const DISCARD: usize = 16 << 10;
@@ -88,75 +83,15 @@ pub struct Caching<B: Backing = Global> {
     name: Box<str>,
 }
 
-/// Settings of a [`Caching`].
-#[derive(Debug)]
-pub struct CachingBuilder<B> {
-    backing: B,
-    limit: usize,
-    slack: usize,
-    name: Box<str>,
-}
-
 impl<B: Backing> Caching<B> {
     /// Begins without a limit.
     pub fn builder(backing: B) -> CachingBuilder<B> {
-        CachingBuilder { backing, limit: usize::MAX, slack: SLACK, name: "caching".into() }
+        CachingBuilder::new(backing)
     }
 
     /// The most bytes that may be held.
     pub fn limit(&self) -> usize {
         self.limit
-    }
-}
-
-impl<B: Backing> CachingBuilder<B> {
-    /// Never holding more than so many bytes.
-    #[must_use]
-    pub fn limit(mut self, bytes: usize) -> Self {
-        self.limit = bytes;
-        self
-    }
-
-    /// How much a thread may have cached, one part in so many of what is held, without merging it when it needs
-    /// something else; sixteen unless set. It becomes less whenever the heap has to grow although as many bytes are
-    /// free: then what waited unmerged was in the way.
-    #[must_use]
-    pub fn slack(mut self, one_in: NonZeroUsize) -> Self {
-        self.slack = one_in.get();
-        self
-    }
-
-    /// Under this name.
-    #[must_use]
-    pub fn name(mut self, name: &str) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// The engine itself, for putting under an adaptor.
-    #[must_use]
-    pub fn build_engine(self) -> Caching<B> {
-        let policy = Policy {
-            name: "caching",
-            granule: GRANULE,
-            split: Split::Remainder { at_least: GRANULE.bytes() },
-            growth: RegionGrowth::Steps { step: 0 },
-            release_when_stuck: true,
-        };
-        Caching {
-            ledger: Ledger::default(),
-            heap: Grown::new(Heap::new(policy, self.backing.device(), self.backing.access())),
-            backing: self.backing,
-            limit: self.limit,
-            slack: AtomicUsize::new(self.slack),
-            name: self.name,
-        }
-    }
-
-    /// The engine behind a handle.
-    #[must_use]
-    pub fn build(self) -> AllocatorRef<Caching<B>> {
-        AllocatorRef::new(self.build_engine())
     }
 }
 
@@ -223,25 +158,18 @@ impl<B: Backing> Caching<B> {
                 break;
             }
             // SAFETY: a free chunk: nobody uses its bytes, and nobody can take it while we hold the heap's lock.
-            if unsafe { self.backing.discard(ptr, bytes) } {
-                heap.discarded(index, whole_pages(ptr, bytes));
+            let discarded = unsafe { self.backing.discard(ptr, bytes) };
+            if discarded > 0 {
+                heap.discarded(index, discarded);
             }
         }
     }
 }
 
-/// Bytes in whole pages between two addresses.
-fn whole_pages(ptr: NonNull<u8>, bytes: usize) -> usize {
-    const PAGE: usize = 4096;
-    let start = ptr.as_ptr().addr();
-    let (first, last) = (start.next_multiple_of(PAGE), (start + bytes) / PAGE * PAGE);
-    last.saturating_sub(first)
-}
-
 // SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the
-// granule or of the request's alignment; a block is with one user, or in one stack or batch. 2. regions are
-// initialised by the backing's promise. 3. `from_heap` and `at_hand` zero what was handed out before. 4. stacks
-// are behind slots, the rest behind mutexes. 5. regions go when the engine is dropped, or when wholly free.
+// granule or of the request's alignment; a block is with one user, or in one stack. 2. regions are initialised by
+// the backing's promise. 3. the quick way has no zeroed requests; `deliver` zeroes what was used before. 4. stacks are
+// behind slots, the rest behind mutexes. 5. regions go when the engine is dropped, or when wholly free.
 // 6. each way out enters the ledger and each way in leaves it, last of all.
 unsafe impl<B: Backing> Allocator for Caching<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {

@@ -1,6 +1,8 @@
 use super::*;
+use crate::AllocatorRef;
 use crate::backing::{HugePages, Mmap, Null, System};
 use orlop_core::{Alignment, MemoryKind};
+use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
 

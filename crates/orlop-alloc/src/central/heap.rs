@@ -58,6 +58,8 @@ pub(crate) struct Heap<I = Bins> {
     /// Records of no block, for the next ones.
     #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
     unused: Vec<Box<Record>>,
+    /// How many records there are, of blocks or of none.
+    pub(crate) records: usize,
     device: Device,
     access: Access,
     pub(crate) live: usize,
@@ -115,6 +117,7 @@ impl<I: FreeIndex> Heap<I> {
             chunks: Slab::default(),
             stamps: Stamps::default(),
             unused: Vec::new(),
+            records: 0,
             device,
             access,
             live: 0,
@@ -158,8 +161,10 @@ impl<I: FreeIndex> Heap<I> {
         let Chunk { address, size, region, .. } = self.chunks[index];
         self.live += size;
         let (ptr, dirty) = self.hand_out(region, address, size);
-        let mut record =
-            self.unused.pop().unwrap_or_else(|| Box::new(Record::new(ptr, size, self.device, self.access)));
+        let mut record = self.unused.pop().unwrap_or_else(|| {
+            self.records += 1;
+            Box::new(Record::new(ptr, size, self.device, self.access))
+        });
         (record.ptr, record.granted, record.token) = (ptr, size, index as usize);
         record.assign(ask.request);
         let chunk = &mut self.chunks[index];

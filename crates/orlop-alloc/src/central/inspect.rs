@@ -4,7 +4,7 @@ use super::bins::{BINS, FreeIndex, bin_of, lower_bound};
 use super::chunks::NONE;
 use super::heap::Heap;
 use crate::out_of_memory::BinUse;
-use crate::{Error, OutOfMemory, Result, Tag};
+use crate::{Error, OutOfMemory, Record, Result, Tag};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -44,7 +44,8 @@ impl<I: FreeIndex> Heap<I> {
 
     /// Bytes that the heap's own records take.
     pub(crate) fn metadata(&self) -> usize {
-        self.chunks.bytes()
+        self.records * size_of::<Record>()
+            + self.chunks.bytes()
             + self.bins.bytes()
             + self.regions.iter().map(|(_, mapped)| mapped.bytes()).sum::<usize>()
     }

@@ -1,0 +1,78 @@
+//! Settings of the caching engine.
+
+use super::Caching;
+use super::classes::GRANULE;
+use crate::AllocatorRef;
+use crate::backing::Backing;
+use crate::central::heap::Heap;
+use crate::central::{Policy, RegionGrowth, Split};
+use crate::protocol::{Grown, Ledger};
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicUsize;
+
+/// What [`CachingBuilder::slack`] is unless set.
+const SLACK: usize = 16;
+
+/// Settings of a [`Caching`].
+#[derive(Debug)]
+pub struct CachingBuilder<B> {
+    backing: B,
+    limit: usize,
+    slack: usize,
+    name: Box<str>,
+}
+
+impl<B: Backing> CachingBuilder<B> {
+    pub(super) fn new(backing: B) -> Self {
+        Self { backing, limit: usize::MAX, slack: SLACK, name: "caching".into() }
+    }
+
+    /// Never holding more than so many bytes.
+    #[must_use]
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// How much a thread may have cached, one part in so many of what is held, without merging it when it needs
+    /// something else; sixteen unless set. It becomes less whenever the heap has to grow although as many bytes are
+    /// free: then what waited unmerged was in the way.
+    #[must_use]
+    pub fn slack(mut self, one_in: NonZeroUsize) -> Self {
+        self.slack = one_in.get();
+        self
+    }
+
+    /// Under this name.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The engine itself, for putting under an adaptor.
+    #[must_use]
+    pub fn build_engine(self) -> Caching<B> {
+        let policy = Policy {
+            name: "caching",
+            granule: GRANULE,
+            split: Split::Remainder { at_least: GRANULE.bytes() },
+            growth: RegionGrowth::Steps { step: 0 },
+            release_when_stuck: true,
+        };
+        Caching {
+            ledger: Ledger::default(),
+            heap: Grown::new(Heap::new(policy, self.backing.device(), self.backing.access())),
+            backing: self.backing,
+            limit: self.limit,
+            slack: AtomicUsize::new(self.slack),
+            name: self.name,
+        }
+    }
+
+    /// The engine behind a handle.
+    #[must_use]
+    pub fn build(self) -> AllocatorRef<Caching<B>> {
+        AllocatorRef::new(self.build_engine())
+    }
+}
