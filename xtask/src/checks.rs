@@ -88,3 +88,17 @@ pub(crate) fn bench(shell: &Shell, name: Option<&str>, args: &[String]) -> Resul
     shell.run_loud(command.arg("--").args(args))?;
     Ok(Outcome::passed())
 }
+
+/// Eight threads against each engine in turn, for so many minutes in all.
+pub(crate) fn stress(shell: &Shell, minutes: u32) -> Result<Outcome> {
+    let names = ["caching", "bfc", "pow2", "pool"];
+    // Half of the time is for the default.
+    let half = minutes.saturating_mul(60) / 2;
+    for name in names {
+        let seconds = if name == names[0] { half } else { half / 3 };
+        let mut command =
+            shell.cargo(&["test", "--release", "-p", "orlop-testkit", "--test", "stress", name]);
+        shell.run_loud(command.env("ORLOP_STRESS_SECONDS", seconds.max(1).to_string()))?;
+    }
+    Ok(Outcome::passed())
+}

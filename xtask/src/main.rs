@@ -74,6 +74,12 @@ enum Command {
         #[arg(last = true)]
         args: Vec<String>,
     },
+    /// Drive the engines with eight threads for a long time; the tests have a short version
+    Stress {
+        /// Half of them for the caching engine
+        #[arg(long, default_value_t = 10)]
+        minutes: u32,
+    },
     /// Check what the compiler does not: layers, unsafe, file lengths, docs, reasons, words
     Tidy,
     /// Check each library crate alone under every set of its features
@@ -115,6 +121,7 @@ fn main() -> ExitCode {
         Command::Bench { name, args } => {
             report.step("bench", || checks::bench(shell, name.as_deref(), &args));
         }
+        Command::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
         Command::Tidy => report.step("tidy", || tidy::run(shell)),
         Command::Powerset => powerset::run(shell, report),
         Command::Deny => checks::deny(shell, report),
