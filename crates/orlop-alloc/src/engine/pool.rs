@@ -290,8 +290,8 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         if record.token == UNCACHED {
-            // SAFETY: gained for this block alone, with its alignment (which is above `ALIGN`).
-            unsafe { self.supply.lose(&record, record.align) };
+            // SAFETY: gained for this block alone, with this alignment (`look_elsewhere`).
+            unsafe { self.supply.lose(&record, record.align.max(ALIGN)) };
             return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
         record.uses = StreamUses::new();

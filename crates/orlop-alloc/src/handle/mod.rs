@@ -90,7 +90,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] with the whole story, [`Error::Words`] for a kind that cannot be on the device.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with the whole story, [`Error::Words`](crate::Error::Words) for a kind that cannot be on the device.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Block> {
         match self.head().take_cached(request) {
@@ -157,7 +157,8 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoRawDeleter`] where the engine cannot; [`Error::ForeignPointer`], [`Error::DoubleFree`].
+    /// [`NoRawDeleter`](crate::Error::NoRawDeleter) where the engine cannot;
+    /// [`ForeignPointer`](crate::Error::ForeignPointer), [`DoubleFree`](crate::Error::DoubleFree).
     ///
     /// # Safety
     ///
