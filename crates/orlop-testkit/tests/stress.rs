@@ -109,7 +109,7 @@ fn stress(allocator: &AllocatorRef) {
         for ((seed, to), from) in (1..).zip(senders).zip(receivers) {
             let over = &over;
             scope.spawn(move || {
-                work(allocator, 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), over, &to, &from)
+                work(allocator, 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), over, &to, &from);
             });
         }
         thread::sleep(duration());
