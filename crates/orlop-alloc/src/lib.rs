@@ -7,7 +7,7 @@
 //! | words | what is asked, what comes back, what goes wrong | [`Request`], [`Block`], [`Error`], [`OutOfMemory`] |
 //! | interface | engines implement [`Allocator`]; users hold an [`AllocatorRef`] | [`Allocator`], [`AllocatorRef`] |
 //! | backings | where regions come from | [`backing`] |
-//! | engines | who cuts regions into blocks | [`central`], [`engine`] |
+//! | engines | who cuts regions into blocks | [`caching`], the CPU's default; [`central`], [`engine`] |
 //! | adaptors | limits, logs, statistics over any of them | [`adaptor`] |
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | context | which allocator serves a device and kind; budgets, the reclaim ladder | [`context`] |

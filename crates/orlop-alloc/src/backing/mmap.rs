@@ -238,6 +238,8 @@ mod pages {
     pub(super) fn advise(ptr: NonNull<u8>, bytes: usize, wish: HugePages) {
         let advice = match wish {
             HugePages::System => return,
+            // Miri does not know of huge pages.
+            _ if cfg!(miri) => return,
             HugePages::Always => libc::MADV_HUGEPAGE,
             HugePages::Never => libc::MADV_NOHUGEPAGE,
         };

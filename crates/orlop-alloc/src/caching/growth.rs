@@ -217,11 +217,18 @@ impl<B: Backing> Caching<B> {
         let over = rounded > self.limit.saturating_sub(heap.reserved);
         let refusal = if over { Refusal::Limit } else { Refusal::Backing };
         let mut report = OutOfMemory::new(refusal, &self.name, self.backing.device(), request);
-        heap.describe(&mut report);
+        describe(&heap, &mut report);
         report.rounded = rounded;
         report.limit = (self.limit != usize::MAX).then_some(self.limit as u64);
         report.into()
     }
+}
+
+/// What the heap knows, but for who asked for the blocks: that changes when a thread hands one out again, and the heap
+/// is not told. (By kind, the ledger knows.)
+pub(super) fn describe(heap: &Heap<ClassIndex>, report: &mut OutOfMemory) {
+    heap.describe(report);
+    report.by_tag.clear();
 }
 
 /// Merges what a thread has cached into the heap; whether that was anything.

@@ -317,7 +317,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn describe(&self, report: &mut OutOfMemory) {
-        self.heap.lock().describe(report);
+        growth::describe(&self.heap.lock(), report);
     }
 
     fn verify(&self) -> Result<()> {
