@@ -1,7 +1,7 @@
-//! Size classes: multiples of 64 bytes up to 2 KiB, then 32 steps to each doubling.
+//! Size classes: multiples of 64 bytes up to 4 KiB, then 32 steps to each doubling.
 //!
 //! A request is rounded up to its class, so that whatever is returned serves the next request of the class. At most
-//! a 32nd is wasted above 2 KiB, half of that in the mean, and nothing for the round numbers that shapes like to
+//! a 32nd is wasted above 4 KiB, half of that in the mean, and nothing for the round numbers that shapes like to
 //! make. Free chunks are indexed by the largest class that they hold: each chunk in a class's list, or in a later
 //! one, fits.
 
@@ -13,7 +13,7 @@ const STEPS_LOG2: u32 = 5;
 /// What all sizes are multiples of, and addresses too.
 pub(super) const GRANULE: Alignment = Alignment::CPU;
 
-/// Up to here classes are multiples of the granule.
+/// Up to twice this, 32 steps to a doubling are steps of one granule or less, and steps are one granule.
 const LINEAR_LOG2: u32 = GRANULE.log2() + STEPS_LOG2;
 
 /// The largest class has 256 GiB; larger requests are not cached.

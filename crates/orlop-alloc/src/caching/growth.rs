@@ -17,7 +17,7 @@ use crate::central::heap::{Ask, Heap};
 use crate::central::regions::Gain;
 use crate::out_of_memory::Refusal;
 use crate::protocol::{Growth, Mutex, thread_slot};
-use crate::{Error, OutOfMemory, Request, Result};
+use crate::{Error, OutOfMemory, Result};
 use orlop_core::Alignment;
 use std::sync::atomic::Ordering;
 
@@ -48,14 +48,13 @@ enum Step {
 /// A request that found nothing, on its way.
 pub(super) struct Search<'a, B: Backing> {
     engine: &'a Caching<B>,
-    request: &'a Request,
     step: Step,
     extensions: u32,
 }
 
 impl<'a, B: Backing> Search<'a, B> {
-    pub(super) fn new(engine: &'a Caching<B>, request: &'a Request) -> Self {
-        Self { engine, request, step: Step::Own, extensions: 0 }
+    pub(super) fn new(engine: &'a Caching<B>) -> Self {
+        Self { engine, step: Step::Own, extensions: 0 }
     }
 }
 
@@ -79,7 +78,7 @@ impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
                     }
                 }
                 Step::Extend => {
-                    if let Some(gain) = engine.extend(heap, ask, self.request.align) {
+                    if let Some(gain) = engine.extend(heap, ask) {
                         // Not yet the next step: another thread may take what was free at the end before this is
                         // added to it.
                         self.extensions += 1;
@@ -90,12 +89,12 @@ impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
                     }
                     self.step = Step::GiveUp;
                     if engine.release_free(heap)
-                        && let Some(gain) = engine.extend(heap, ask, self.request.align)
+                        && let Some(gain) = engine.extend(heap, ask)
                     {
                         return Ok(gain);
                     }
                 }
-                Step::GiveUp => return Err(engine.refuse(heap, self.request, ask.rounded)),
+                Step::GiveUp => return Err(engine.refuse(heap, ask)),
             }
         }
     }
@@ -123,7 +122,8 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Gets memory that holds the request, if limit and backing allow. The growth lock is held.
-    fn extend(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>, align: Alignment) -> Option<Gain> {
+    fn extend(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Option<Gain> {
+        let align = ask.request.align;
         let (held, growing) = {
             let heap = heap.lock();
             if heap.reserved - heap.live >= ask.rounded {
@@ -212,7 +212,8 @@ impl<B: Backing> Caching<B> {
     }
 
     #[cold]
-    fn refuse(&self, heap: &Mutex<Heap<ClassIndex>>, request: &Request, rounded: usize) -> Error {
+    fn refuse(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Error {
+        let &Ask { request, rounded } = ask;
         let heap = heap.lock();
         let over = rounded > self.limit.saturating_sub(heap.reserved);
         let refusal = if over { Refusal::Limit } else { Refusal::Backing };

@@ -114,7 +114,7 @@ impl<B: Backing> Caching<B> {
             let Taken { block, dirty } = heap.take(ask)?;
             (block, dirty)
         };
-        let _ = held.enter(request.kind, block.granted, request.bytes);
+        held.enter(request.kind, block.granted, request.bytes);
         Some(self.deliver(request, block, dirty, class))
     }
 
@@ -213,8 +213,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if let Some(block) = self.search(&ask, class) {
             return Ok(block);
         }
-        let Taken { block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self, request))?;
-        let _ = self.ledger.hold(thread_slot::current()).enter(request.kind, block.granted, request.bytes);
+        let Taken { block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
+        self.ledger.hold(thread_slot::current()).enter(request.kind, block.granted, request.bytes);
         Ok(self.deliver(request, block, dirty, class))
     }
 
@@ -256,19 +256,11 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn usage(&self) -> Usage {
         let slots = self.ledger.slots() * size_of::<Front>();
-        let heap = self.heap.lock();
-        Usage {
-            reserved: heap.reserved as u64,
-            peak_reserved: heap.peak_reserved as u64,
-            regions: heap.regions.count() as u64,
-            deferred: 0,
-            metadata: (heap.metadata() + slots) as u64,
-        }
+        self.heap.lock().usage(slots)
     }
 
     fn reset_peak(&self) {
-        let mut heap = self.heap.lock();
-        heap.peak_reserved = heap.reserved;
+        self.heap.lock().reset_peak();
     }
 
     fn trim(&self, target: u64) -> u64 {

@@ -158,7 +158,6 @@ enum Step {
 
 struct Search<'a, B: Backing> {
     engine: &'a Central<B>,
-    request: &'a Request,
     step: Step,
 }
 
@@ -170,14 +169,14 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
             match self.step {
                 Step::Extend => {
                     self.step = Step::MergeStamped;
-                    if let Some(mapped) = self.engine.extend(heap, ask, self.request.align) {
+                    if let Some(mapped) = self.engine.extend(heap, ask) {
                         return Ok(Gain::Region(mapped));
                     }
                 }
                 Step::MergeStamped => {
                     self.step = Step::ReleaseFree;
                     let mut heap = heap.lock();
-                    if self.request.freed_before == 0
+                    if ask.request.freed_before == 0
                         && !heap.stamps.is_empty()
                         && heap.merge_stamped(ask.rounded)
                     {
@@ -187,12 +186,12 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
                 Step::ReleaseFree => {
                     self.step = Step::GiveUp;
                     if self.engine.release_free(heap, ask.rounded)
-                        && let Some(mapped) = self.engine.extend(heap, ask, self.request.align)
+                        && let Some(mapped) = self.engine.extend(heap, ask)
                     {
                         return Ok(Gain::Region(mapped));
                     }
                 }
-                Step::GiveUp => return Err(self.engine.refuse(heap, self.request, ask.rounded)),
+                Step::GiveUp => return Err(self.engine.refuse(heap, ask)),
             }
         }
     }
@@ -200,7 +199,7 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
 
 impl<B: Backing> Central<B> {
     /// Gets a region that holds the request, if limit and backing allow. The growth lock is held.
-    fn extend(&self, heap: &Mutex<Heap>, ask: &Ask<'_>, align: Alignment) -> Option<Mapped> {
+    fn extend(&self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Option<Mapped> {
         let (growth, granule, reserved) = {
             let heap = heap.lock();
             (heap.policy.growth, heap.policy.granule, heap.reserved)
@@ -209,7 +208,7 @@ impl<B: Backing> Central<B> {
         if ask.rounded > available {
             return None;
         }
-        let align = align.max(self.region_align);
+        let align = ask.request.align.max(self.region_align);
         // A real limit keeps requests below it, and the rules below are TensorFlow's. Without one a request may
         // be absurd, and must leave no trace.
         let unlimited = self.limit == usize::MAX;
@@ -287,7 +286,8 @@ impl<B: Backing> Central<B> {
     }
 
     #[cold]
-    fn refuse(&self, heap: &Mutex<Heap>, request: &Request, rounded: usize) -> Error {
+    fn refuse(&self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Error {
+        let &Ask { request, rounded } = ask;
         let heap = heap.lock();
         let over = rounded > heap.policy.granule.round_down(self.limit.saturating_sub(heap.reserved));
         let refusal = match (over, heap.policy.growth) {
@@ -335,7 +335,7 @@ unsafe impl<B: Backing> Allocator for Central<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.backing.device())?;
         let ask = Ask::new(request, self.region_align)?;
-        let mut search = Search { engine: self, request, step: Step::Extend };
+        let mut search = Search { engine: self, step: Step::Extend };
         let taken = self.heap.take_or_grow(&ask, &mut search)?;
         Ok(self.deliver(request, taken))
     }
@@ -358,19 +358,11 @@ unsafe impl<B: Backing> Allocator for Central<B> {
     }
 
     fn usage(&self) -> Usage {
-        let heap = self.heap.lock();
-        Usage {
-            reserved: heap.reserved as u64,
-            peak_reserved: heap.peak_reserved as u64,
-            regions: heap.regions.count() as u64,
-            deferred: 0,
-            metadata: heap.metadata() as u64,
-        }
+        self.heap.lock().usage(0)
     }
 
     fn reset_peak(&self) {
-        let mut heap = self.heap.lock();
-        heap.peak_reserved = heap.reserved;
+        self.heap.lock().reset_peak();
     }
 
     fn trim(&self, target: u64) -> u64 {

@@ -4,7 +4,7 @@ use super::bins::{BINS, FreeIndex, bin_of, lower_bound};
 use super::chunks::NONE;
 use super::heap::Heap;
 use crate::out_of_memory::BinUse;
-use crate::{Error, OutOfMemory, Record, Result, Tag};
+use crate::{Error, OutOfMemory, Record, Result, Tag, Usage};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -40,6 +40,22 @@ impl<I: FreeIndex> Heap<I> {
         }
         report.by_tag = by_tag.into_iter().collect();
         report.by_tag.sort_by_key(|&(tag, bytes)| (Reverse(bytes), tag));
+    }
+
+    /// What is held, with so many bytes of records beside the heap's own.
+    pub(crate) fn usage(&self, other_metadata: usize) -> Usage {
+        Usage {
+            reserved: self.reserved as u64,
+            peak_reserved: self.peak_reserved as u64,
+            regions: self.regions.count() as u64,
+            deferred: 0,
+            metadata: (self.metadata() + other_metadata) as u64,
+        }
+    }
+
+    /// The peak starts again from what is held now.
+    pub(crate) fn reset_peak(&mut self) {
+        self.peak_reserved = self.reserved;
     }
 
     /// Bytes that the heap's own records take.

@@ -245,11 +245,8 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
                 }
             }
         });
-        for record in &gone {
-            // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-            unsafe { self.supply.lose(record, ALIGN) };
-        }
-        gone.iter().map(|record| record.granted as u64).sum()
+        // SAFETY: they were cached, so nobody uses them, and were gained with `ALIGN`.
+        unsafe { self.supply.lose_all(&gone, ALIGN) }
     }
 }
 

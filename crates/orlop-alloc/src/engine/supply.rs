@@ -89,6 +89,19 @@ impl<B: Backing> Supply<B> {
         unsafe { self.backing.release(region) };
     }
 
+    /// Gives the regions of several records back; how many bytes that is.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Supply::lose`], of each.
+    pub(super) unsafe fn lose_all(&self, records: &[Box<Record>], align: Alignment) -> u64 {
+        for record in records {
+            // SAFETY: the caller's promise.
+            unsafe { self.lose(record, align) };
+        }
+        records.iter().map(|record| record.granted as u64).sum()
+    }
+
     /// Zeroes the bytes asked for in memory that was used before.
     ///
     /// # Safety

@@ -98,7 +98,7 @@ impl Ledger {
     /// Counts a block that was handed out. The caller holds a handle, so the ledger is open.
     #[inline(always)]
     pub fn enter(&self, seat: Seat, kind: MemoryKind, granted: usize, requested: usize) {
-        let _ = self.hold(seat).enter(kind, granted, requested);
+        self.hold(seat).enter(kind, granted, requested);
     }
 
     /// Counts a block that came back. On [`Entry::Last`] nobody else uses the owner any more.
@@ -219,8 +219,9 @@ impl<T> Ledger<T> {
         for index in kinds() {
             levels.kinds[index] = levels.kinds[index].max(live[index]);
         }
-        let least = if sharers == 1 { 0 } else { LEAST_SHARE / i64::from(used.count_ones().max(1)) };
-        let room_for_all = (levels.all - all) / (sharers * i64::from(used.count_ones().max(1)));
+        let used_kinds = i64::from(used.count_ones().max(1));
+        let least = if sharers == 1 { 0 } else { LEAST_SHARE / used_kinds };
+        let room_for_all = (levels.all - all) / (sharers * used_kinds);
         for index in kinds() {
             let room = ((levels.kinds[index] - live[index]) / sharers).min(room_for_all).max(least);
             for shard in self.slots.shared() {
@@ -359,15 +360,14 @@ impl<T> Holding<'_, T> {
         add(&entries.requested_out, requested as u64, out);
     }
 
-    /// Counts a block that is handed out, and leaves the slot. Its id. The caller holds a handle of the owner, so the
+    /// Counts a block that is handed out, and leaves the slot. The caller holds a handle of the owner, so the
     /// ledger is open.
     #[inline(always)]
-    pub fn enter(self, kind: MemoryKind, granted: usize, requested: usize) -> AllocationId {
+    pub fn enter(self, kind: MemoryKind, granted: usize, requested: usize) {
         let entries = &self.local.shared().kinds[kind.index()];
         if entries.ids.load(Ordering::Relaxed) == 0 {
             entries.ids.store(AllocationId::new_range(), Ordering::Relaxed);
         }
-        let id = entries.next_id();
         let granted = granted as u64;
         add(&entries.blocks_in, 1, Ordering::Relaxed);
         add(&entries.granted_in, granted, Ordering::Relaxed);
@@ -382,7 +382,6 @@ impl<T> Holding<'_, T> {
         if high {
             ledger.pass_limit();
         }
-        id
     }
 
     /// Counts a block that came back, and leaves the slot. On [`Entry::Last`] nobody else uses the owner any
