@@ -190,6 +190,19 @@ impl Record {
     }
 }
 
+// SAFETY: the field that nobody else uses while the record is in a list.
+unsafe impl crate::protocol::Linked for Record {
+    #[inline(always)]
+    fn link(&self) -> Option<NonNull<Self>> {
+        self.link
+    }
+
+    #[inline(always)]
+    fn set_link(&mut self, link: Option<NonNull<Self>>) {
+        self.link = link;
+    }
+}
+
 /// A block below the handle: a pointer to its [`Record`]. Dropping one leaks the memory; nothing is returned.
 #[derive(Debug)]
 #[repr(transparent)]

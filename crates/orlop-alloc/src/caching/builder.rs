@@ -6,9 +6,11 @@ use crate::AllocatorRef;
 use crate::backing::Backing;
 use crate::central::heap::Heap;
 use crate::central::{Policy, RegionGrowth, Split};
-use crate::protocol::{Grown, Ledger};
+use crate::protocol::thread_slot::SLOTS;
+use crate::protocol::{Grown, Ledger, Returns};
+use crossbeam_utils::CachePadded;
 use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 /// What [`CachingBuilder::slack`] is unless set.
 const SLACK: usize = 16;
@@ -19,12 +21,13 @@ pub struct CachingBuilder<B> {
     backing: B,
     limit: usize,
     slack: usize,
+    learns: bool,
     name: Box<str>,
 }
 
 impl<B: Backing> CachingBuilder<B> {
     pub(super) fn new(backing: B) -> Self {
-        Self { backing, limit: usize::MAX, slack: SLACK, name: "caching".into() }
+        Self { backing, limit: usize::MAX, slack: SLACK, learns: true, name: "caching".into() }
     }
 
     /// Never holding more than so many bytes.
@@ -40,6 +43,13 @@ impl<B: Backing> CachingBuilder<B> {
     #[must_use]
     pub fn slack(mut self, one_in: NonZeroUsize) -> Self {
         self.slack = one_in.get();
+        self
+    }
+
+    /// Whether each thread's round is learned, and served from a plan as long as it repeats. On unless set.
+    #[must_use]
+    pub fn learning(mut self, on: bool) -> Self {
+        self.learns = on;
         self
     }
 
@@ -66,6 +76,12 @@ impl<B: Backing> CachingBuilder<B> {
             backing: self.backing,
             limit: self.limit,
             slack: AtomicUsize::new(self.slack),
+            returns: (0..SLOTS).map(|_| CachePadded::new(Returns::new())).collect(),
+            learns: self.learns,
+            plans: AtomicUsize::new(0),
+            grown_beside: AtomicUsize::new(0),
+            notes: AtomicUsize::new(0),
+            marks: AtomicU32::new(0),
             name: self.name,
         }
     }

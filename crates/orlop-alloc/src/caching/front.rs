@@ -1,13 +1,19 @@
-//! What a thread has at hand: for each class a stack of blocks that were returned and not yet merged.
+//! What a thread has at hand: for each class a stack of blocks that were returned and not yet merged, and the round
+//! that it repeats, once that is learned.
+//!
+//! Classes from `large` on are worth planning; there are few such blocks and they have nearly all the bytes. Those
+//! below always go through the stacks: what waits there weighs next to nothing.
 
-use super::class_in;
-use super::classes::CLASSES;
+use super::classes::{CLASSES, class_for, size_of_class};
+use super::learn::{Learned, Learner, Noted};
+use super::plan::Plan;
+use super::token::Token;
 use crate::{AllocationId, Record};
 use std::ptr::NonNull;
 
 const WORDS: usize = CLASSES / 64;
 
-/// One thread's stacks, linked through the records of the blocks.
+/// One thread's blocks. Stacks are linked through the records.
 ///
 /// A stack owns its records: each is in one stack, and nobody else reaches it.
 #[derive(Debug)]
@@ -15,61 +21,212 @@ pub(super) struct Front {
     tops: [Option<NonNull<Record>>; CLASSES],
     /// Bit `c`: stack `c` was not empty when it was last put to. Those whose bit is not set are empty.
     filled: [u64; WORDS],
-    /// Bytes in all stacks.
+    /// Bytes in the stacks.
     cached: usize,
     /// With more bytes than this the quick way in is shut.
     most: usize,
+    /// The first large class.
+    large: usize,
+    /// Quickly, requests for more bytes are not served from stacks,
+    taken_up_to: usize,
+    /// and classes from here on not put there. Never more than [`CLASSES`].
+    put_below: usize,
+    /// The slot's number, once it was used.
+    home: usize,
+    plan: Option<Plan>,
+    learner: Option<Box<Learner>>,
+    /// So many misses of large classes until the next attempt to learn.
+    pause: u32,
+    /// So many attempts have failed.
+    failures: u32,
+    /// The next round to be learned has at least so many events.
+    least: usize,
+    /// What [`Front::tell`] told.
+    told: usize,
 }
+
+/// After so many failures there are pauses: this long at first, then twice as long each time, up to the longest.
+const PATIENCE: u32 = 3;
+const FIRST_PAUSE: u32 = 1 << 10;
+const LONGEST_PAUSE: u32 = 1 << 20;
 
 // SAFETY: the records in the stacks are the front's own, and records may be sent.
 unsafe impl Send for Front {}
 
 impl Default for Front {
     fn default() -> Self {
-        Self { tops: [None; CLASSES], filled: [0; WORDS], cached: 0, most: 0 }
+        Self {
+            tops: [None; CLASSES],
+            filled: [0; WORDS],
+            cached: 0,
+            most: 0,
+            large: CLASSES,
+            taken_up_to: usize::MAX,
+            put_below: CLASSES,
+            home: usize::MAX,
+            plan: None,
+            learner: None,
+            pause: 0,
+            failures: 0,
+            least: 0,
+            told: 0,
+        }
     }
 }
 
+/// What tells a record from others that live at the same time.
+#[expect(clippy::cast_possible_truncation, reason = "addresses that differ above are far apart")]
+fn fingerprint(record: &Record) -> u32 {
+    (std::ptr::from_ref(record).addr() / align_of::<Record>()) as u32 | 1
+}
+
 impl Front {
-    /// The block that [`Front::take`] would take.
+    /// A block for so many bytes, from its stack or from the plan, if its size is allowed.
     #[inline(always)]
-    pub(super) fn top(&self, class: usize) -> Option<&Record> {
-        // SAFETY: a record of the stack, which owns it and is borrowed.
-        self.tops.get(class)?.map(|top| unsafe { top.as_ref() })
+    pub(super) fn take_quickly(
+        &mut self,
+        bytes: usize,
+        allowed: impl FnOnce(usize) -> bool,
+    ) -> Option<NonNull<Record>> {
+        if bytes > self.taken_up_to {
+            return self.plan.as_mut()?.take(bytes, allowed);
+        }
+        let top = self.tops.get_mut(class_for(bytes))?;
+        let place = (*top)?;
+        // SAFETY: `push` put it into the stack, which owns it.
+        let record = unsafe { place.as_ref() };
+        if !allowed(record.granted) {
+            return None;
+        }
+        *top = record.link;
+        self.cached -= record.granted;
+        Some(place)
     }
 
-    /// A block of this class.
     #[inline(always)]
-    pub(super) fn take(&mut self, class: usize) -> Option<Box<Record>> {
+    fn pop(&mut self, class: usize) -> Option<Box<Record>> {
         let top = self.tops.get_mut(class)?;
-        // SAFETY: `put` leaked this box into the stack, which owns it: taken back once.
+        // SAFETY: `push` put it into the stack, which owns it: taken back once.
         let record = unsafe { Box::from_raw((*top)?.as_ptr()) };
         *top = record.link;
         self.cached -= record.granted;
         Some(record)
     }
 
-    /// Whether a block of this class may be put by the quick way.
+    /// Puts a block where it waits, if that is quickly done. If not, it is as it was.
+    ///
+    /// # Safety
+    ///
+    /// It is a block of this engine's, and nobody uses it or its record any more.
     #[inline(always)]
-    pub(super) fn has_room(&self, class: usize) -> bool {
-        class < CLASSES && self.cached < self.most
+    pub(super) unsafe fn put_quickly(&mut self, place: NonNull<Record>) -> bool {
+        // SAFETY: the caller's promise.
+        let token = Token(unsafe { place.as_ref() }.token);
+        if token.is_planned() {
+            // Marks are of one plan only, so this is its slot.
+            let Some(plan) = self.plan.as_mut().filter(|plan| plan.knows(token)) else { return false };
+            // SAFETY: the plan knows it, and the caller's promise.
+            unsafe { plan.put(place) };
+            return true;
+        }
+        if token.home() != self.home || token.class() >= self.put_below || self.cached >= self.most {
+            return false;
+        }
+        // SAFETY: the class was just seen to be less than `put_below`; the caller's promise.
+        unsafe { self.push(place) };
+        true
     }
 
-    /// Keeps a block of a class.
+    /// # Safety
+    ///
+    /// It is a block of this engine's of a class below [`CLASSES`], and nobody uses it or its record any more.
     #[inline(always)]
-    pub(super) fn put(&mut self, mut record: Box<Record>) {
-        let class = class_in(record.token);
+    unsafe fn push(&mut self, mut place: NonNull<Record>) {
+        // SAFETY: the caller's promise.
+        let record = unsafe { place.as_mut() };
+        let class = Token(record.token).class();
+        debug_assert!(class < CLASSES);
+        // SAFETY: the caller's promise.
+        let top = unsafe { self.tops.get_unchecked_mut(class) };
         // Who frees its address a second time is told.
         record.id = AllocationId::NONE;
         self.cached += record.granted;
-        record.link = self.tops[class];
+        record.link = *top;
+        *top = Some(place);
         if record.link.is_none() {
-            self.filled[class / 64] |= 1 << (class % 64);
+            // SAFETY: as many words as classes need.
+            *unsafe { self.filled.get_unchecked_mut(class / 64) } |= 1 << (class % 64);
         }
-        self.tops[class] = Some(NonNull::from(Box::leak(record)));
     }
 
-    /// Bytes in all stacks.
+    /// A block for so many bytes that is at hand, or whose turn it is in the plan.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<Box<Record>> {
+        let class = class_for(bytes);
+        if class >= self.large
+            && let Some(plan) = &mut self.plan
+            && let Some(record) = plan.take_slowly(bytes)
+        {
+            // SAFETY: the plan has leaked it, and hands it out.
+            return Some(unsafe { Box::from_raw(record.as_ptr()) });
+        }
+        let mut record = self.pop(class)?;
+        record.token = Token(record.token).noted(0).0;
+        Some(record)
+    }
+
+    /// Notes a block that is handed out, and not from a plan, for who learns.
+    pub(super) fn note_taken(&mut self, record: &mut Record) {
+        let token = Token(record.token);
+        if token.class() < self.large || token.is_planned() {
+            return;
+        }
+        let Some(learner) = &mut self.learner else {
+            if self.plan.is_none() {
+                self.pause = self.pause.saturating_sub(1);
+            }
+            return;
+        };
+        match learner.allocated(token.class(), fingerprint(record)) {
+            Noted::Goes { note } => record.token = token.noted(note).0,
+            Noted::Full => self.stop_learning(),
+        }
+    }
+
+    /// Keeps a block of this engine's that came back, of a class below [`CLASSES`]. `Some` if it is of a plan that there
+    /// is no more.
+    pub(super) fn put(&mut self, record: Box<Record>) -> Option<Box<Record>> {
+        let token = Token(record.token);
+        if token.is_planned() {
+            let Some(plan) = self.plan.as_mut().filter(|plan| plan.knows(token)) else { return Some(record) };
+            // SAFETY: the plan knows it, and it was ours alone.
+            unsafe { plan.put(NonNull::from(Box::leak(record))) };
+            return None;
+        }
+        if token.class() >= self.large
+            && let Some(learner) = &mut self.learner
+        {
+            learner.returned(token.class(), token.note(), fingerprint(&record));
+        }
+        // SAFETY: the engine's block of a class, and it was ours alone.
+        unsafe { self.push(NonNull::from(Box::leak(record))) };
+        None
+    }
+
+    /// Whether another block may wait in the stacks by the quick way.
+    pub(super) fn has_room(&self) -> bool {
+        self.cached < self.most
+    }
+
+    /// Where the slot is.
+    pub(super) fn home(&self) -> usize {
+        self.home
+    }
+
+    pub(super) fn set_home(&mut self, home: usize) {
+        self.home = home;
+    }
+
+    /// Bytes in the stacks.
     pub(super) fn cached(&self) -> usize {
         self.cached
     }
@@ -79,20 +236,116 @@ impl Front {
         self.most = bytes;
     }
 
-    /// Takes all blocks out; whether there were any.
-    pub(super) fn drain(&mut self, mut give: impl FnMut(Box<Record>)) -> bool {
-        let any = self.cached > 0;
-        for word in 0..WORDS {
-            let mut filled = std::mem::take(&mut self.filled[word]);
+    /// Whether another class is the first large one now. Never while there is a plan.
+    pub(super) fn would_change(&self, large: usize) -> bool {
+        self.large != large && self.plan.is_none()
+    }
+
+    /// Another class is the first large one; the stacks are empty.
+    pub(super) fn set_large(&mut self, large: usize) {
+        debug_assert!(self.cached == 0);
+        self.large = large;
+        if self.learner.is_some() {
+            // Not a failure.
+            self.stop_learning();
+            (self.pause, self.failures) = (0, self.failures - 1);
+        }
+    }
+
+    /// Begins to learn, if it is time for that.
+    pub(super) fn maybe_learn(&mut self, most: usize) {
+        if self.plan.is_none() && self.learner.is_none() && self.pause == 0 {
+            self.learner = Some(Box::new(Learner::new(most, self.least)));
+            (self.taken_up_to, self.put_below) = (self.small(), self.large);
+        }
+    }
+
+    /// Not learning for a while.
+    fn rest(&mut self) {
+        let times = self.failures.saturating_sub(PATIENCE);
+        self.pause =
+            if self.failures < PATIENCE { 0 } else { LONGEST_PAUSE.min(FIRST_PAUSE << times.min(10)) };
+        self.failures += 1;
+    }
+
+    /// The size of the last class that is not large.
+    fn small(&self) -> usize {
+        self.large.checked_sub(1).map_or(0, size_of_class)
+    }
+
+    fn stop_learning(&mut self) {
+        self.learner = None;
+        self.rest();
+        (self.taken_up_to, self.put_below) = (usize::MAX, CLASSES);
+    }
+
+    /// Whether something was learned that a block of this class would begin.
+    pub(super) fn has_learned(&self, class: usize) -> bool {
+        class >= self.large && self.learner.as_ref().is_some_and(|learner| learner.has_learned(class))
+    }
+
+    /// The round that was learned.
+    pub(super) fn round(&self) -> Option<Vec<Learned>> {
+        self.learner.as_ref().map(|learner| learner.round())
+    }
+
+    /// Begins to follow what was learned; without a plan learning ends for now.
+    pub(super) fn follow(&mut self, plan: Option<Plan>) {
+        if plan.is_none() {
+            self.stop_learning();
+            return;
+        }
+        self.least = self.learner.take().map_or(0, |learner| learner.length());
+        (self.taken_up_to, self.put_below) = (self.small(), CLASSES);
+        self.plan = plan;
+    }
+
+    /// The plan, not followed any more.
+    pub(super) fn take_plan(&mut self) -> Option<Plan> {
+        let plan = self.plan.take()?;
+        if plan.rounds() >= WORTH {
+            // It was worth it.
+            (self.least, self.pause, self.failures) = (0, 0, 0);
+        } else {
+            self.least *= 2;
+            self.rest();
+        }
+        (self.taken_up_to, self.put_below) = (usize::MAX, CLASSES);
+        Some(plan)
+    }
+
+    pub(super) fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// Takes all blocks out of the stacks from class `from` on; whether there were any.
+    pub(super) fn drain(&mut self, from: usize, mut give: impl FnMut(Box<Record>)) -> bool {
+        let before = self.cached;
+        for word in from / 64..WORDS {
+            let mask = if word == from / 64 { u64::MAX << (from % 64) } else { u64::MAX };
+            let mut filled = self.filled[word] & mask;
+            self.filled[word] &= !mask;
             while filled != 0 {
                 let class = 64 * word + filled.trailing_zeros() as usize;
                 filled &= filled - 1;
-                while let Some(record) = self.take(class) {
+                while let Some(record) = self.pop(class) {
                     give(record);
                 }
             }
         }
-        any
+        self.cached != before
+    }
+
+    /// The first large class.
+    pub(super) fn large(&self) -> usize {
+        self.large
+    }
+
+    /// Bytes of records that the heap does not know: what was told last, and now.
+    pub(super) fn tell(&mut self) -> (usize, usize) {
+        let plan = self.plan.as_ref().map_or(0, Plan::bytes);
+        let now = plan + self.learner.as_ref().map_or(0, |learner| learner.bytes());
+        (std::mem::replace(&mut self.told, now), now)
     }
 
     /// All blocks, to look at, with their classes.
@@ -108,17 +361,22 @@ impl Front {
         })
     }
 
-    /// Whether the bits and bytes say what is there.
+    /// Whether the bits, the bytes and the plan say what is there.
     pub(super) fn is_consistent(&self) -> bool {
         let bytes: usize = self.records().map(|(_, record)| record.granted).sum();
         let listed = |class: usize| self.filled[class / 64] & (1 << (class % 64)) != 0;
-        bytes == self.cached && (0..CLASSES).all(|class| self.tops[class].is_none() || listed(class))
+        bytes == self.cached
+            && (0..CLASSES).all(|class| self.tops[class].is_none() || listed(class))
+            && self.plan.as_ref().is_none_or(Plan::is_consistent)
     }
 }
+
+/// A plan that was followed for so many rounds was worth making.
+const WORTH: u64 = 64;
 
 impl Drop for Front {
     fn drop(&mut self) {
         // The engine has emptied it; what is left after a panic is only the records' memory.
-        self.drain(drop);
+        self.drain(0, drop);
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! 1. what this thread has cached is merged;
 //! 2. what all other threads have cached;
-//! 3. the heap grows;
-//! 4. regions that are wholly free go back, so that another fits.
+//! 3. if the heap has grown by much since there are plans, plans end;
+//! 4. the heap grows;
+//! 5. plans end, and regions that are wholly free go back, so that another fits.
 //!
 //! So nothing is gained while something cached would do.
 
 use super::Caching;
 use super::classes::GRANULE;
-use super::front::Front;
+use super::follow::Plans;
 use super::index::ClassIndex;
 use crate::backing::{Backing, Line, Region};
 use crate::central::chunks::{Index, Mapped};
@@ -33,6 +34,9 @@ const STEP: usize = 64 << 10;
 /// A line grows by this part of itself at least: many small steps cost time, large ones memory.
 const STEP_PART: usize = 256;
 
+/// Beside plans the heap grows by this part of itself before they end.
+const BESIDE_PART: usize = 32;
+
 /// The least that is gained at once where nothing grows in place, and the part of what is held.
 const REGION: usize = 1 << 20;
 const REGION_PART: usize = 8;
@@ -41,6 +45,7 @@ const REGION_PART: usize = 8;
 enum Step {
     Own,
     Everybody,
+    Plans,
     Extend,
     GiveUp,
 }
@@ -72,8 +77,14 @@ impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
                     }
                 }
                 Step::Everybody => {
+                    self.step = Step::Plans;
+                    if engine.ledger.slots() > 1 && engine.merge_all(heap, Plans::Keep) {
+                        return Ok(Gain::Nothing);
+                    }
+                }
+                Step::Plans => {
                     self.step = Step::Extend;
-                    if engine.ledger.slots() > 1 && engine.merge_all(heap) {
+                    if engine.plans_are_in_the_way(heap, ask) && engine.merge_all(heap, Plans::End) {
                         return Ok(Gain::Nothing);
                     }
                 }
@@ -85,7 +96,13 @@ impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
                         if self.extensions == EXTENSIONS {
                             self.step = Step::GiveUp;
                         }
+                        if engine.plans.load(Ordering::Relaxed) > 0 {
+                            engine.grown_beside.fetch_add(ask.rounded, Ordering::Relaxed);
+                        }
                         return Ok(gain);
+                    }
+                    if engine.plans.load(Ordering::Relaxed) > 0 && engine.merge_all(heap, Plans::End) {
+                        return Ok(Gain::Nothing);
                     }
                     self.step = Step::GiveUp;
                     if engine.release_free(heap)
@@ -110,15 +127,18 @@ struct Growing {
 }
 
 impl<B: Backing> Caching<B> {
+    /// Merges what this thread has cached; also its plan, if it does something else at the moment.
     fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        self.ledger.with(thread_slot::current(), |front| merge(heap, front))
+        self.ledger.with(thread_slot::current(), |front| {
+            let strays = front.plan().is_some_and(|plan| plan.strayed() > 0);
+            self.merge(heap, front, if strays { Plans::End } else { Plans::Keep })
+        })
     }
 
-    /// Merges all that any thread has cached; whether that was anything.
-    pub(super) fn merge_all(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        let mut any = false;
-        self.ledger.visit(|front| any |= merge(heap, front));
-        any
+    /// Whether there are plans, and the heap has grown so much beside them that their memory is wanted.
+    fn plans_are_in_the_way(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> bool {
+        let beside = self.grown_beside.load(Ordering::Relaxed).saturating_add(ask.rounded);
+        self.plans.load(Ordering::Relaxed) > 0 && beside > heap.lock().reserved / BESIDE_PART
     }
 
     /// Gets memory that holds the request, if limit and backing allow. The growth lock is held.
@@ -230,10 +250,4 @@ impl<B: Backing> Caching<B> {
 pub(super) fn describe(heap: &Heap<ClassIndex>, report: &mut OutOfMemory) {
     heap.describe(report);
     report.by_tag.clear();
-}
-
-/// Merges what a thread has cached into the heap; whether that was anything.
-pub(super) fn merge(heap: &Mutex<Heap<ClassIndex>>, front: &mut Front) -> bool {
-    let mut heap = heap.lock();
-    front.drain(|record| heap.put_record(record))
 }

@@ -16,44 +16,55 @@
 
 mod builder;
 mod classes;
+mod follow;
 mod front;
 mod growth;
 mod index;
+mod learn;
+mod place;
+mod plan;
+#[cfg(all(test, not(loom)))]
+mod round_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod token;
 
 pub use self::builder::CachingBuilder;
 use self::classes::{CLASSES, GRANULE, class_for, size_of_class};
+use self::follow::Plans;
 use self::front::Front;
 use self::growth::Search;
 use self::index::ClassIndex;
+use self::token::Token;
 use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
-use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, StreamUses, thread_slot};
-use crate::{AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result, Usage};
+use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Returns, StreamUses, thread_slot};
+use crate::{AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Usage};
+use crossbeam_utils::CachePadded;
 use orlop_core::Device;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// No class: the block goes to the heap at once.
 const UNCACHED: usize = CLASSES;
 
-/// A token has the chunk's number in its lower half, and the class above it.
-const CHUNK: usize = u32::MAX as usize;
-
-#[inline(always)]
-fn class_in(token: usize) -> usize {
-    token >> 32
-}
-
-fn with_class(chunk: usize, class: usize) -> usize {
-    (class << 32) | (chunk & CHUNK)
-}
-
 /// A thread caches at most this part of what is held, or so many bytes if that is more.
 const MOST_PART: usize = 2;
 const LEAST_MOST: usize = 1 << 20;
+
+/// Large are the classes from this part of what is held on, rounded to a power of two.
+const LARGE_PART: usize = 4096;
+
+/// Of the others, this part of what is held may be cached.
+const SMALL_SLACK: usize = 64;
+
+/// A log has one allocation for so many bytes that are held, and at least and at most so many.
+const LOG_PART: usize = 3200;
+const LOGGED: [usize; 2] = [64, 4096];
+
+/// A thread that so often in a row asks for something else than the plan has is on its way elsewhere.
+const STRAYED: u32 = 32;
 
 /// Pages of free chunks go to the system if there are so many bytes together.
 const DISCARD: usize = 16 << 10;
@@ -80,6 +91,16 @@ pub struct Caching<B: Backing = Global> {
     /// One part in so many of what is held may be cached when a block is cut from the heap. Never less than at
     /// first: see `growth`.
     slack: AtomicUsize,
+    /// By slot: its blocks that other threads brought back.
+    returns: Box<[CachePadded<Returns<Record>>]>,
+    /// Whether rounds are learned.
+    learns: bool,
+    /// How many plans there are, what the heap grew by beside them, and what they and the logs take.
+    plans: AtomicUsize,
+    grown_beside: AtomicUsize,
+    notes: AtomicUsize,
+    /// How many plans there were.
+    marks: AtomicU32,
     name: Box<str>,
 }
 
@@ -96,31 +117,39 @@ impl<B: Backing> Caching<B> {
 }
 
 impl<B: Backing> Caching<B> {
-    /// A block from the thread's stack or from the heap as it is.
+    /// A block from what the thread has at hand or from the heap as it is.
     fn search(&self, ask: &Ask<'_>, class: usize) -> Option<RawBlock> {
         let request = ask.request;
-        let mut held = self.ledger.hold(thread_slot::current());
+        let seat = thread_slot::current();
+        let mut held = self.ledger.hold(seat);
         let front = held.value();
+        front.set_home(seat.index());
+        if front.has_learned(class) {
+            self.follow(front);
+        }
         // The quick way was not open, or the bytes must be zero.
-        let cached = front.take(class);
-        let (block, dirty) = if let Some(mut record) = cached {
+        let mut at_hand = front.take(request.bytes);
+        if at_hand.is_none() && self.take_back(front) {
+            at_hand = front.take(request.bytes);
+        }
+        let (mut block, dirty) = if let Some(mut record) = at_hand {
             record.assign(request);
             (RawBlock::new(record), request.bytes)
         } else {
             let mut heap = self.heap.lock();
-            if front.cached().saturating_mul(self.slack.load(Ordering::Relaxed)) > heap.reserved {
-                front.drain(|record| heap.put_record(record));
-            }
-            let Taken { block, dirty } = heap.take(ask)?;
+            self.tidy(front, &mut heap);
+            let Taken { mut block, dirty } = heap.take(ask)?;
+            block.token = Token::new(block.token, class, seat.index()).0;
             (block, dirty)
         };
+        front.note_taken(&mut block);
+        self.tell(front);
         held.enter(request.kind, block.granted, request.bytes);
-        Some(self.deliver(request, block, dirty, class))
+        Some(self.deliver(request, block, dirty))
     }
 
     /// Makes a block that nobody else knows yet what was asked for; its first `dirty` bytes may be other than zero.
-    fn deliver(&self, request: &Request, mut block: RawBlock, dirty: usize, class: usize) -> RawBlock {
-        block.token = with_class(block.token, class);
+    fn deliver(&self, request: &Request, block: RawBlock, dirty: usize) -> RawBlock {
         if request.zeroed && dirty > 0 {
             // SAFETY: it holds what was asked for, and nobody else knows it yet.
             unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
@@ -128,12 +157,36 @@ impl<B: Backing> Caching<B> {
         block
     }
 
+    /// What is done before a block is cut from the heap: whatever waits and would be in the way is merged.
+    fn tidy(&self, front: &mut Front, heap: &mut Heap<ClassIndex>) {
+        if front.plan().is_some_and(|plan| plan.strayed() > STRAYED) {
+            self.end_plan(front, heap);
+        }
+        let large = class_for((heap.reserved / LARGE_PART).next_power_of_two());
+        if front.would_change(large) {
+            front.drain(0, |record| heap.put_record(record));
+            front.set_large(large);
+        }
+        if self.learns {
+            front.maybe_learn((heap.reserved / LOG_PART).clamp(LOGGED[0], LOGGED[1]));
+        }
+        if front.cached().saturating_mul(self.slack.load(Ordering::Relaxed)) > heap.reserved {
+            if front.plan().is_some() {
+                front.drain(front.large(), |record| heap.put_record(record));
+            }
+            // Beside a plan there is no gain in merging what is small.
+            if front.plan().is_none() || front.cached().saturating_mul(SMALL_SLACK) > heap.reserved {
+                front.drain(0, |record| heap.put_record(record));
+            }
+        }
+    }
+
     /// With no quick way for a block: makes room for it, or finds out that there is.
     fn make_room(&self, front: &mut Front) {
         let mut heap = self.heap.lock();
         let most = (heap.reserved / MOST_PART).max(LEAST_MOST);
         if front.cached() >= most {
-            front.drain(|record| heap.put_record(record));
+            front.drain(0, |record| heap.put_record(record));
         }
         front.set_most(most);
     }
@@ -177,16 +230,16 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if request.align > GRANULE || request.zeroed {
             return None;
         }
-        let class = class_for(request.bytes);
         let mut held = self.ledger.try_hold()?;
-        let granted = held.value().top(class)?.granted;
-        if held.is_notable(request.kind, granted) {
-            return None;
-        }
-        let mut record = held.value().take(class)?;
-        let id = held.enter_unnoted(request.kind, granted, request.bytes);
+        let limits = held.limits();
+        let allowed = |granted| !limits.is_notable(request.kind, granted);
+        let mut place = held.value().take_quickly(request.bytes, allowed)?;
+        // SAFETY: taken just now, so nobody else has it.
+        let record = unsafe { place.as_mut() };
+        let id = held.enter_unnoted(request.kind, record.granted, request.bytes);
         record.assign_unused(request, id);
-        Some(RawBlock::new(record))
+        // SAFETY: a record of ours, which goes with the block from now on.
+        Some(unsafe { RawBlock::found(place) })
     }
 
     unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
@@ -194,12 +247,11 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             return Some(block);
         }
         let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
-        if !held.value().has_room(class_in(block.token)) {
+        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+        // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
+        if !unsafe { held.value().put_quickly(block.record()) } {
             return Some(block);
         }
-        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
-        // SAFETY: every block of this engine has a record from its heap.
-        held.value().put(unsafe { block.into_record() });
         held.leave_open(kind, granted, requested);
         None
     }
@@ -213,9 +265,15 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if let Some(block) = self.search(&ask, class) {
             return Ok(block);
         }
-        let Taken { block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
-        self.ledger.hold(thread_slot::current()).enter(request.kind, block.granted, request.bytes);
-        Ok(self.deliver(request, block, dirty, class))
+        let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
+        let seat = thread_slot::current();
+        let mut held = self.ledger.hold(seat);
+        let front = held.value();
+        front.set_home(seat.index());
+        block.token = Token::new(block.token, class, seat.index()).0;
+        front.note_taken(&mut block);
+        held.enter(request.kind, block.granted, request.bytes);
+        Ok(self.deliver(request, block, dirty))
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
@@ -224,21 +282,29 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
-        // SAFETY: every block of this engine has a record from its heap.
+        // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         record.uses = StreamUses::new();
-        let class = class_in(record.token);
-        if class >= CLASSES {
+        let token = Token(record.token);
+        let seat = thread_slot::current();
+        // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
+        let mut held = self.ledger.hold(seat);
+        if token.class() >= CLASSES {
             self.heap.lock().put_record(record);
-            return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
+        } else if token.home() != seat.index() {
+            // Who frees its address a second time is told.
+            record.id = AllocationId::NONE;
+            self.returns[token.home()].push(record);
+        } else {
+            let front = held.value();
+            if !token.is_planned() && !front.has_room() {
+                self.make_room(front);
+            }
+            if let Some(record) = front.put(record) {
+                self.heap.lock().put_placed(record)?;
+            }
         }
-        let mut held = self.ledger.hold(thread_slot::current());
-        if !held.value().has_room(class) {
-            // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
-            self.make_room(held.value());
-        }
-        held.value().put(record);
         Ok(held.leave(kind, granted, requested))
     }
 
@@ -255,8 +321,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn usage(&self) -> Usage {
-        let slots = self.ledger.slots() * size_of::<Front>();
-        self.heap.lock().usage(slots)
+        let slots = self.ledger.slots() * size_of::<Front>() + size_of_val(&*self.returns);
+        self.heap.lock().usage(slots + self.notes.load(Ordering::Relaxed))
     }
 
     fn reset_peak(&self) {
@@ -266,7 +332,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     fn trim(&self, target: u64) -> u64 {
         let target = usize::try_from(target).unwrap_or(usize::MAX);
         self.heap.while_not_growing(|locked| {
-            self.merge_all(locked);
+            self.merge_all(locked, Plans::End);
             let mut heap = locked.lock();
             let before = heap.reserved;
             let mut gone = self.remove_free(&mut heap, target);
@@ -288,11 +354,15 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
         let address = ptr.as_ptr().addr();
-        let block = {
-            let heap = self.heap.lock();
-            let (index, _) = heap.find(address)?;
-            // SAFETY: the caller's promise: the block was given up.
-            unsafe { heap.block_of(index) }.ok_or(Error::DoubleFree { address })?
+        // SAFETY: the caller's promise: the block was given up.
+        let block = match unsafe { self.find_planned(address) } {
+            Some(found) => found?,
+            None => {
+                let heap = self.heap.lock();
+                let (index, _) = heap.find(address)?;
+                // SAFETY: as above: the chunk is in use, and no lease.
+                unsafe { heap.block_of(index) }.ok_or(Error::DoubleFree { address })?
+            }
         };
         if block.id == AllocationId::NONE {
             return Err(Error::DoubleFree { address });
@@ -321,10 +391,17 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             }
             let heap = self.heap.lock();
             for (class, record) in front.records() {
-                let fits = class_in(record.token) == class && size_of_class(class) <= record.granted;
-                if !fits || !heap.holds(record) {
+                let token = Token(record.token);
+                let fits = token.class() == class && size_of_class(class) <= record.granted;
+                if !fits || token.home() != front.home() || !heap.holds(record) {
                     let rule = "a cached block is a chunk in use that holds its class";
                     broken = Some(Error::Corrupt { rule, address: record.address() });
+                }
+            }
+            for lease in front.plan().iter().flat_map(|plan| plan.extents()) {
+                if !heap.holds(lease) {
+                    broken =
+                        Some(Error::Corrupt { rule: "a plan's memory is in use", address: lease.address() });
                 }
             }
         });
@@ -335,7 +412,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 impl<B: Backing> Drop for Caching<B> {
     fn drop(&mut self) {
         self.heap.while_not_growing(|locked| {
-            self.merge_all(locked);
+            self.merge_all(locked, Plans::End);
             let mut heap = locked.lock();
             let regions: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();
             for gone in regions.into_iter().filter_map(|index| heap.remove_region(index)) {

@@ -10,6 +10,9 @@ use std::ptr::NonNull;
 pub(crate) type Index = u32;
 pub(crate) const NONE: Index = u32::MAX;
 
+/// The slab has no more places than this: engines use the highest bit of a place for their own ends.
+pub(crate) const LIMIT: Index = 1 << 31;
+
 /// A piece of a region, free or in use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chunk {
@@ -75,7 +78,7 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Puts a chunk into the slab. `None` when there are four thousand million already.
+    /// Puts a chunk into the slab. `None` when there are two thousand million already.
     #[inline]
     pub(crate) fn insert(&mut self, chunk: Chunk) -> Option<Index> {
         if let Some(index) = self.unused.pop() {
@@ -83,7 +86,7 @@ impl Slab {
             self[index] = Chunk { queued, ..chunk };
             return Some(index);
         }
-        let index = Index::try_from(self.chunks.len()).ok().filter(|&index| index != NONE)?;
+        let index = Index::try_from(self.chunks.len()).ok().filter(|&index| index < LIMIT)?;
         self.chunks.push(chunk);
         Some(index)
     }

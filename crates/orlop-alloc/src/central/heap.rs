@@ -57,11 +57,11 @@ pub(crate) struct Heap<I = Bins> {
     pub(crate) stamps: Stamps,
     /// Records of no block, for the next ones.
     #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
-    unused: Vec<Box<Record>>,
+    pub(super) unused: Vec<Box<Record>>,
     /// How many records there are, of blocks or of none.
     pub(crate) records: usize,
-    device: Device,
-    access: Access,
+    pub(super) device: Device,
+    pub(super) access: Access,
     pub(crate) live: usize,
     pub(crate) reserved: usize,
     pub(crate) peak_reserved: usize,
@@ -150,7 +150,7 @@ impl<I: FreeIndex> Heap<I> {
 
     /// Cuts a free chunk that is not in the index to size, and makes it a block.
     #[inline]
-    fn cut(&mut self, index: Index, ask: &Ask<'_>) -> Option<Taken> {
+    pub(super) fn cut(&mut self, index: Index, ask: &Ask<'_>) -> Option<Taken> {
         self.recommit(index);
         if self.policy.splits(self.chunks[index].size, ask.rounded)
             && let Some(rest) = self.split(index, ask.rounded)
@@ -283,7 +283,7 @@ impl<I: FreeIndex> Heap<I> {
     /// Cuts a chunk that is not in the index after `size` bytes; the new chunk behind it has its stamp.
     /// `None`, and nothing is cut, when the slab is full.
     #[inline]
-    fn split(&mut self, index: Index, size: usize) -> Option<Index> {
+    pub(super) fn split(&mut self, index: Index, size: usize) -> Option<Index> {
         let Chunk { address, size: whole, next, freed_at, region, .. } = self.chunks[index];
         let start = address + size;
         let rest = Chunk { previous: index, next, freed_at, ..Chunk::free(start, whole - size, region) };
@@ -371,7 +371,7 @@ impl<I: FreeIndex> Heap<I> {
 
 /// The chunk that a record names: in the lower half of its token, whatever an engine before the heap keeps above.
 #[inline]
-fn place(record: &Record) -> usize {
+pub(super) fn place(record: &Record) -> usize {
     record.token & Index::MAX as usize
 }
 

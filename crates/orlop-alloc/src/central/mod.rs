@@ -17,6 +17,7 @@ pub(crate) mod chunks;
 mod engine;
 pub(crate) mod heap;
 mod inspect;
+pub(crate) mod leases;
 pub mod policy;
 pub(crate) mod regions;
 mod sorted_runs;

@@ -308,7 +308,7 @@ fn add(total: &AtomicU64, more: u64, ordering: Ordering) {
     total.store(total.load(Ordering::Relaxed).wrapping_add(more), ordering);
 }
 
-impl<T> Holding<'_, T> {
+impl<'a, T> Holding<'a, T> {
     /// What the slot keeps.
     #[inline(always)]
     pub fn value(&mut self) -> &mut T {
@@ -321,14 +321,18 @@ impl<T> Holding<'_, T> {
         self.local.sealed()
     }
 
-    /// Whether counting such a block in would need more than this slot: it may be a peak, or the first
-    /// of its kind.
+    /// What may be counted in without more ado.
+    #[inline(always)]
+    #[must_use]
+    pub fn limits(&self) -> Limits<'a> {
+        Limits { shard: self.local.shared() }
+    }
+
+    /// Whether counting such a block in would need more than this slot: see [`Limits`].
     #[inline(always)]
     #[must_use]
     pub fn is_notable(&self, kind: MemoryKind, granted: usize) -> bool {
-        let entries = &self.local.shared().kinds[kind.index()];
-        let balance = entries.balance().wrapping_add_unsigned(granted as u64);
-        balance > entries.limit.load(Ordering::Relaxed)
+        self.limits().is_notable(kind, granted)
     }
 
     /// Counts a block that is handed out and is not notable, and leaves the slot. Its id. Calls nothing.
@@ -395,6 +399,23 @@ impl<T> Holding<'_, T> {
         // Not sealed: `close` has yet to visit this slot and will find the entry. The slot is left, and this
         // thread must not touch the ledger again.
         if sealed { ledger.leave_sealed() } else { Entry::More }
+    }
+}
+
+/// Up to where a slot's figures may rise without anybody else being asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits<'a> {
+    shard: &'a Shard,
+}
+
+impl Limits<'_> {
+    /// Whether counting such a block in would need more than the slot: it may be a peak, or the first of its kind.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_notable(self, kind: MemoryKind, granted: usize) -> bool {
+        let entries = &self.shard.kinds[kind.index()];
+        let balance = entries.balance().wrapping_add_unsigned(granted as u64);
+        balance > entries.limit.load(Ordering::Relaxed)
     }
 }
 

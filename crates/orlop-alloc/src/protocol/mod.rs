@@ -5,6 +5,7 @@
 //! | [`Slots`] | one value per thread slot; a thread enters its own without a locked instruction, and any thread can visit every slot |
 //! | [`Ledger`] | bytes and blocks counted by slot; sums are exact at a quiet moment and never negative; tells who must destroy the owner |
 //! | [`StreamUses`] | the set of streams that used a block, in one word that is zero when there are none |
+//! | [`Returns`] | a list that any thread adds to and one takes whole, without a lock |
 //! | [`Grown`] | a centre that grows: threads that find it empty at the same time gain one region, not one each |
 //!
 //! Engines, here and in other crates, put their data behind these and need no atomics of their own.
@@ -12,6 +13,7 @@
 mod accounts;
 mod grown;
 mod ledger;
+mod returns;
 mod slots;
 mod streams;
 pub mod thread_slot;
@@ -20,6 +22,7 @@ pub use crate::sync::{Mutex, MutexGuard};
 
 pub use self::accounts::{Account, Counter, Entry, Totals};
 pub use self::grown::{Centre, Grown, Growth};
-pub use self::ledger::{Holding, Ledger};
+pub use self::ledger::{Holding, Ledger, Limits};
+pub use self::returns::{Linked, Returns};
 pub use self::slots::{Held, Slots};
 pub use self::streams::StreamUses;

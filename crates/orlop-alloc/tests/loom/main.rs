@@ -6,5 +6,6 @@
 
 mod grown;
 mod ledger;
+mod returns;
 mod slots;
 mod streams;

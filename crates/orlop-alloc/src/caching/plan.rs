@@ -1,0 +1,330 @@
+//! Following a round that was learned: each block has its address before it is asked for.
+//!
+//! # Why no two blocks meet
+//!
+//! Steps are served strictly in turn, round after round. For each step there is a next one, in turn, whose bytes meet
+//! its own: itself at the latest, a round later. That one is not served while the block lives. So between a block's step
+//! and any later one whose bytes meet its own, the turn has passed a step that waits for it; it has come back before.
+//! That does not depend on the order in which blocks come back, nor on what was learned being true: the log only says
+//! what is likely.
+
+use super::classes::{GRANULE, size_of_class};
+use super::token::{NOTES, Token};
+use crate::central::leases::{Placed, Records};
+use crate::{AllocationId, Record};
+use std::collections::HashSet;
+use std::ptr::NonNull;
+
+/// A step; what changes is in [`State`].
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    /// Where the block is, in granules from the base.
+    offset: u32,
+    /// How large it is, in granules: its class's size.
+    granules: u32,
+    /// The first step that this one waits for, and the next that the same one waits for: [`NONE`] ends the list.
+    after: u16,
+    also: u16,
+    /// The record of its block. Which step uses which is settled: see [`records_of`].
+    record: u16,
+    /// How many sizes the class has: two to the power of this.
+    sizes_log2: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum State {
+    Free,
+    Lives,
+    Elsewhere,
+}
+
+/// Not a step.
+const NONE: u16 = u16::MAX;
+
+/// A plan has no more steps: so many can be named.
+const STEPS: usize = if NOTES < NONE as usize { NOTES } else { NONE as usize };
+
+impl Step {
+    /// Whether such a request is of the step's class. Not for zero bytes.
+    #[inline(always)]
+    fn is_for(&self, bytes: usize) -> bool {
+        let granules = bytes.wrapping_add(GRANULE.bytes() - 1) / GRANULE.bytes();
+        (self.granules as usize).wrapping_sub(granules) >> self.sizes_log2 == 0
+    }
+
+    fn granted(&self) -> usize {
+        self.granules as usize * GRANULE.bytes()
+    }
+}
+
+/// A step to be made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Planned {
+    pub(super) class: usize,
+    /// The address and the step that is met next; `None` if the block comes from elsewhere.
+    pub(super) place: Option<(usize, usize)>,
+}
+
+/// A round, and where in it the thread is.
+///
+/// Invariants: `next` is the number of a step; `after` and `also` are, or [`NONE`]; each step's record is one of
+/// `records`; each step is in the list of the next one that its bytes meet, and a step is served only when none of its list
+/// lives. There are as many states as steps.
+#[derive(Debug)]
+pub(super) struct Plan {
+    steps: Box<[Step]>,
+    /// By step. Apart from them, because loads of a step that were wider than a byte would wait for stores to it.
+    states: Box<[State]>,
+    next: usize,
+    /// Where offsets count from; may reach all extents.
+    base: NonNull<u8>,
+    /// Names the plan in tokens: with its home.
+    token: Token,
+    /// The records of its blocks.
+    records: Box<[NonNull<Record>]>,
+    /// The chunks that it has from the heap.
+    extents: Records,
+    /// Rounds that were completed.
+    rounds: u64,
+    /// Where the thread did something else, and how often in a row.
+    strayed: (usize, u32),
+}
+
+/// The number of a record for each step, and how many records that makes. A record is used again only after its last
+/// block was met by another, and so was returned.
+fn records_of(meets: &[usize]) -> (Vec<usize>, usize) {
+    let (mut records, mut count) = (vec![0; meets.len()], 0);
+    let mut ending: Vec<Vec<usize>> = vec![Vec::new(); meets.len()];
+    let mut vacant: Vec<usize> = Vec::new();
+    for (step, &met) in meets.iter().enumerate() {
+        vacant.append(&mut ending[step]);
+        // What is met in the next round only has a record of its own.
+        let wraps = met <= step;
+        records[step] = vacant.pop().filter(|_| !wraps).unwrap_or_else(|| {
+            count += 1;
+            count - 1
+        });
+        if !wraps {
+            ending[met].push(records[step]);
+        }
+    }
+    (records, count)
+}
+
+impl Plan {
+    /// Steps over `extents`, which `base` is allowed to reach, for the slot and plan that `token` names. Gives the
+    /// extents back if an offset or a number is too large.
+    ///
+    /// # Safety
+    ///
+    /// Blocks of each step's class fit at its address inside the extents, and steps that meet are named truly.
+    pub(super) unsafe fn new(
+        planned: &[Planned],
+        base: NonNull<u8>,
+        token: Token,
+        extents: Records,
+        mut record: impl FnMut() -> Box<Record>,
+    ) -> Result<Self, Records> {
+        let origin = base.as_ptr().addr();
+        let meets: Vec<_> =
+            planned.iter().enumerate().map(|(n, planned)| planned.place.map_or(n, |(_, m)| m)).collect();
+        let (numbers, count) = records_of(&meets);
+        let granules = |class: usize| size_of_class(class) / GRANULE.bytes();
+        let step = |(&Planned { class, place }, &record): (&Planned, &usize)| {
+            let sizes = granules(class) - class.checked_sub(1).map_or(0, granules);
+            debug_assert!(sizes.is_power_of_two());
+            let (granules, record) = (u32::try_from(granules(class)).ok()?, u16::try_from(record).ok()?);
+            let sizes_log2 = u8::try_from(sizes.ilog2()).ok()?;
+            let step = Step { offset: 0, granules, after: NONE, also: NONE, record, sizes_log2 };
+            let Some((address, _)) = place else { return Some(step) };
+            let offset = u32::try_from(address.checked_sub(origin)? / GRANULE.bytes()).ok()?;
+            Some(Step { offset, ..step })
+        };
+        let records: Box<[_]> = (0..count).map(|_| NonNull::from(Box::leak(record()))).collect();
+        let steps: Option<Box<[Step]>> = planned.iter().zip(&numbers).map(step).collect();
+        let Some(mut steps) = steps.filter(|steps| !steps.is_empty() && steps.len() < STEPS) else {
+            for record in records {
+                // SAFETY: leaked just above.
+                drop(unsafe { Box::from_raw(record.as_ptr()) });
+            }
+            return Err(extents);
+        };
+        for ((number, step), &met) in
+            (0..).zip(planned).zip(&meets).filter(|((_, step), _)| step.place.is_some())
+        {
+            debug_assert!(met < steps.len() && step.place.is_some());
+            steps[usize::from(number)].also = std::mem::replace(&mut steps[met].after, number);
+        }
+        let state = |planned: &Planned| if planned.place.is_some() { State::Free } else { State::Elsewhere };
+        let states = planned.iter().map(state).collect();
+        Ok(Self { steps, states, next: 0, base, token, records, extents, rounds: 0, strayed: (0, 0) })
+    }
+
+    /// The block whose turn it is, if it is of the class of so many bytes, nothing is in its way, and its size is
+    /// allowed.
+    #[inline(always)]
+    pub(super) fn take(
+        &mut self,
+        bytes: usize,
+        allowed: impl FnOnce(usize) -> bool,
+    ) -> Option<NonNull<Record>> {
+        let number = self.next;
+        // SAFETY: by the invariants.
+        let step = unsafe { self.steps.get_unchecked(number) };
+        // SAFETY: by the invariants.
+        let state = unsafe { *self.states.get_unchecked(number) };
+        if state == State::Elsewhere || !step.is_for(bytes) || !allowed(step.granted()) {
+            return None;
+        }
+        let mut before = step.after;
+        while before != NONE {
+            let place = usize::from(before);
+            // SAFETY: by the invariants.
+            if unsafe { *self.states.get_unchecked(place) } == State::Lives {
+                return None;
+            }
+            // SAFETY: by the invariants.
+            before = unsafe { self.steps.get_unchecked(place) }.also;
+        }
+        // SAFETY: by the invariants.
+        unsafe { *self.states.get_unchecked_mut(number) = State::Lives };
+        // Wrapping, as in `Mapped::pointer_to`: the null backing's address space has no object to stay inside of.
+        let ptr = self.base.as_ptr().wrapping_add(step.offset as usize * GRANULE.bytes());
+        // SAFETY: by the invariants.
+        let mut place = unsafe { *self.records.get_unchecked(usize::from(step.record)) };
+        // SAFETY: leaked in `new`, and nobody has it: the turn has passed a step that waited for the block which it was
+        // last used for (`records_of`).
+        let record = unsafe { place.as_mut() };
+        // SAFETY: inside an extent (`new`), which does not wrap around: not null.
+        record.ptr = unsafe { NonNull::new_unchecked(ptr) };
+        record.granted = step.granted();
+        record.token = self.token.noted(number).0;
+        self.next = number + 1;
+        if self.next == self.steps.len() {
+            self.end_round();
+        }
+        Some(place)
+    }
+
+    #[inline(always)]
+    fn end_round(&mut self) {
+        self.next = 0;
+        self.rounds += 1;
+    }
+
+    /// Whether a block is one of this plan.
+    #[inline(always)]
+    pub(super) fn knows(&self, token: Token) -> bool {
+        token.place() == self.token.place()
+    }
+
+    /// Takes a block of this plan back.
+    ///
+    /// # Safety
+    ///
+    /// The plan knows it, and nobody uses it or its record any more.
+    #[inline(always)]
+    pub(super) unsafe fn put(&mut self, mut place: NonNull<Record>) {
+        // SAFETY: the caller's promise.
+        let record = unsafe { place.as_mut() };
+        // Who frees its address a second time is told.
+        record.id = AllocationId::NONE;
+        let number = Token(record.token).note();
+        debug_assert!(number < self.steps.len());
+        // SAFETY: `take` wrote the number of a step.
+        unsafe { *self.states.get_unchecked_mut(number) = State::Free };
+    }
+
+    /// With what the quick way does not do: the turns of blocks that come from elsewhere, and counting when the thread
+    /// does something else.
+    pub(super) fn take_slowly(&mut self, bytes: usize) -> Option<NonNull<Record>> {
+        let step = &self.steps[self.next];
+        if self.states[self.next] == State::Elsewhere && step.is_for(bytes) {
+            self.next += 1;
+            if self.next == self.steps.len() {
+                self.end_round();
+            }
+            return None;
+        }
+        let record = self.take(bytes, |_| true);
+        if record.is_none() {
+            let (at, times) = self.strayed;
+            self.strayed = (self.next, if at == self.next { times + 1 } else { 1 });
+        }
+        record
+    }
+
+    /// How often in a row the thread did something else than the step whose turn it is.
+    pub(super) fn strayed(&self) -> u32 {
+        let (at, times) = self.strayed;
+        if at == self.next { times } else { 0 }
+    }
+
+    /// Rounds that were completed.
+    pub(super) fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// What it has from the heap.
+    pub(super) fn extents(&self) -> impl Iterator<Item = &Record> + '_ {
+        self.extents.iter().map(|extent| &**extent)
+    }
+
+    fn living(&self) -> impl Iterator<Item = &Step> + '_ {
+        self.steps.iter().zip(&self.states).filter(|&(_, &state)| state == State::Lives).map(|(step, _)| step)
+    }
+
+    /// The blocks that live: address, size, record.
+    pub(super) fn live(&self) -> impl Iterator<Item = Placed> + '_ {
+        self.living().map(|step| {
+            let address = self.base.as_ptr().addr() + step.offset as usize * GRANULE.bytes();
+            (address, step.granted(), self.records[usize::from(step.record)])
+        })
+    }
+
+    /// Takes it apart: its chunks, the records that no block uses, and the blocks that live, in order of address.
+    pub(super) fn take_apart(self) -> Parts {
+        let mut live: Vec<_> = self.live().collect();
+        live.sort_unstable_by_key(|&(address, ..)| address);
+        let used: HashSet<_> = live.iter().map(|&(.., record)| record).collect();
+        let unused = self.records.iter().filter(|record| !used.contains(record)).map(|record| {
+            // SAFETY: leaked in `new`; nobody uses it, and the plan ends here.
+            unsafe { Box::from_raw(record.as_ptr()) }
+        });
+        Parts { unused: unused.collect(), live, extents: self.extents }
+    }
+
+    /// Bytes of its own records.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.steps)
+            + size_of_val(&*self.states)
+            + self.records.len() * (size_of::<Record>() + size_of::<NonNull<Record>>())
+    }
+
+    /// Whether blocks that live are apart, inside the extents, with a record each.
+    pub(super) fn is_consistent(&self) -> bool {
+        let mut live: Vec<_> = self.live().collect();
+        live.sort_unstable_by_key(|&(address, ..)| address);
+        let apart = live.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
+        let inside = |&(address, size, _): &(usize, usize, _)| {
+            let holds = |extent: &Record| {
+                extent.address() <= address && address + size <= extent.address() + extent.granted
+            };
+            self.extents.iter().any(|extent| holds(extent))
+        };
+        let records: HashSet<_> = live.iter().map(|&(.., record)| record).collect();
+        apart && live.iter().all(inside) && records.len() == live.len()
+    }
+}
+
+/// What is left of a plan.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) extents: Records,
+    pub(super) unused: Records,
+    pub(super) live: Vec<Placed>,
+}
+
+// SAFETY: the records that no block uses are the plan's own; those of live blocks it only compares. Records may be sent.
+unsafe impl Send for Plan {}

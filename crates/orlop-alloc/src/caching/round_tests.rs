@@ -1,0 +1,325 @@
+//! Rounds that are learned, followed, strayed from and given up.
+
+use super::*;
+use crate::backing::{HugePages, Mmap};
+use crate::{AllocatorRef, Block};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use std::thread;
+
+fn allocator() -> AllocatorRef<Caching<Mmap>> {
+    Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build()
+}
+
+/// One allocation of a round: so many bytes, returned after so many further ones.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    bytes: usize,
+    lives: usize,
+}
+
+/// What is done otherwise, now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strays {
+    Not,
+    LeavesOut,
+    Adds,
+    ReturnsLate,
+    ReturnsElsewhere,
+    ReturnsByAddress,
+    AsksForZeros,
+    Trims,
+}
+
+/// A block whose every page is marked as its own.
+struct Marked {
+    /// `None` once given up.
+    block: Option<Block>,
+    mark: u8,
+}
+
+impl Marked {
+    fn new(allocator: &AllocatorRef<Caching<Mmap>>, bytes: usize, mark: u8, zeroed: bool) -> Self {
+        let mut request = Request::new(bytes);
+        request.zeroed = zeroed;
+        let mut block = allocator.allocate(&request).expect("memory");
+        let content = block.bytes_mut().expect("of the host");
+        if zeroed {
+            assert!(content.iter().step_by(64).all(|&byte| byte == 0));
+        }
+        content.iter_mut().step_by(512).for_each(|byte| *byte = mark);
+        content[bytes - 1] = mark;
+        Self { block: Some(block), mark }
+    }
+
+    fn into_block(mut self) -> Block {
+        self.check();
+        self.block.take().expect("not given up yet")
+    }
+
+    fn check(&self) {
+        let Some(block) = &self.block else { return };
+        let content = block.bytes().expect("of the host");
+        let same = |byte: &u8| *byte == self.mark;
+        assert!(content.iter().step_by(512).all(same) && content.last().is_some_and(same));
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        self.check();
+    }
+}
+
+struct Player<'a> {
+    allocator: &'a AllocatorRef<Caching<Mmap>>,
+    elsewhere: mpsc::Sender<Marked>,
+    late: VecDeque<Marked>,
+    marks: u8,
+}
+
+impl Player<'_> {
+    /// Plays a round; at `at` it strays.
+    fn play(&mut self, round: &[Step], strays: Strays, at: usize) {
+        let mut live: Vec<Vec<Marked>> = round.iter().map(|_| Vec::new()).collect();
+        for (index, step) in round.iter().enumerate() {
+            let here = index == at % round.len();
+            for block in std::mem::take(&mut live[index]) {
+                match strays {
+                    Strays::ReturnsLate if here => self.late.push_back(block),
+                    Strays::ReturnsElsewhere if index % 3 == at % 3 => {
+                        self.elsewhere.send(block).expect("it listens");
+                    }
+                    Strays::ReturnsByAddress if here => {
+                        let ptr = block.into_block().into_raw_ptr().expect("of an allocator");
+                        // SAFETY: given up just now.
+                        unsafe { self.allocator.free(ptr, None) }.expect("live");
+                        // SAFETY: refused, and only looked up.
+                        assert!(unsafe { self.allocator.free(ptr, None) }.is_err());
+                    }
+                    _ => drop(block),
+                }
+            }
+            match strays {
+                Strays::LeavesOut if here => continue,
+                Strays::Adds if here => {
+                    let added = self.block(3 * step.bytes / 2, false);
+                    self.late.push_back(added);
+                }
+                Strays::Trims if here => {
+                    self.allocator.trim(0);
+                }
+                _ => {}
+            }
+            let block = self.block(step.bytes, strays == Strays::AsksForZeros);
+            let until = index + 1 + step.lives;
+            if let Some(place) = live.get_mut(until) {
+                place.push(block);
+            }
+        }
+        if strays == Strays::Not {
+            self.late.pop_front();
+        }
+    }
+
+    fn block(&mut self, bytes: usize, zeroed: bool) -> Marked {
+        self.marks = self.marks.wrapping_add(1).max(1);
+        Marked::new(self.allocator, bytes, self.marks, zeroed)
+    }
+}
+
+fn plans(allocator: &AllocatorRef<Caching<Mmap>>) -> usize {
+    allocator.plans.load(Ordering::Relaxed)
+}
+
+fn with_player(play: impl FnOnce(&mut Player<'_>)) {
+    let allocator = allocator();
+    let (elsewhere, returned) = mpsc::channel::<Marked>();
+    thread::scope(|scope| {
+        scope.spawn(move || returned.into_iter().for_each(drop));
+        play(&mut Player { allocator: &allocator, elsewhere, late: VecDeque::new(), marks: 0 });
+    });
+    allocator.verify().expect("invariants");
+    let all = allocator.stats().totals.all;
+    assert_eq!((all.live_bytes, all.allocations), (0, all.frees));
+    allocator.trim(0);
+    assert_eq!(allocator.stats().usage.reserved, 0);
+}
+
+/// So often a round of [`layers`] is played until it has been learned for sure.
+const ENOUGH: usize = 60;
+
+fn layers() -> Vec<Step> {
+    let layer = [(80, 1), (300, 3), (40, 0), (120, 2), (300, 1), (16, 0)];
+    let layers = (0..6).flat_map(|n| layer.map(|(pages, lives)| (pages + n, lives)));
+    layers.map(|(pages, lives)| Step { bytes: pages * 4096 - 100, lives }).collect()
+}
+
+#[test]
+fn a_round_is_learned_and_its_addresses_stay() {
+    let allocator = allocator();
+    let play = || -> Vec<usize> {
+        let mut live: VecDeque<Block> = VecDeque::new();
+        let round = layers();
+        round
+            .iter()
+            .map(|step| {
+                let block = allocator.allocate(&Request::new(step.bytes)).unwrap();
+                let address = block.as_ptr().as_ptr().addr();
+                live.push_back(block);
+                if live.len() > 2 {
+                    live.pop_front();
+                }
+                address
+            })
+            .collect()
+    };
+    for _ in 0..ENOUGH {
+        play();
+    }
+    assert_eq!(plans(&allocator), 1);
+    allocator.verify().unwrap();
+    let held = allocator.stats().usage.reserved;
+    let first = play();
+    assert_eq!(first, play());
+    assert_eq!(allocator.stats().usage.reserved, held);
+    // A plan holds no more than was held, and gives way.
+    let large = allocator.allocate(&Request::new(usize::try_from(held).unwrap() * 9 / 10)).unwrap();
+    assert_eq!((plans(&allocator), allocator.stats().usage.reserved), (0, held));
+    drop(large);
+    allocator.verify().unwrap();
+}
+
+#[test]
+fn a_plan_ends_around_blocks_that_live() {
+    let allocator = allocator();
+    let play = |keep: usize| -> Vec<Marked> {
+        let mut live: VecDeque<Marked> = VecDeque::new();
+        let mut kept = Vec::new();
+        for ((index, step), mark) in layers().iter().enumerate().zip(1..) {
+            live.push_back(Marked::new(&allocator, step.bytes, mark, false));
+            if live.len() > 3 {
+                live.pop_front();
+            }
+            if index == keep {
+                kept.extend(live.drain(..));
+                break;
+            }
+        }
+        kept
+    };
+    let mut ended = 0;
+    for keep in (3..layers().len()).step_by(5) {
+        for _ in 0..ENOUGH {
+            drop(play(usize::MAX));
+        }
+        ended += plans(&allocator);
+        let kept = play(keep);
+        allocator.trim(0);
+        assert_eq!(plans(&allocator), 0);
+        allocator.verify().unwrap();
+        // One more goes where the plan was, and nobody's bytes are touched.
+        let other = Marked::new(&allocator, 2 << 20, 255, false);
+        kept.iter().for_each(Marked::check);
+        drop(kept);
+        allocator.verify().unwrap();
+        drop(other);
+    }
+    assert!(ended > 0);
+    allocator.trim(0);
+    assert_eq!(allocator.stats().usage.reserved, 0);
+}
+
+#[test]
+fn what_outlives_its_round_does_not_keep_it_from_being_learned() {
+    let allocator = allocator();
+    let mut result: Option<Block> = None;
+    for _ in 0..ENOUGH {
+        for step in layers() {
+            drop(allocator.allocate(&Request::new(step.bytes)).unwrap());
+        }
+        // As in `result = step()`: the old one goes when the new one is there.
+        result = Some(allocator.allocate(&Request::new(500_000)).unwrap());
+    }
+    assert_eq!(plans(&allocator), 1);
+    allocator.verify().unwrap();
+    drop(result);
+    drop(allocator);
+}
+
+#[test]
+fn without_learning_there_are_no_plans() {
+    let allocator = Caching::builder(Mmap::new()).learning(false).build();
+    for _ in 0..8 {
+        for step in layers() {
+            drop(allocator.allocate(&Request::new(step.bytes)).unwrap());
+        }
+    }
+    assert_eq!(allocator.plans.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn two_threads_have_a_plan_each_and_return_each_others_blocks() {
+    with_player(|player| {
+        let allocator = player.allocator;
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                let elsewhere = player.elsewhere.clone();
+                scope.spawn(move || {
+                    let mut player = Player { allocator, elsewhere, late: VecDeque::new(), marks: 0 };
+                    for round in 0..if cfg!(miri) { 4 } else { 60 } {
+                        let strays = if round % 4 == 3 { Strays::ReturnsElsewhere } else { Strays::Not };
+                        player.play(&layers(), strays, round);
+                        allocator.verify().unwrap();
+                    }
+                });
+            }
+        });
+    });
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (1usize..200_000, 0usize..12).prop_map(|(bytes, lives)| Step { bytes, lives })
+}
+
+fn strays() -> impl Strategy<Value = Strays> {
+    use Strays::*;
+    prop::sample::select(vec![
+        Not,
+        Not,
+        Not,
+        Not,
+        LeavesOut,
+        Adds,
+        ReturnsLate,
+        ReturnsElsewhere,
+        ReturnsByAddress,
+        AsksForZeros,
+        Trims,
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 64 }, ..ProptestConfig::default() })]
+
+    /// Whatever is done instead of the round, no two blocks share a byte, all adds up, and the round may be learned anew.
+    #[test]
+    fn straying_harms_nobody(
+        round in prop::collection::vec(step(), 2..if cfg!(miri) { 6 } else { 40 }),
+        plays in prop::collection::vec((strays(), any::<usize>()), 1..if cfg!(miri) { 6 } else { 40 }),
+    ) {
+        with_player(|player| {
+            for _ in 0..if cfg!(miri) { 8 } else { 400 } {
+                if plans(player.allocator) > 0 {
+                    break;
+                }
+                player.play(&round, Strays::Not, 0);
+            }
+            for (strays, at) in plays {
+                player.play(&round, strays, at);
+                player.allocator.verify().unwrap();
+            }
+        });
+    }
+}

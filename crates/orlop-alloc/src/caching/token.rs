@@ -1,0 +1,69 @@
+//! What the engine notes in a block's record: one word.
+//!
+//! ```text
+//!  63        50 49      44 43        32 31                 0
+//! ┌────────────┬──────────┬────────────┬────────────────────┐
+//! │ note       │ home     │ class      │ place              │
+//! └────────────┴──────────┴────────────┴────────────────────┘
+//! ```
+//!
+//! The place is the number of the block's chunk in the heap or, with its highest bit set, the mark of the plan that
+//! the block was served from. Home is the slot that handed the block out. The note is for who learns or follows: which
+//! allocation of the round it is.
+
+use crate::central::chunks::LIMIT;
+
+const CLASS: u32 = 32;
+const HOME: u32 = 44;
+const NOTE: u32 = 50;
+
+/// Notes are below this.
+pub(super) const NOTES: usize = 1 << (64 - NOTE);
+
+const _: () = assert!(super::classes::CLASSES < 1 << (HOME - CLASS));
+const _: () = assert!(crate::protocol::thread_slot::SLOTS <= 1 << (NOTE - HOME));
+
+/// See the head of this file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token(pub(super) usize);
+
+impl Token {
+    #[inline(always)]
+    pub(super) fn new(place: usize, class: usize, home: usize) -> Self {
+        Self((place & u32::MAX as usize) | ((class & 0xfff) << CLASS) | (home << HOME))
+    }
+
+    #[inline(always)]
+    pub(super) fn noted(self, note: usize) -> Self {
+        debug_assert!(note < NOTES);
+        Self((self.0 & ((1 << NOTE) - 1)) | (note << NOTE))
+    }
+
+    #[inline(always)]
+    pub(super) fn class(self) -> usize {
+        (self.0 >> CLASS) & 0xfff
+    }
+
+    #[inline(always)]
+    pub(super) fn home(self) -> usize {
+        (self.0 >> HOME) & 0x3f
+    }
+
+    #[inline(always)]
+    pub(super) fn note(self) -> usize {
+        self.0 >> NOTE
+    }
+
+    /// A chunk's number, or a plan's mark.
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    #[inline(always)]
+    pub(super) fn place(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether the block was served from a plan, of now or of before.
+    #[inline(always)]
+    pub(super) fn is_planned(self) -> bool {
+        self.0 & LIMIT as usize != 0
+    }
+}

@@ -1,0 +1,119 @@
+//! Free chunks that an engine takes whole, to place blocks in by itself, and gives back with some of them still living.
+
+use super::bins::FreeIndex;
+use super::chunks::{Index, NONE};
+use super::heap::{Ask, Heap};
+use crate::{Error, Record, Request, Result};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// A free chunk that may be leased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hole {
+    pub(crate) chunk: Index,
+    pub(crate) addresses: Range<usize>,
+}
+
+/// Leases, or records that no block uses. (Boxes, because records do not move.)
+pub(crate) type Records = Vec<Box<Record>>;
+
+/// A block in a lease: address, size, record.
+pub(crate) type Placed = (usize, usize, NonNull<Record>);
+
+impl<I: FreeIndex> Heap<I> {
+    /// The largest free chunks, at most so many, of the region that has most free, in order of address; and the pointer
+    /// to the region's start, which may reach all of them.
+    pub(crate) fn holes(&self, most: usize) -> Option<(NonNull<u8>, Vec<Hole>)> {
+        let free =
+            |region: Index| self.bins.iter().filter(move |free| self.chunks[free.chunk].region == region);
+        let region = self
+            .regions
+            .iter()
+            .map(|(region, _)| region)
+            .max_by_key(|&region| free(region).map(|f| f.size).sum::<usize>())?;
+        let mut holes: Vec<_> = free(region).collect();
+        holes.sort_unstable_by_key(|free| std::cmp::Reverse(free.size));
+        holes.truncate(most);
+        holes.sort_unstable_by_key(|free| free.address);
+        let holes = holes
+            .into_iter()
+            .map(|free| Hole { chunk: free.chunk, addresses: free.address..free.address + free.size });
+        let mapped = self.regions.get(region)?;
+        Some((mapped.pointer_to(mapped.start()), holes.collect()))
+    }
+
+    /// Takes the first `bytes` of a free chunk. `None` when the slab is full.
+    pub(crate) fn lease(&mut self, chunk: Index, bytes: usize) -> Option<Box<Record>> {
+        self.unbin(chunk);
+        let request = Request::new(bytes);
+        let taken = self.cut(chunk, &Ask { request: &request, rounded: bytes })?;
+        // SAFETY: just made from a record of ours.
+        Some(unsafe { taken.block.into_record() })
+    }
+
+    /// Ends a lease. Where blocks `live`, in order of address, there are chunks in use from now on; the rest is free.
+    /// Of such a chunk, the heap compares the record and does not look into it.
+    pub(crate) fn end_lease(&mut self, lease: Box<Record>, live: &[Placed]) {
+        let Ok(mut index) = Index::try_from(super::heap::place(&lease)) else { return };
+        self.chunks[index].record = None;
+        self.live -= self.chunks[index].size;
+        self.unused.push(lease);
+        for &(address, size, record) in live {
+            let mut before = None;
+            if address > self.chunks[index].address {
+                // The slab is never full here: there are no more blocks than there were chunks before the lease.
+                let Some(rest) = self.split(index, address - self.chunks[index].address) else { return };
+                before = Some(std::mem::replace(&mut index, rest));
+            }
+            let rest = if self.chunks[index].size > size { self.split(index, size) } else { None };
+            self.live += self.chunks[index].size;
+            let chunk = &mut self.chunks[index];
+            (chunk.record, chunk.requested) = (Some(record), size);
+            // Only now: it would merge with the chunk behind it.
+            if let Some(before) = before {
+                self.free(before);
+            }
+            let Some(rest) = rest else { return };
+            index = rest;
+        }
+        self.free(index);
+    }
+
+    fn free(&mut self, index: Index) {
+        let merged = self.coalesce(index, false);
+        self.bin(merged);
+    }
+
+    /// A record that no block uses, taken out.
+    pub(crate) fn spare_record(&mut self) -> Box<Record> {
+        if let Some(record) = self.unused.pop() {
+            self.records -= 1;
+            return record;
+        }
+        Box::new(Record::new(NonNull::dangling(), 0, self.device, self.access))
+    }
+
+    /// Takes a record in: one that nobody uses, or (`None`) that of a block which lives since [`Heap::end_lease`].
+    pub(crate) fn adopt(&mut self, record: Option<Box<Record>>) {
+        self.records += 1;
+        self.unused.extend(record);
+    }
+
+    /// [`Heap::put_record`] for a block that lived when a lease ended: its record does not name its chunk.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if there is no such block.
+    pub(crate) fn put_placed(&mut self, record: Box<Record>) -> Result<()> {
+        let address = record.address();
+        let mapped = self.regions.containing(address);
+        let index = mapped.and_then(|mapped| mapped.chunk_at(address, &self.chunks)).unwrap_or(NONE);
+        let known = self.chunks.get(index as usize).and_then(|chunk| chunk.record);
+        if !known.is_some_and(|known| std::ptr::eq(known.as_ptr(), &raw const *record)) {
+            let _ = Box::into_raw(record);
+            return Err(Error::Corrupt { rule: "a block of a plan that ended is a chunk in use", address });
+        }
+        self.put(index, record, 0);
+        Ok(())
+    }
+}
