@@ -159,12 +159,11 @@ impl Front {
         }
     }
 
-    /// A block for so many bytes that is at hand, or whose turn it is in the plan.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<Box<Record>> {
-        let class = class_for(bytes);
-        if class >= self.large
+    /// A block of a class that is at hand, or whose turn it is in the plan.
+    pub(super) fn take(&mut self, class: usize) -> Option<Box<Record>> {
+        if (self.large..CLASSES).contains(&class)
             && let Some(plan) = &mut self.plan
-            && let Some(record) = plan.take_slowly(bytes)
+            && let Some(record) = plan.take_slowly(size_of_class(class))
         {
             // SAFETY: the plan has leaked it, and hands it out.
             return Some(unsafe { Box::from_raw(record.as_ptr()) });
@@ -177,7 +176,7 @@ impl Front {
     /// Notes a block that is handed out, and not from a plan, for who learns.
     pub(super) fn note_taken(&mut self, record: &mut Record) {
         let token = Token(record.token);
-        if token.class() < self.large || token.is_planned() {
+        if !(self.large..CLASSES).contains(&token.class()) || token.is_planned() {
             return;
         }
         let Some(learner) = &mut self.learner else {

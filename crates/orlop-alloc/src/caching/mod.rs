@@ -128,9 +128,9 @@ impl<B: Backing> Caching<B> {
             self.follow(front);
         }
         // The quick way was not open, or the bytes must be zero.
-        let mut at_hand = front.take(request.bytes);
+        let mut at_hand = front.take(class);
         if at_hand.is_none() && self.take_back(front) {
-            at_hand = front.take(request.bytes);
+            at_hand = front.take(class);
         }
         let (mut block, dirty) = if let Some(mut record) = at_hand {
             record.assign(request);

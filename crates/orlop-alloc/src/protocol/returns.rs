@@ -64,7 +64,8 @@ impl<T: Linked> Returns<T> {
     /// Takes all, latest first.
     #[inline]
     pub fn take(&self) -> Taken<T> {
-        let next = if self.is_empty() {
+        // Under loom a load need not see the newest store; what is not seen would not be taken.
+        let next = if !cfg!(loom) && self.is_empty() {
             ptr::null_mut()
         } else {
             self.head.swap(ptr::null_mut(), ordering!("returns.take", Acquire))

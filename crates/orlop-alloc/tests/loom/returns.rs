@@ -26,7 +26,10 @@ unsafe impl Linked for Element {
 unsafe impl Send for Element {}
 
 fn element(value: u32) -> Box<Element> {
-    Box::new(Element { link: None, value: UnsafeCell::new(value) })
+    let element = Box::new(Element { link: None, value: UnsafeCell::new(0) });
+    // A write that loom knows of. SAFETY: nobody else has it.
+    element.value.with_mut(|place| unsafe { *place = value });
+    element
 }
 
 fn sum(returns: &Returns<Element>) -> u32 {
