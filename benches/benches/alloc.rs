@@ -11,29 +11,13 @@ use orlop_alloc::caching::Caching;
 use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::context::{Context, CpuConfig};
 use orlop_alloc::engine::{Pool, Pow2};
-use orlop_alloc::{AllocatorRef, Block, Request};
+use orlop_alloc::{AllocatorRef, Request};
 use orlop_benches::peers::{self, MutexMap, Peer, ReadyTlsf};
-use orlop_benches::scenes::{self, Contender};
-use orlop_benches::{Named, Results, traces};
+use orlop_benches::scenes::{self, Contender, Known, Touch};
+use orlop_benches::{Named, Results, operations, traces};
 use orlop_core::{Device, MemoryKind};
-use orlop_trace::{Step, Trace};
+use orlop_trace::Trace;
 use std::time::{Duration, Instant};
-
-fn pass(slots: &mut [Option<Block>], trace: &Trace, mut allocate: impl FnMut(&Request) -> Block) {
-    for step in trace.steps() {
-        match step {
-            Step::Allocate { slot, bytes, .. } => {
-                let mut block = allocate(&Request::new(bytes));
-                if let Some(first) = block.bytes_mut().ok().and_then(<[u8]>::first_mut) {
-                    *first = 1;
-                }
-                slots[slot] = Some(block);
-            }
-            Step::Free { slot } => slots[slot] = None,
-        }
-    }
-    slots.fill_with(|| None);
-}
 
 struct Bench<'a> {
     group: BenchmarkGroup<'a, WallTime>,
@@ -61,26 +45,33 @@ impl Bench<'_> {
     }
 
     fn orlop(&mut self, contender: &str, name: &str, trace: &Trace, allocator: &AllocatorRef) {
-        let mut slots: Vec<Option<Block>> = (0..trace.slots()).map(|_| None).collect();
+        let (operations, mut slots) = (operations(trace), scenes::slots(trace));
         self.run(contender, name, trace, || {
-            pass(&mut slots, trace, |request| allocator.allocate(request).expect("memory for the traces"));
+            scenes::pass(allocator, &operations, Touch::First, &mut slots);
         });
     }
 
     fn context(&mut self, contender: &str, name: &str, trace: &Trace, allocator: AllocatorRef) {
         let context = Context::with(Device::CPU, CpuConfig::new());
         context.register(Device::CPU, MemoryKind::Default, allocator).expect("a CPU allocator");
-        let mut slots: Vec<Option<Block>> = (0..trace.slots()).map(|_| None).collect();
+        let (operations, mut slots) = (operations(trace), scenes::slots(trace));
+        let allocate =
+            |request: &Request| context.allocate(Device::CPU, request).expect("memory for the traces");
         self.run(contender, name, trace, || {
-            pass(&mut slots, trace, |request| {
-                context.allocate(Device::CPU, request).expect("memory for the traces")
-            });
+            scenes::pass_with(allocate, &operations, Touch::First, &mut slots);
         });
     }
 
     fn peer(&mut self, contender: &str, name: &str, trace: &Trace, peer: &dyn Peer) {
-        let mut slots = vec![None; trace.slots()];
-        self.run(contender, name, trace, || peers::pass(peer, trace, &mut slots));
+        let (operations, mut slots) = (operations(trace), vec![None; trace.slots()]);
+        self.run(contender, name, trace, || peers::pass(peer, &operations, &mut slots));
+    }
+
+    fn known(&mut self, name: &str, trace: &Trace) {
+        let (operations, mut slots) = (operations(trace), vec![None; trace.slots()]);
+        let allocator = Caching::builder(Mmap::new()).build().erase();
+        let mut known = Known::new(&allocator, &operations, &mut scenes::slots(trace));
+        self.run("addresses known", name, trace, || known.pass(&operations, &mut slots));
     }
 }
 
@@ -95,6 +86,7 @@ fn main() {
     for (name, trace) in &traces() {
         let peak = usize::try_from(trace.peak().bytes).expect("the traces fit in memory");
         let bfc = |policy| Central::builder(Mmap::new()).policy(policy);
+        bench.known(name, trace);
         bench.orlop("orlop caching", name, trace, &Caching::builder(Mmap::new()).build().erase());
         bench.context("orlop caching, context", name, trace, Caching::builder(Mmap::new()).build().erase());
         bench.orlop("orlop pow2", name, trace, &Pow2::new(Mmap::new()).erase());
@@ -153,12 +145,10 @@ fn scenes(traces: &[Named]) {
     both("map pow2, mutex", &|| Contender::Peer(map));
     both("system", &|| Contender::Peer(Box::leak(Box::new(peers::system()))));
 
-    println!("\na block that another thread returns, ns for both ways");
+    println!("\na block that another thread returns: ns to allocate it, and to return it");
     for bytes in [100, 10_000, 1 << 20] {
-        print(
-            &format!("orlop caching, {bytes} bytes"),
-            &[scenes::handed_over(&caching(HugePages::System), bytes, WINDOW)],
-        );
+        let [allocating, returning] = scenes::handed_over(&caching(HugePages::System), bytes, WINDOW);
+        println!("orlop caching, {bytes:>7} bytes                 {allocating:>7.2} {returning:>7.2}");
     }
 
     println!("\none byte in each page, steady, over the same at addresses known in advance");

@@ -3,7 +3,7 @@
 pub mod peers;
 pub mod scenes;
 
-use orlop_trace::Trace;
+use orlop_trace::{Step, Trace};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -31,6 +31,35 @@ pub fn traces() -> Vec<Named> {
         .iter()
         .map(|path| (name(path), Trace::read(path).expect("shipped traces are well-formed")))
         .collect()
+}
+
+/// An allocation into a slot, or the return of what is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation {
+    /// How large the block is.
+    pub bytes: usize,
+    /// Where it is kept.
+    pub slot: u32,
+    /// Whether it is returned.
+    pub returned: bool,
+}
+
+/// A trace, unpacked: replaying it costs little beside what is measured.
+pub type Operations = Box<[Operation]>;
+
+/// Unpacks a trace.
+///
+/// # Panics
+///
+/// If more blocks live at once than a `u32` counts.
+#[must_use]
+pub fn operations(trace: &Trace) -> Operations {
+    let slot = |slot: usize| u32::try_from(slot).expect("few blocks live at once");
+    let operation = |step| match step {
+        Step::Allocate { slot: at, bytes, .. } => Operation { bytes, slot: slot(at), returned: false },
+        Step::Free { slot: at } => Operation { bytes: 0, slot: slot(at), returned: true },
+    };
+    trace.steps().map(operation).collect()
 }
 
 /// Nanoseconds per operation, by contender and trace: every sample that criterion took.

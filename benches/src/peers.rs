@@ -1,7 +1,7 @@
 //! What a user would pick instead: global allocators, TLSF over a ready pool, and the two maps behind a mutex
 //! that engines usually begin with. Each is called as its own users would call it, at 64-byte alignment.
 
-use orlop_trace::{Step, Trace};
+use crate::{Operation, Operations};
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -152,21 +152,17 @@ impl Peer for ReadyTlsf {
 /// # Panics
 ///
 /// If `slots` is too short.
-pub fn pass(peer: &dyn Peer, trace: &Trace, slots: &mut [Option<(NonNull<u8>, usize)>]) {
-    for step in trace.steps() {
-        match step {
-            Step::Allocate { slot, bytes, .. } => {
-                let ptr = peer.take(bytes);
-                // SAFETY: at least one byte, and ours.
-                unsafe { ptr.write_volatile(1) };
-                slots[slot] = Some((ptr, bytes));
-            }
-            Step::Free { slot } => {
-                if let Some((ptr, bytes)) = slots[slot].take() {
-                    // SAFETY: taken above with these bytes, and used by nobody.
-                    unsafe { peer.give(ptr, bytes) };
-                }
-            }
+pub fn pass(peer: &dyn Peer, operations: &Operations, slots: &mut [Option<(NonNull<u8>, usize)>]) {
+    for &Operation { bytes, slot, returned } in operations.iter() {
+        let slot = &mut slots[slot as usize];
+        if !returned {
+            let ptr = peer.take(bytes);
+            // SAFETY: at least one byte, and ours.
+            unsafe { ptr.write_volatile(1) };
+            *slot = Some((ptr, bytes));
+        } else if let Some((ptr, bytes)) = slot.take() {
+            // SAFETY: taken above with these bytes, and used by nobody.
+            unsafe { peer.give(ptr, bytes) };
         }
     }
     clear(peer, slots);

@@ -2,8 +2,8 @@
 //!
 //! Each figure is the median of some windows; contenders take turns within one run.
 
-use crate::Named;
 use crate::peers::{self, Peer};
+use crate::{Named, Operation, Operations, operations};
 use orlop_alloc::{AllocatorRef, Block, Request};
 use orlop_trace::{Step, Trace};
 use std::sync::Barrier;
@@ -27,18 +27,33 @@ const PAGE: usize = 4096;
 /// # Panics
 ///
 /// If there is no memory for the trace, or `slots` is too short.
-pub fn pass(allocator: &AllocatorRef, trace: &Trace, touch: Touch, slots: &mut [Option<Block>]) {
-    for step in trace.steps() {
-        match step {
-            Step::Allocate { slot, bytes, .. } => {
-                let mut block = allocator.allocate(&Request::new(bytes)).expect("memory for the traces");
-                if let Ok(bytes) = block.bytes_mut() {
-                    write(bytes, touch);
-                }
-                slots[slot] = Some(block);
-            }
-            Step::Free { slot } => slots[slot] = None,
+pub fn pass(allocator: &AllocatorRef, operations: &Operations, touch: Touch, slots: &mut [Option<Block>]) {
+    pass_with(
+        |request| allocator.allocate(request).expect("memory for the traces"),
+        operations,
+        touch,
+        slots,
+    );
+}
+
+/// [`pass`], whoever allocates.
+#[inline]
+pub fn pass_with(
+    mut allocate: impl FnMut(&Request) -> Block,
+    operations: &Operations,
+    touch: Touch,
+    slots: &mut [Option<Block>],
+) {
+    for &Operation { bytes, slot, returned } in operations.iter() {
+        if returned {
+            slots[slot as usize] = None;
+            continue;
         }
+        let mut block = allocate(&Request::new(bytes));
+        if let Ok(bytes) = block.bytes_mut() {
+            write(bytes, touch);
+        }
+        slots[slot as usize] = Some(block);
     }
     slots.fill_with(|| None);
 }
@@ -54,7 +69,9 @@ fn write(bytes: &mut [u8], touch: Touch) {
     }
 }
 
-fn slots(trace: &Trace) -> Vec<Option<Block>> {
+/// Room for the blocks of a trace.
+#[must_use]
+pub fn slots(trace: &Trace) -> Vec<Option<Block>> {
     (0..trace.slots()).map(|_| None).collect()
 }
 
@@ -74,19 +91,20 @@ impl std::fmt::Debug for Contender<'_> {
 
 impl Contender<'_> {
     fn loops(&self, trace: &Trace, go_on: impl Fn() -> bool) -> (u64, Duration) {
+        let operations = operations(trace);
         let (mut passes, begin) = (0, Instant::now());
         match self {
             Self::Orlop(allocator) => {
                 let mut slots = slots(trace);
                 while go_on() {
-                    pass(allocator, trace, Touch::First, &mut slots);
+                    pass(allocator, &operations, Touch::First, &mut slots);
                     passes += 1;
                 }
             }
             Self::Peer(peer) => {
                 let mut slots = vec![None; trace.slots()];
                 while go_on() {
-                    peers::pass(*peer, trace, &mut slots);
+                    peers::pass(*peer, &operations, &mut slots);
                     passes += 1;
                 }
             }
@@ -133,9 +151,10 @@ pub fn two_threads(contender: &Contender<'_>, traces: [&Trace; 2], window: Durat
 /// If there is no memory for the trace.
 #[must_use]
 pub fn pages_over_known(allocator: &AllocatorRef, trace: &Trace, window: Duration) -> f64 {
-    let mut slots = slots(trace);
-    for _ in 0..3 {
-        pass(allocator, trace, Touch::Pages, &mut slots);
+    let (operations, mut slots) = (operations(trace), slots(trace));
+    // Enough for whoever learns.
+    for _ in 0..20 {
+        pass(allocator, &operations, Touch::Pages, &mut slots);
     }
     // The addresses of one more pass, in one piece of memory of our own: as far apart as they were.
     let mut known = Vec::new();
@@ -162,7 +181,7 @@ pub fn pages_over_known(allocator: &AllocatorRef, trace: &Trace, window: Duratio
         }
         best[0] = best[0].min(start.elapsed().as_secs_f64());
         let start = Instant::now();
-        pass(allocator, trace, Touch::Pages, &mut slots);
+        pass(allocator, &operations, Touch::Pages, &mut slots);
         best[1] = best[1].min(start.elapsed().as_secs_f64());
     }
     best[1] / best[0]
@@ -174,24 +193,23 @@ pub fn pages_over_known(allocator: &AllocatorRef, trace: &Trace, window: Duratio
 ///
 /// If there is no memory for the trace.
 pub fn cold(make: impl Fn() -> AllocatorRef, trace: &Trace) -> Duration {
-    let mut slots = slots(trace);
+    let (operations, mut slots) = (operations(trace), slots(trace));
     let passes = (0..5).map(|_| {
         let allocator = make();
         let start = Instant::now();
-        pass(&allocator, trace, Touch::Pages, &mut slots);
+        pass(&allocator, &operations, Touch::Pages, &mut slots);
         start.elapsed()
     });
     passes.min().unwrap_or_default()
 }
 
-/// Nanoseconds from one thread's allocation to another's return of the same block, per block: one thread allocates
-/// and hands over in batches, the other returns.
+/// Nanoseconds of a block's allocation by one thread, and of its return by another: blocks are handed over in batches.
 ///
 /// # Panics
 ///
 /// If there is no memory.
 #[must_use]
-pub fn handed_over(allocator: &AllocatorRef, bytes: usize, window: Duration) -> f64 {
+pub fn handed_over(allocator: &AllocatorRef, bytes: usize, window: Duration) -> [f64; 2] {
     const BATCH: usize = 256;
     let (give, take) = std::sync::mpsc::sync_channel::<Vec<Block>>(4);
     let over = AtomicBool::new(false);
@@ -225,7 +243,7 @@ pub fn handed_over(allocator: &AllocatorRef, bytes: usize, window: Duration) -> 
         let (blocks, allocating) = source.join().expect("the passes do not panic");
         let returning = sink.join().expect("the passes do not panic");
         #[expect(clippy::cast_precision_loss, reason = "nanoseconds per block")]
-        let each = (allocating + returning).as_nanos() as f64 / blocks as f64;
+        let each = [allocating, returning].map(|spent| spent.as_nanos() as f64 / blocks as f64);
         each
     })
 }
@@ -241,15 +259,60 @@ pub fn reserved_over_live(allocator: &AllocatorRef, traces: &[&Named], passes: u
     thread::scope(|scope| {
         for (_, trace) in traces {
             scope.spawn(move || {
-                let mut slots = slots(trace);
+                let (operations, mut slots) = (operations(trace), slots(trace));
                 for _ in 0..passes {
-                    pass(allocator, trace, Touch::First, &mut slots);
+                    pass(allocator, &operations, Touch::First, &mut slots);
                 }
             });
         }
     });
     let live: u64 = traces.iter().map(|(_, trace)| trace.peak().bytes).sum();
     allocator.stats().usage.peak_reserved as f64 / live as f64
+}
+
+/// Addresses that are known in advance: what replaying itself costs, and the first touch.
+#[derive(Debug)]
+pub struct Known {
+    memory: Vec<u8>,
+    /// By operation: where in the memory.
+    offsets: Vec<usize>,
+}
+
+impl Known {
+    /// The addresses of a pass through `allocator`, which has learned what there is to learn.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for the trace.
+    #[must_use]
+    pub fn new(allocator: &AllocatorRef, operations: &Operations, slots: &mut [Option<Block>]) -> Self {
+        for _ in 0..20 {
+            pass(allocator, operations, Touch::First, slots);
+        }
+        let mut offsets = Vec::new();
+        let note = |request: &Request| {
+            let block = allocator.allocate(request).expect("memory for the traces");
+            offsets.push(block.as_ptr().as_ptr().addr());
+            block
+        };
+        pass_with(note, operations, Touch::First, slots);
+        let lowest = offsets.iter().copied().min().unwrap_or(0) / PAGE * PAGE;
+        offsets.iter_mut().for_each(|offset| *offset -= lowest);
+        let end = offsets.iter().copied().max().unwrap_or(0) + 1;
+        Self { memory: vec![1; end], offsets }
+    }
+
+    /// One pass. `slots` has room for as many as the trace needs.
+    pub fn pass(&mut self, operations: &Operations, slots: &mut [Option<usize>]) {
+        let mut offsets = self.offsets.iter();
+        for operation in operations.iter() {
+            let slot = &mut slots[operation.slot as usize];
+            *slot = if operation.returned { None } else { offsets.next().copied() };
+            if let Some(offset) = *slot {
+                self.memory[offset] = 1;
+            }
+        }
+    }
 }
 
 /// The geometric mean.

@@ -31,6 +31,8 @@ pub(super) struct Front {
     taken_up_to: usize,
     /// and classes from here on not put there. Never more than [`CLASSES`].
     put_below: usize,
+    /// The most bytes that the thread was seen to have.
+    live: usize,
     /// The slot's number, once it was used.
     home: usize,
     plan: Option<Plan>,
@@ -63,6 +65,7 @@ impl Default for Front {
             large: CLASSES,
             taken_up_to: usize::MAX,
             put_below: CLASSES,
+            live: 0,
             home: usize::MAX,
             plan: None,
             learner: None,
@@ -233,6 +236,12 @@ impl Front {
     /// Shuts the quick way in above so many bytes.
     pub(super) fn set_most(&mut self, bytes: usize) {
         self.most = bytes;
+    }
+
+    /// The most bytes that the thread was seen to have, of which this is another.
+    pub(super) fn most_live(&mut self, live: usize) -> usize {
+        self.live = self.live.max(live);
+        self.live
     }
 
     /// Whether another class is the first large one now. Never while there is a plan.

@@ -53,7 +53,7 @@ const UNCACHED: usize = CLASSES;
 const MOST_PART: usize = 2;
 const LEAST_MOST: usize = 1 << 20;
 
-/// Large are the classes from this part of what is held on, rounded to a power of two.
+/// Large are the classes from this part of the most on that the thread ever had, rounded to a power of two.
 const LARGE_PART: usize = 4096;
 
 /// Of the others, this part of what is held may be cached.
@@ -122,6 +122,7 @@ impl<B: Backing> Caching<B> {
         let request = ask.request;
         let seat = thread_slot::current();
         let mut held = self.ledger.hold(seat);
+        let live = held.balance();
         let front = held.value();
         front.set_home(seat.index());
         if front.has_learned(class) {
@@ -137,7 +138,7 @@ impl<B: Backing> Caching<B> {
             (RawBlock::new(record), request.bytes)
         } else {
             let mut heap = self.heap.lock();
-            self.tidy(front, &mut heap);
+            self.tidy(front, live, &mut heap);
             let Taken { mut block, dirty } = heap.take(ask)?;
             block.token = Token::new(block.token, class, seat.index()).0;
             (block, dirty)
@@ -158,11 +159,11 @@ impl<B: Backing> Caching<B> {
     }
 
     /// What is done before a block is cut from the heap: whatever waits and would be in the way is merged.
-    fn tidy(&self, front: &mut Front, heap: &mut Heap<ClassIndex>) {
+    fn tidy(&self, front: &mut Front, live: usize, heap: &mut Heap<ClassIndex>) {
         if front.plan().is_some_and(|plan| plan.strayed() > STRAYED) {
             self.end_plan(front, heap);
         }
-        let large = class_for((heap.reserved / LARGE_PART).next_power_of_two());
+        let large = class_for((front.most_live(live) / LARGE_PART).next_power_of_two());
         if front.would_change(large) {
             front.drain(0, |record| heap.put_record(record));
             front.set_large(large);
@@ -179,6 +180,16 @@ impl<B: Backing> Caching<B> {
                 front.drain(0, |record| heap.put_record(record));
             }
         }
+    }
+
+    /// Gives a block, of a class and with no stream's use, to the slot that handed it out.
+    #[inline(never)]
+    fn bring_home(&self, token: Token, block: RawBlock) {
+        // SAFETY: every block of this engine has a record of this engine's.
+        let mut record = unsafe { block.into_record() };
+        // Who frees its address a second time is told.
+        record.id = AllocationId::NONE;
+        self.returns[token.home()].push(record);
     }
 
     /// With no quick way for a block: makes room for it, or finds out that there is.
@@ -250,7 +261,11 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_quickly(block.record()) } {
-            return Some(block);
+            let token = Token(block.token);
+            if token.home() == held.value().home() || token.class() >= CLASSES {
+                return Some(block);
+            }
+            self.bring_home(token, block);
         }
         held.leave_open(kind, granted, requested);
         None
@@ -293,9 +308,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if token.class() >= CLASSES {
             self.heap.lock().put_record(record);
         } else if token.home() != seat.index() {
-            // Who frees its address a second time is told.
-            record.id = AllocationId::NONE;
-            self.returns[token.home()].push(record);
+            self.bring_home(token, RawBlock::new(record));
         } else {
             let front = held.value();
             if !token.is_planned() && !front.has_room() {

@@ -321,6 +321,12 @@ impl<'a, T> Holding<'a, T> {
         self.local.sealed()
     }
 
+    /// Bytes that went in here and not out. Nothing if more went out, of what went in elsewhere.
+    pub fn balance(&self) -> usize {
+        let balance: i64 = self.local.shared().kinds.iter().map(Entries::balance).sum();
+        usize::try_from(balance).unwrap_or(0)
+    }
+
     /// What may be counted in without more ado.
     #[inline(always)]
     #[must_use]
