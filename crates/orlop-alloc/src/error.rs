@@ -110,6 +110,14 @@ pub enum Error {
     /// The process-wide default context was set already.
     #[error("the process already has a default context")]
     ContextAlreadySet,
+    /// Somebody wrote where nothing was theirs (found by [`Hardened`](crate::adaptor::Hardened)).
+    #[error("the block at {address:#x} was overwritten {place}")]
+    Overwritten {
+        /// Where the block begins.
+        address: usize,
+        /// "behind the block", "after it was returned".
+        place: &'static str,
+    },
     /// The structures of an allocator contradict each other: a bug in orlop, or memory written from outside.
     #[error("allocator invariant broken at {address:#x}: {rule}")]
     Corrupt {

@@ -7,13 +7,14 @@
 //! | [`Tracking`] | sizes and ids by address, a raw deleter, the list of what is alive | T11, T4, P23 |
 //! | [`Logging`] | a line for each allocation and free, switched at run time | T14 |
 //! | [`Failing`] | failures where a test wants them | |
+//! | [`Hardened`] | canaries, poison, quarantine, guard pages | |
 //! | [`Retry`] | asks somebody to make room, then tries again | |
 //! | [`Waiting`] | waits for others to return memory | T18 |
 //! | [`Warn`] | says when memory gets large, a few times | T13 |
 //!
 //! Behaviour is added by stacking, so that an engine knows nothing of logs and limits and each adaptor can be
 //! read on its own page. Every adaptor is an [`Allocator`] itself and hands upstream's blocks on as they are
-//! (only [`Tracking`] adds an id where upstream gives none), so that any order of stacking works.
+//! ([`Tracking`] adds an id where upstream gives none, [`Hardened`] hands them on a little shorter), so that any order of stacking works.
 //!
 //! The upstream may be an engine or an [`AllocatorRef`](crate::AllocatorRef), of a known type or erased.
 //!
@@ -95,6 +96,7 @@ macro_rules! forward {
 }
 
 mod failing;
+mod hardened;
 mod limit;
 mod logging;
 mod retry;
@@ -107,6 +109,7 @@ mod waiting;
 mod warn;
 
 pub use self::failing::{Failing, Rule};
+pub use self::hardened::{Hardened, HardenedBuilder, POISON};
 pub use self::limit::Limit;
 pub use self::logging::{Action, LogRecord, Logging};
 pub use self::retry::{Decision, Retry};

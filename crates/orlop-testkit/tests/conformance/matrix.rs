@@ -4,7 +4,9 @@
 //! programs on the rest of the plane. A failure names its combination: `adaptor(engine)/backing`.
 
 use orlop_alloc::AllocatorRef;
-use orlop_alloc::adaptor::{Decision, Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
+use orlop_alloc::adaptor::{
+    Decision, Failing, Hardened, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn,
+};
 use orlop_alloc::backing::{Global, HugePages, Mmap, Null, Pinned, System, Visited};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::central::{Central, Policy, RegionGrowth, Split};
@@ -55,6 +57,14 @@ pub(crate) const ADAPTORS: &[Adaptor] = &[
     }),
 ];
 
+/// Those that change what they pass on, or hold memory of their own: they run programs, not the suites.
+const CHANGING: &[Adaptor] = &[
+    ("hardened", |upstream| {
+        AllocatorRef::new(Hardened::builder(upstream).quarantine(1 << 16).build()).erase()
+    }),
+    ("guarded", |upstream| AllocatorRef::new(Hardened::builder(upstream).guard_pages(7).build()).erase()),
+];
+
 /// Runs `check` for each name and reports all that failed.
 fn each<'a>(names: impl IntoIterator<Item = String> + 'a, mut check: impl FnMut(usize, &str)) {
     let mut failed = Vec::new();
@@ -81,7 +91,10 @@ fn under_every_adaptor(engine: &str, profile: Profile, make: fn(Global) -> Alloc
 }
 
 fn under_every_adaptor_over_every_backing(engine: &str, profile: Profile, make: fn(Global) -> AllocatorRef) {
-    let plane = || BASES[1..].iter().flat_map(|base| ADAPTORS.iter().map(move |adaptor| (base, adaptor)));
+    let plane = || {
+        let passing = BASES[1..].iter().flat_map(|base| ADAPTORS.iter().map(move |adaptor| (base, adaptor)));
+        passing.chain(BASES.iter().flat_map(|base| CHANGING.iter().map(move |adaptor| (base, adaptor))))
+    };
     let name = |((base, _), (adaptor, _)): (&Base, &Adaptor)| format!("{adaptor}({engine})/{base}");
     let mut makers = plane();
     each(plane().map(name), |_, name| {

@@ -1,0 +1,514 @@
+//! Finds writes to memory that is not the writer's: behind a block, or after it was returned.
+//!
+//! | protection | finds | when | costs |
+//! |---|---|---|---|
+//! | canaries | writes behind the block | when it comes back | 16 bytes and more behind each block |
+//! | poison | reads after the return, by their values (`0xDD`) | at once, by whoever looks | writing each block once more |
+//! | quarantine, with poison | writes after the return | when the block leaves the quarantine, at [`Allocator::verify`] | its bytes |
+//! | guard pages | reads and writes behind the block, and any after the return | at once: the program is stopped | pages and system calls, for one block in so many |
+//!
+//! What was found is an [`Error::Overwritten`], told as a refused free is: counted, traced, and told to an observer. The
+//! block then stays where it is. Only memory that the processor reaches is looked after; other blocks pass.
+//!
+//! Returning something twice needs no adaptor: a [`Block`](crate::Block) can be dropped once, and bare addresses are
+//! looked up by every engine that frees them. Bare addresses cannot be freed here: what is behind them is not known.
+
+use super::name_over;
+use crate::backing::{Backing, HugePages, Line, Mmap};
+use crate::protocol::Mutex;
+use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Usage};
+use orlop_core::Device;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What bytes of returned blocks are.
+pub const POISON: u8 = 0xDD;
+
+/// What bytes behind a block are, after the canary.
+const FILLER: u8 = 0xA5;
+
+/// So many bytes more are asked for: a canary and, hidden, how many bytes the block has in truth.
+const CANARY: usize = 16;
+
+/// So many bytes behind the canary are filled and looked at.
+const FILLED: usize = 240;
+
+/// Settings of a [`Hardened`]. Canaries and poison are on unless set.
+#[derive(Debug, Clone)]
+pub struct HardenedBuilder<A> {
+    inner: A,
+    poison: bool,
+    quarantine: usize,
+    guarded_one_in: u64,
+}
+
+impl<A: Allocator> HardenedBuilder<A> {
+    /// Whether returned blocks are filled with [`POISON`].
+    #[must_use]
+    pub fn poison(mut self, on: bool) -> Self {
+        self.poison = on;
+        self
+    }
+
+    /// Keeps the last returned blocks back, so many bytes of them. None unless set.
+    #[must_use]
+    pub fn quarantine(mut self, bytes: usize) -> Self {
+        self.quarantine = bytes;
+        self
+    }
+
+    /// Puts one block in so many right before a page that nobody can touch; zero for none, as unless set. Where the
+    /// system has no such pages, nothing.
+    #[must_use]
+    pub fn guard_pages(mut self, one_in: u64) -> Self {
+        self.guarded_one_in = one_in;
+        self
+    }
+
+    /// The adaptor.
+    #[must_use]
+    pub fn build(self) -> Hardened<A> {
+        Hardened {
+            name: name_over("hardened", &self.inner),
+            // Another one in each process: what is written by mistake does not look like it.
+            secret: RandomState::new().hash_one(0u64),
+            poison: self.poison,
+            quarantine: Mutex::default(),
+            quarantine_bytes: self.quarantine,
+            guarded_one_in: self.guarded_one_in,
+            calls: AtomicU64::new(0),
+            guarded: Mutex::default(),
+            pages: Mmap::new().huge_pages(HugePages::Never),
+            found: AtomicU64::new(0),
+            inner: self.inner,
+        }
+    }
+}
+
+/// Looks after the blocks of another allocator; see the head of its file.
+///
+/// ```
+/// use orlop_alloc::adaptor::Hardened;
+/// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};
+///
+/// let engine = Hardened::builder(Direct::engine(System::new())).quarantine(1 << 20).build();
+/// let allocator = AllocatorRef::new(engine);
+/// let block = allocator.allocate(&Request::new(100))?;
+/// // SAFETY: it is not: this is the mistake to be found.
+/// unsafe { block.as_ptr().as_ptr().wrapping_add(100).write(1) };
+/// drop(block);
+/// assert_eq!(allocator.found(), 1);
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Hardened<A: Allocator> {
+    // Dropped last, after the quarantine was emptied into it.
+    inner: A,
+    name: Box<str>,
+    secret: u64,
+    poison: bool,
+    quarantine: Mutex<Quarantine>,
+    quarantine_bytes: usize,
+    guarded_one_in: u64,
+    calls: AtomicU64,
+    guarded: Mutex<Guards>,
+    pages: Mmap,
+    found: AtomicU64,
+}
+
+/// The last returned blocks.
+#[derive(Debug, Default)]
+struct Quarantine {
+    blocks: VecDeque<Returned>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Returned {
+    block: RawBlock,
+    /// So many bytes are poison.
+    poisoned: usize,
+}
+
+/// Blocks with a guard page, by address, and the bytes of their other pages.
+#[derive(Debug, Default)]
+struct Guards {
+    by_address: HashMap<usize, Guarded>,
+    bytes: usize,
+    peak: usize,
+}
+
+/// The pages of one block.
+#[derive(Debug)]
+struct Guarded {
+    line: Line,
+    gained: usize,
+}
+
+impl<A: Allocator> Hardened<A> {
+    /// Begins with canaries and poison.
+    pub fn builder(inner: A) -> HardenedBuilder<A> {
+        HardenedBuilder { inner, poison: true, quarantine: 0, guarded_one_in: 0 }
+    }
+
+    /// How many blocks were found overwritten.
+    pub fn found(&self) -> u64 {
+        self.found.load(Ordering::Relaxed)
+    }
+
+    /// What is looked after.
+    pub fn inner(&self) -> &A {
+        &self.inner
+    }
+
+    fn canary(&self, address: usize) -> u64 {
+        self.secret ^ (address as u64).rotate_left(17)
+    }
+
+    /// Takes the bytes behind what was asked for away from the block, and writes the canary there.
+    fn protect(&self, block: &mut RawBlock) {
+        block.requested -= CANARY;
+        if block.access != Access::Host {
+            return;
+        }
+        let (requested, granted) = (block.requested, block.granted);
+        let canary = self.canary(block.address());
+        let filled = (granted - requested).min(CANARY + FILLED);
+        // SAFETY: granted, not given on, and nobody else knows the block.
+        let behind = unsafe { bytes_behind(block, requested, filled) };
+        behind.fill(FILLER);
+        behind[..8].copy_from_slice(&canary.to_ne_bytes());
+        behind[8..CANARY].copy_from_slice(&(canary ^ granted as u64).to_ne_bytes());
+        block.granted = requested;
+    }
+
+    /// Looks at what [`Hardened::protect`] wrote, and gives the bytes back to the block.
+    fn check(&self, block: &mut RawBlock) -> Result<()> {
+        if block.access == Access::Host {
+            let requested = block.requested;
+            let canary = self.canary(block.address());
+            // SAFETY: `protect` wrote there, behind what the block's user may touch.
+            let found = unsafe { bytes_behind(block, requested, CANARY) };
+            let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| found[at + byte]));
+            let granted = usize::try_from(word(8) ^ canary).unwrap_or(usize::MAX);
+            let intact = word(0) == canary && granted >= requested + CANARY && {
+                let filled = (granted - requested).min(CANARY + FILLED);
+                // SAFETY: as above; the canary is right, so the figure is.
+                let behind = unsafe { bytes_behind(block, requested, filled) };
+                behind[CANARY..].iter().all(|&byte| byte == FILLER)
+            };
+            if !intact {
+                return Err(self.overwritten(block.address(), "behind the block"));
+            }
+            block.granted = granted;
+        }
+        block.requested += CANARY;
+        Ok(())
+    }
+
+    #[cold]
+    fn overwritten(&self, address: usize, place: &'static str) -> Error {
+        self.found.fetch_add(1, Ordering::Relaxed);
+        Error::Overwritten { address, place }
+    }
+
+    /// A block that ends at a page nobody can touch.
+    fn guarded(&self, request: &Request) -> Option<RawBlock> {
+        let grain = self.pages.grain();
+        if request.align > grain || self.inner.device() != Device::CPU {
+            return None;
+        }
+        let size = request.align.round_up(request.bytes).ok()?;
+        let gained = grain.round_up(size).ok()?;
+        let line = self.pages.line(gained.checked_add(grain.bytes())?, grain)?;
+        // SAFETY: a new line, of which the last page is never gained.
+        if !unsafe { self.pages.extend(&line, 0, gained) } {
+            // SAFETY: nobody else knows it.
+            unsafe { self.pages.release_line(line, 0) };
+            return None;
+        }
+        // SAFETY: inside what was gained.
+        let ptr = unsafe { line.ptr.add(gained - size) };
+        let mut record = Record::new(ptr, request.bytes, Device::CPU, Access::Host);
+        record.assign(request);
+        let mut block = RawBlock::new(Box::new(record));
+        // SAFETY: what alignment leaves before the end of the pages.
+        unsafe { bytes_behind(&mut block, request.bytes, size - request.bytes) }.fill(FILLER);
+        let mut guards = self.guarded.lock();
+        guards.bytes += gained;
+        guards.peak = guards.peak.max(guards.bytes);
+        guards.by_address.insert(ptr.as_ptr().addr(), Guarded { line, gained });
+        Some(block)
+    }
+
+    /// Gives the pages of a guarded block back: whoever still has its address is stopped.
+    fn end_guarded(&self, mut block: RawBlock, guarded: &Guarded) {
+        let address = block.address();
+        let left = guarded.line.ptr.as_ptr().addr() + guarded.gained - address - block.requested;
+        let requested = block.requested;
+        // SAFETY: filled in `guarded`, behind what the block's user may touch.
+        let intact = unsafe { bytes_behind(&mut block, requested, left) }.iter().all(|&byte| byte == FILLER);
+        // SAFETY: the record is of `guarded`'s box, and the block was returned.
+        drop(unsafe { block.into_record() });
+        // SAFETY: the block was all that used it.
+        unsafe { self.pages.release_line(guarded.line, guarded.gained) };
+        if !intact {
+            // It is gone all the same, and must not stay counted.
+            let error = self.overwritten(address, "behind the block");
+            tracing::error!(allocator = &*self.name, %error, "found at its return");
+        }
+    }
+
+    /// Lets the oldest blocks go until `most` bytes are left.
+    fn empty_quarantine(&self, most: usize) -> bool {
+        let mut any = false;
+        loop {
+            let returned = {
+                let mut quarantine = self.quarantine.lock();
+                if quarantine.bytes <= most {
+                    return any;
+                }
+                let returned = quarantine.blocks.pop_front();
+                quarantine.bytes -= returned.as_ref().map_or(0, |returned| returned.block.granted);
+                returned
+            };
+            let Some(returned) = returned else { return any };
+            any = true;
+            if let Err(error) = self.check_poison(&returned) {
+                tracing::error!(allocator = &*self.name, %error, "found in quarantine");
+            }
+            let address = returned.block.address();
+            // SAFETY: it was returned to us, once.
+            if let Err(error) = unsafe { self.inner.deallocate(returned.block) } {
+                tracing::error!(allocator = &*self.name, address, %error, "free refused");
+            }
+        }
+    }
+
+    fn check_poison(&self, returned: &Returned) -> Result<()> {
+        // SAFETY: returned blocks are ours, and their bytes were written.
+        let poisoned = unsafe { std::slice::from_raw_parts(returned.block.ptr.as_ptr(), returned.poisoned) };
+        if poisoned.iter().all(|&byte| byte == POISON) {
+            return Ok(());
+        }
+        Err(self.overwritten(returned.block.address(), "after it was returned"))
+    }
+}
+
+/// `count` bytes from `offset` on.
+///
+/// # Safety
+///
+/// They belong to the block, are initialised, and nobody who keeps to the rules uses them while the slice lives.
+unsafe fn bytes_behind(block: &mut RawBlock, offset: usize, count: usize) -> &mut [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(block.ptr.as_ptr().wrapping_add(offset), count) }
+}
+
+// SAFETY: 1. blocks are upstream's, a little shorter, or lie alone in pages of their own. 2. both are initialised. 3. what
+// upstream zeroes is zero, and new pages are. 4. what is shared is behind mutexes. 5. the same. 6. there is no counter.
+unsafe impl<A: Allocator> Allocator for Hardened<A> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        // Relaxed: which one is guarded does not matter.
+        if self.guarded_one_in > 0
+            && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.guarded_one_in)
+            && request.kind.check_on(self.inner.device()).is_ok()
+            && let Some(block) = self.guarded(request)
+        {
+            return Ok(block);
+        }
+        let longer = Request { bytes: request.bytes.saturating_add(CANARY), ..*request };
+        let mut result = self.inner.allocate(&longer);
+        if result.as_ref().is_err_and(Error::is_out_of_memory) && self.empty_quarantine(0) {
+            result = self.inner.allocate(&longer);
+        }
+        match result {
+            Ok(mut block) => {
+                self.protect(&mut block);
+                Ok(block)
+            }
+            Err(Error::OutOfMemory(mut report)) => {
+                report.requested = request.bytes;
+                Err(Error::OutOfMemory(report))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    unsafe fn deallocate(&self, mut block: RawBlock) -> Result<()> {
+        if self.guarded_one_in > 0 {
+            let guarded = {
+                let mut guards = self.guarded.lock();
+                let guarded = guards.by_address.remove(&block.address());
+                guards.bytes -= guarded.as_ref().map_or(0, |guarded| guarded.gained);
+                guarded
+            };
+            if let Some(guarded) = guarded {
+                self.end_guarded(block, &guarded);
+                return Ok(());
+            }
+        }
+        self.check(&mut block)?;
+        // What streams may still use is neither written nor kept: upstream knows what to do with it.
+        if block.access != Access::Host || !block.uses.is_empty() {
+            // SAFETY: the caller's promise; the block is as upstream made it.
+            return unsafe { self.inner.deallocate(block) };
+        }
+        let poisoned = if self.poison { block.granted } else { 0 };
+        // SAFETY: nobody uses the block any more (the caller's promise).
+        unsafe { block.ptr.write_bytes(POISON, poisoned) };
+        if block.granted > self.quarantine_bytes {
+            // SAFETY: as above.
+            return unsafe { self.inner.deallocate(block) };
+        }
+        {
+            let mut quarantine = self.quarantine.lock();
+            quarantine.bytes += block.granted;
+            quarantine.blocks.push_back(Returned { block, poisoned });
+        }
+        self.empty_quarantine(self.quarantine_bytes);
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let before = self.inner.usage().reserved;
+        self.empty_quarantine(0);
+        self.inner.trim(target.saturating_sub(self.guarded.lock().bytes as u64));
+        before.saturating_sub(self.inner.usage().reserved)
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.quarantine.lock().blocks.iter().try_for_each(|returned| self.check_poison(returned))?;
+        self.inner.verify()
+    }
+
+    fn usage(&self) -> Usage {
+        let (usage, guards) = (self.inner.usage(), self.guarded.lock());
+        Usage {
+            reserved: usage.reserved + guards.bytes as u64,
+            // The two peaks may not have been at the same time: at most so much.
+            peak_reserved: usage.peak_reserved + guards.peak as u64,
+            regions: usage.regions + guards.by_address.len() as u64,
+            ..usage
+        }
+    }
+
+    fn reset_peak(&self) {
+        self.inner.reset_peak();
+        let mut guards = self.guarded.lock();
+        guards.peak = guards.bytes;
+    }
+
+    forward!(inner: device, semantics, opaque_handles, set_safe_frontier, describe);
+}
+
+impl<A: Allocator> Drop for Hardened<A> {
+    fn drop(&mut self) {
+        self.empty_quarantine(0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backing::{Null, System};
+    use crate::caching::Caching;
+    use crate::engine::Direct;
+    use crate::{AllocatorRef, Block};
+
+    fn hardened() -> HardenedBuilder<Direct<System>> {
+        Hardened::builder(Direct::engine(System::new()))
+    }
+
+    fn write(allocator: &AllocatorRef<impl Allocator>, bytes: usize, offset: usize) -> Block {
+        let block = allocator.allocate(&Request::new(bytes)).expect("memory");
+        // SAFETY: inside what upstream has granted, though not to us.
+        unsafe { block.as_ptr().as_ptr().wrapping_add(offset).write(7) };
+        block
+    }
+
+    #[test]
+    fn a_write_behind_the_block_is_found_when_it_comes_back() {
+        let allocator = AllocatorRef::new(hardened().build());
+        for bytes in [1, 7, 64, 100, 5000] {
+            let block = write(&allocator, bytes, bytes - 1);
+            assert_eq!((block.len(), block.capacity()), (bytes, bytes));
+            drop(block);
+        }
+        assert_eq!((allocator.found(), allocator.stats().live()), (0, 0));
+        for (times, offset) in (1..).zip([100, 107, 108, 115]) {
+            drop(write(&allocator, 100, offset));
+            assert_eq!((allocator.found(), allocator.stats().refused_frees), (times, times), "{offset}");
+        }
+        // They stay where they are.
+        assert_eq!(allocator.stats().live(), 400);
+    }
+
+    #[test]
+    fn what_was_returned_is_poison_and_writes_to_it_are_found() {
+        let allocator = AllocatorRef::new(hardened().quarantine(1 << 16).build());
+        let block = write(&allocator, 1000, 0);
+        let ptr = block.as_ptr();
+        drop(block);
+        // SAFETY: in quarantine, so the memory is there.
+        assert_eq!(unsafe { ptr.as_ptr().wrapping_add(999).read() }, POISON);
+        allocator.verify().unwrap();
+        // SAFETY: as above; this is the mistake.
+        unsafe { ptr.as_ptr().wrapping_add(500).write(1) };
+        assert!(matches!(allocator.verify(), Err(Error::Overwritten { .. })));
+        allocator.trim(0);
+        assert_eq!(allocator.found(), 2);
+        allocator.verify().unwrap();
+    }
+
+    #[test]
+    fn the_quarantine_is_bounded_and_makes_room() {
+        let engine = Caching::builder(System::new()).limit(1 << 20).build_engine();
+        let allocator = AllocatorRef::new(Hardened::builder(engine).quarantine(1 << 20).build());
+        for _ in 0..100 {
+            drop(allocator.allocate(&Request::new(50_000)).unwrap());
+        }
+        assert!(allocator.quarantine.lock().bytes <= 1 << 20);
+        drop(allocator.allocate(&Request::new(900_000)).unwrap());
+        let report = allocator.allocate(&Request::new(2 << 20)).unwrap_err();
+        assert!(matches!(report, Error::OutOfMemory(report) if report.requested == 2 << 20));
+        allocator.verify().unwrap();
+        // Blocks may outlive the handle; the quarantine goes with the last.
+        let block = allocator.allocate(&Request::new(10)).unwrap();
+        drop(allocator);
+        drop(block);
+    }
+
+    #[test]
+    fn guarded_blocks_end_at_a_page() {
+        let allocator = AllocatorRef::new(hardened().guard_pages(2).build());
+        let blocks: Vec<_> =
+            (1..40).map(|n| allocator.allocate(&Request::new(100 * n).zeroed()).unwrap()).collect();
+        let guarded = allocator.guarded.lock().by_address.len();
+        assert_eq!(guarded, if cfg!(unix) && !cfg!(miri) { 20 } else { 0 });
+        for mut block in blocks {
+            assert!(block.bytes().unwrap().iter().all(|&byte| byte == 0));
+            block.bytes_mut().unwrap().fill(1);
+        }
+        assert_eq!((allocator.found(), allocator.stats().live()), (0, 0));
+        drop(write(&allocator, 100, 100));
+        assert_eq!(allocator.found(), 1);
+        assert!(allocator.guarded.lock().by_address.is_empty());
+    }
+
+    #[test]
+    fn memory_that_nobody_reaches_passes() {
+        let engine =
+            Hardened::builder(Direct::engine(Null::new(Device::cuda(0)))).quarantine(1000).guard_pages(1);
+        let allocator = AllocatorRef::new(engine.build());
+        let block = allocator.allocate(&Request::new(100)).unwrap();
+        assert_eq!(block.len(), 100);
+        drop(block);
+        assert_eq!((allocator.found(), allocator.stats().live()), (0, 0));
+    }
+}
