@@ -146,6 +146,11 @@ impl FreeIndex for ClassIndex {
         self.classes_from(0).flat_map(|class| self.list(class))
     }
 
+    fn shrink(&mut self, chunks: usize) {
+        self.nodes.truncate(chunks);
+        self.nodes.shrink_to_fit();
+    }
+
     fn bytes(&self) -> usize {
         size_of::<[u32; CLASSES]>() + self.nodes.capacity() * size_of::<Node>()
     }

@@ -361,6 +361,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
                 // SAFETY: gained from this backing and out of the heap; nobody grows it meanwhile.
                 unsafe { gone.release(&self.backing) };
             }
+            heap.release_records();
             before.saturating_sub(heap.reserved) as u64
         })
     }

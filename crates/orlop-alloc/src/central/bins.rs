@@ -65,6 +65,11 @@ pub(crate) trait FreeIndex: std::fmt::Debug + Send {
 
     /// Bytes of its own records.
     fn bytes(&self) -> usize;
+
+    /// Gives back what is kept for chunks with higher numbers than there are.
+    fn shrink(&mut self, chunks: usize) {
+        let _ = chunks;
+    }
 }
 
 /// The bin for chunks of `size` bytes.

@@ -100,6 +100,25 @@ impl Slab {
         self.unused.push(index);
     }
 
+    /// How many places there are.
+    pub(crate) fn places(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Gives unused places at the end back.
+    pub(crate) fn shrink(&mut self) {
+        let mut unused: Vec<bool> = vec![false; self.chunks.len()];
+        for &index in &self.unused {
+            unused[index as usize] = true;
+        }
+        let needed = |(unused, chunk): (&bool, &Chunk)| !unused || chunk.queued;
+        let used = unused.iter().zip(&self.chunks).rposition(needed).map_or(0, |last| last + 1);
+        self.chunks.truncate(used);
+        self.chunks.shrink_to_fit();
+        self.unused.retain(|&index| (index as usize) < used);
+        self.unused.shrink_to_fit();
+    }
+
     pub(crate) fn get(&self, index: usize) -> Option<&Chunk> {
         self.chunks.get(index)
     }

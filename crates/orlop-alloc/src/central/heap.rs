@@ -265,6 +265,14 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
+    /// Gives the memory of records back that nobody uses.
+    pub(crate) fn release_records(&mut self) {
+        self.records -= self.unused.len();
+        self.unused = Vec::new();
+        self.chunks.shrink();
+        self.bins.shrink(self.chunks.places());
+    }
+
     /// The chunks of a region in order of address.
     pub(crate) fn walk<'a>(&'a self, mapped: &Mapped) -> impl Iterator<Item = (Index, &'a Chunk)> + 'a {
         let mut next = mapped.first().unwrap_or(NONE);
