@@ -77,6 +77,9 @@ fn after_trimming_all_the_process_is_as_small_as_before() {
         assert_eq!((returned, held), (200 * THREADS, (0, 0)));
         assert!(between > before + (4 << 20), "it did use memory: {before} {between}");
         assert!(after <= before + (2 << 20), "{before} before, {between} between, {after} after");
-        assert!(cfg!(not(target_env = "gnu")) || at_last <= before + (2 << 20), "{before} before, {at_last} at last");
+        assert!(
+            cfg!(not(target_env = "gnu")) || at_last <= before + (2 << 20),
+            "{before} before, {at_last} at last"
+        );
     });
 }

@@ -21,6 +21,7 @@ mod front;
 mod growth;
 mod index;
 mod learn;
+mod maintenance;
 mod place;
 mod plan;
 #[cfg(all(test, not(loom)))]
@@ -35,11 +36,12 @@ use self::follow::Plans;
 use self::front::Front;
 use self::growth::Search;
 use self::index::ClassIndex;
+pub use self::maintenance::{Maintenance, MaintenanceBuilder, Pressure};
 use self::token::Token;
 use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
-use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Returns, StreamUses, thread_slot};
+use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Mutex, Returns, StreamUses, thread_slot};
 use crate::{AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Usage};
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
@@ -202,6 +204,27 @@ impl<B: Backing> Caching<B> {
         front.set_most(most);
     }
 
+    /// Gives free memory back until at most `target` bytes are held, and says how much that was. The growth lock is held.
+    fn release_down_to(&self, locked: &Mutex<Heap<ClassIndex>>, target: usize) -> u64 {
+        let mut heap = locked.lock();
+        let before = heap.reserved;
+        let mut gone = self.remove_free(&mut heap, target);
+        let regions: Vec<_> = heap.regions.iter().rev().map(|(index, _)| index).collect();
+        for index in regions {
+            let excess = heap.reserved.saturating_sub(target);
+            gone.extend(heap.shorten(index, self.backing.grain(), excess));
+        }
+        self.discard(&mut heap, target);
+        // Of some regions nothing is left.
+        gone.extend(self.remove_free(&mut heap, target));
+        for gone in gone {
+            // SAFETY: gained from this backing and out of the heap; nobody grows it meanwhile.
+            unsafe { gone.release(&self.backing) };
+        }
+        heap.release_records();
+        before.saturating_sub(heap.reserved) as u64
+    }
+
     /// Takes wholly free regions out as long as at least `target` bytes stay held.
     fn remove_free(&self, heap: &mut Heap<ClassIndex>, target: usize) -> Vec<Gone> {
         let mut gone = Vec::new();
@@ -346,23 +369,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let target = usize::try_from(target).unwrap_or(usize::MAX);
         self.heap.while_not_growing(|locked| {
             self.merge_all(locked, Plans::End);
-            let mut heap = locked.lock();
-            let before = heap.reserved;
-            let mut gone = self.remove_free(&mut heap, target);
-            let regions: Vec<_> = heap.regions.iter().rev().map(|(index, _)| index).collect();
-            for index in regions {
-                let excess = heap.reserved.saturating_sub(target);
-                gone.extend(heap.shorten(index, self.backing.grain(), excess));
-            }
-            self.discard(&mut heap, target);
-            // Of some regions nothing is left.
-            gone.extend(self.remove_free(&mut heap, target));
-            for gone in gone {
-                // SAFETY: gained from this backing and out of the heap; nobody grows it meanwhile.
-                unsafe { gone.release(&self.backing) };
-            }
-            heap.release_records();
-            before.saturating_sub(heap.reserved) as u64
+            self.release_down_to(locked, target)
         })
     }
 

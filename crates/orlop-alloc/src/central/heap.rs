@@ -65,6 +65,8 @@ pub(crate) struct Heap<I = Bins> {
     pub(crate) live: usize,
     pub(crate) reserved: usize,
     pub(crate) peak_reserved: usize,
+    /// The least that was free since [`Heap::unneeded`] was asked.
+    least_free: usize,
 }
 
 impl<I: FreeIndex> Centre for Heap<I> {
@@ -123,6 +125,7 @@ impl<I: FreeIndex> Heap<I> {
             live: 0,
             reserved: 0,
             peak_reserved: 0,
+            least_free: 0,
         }
     }
 
@@ -160,6 +163,7 @@ impl<I: FreeIndex> Heap<I> {
         }
         let Chunk { address, size, region, .. } = self.chunks[index];
         self.live += size;
+        self.least_free = self.least_free.min(self.reserved - self.live);
         let (ptr, dirty) = self.hand_out(region, address, size);
         let mut record = self.unused.pop().unwrap_or_else(|| {
             self.records += 1;
@@ -263,6 +267,11 @@ impl<I: FreeIndex> Heap<I> {
             let merged = self.coalesce(index, false);
             self.bin(merged);
         }
+    }
+
+    /// How many bytes were free all the time since the last call.
+    pub(crate) fn unneeded(&mut self) -> usize {
+        std::mem::replace(&mut self.least_free, self.reserved - self.live)
     }
 
     /// Gives the memory of records back that nobody uses.

@@ -68,6 +68,8 @@ pub struct Ledger<T = ()> {
 #[derive(Debug)]
 pub(super) struct Shard {
     kinds: [Entries; KINDS],
+    /// How many blocks had gone in and out when [`Ledger::idle_slots`] last looked.
+    seen: AtomicU64,
 }
 
 /// One kind's running totals in one slot: a cache line.
@@ -150,6 +152,25 @@ impl<T> Ledger<T> {
     /// How many slots were ever used.
     pub fn slots(&self) -> usize {
         self.slots.shared().count()
+    }
+
+    /// The slots, as bits, in which nothing was counted since the last call. Those above the 63rd are never idle.
+    pub fn idle_slots(&self) -> u64 {
+        let mut idle = 0;
+        for (number, shard) in self.slots.numbered_shared() {
+            let count = |entries: &Entries| {
+                entries
+                    .blocks_in
+                    .load(Ordering::Relaxed)
+                    .wrapping_add(entries.blocks_out.load(Ordering::Relaxed))
+            };
+            let now: u64 = shard.kinds.iter().map(count).fold(0, u64::wrapping_add);
+            // Relaxed: figures. Two that ask at once each see some of it.
+            if shard.seen.swap(now, Ordering::Relaxed) == now {
+                idle |= 1u64.checked_shl(number).unwrap_or(0);
+            }
+        }
+        idle
     }
 
     #[cold]
@@ -443,7 +464,7 @@ impl Entries {
 
 impl Default for Shard {
     fn default() -> Self {
-        Self { kinds: std::array::from_fn(|_| Entries::default()) }
+        Self { kinds: std::array::from_fn(|_| Entries::default()), seen: AtomicU64::new(0) }
     }
 }
 

@@ -168,6 +168,11 @@ impl<V, S> Slots<V, S> {
         self.slots.iter().filter_map(|slot| Some(&slot.body()?.shared))
     }
 
+    /// [`Slots::shared`] with the slots' numbers.
+    pub(super) fn numbered_shared(&self) -> impl Iterator<Item = (u32, &S)> + '_ {
+        (0..).zip(&self.slots).filter_map(|(number, slot)| Some((number, &slot.body()?.shared)))
+    }
+
     /// Visits the chosen slots: all gates are closed first, so that one fence does for all.
     fn visit_where(&self, choose: impl Fn(&Slot<V, S>) -> bool, mut f: impl FnMut(&Slot<V, S>)) {
         let _visiting = self.visitors.lock();

@@ -1,0 +1,241 @@
+//! Giving back what is not needed, from time to time and when the system runs short.
+//!
+//! An engine does nothing unless it is called. A [`Maintenance`] is a thread that calls it: at each interval it gives
+//! back what nobody needed since the one before ([`Caching::decay`]), and when the system says that programs wait for
+//! memory, all that is cached.
+
+use super::Caching;
+use super::follow::Plans;
+use crate::backing::Backing;
+use crate::{Allocator, AllocatorRef};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{fmt, fs, io};
+
+impl<B: Backing> Caching<B> {
+    /// Gives back what was not needed since the last call: free memory that was free all the time, and what threads have
+    /// cached that did nothing meanwhile. Returns the bytes given back. The first call begins the first interval.
+    pub fn decay(&self) -> u64 {
+        self.heap.while_not_growing(|locked| {
+            let idle = self.ledger.idle_slots();
+            let mut cached_idly = 0;
+            self.ledger.visit(|front| {
+                if idle
+                    & u32::try_from(front.home()).ok().and_then(|home| 1u64.checked_shl(home)).unwrap_or(0)
+                    != 0
+                {
+                    let before = locked.lock().live;
+                    self.merge(locked, front, Plans::End);
+                    cached_idly += before.saturating_sub(locked.lock().live);
+                }
+            });
+            let (reserved, unneeded) = {
+                let mut heap = locked.lock();
+                let unneeded = (heap.unneeded() + cached_idly).min(heap.reserved - heap.live);
+                (heap.reserved, unneeded)
+            };
+            self.release_down_to(locked, reserved.saturating_sub(unneeded))
+        })
+    }
+}
+
+/// What the system says about memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Pressure {
+    /// Of the last ten seconds, some program waited for memory in so many percent.
+    pub waiting_percent: f64,
+    /// What was given back because of it, in bytes.
+    pub given_back: u64,
+}
+
+/// How pressure is told: [`Pressure::waiting_percent`], or nothing where the system does not say.
+type Source = Box<dyn FnMut() -> Option<f64> + Send>;
+
+/// Settings of a [`Maintenance`].
+pub struct MaintenanceBuilder<B: Backing> {
+    allocator: AllocatorRef<Caching<B>>,
+    every: Duration,
+    threshold: f64,
+    source: Source,
+    told: Box<dyn FnMut(Pressure) + Send>,
+}
+
+impl<B: Backing> MaintenanceBuilder<B> {
+    /// The interval; a second unless set.
+    #[must_use]
+    pub fn every(mut self, interval: Duration) -> Self {
+        self.every = interval;
+        self
+    }
+
+    /// Pressure is when programs wait for more than this percentage of the time; ten unless set.
+    #[must_use]
+    pub fn pressure_above(mut self, percent: f64) -> Self {
+        self.threshold = percent;
+        self
+    }
+
+    /// Asks `source` for the pressure instead of the system (Linux: `/proc/pressure/memory`).
+    #[must_use]
+    pub fn pressure_from(mut self, source: impl FnMut() -> Option<f64> + Send + 'static) -> Self {
+        self.source = Box::new(source);
+        self
+    }
+
+    /// Tells `hook` of pressure, after all that is cached has been given back: the place to drop what can be made again.
+    #[must_use]
+    pub fn on_pressure(mut self, hook: impl FnMut(Pressure) + Send + 'static) -> Self {
+        self.told = Box::new(hook);
+        self
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if there can be no thread.
+    pub fn spawn(self) -> io::Result<Maintenance> {
+        let (stop, stopped) = sync_channel::<()>(0);
+        let Self { allocator, every, threshold, mut source, mut told } = self;
+        let work = move || {
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                allocator.decay();
+                if let Some(waiting_percent) = source().filter(|&percent| percent > threshold) {
+                    told(Pressure { waiting_percent, given_back: allocator.trim(0) });
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("orlop-maintenance".into()).spawn(work)?;
+        Ok(Maintenance { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl<B: Backing> fmt::Debug for MaintenanceBuilder<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MaintenanceBuilder").field("every", &self.every).finish_non_exhaustive()
+    }
+}
+
+/// The thread that maintains an allocator, until this is dropped; see the head of its file.
+///
+/// ```
+/// use orlop_alloc::backing::Mmap;
+/// use orlop_alloc::caching::{Caching, Maintenance};
+/// use std::time::Duration;
+///
+/// let allocator = Caching::builder(Mmap::new()).build();
+/// let maintenance = Maintenance::of(allocator.clone())
+///     .every(Duration::from_millis(500))
+///     .on_pressure(|pressure| eprintln!("memory is short: {pressure:?}"))
+///     .spawn()?;
+/// # drop(maintenance);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Maintenance {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Maintenance {
+    /// Begins settings for an allocator, which stays alive as long as it is maintained.
+    pub fn of<B: Backing>(allocator: AllocatorRef<Caching<B>>) -> MaintenanceBuilder<B> {
+        MaintenanceBuilder {
+            allocator,
+            every: Duration::from_secs(1),
+            threshold: 10.0,
+            source: Box::new(system_pressure),
+            told: Box::new(|_| {}),
+        }
+    }
+}
+
+impl Drop for Maintenance {
+    fn drop(&mut self) {
+        // The thread sees that nobody can send any more.
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A hook that panicked has told so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// `some avg10` of the memory's pressure stall information.
+fn system_pressure() -> Option<f64> {
+    parse_pressure(&fs::read_to_string("/proc/pressure/memory").ok()?)
+}
+
+fn parse_pressure(text: &str) -> Option<f64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_whitespace().find_map(|field| field.strip_prefix("avg10="))?.parse().ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Request;
+    use crate::backing::{HugePages, Mmap};
+    use std::sync::mpsc;
+
+    fn allocator() -> AllocatorRef<Caching<Mmap>> {
+        Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build()
+    }
+
+    fn reserved(allocator: &AllocatorRef<Caching<Mmap>>) -> u64 {
+        allocator.stats().usage.reserved
+    }
+
+    #[test]
+    fn what_was_not_needed_for_an_interval_goes_back() {
+        let allocator = allocator();
+        drop(allocator.allocate(&Request::new(8 << 20)).unwrap());
+        let kept = allocator.allocate(&Request::new(1 << 20)).unwrap();
+        allocator.decay();
+        // In use since: it stays.
+        drop(allocator.allocate(&Request::new(6 << 20)).unwrap());
+        allocator.decay();
+        assert!(reserved(&allocator) >= 7 << 20);
+        // Not in use since: it goes, and nothing else.
+        allocator.decay();
+        allocator.decay();
+        assert!((1 << 20..2 << 20).contains(&reserved(&allocator)), "{}", reserved(&allocator));
+        allocator.verify().unwrap();
+        drop(kept);
+        allocator.decay();
+        allocator.decay();
+        assert_eq!(reserved(&allocator), 0);
+    }
+
+    #[test]
+    fn pressure_gives_all_back_and_is_told() {
+        let allocator = allocator();
+        drop(allocator.allocate(&Request::new(8 << 20)).unwrap());
+        let (sender, receiver) = mpsc::channel();
+        let mut times = 0;
+        let maintenance = Maintenance::of(allocator.clone())
+            .every(Duration::from_millis(1))
+            .pressure_from(move || {
+                times += 1;
+                Some(if times == 1 { 50.0 } else { 0.0 })
+            })
+            .on_pressure(move |pressure| sender.send(pressure).unwrap())
+            .spawn()
+            .unwrap();
+        let pressure = receiver.recv().unwrap();
+        assert!((pressure.waiting_percent - 50.0).abs() < 1e-9);
+        assert_eq!(reserved(&allocator), 0);
+        drop(maintenance);
+        assert!(allocator.is_unique());
+    }
+
+    #[test]
+    fn pressure_is_read_as_linux_writes_it() {
+        let text = "some avg10=12.34 avg60=1.00 avg300=0.10 total=123\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=1\n";
+        assert_eq!(parse_pressure(text), Some(12.34));
+        assert_eq!(parse_pressure("some avg60=1.0"), None);
+        assert_eq!(parse_pressure(""), None);
+    }
+}
