@@ -10,6 +10,7 @@
 //! | engines | who cuts regions into blocks | [`caching`], the CPU's default; [`central`], [`engine`] |
 //! | adaptors | limits, logs, statistics over any of them | [`adaptor`] |
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
+//! | bare | Rust's own kinds of allocators: a global one, one for collections | [`bare`] |
 //! | context | which allocator serves a device and kind; budgets, the reclaim ladder | [`context`] |
 //! | protocols | the concurrent parts, checked by loom | [`protocol`] |
 //!
@@ -20,6 +21,7 @@
 pub mod adaptor;
 mod allocator;
 pub mod backing;
+pub mod bare;
 mod block;
 pub mod caching;
 pub mod central;
@@ -60,3 +62,8 @@ pub use self::request::Request;
 pub use self::stats::Stats;
 pub use self::tag::Tag;
 pub use self::typed::TypedBlock;
+
+/// With this the crate's own tests run in memory of the engine that they test.
+#[cfg(all(test, feature = "self-hosted", not(loom)))]
+#[global_allocator]
+static GLOBAL: bare::GlobalAllocator = bare::GlobalAllocator;

@@ -19,6 +19,10 @@ use self::arguments::{Arguments, Command, TraceCommand};
 use clap::Parser;
 use std::process::ExitCode;
 
+#[cfg(feature = "global-allocator")]
+#[global_allocator]
+static GLOBAL: orlop::alloc::bare::GlobalAllocator = orlop::alloc::bare::GlobalAllocator;
+
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Replay(arguments) => replay::run(&arguments),

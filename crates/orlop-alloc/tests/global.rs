@@ -1,0 +1,83 @@
+//! A program whose every allocation is orlop's.
+#![cfg(not(loom))]
+
+use orlop_alloc::Allocator;
+use orlop_alloc::bare::GlobalAllocator;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::mpsc;
+use std::thread;
+
+#[global_allocator]
+static GLOBAL: GlobalAllocator = GlobalAllocator;
+
+/// Allocates and frees while its thread ends.
+struct AtExit(Vec<String>, mpsc::Sender<usize>);
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        let longer: Vec<String> = self.0.iter().map(|text| text.repeat(100)).collect();
+        let _ = self.1.send(longer.iter().map(String::len).sum());
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn collections_threads_and_their_ends() {
+    let (sender, receiver) = mpsc::channel();
+    let threads = if cfg!(miri) { 2 } else { 70 };
+    let workers: Vec<_> = (0..threads)
+        .map(|number| {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                LAST.set(Some(AtExit((0..10).map(|n| format!("{number} {n}")).collect(), sender)));
+                let mut map: HashMap<String, BTreeMap<usize, Vec<u8>>> = HashMap::new();
+                for n in 0..if cfg!(miri) { 20 } else { 400 } {
+                    map.entry(format!("key {}", n % 7))
+                        .or_default()
+                        .insert(n, vec![u8::try_from(number).unwrap(); n * 13 % 5000]);
+                }
+                map
+            })
+        })
+        .collect();
+    drop(sender);
+    for (number, worker) in workers.into_iter().enumerate() {
+        let map = worker.join().unwrap();
+        assert!(map.values().flat_map(BTreeMap::values).flatten().all(|&byte| usize::from(byte) == number));
+    }
+    assert_eq!(receiver.into_iter().filter(|&length| length >= 3000).count(), threads);
+}
+
+#[test]
+fn vectors_grow_and_shrink_and_pages_are_zero() {
+    let mut numbers: Vec<u32> = Vec::new();
+    for n in 0..if cfg!(miri) { 1000 } else { 1_000_000 } {
+        numbers.push(n);
+    }
+    numbers.truncate(100);
+    numbers.shrink_to_fit();
+    assert!(numbers.iter().copied().eq(0..100));
+    assert!(vec![0u64; 100_000].iter().all(|&zero| zero == 0));
+    #[repr(align(8192))]
+    struct Aligned(u8);
+    let aligned: Vec<Box<Aligned>> = (0..10).map(|n| Box::new(Aligned(n))).collect();
+    assert!(aligned.iter().zip(0..).all(|(a, n)| a.0 == n && (&raw const **a).addr() % 8192 == 0));
+}
+
+#[test]
+fn it_counts_what_the_program_has() {
+    let live = || GlobalAllocator::with(|allocator| allocator.stats().live());
+    let before = live();
+    let large = vec![1u8; 10 << 20];
+    assert!(live() >= before + (9 << 20));
+    drop(large);
+    GlobalAllocator::with(|allocator| {
+        allocator.trim(0);
+        allocator.verify()
+    })
+    .unwrap();
+}
