@@ -7,8 +7,8 @@
 
 use orlop_core::Alignment;
 
-/// Steps to a doubling.
-const STEPS_LOG2: u32 = 5;
+/// Steps to a doubling. (Under loom few classes: threads have small stacks there.)
+const STEPS_LOG2: u32 = if cfg!(loom) { 0 } else { 5 };
 
 /// What all sizes are multiples of, and addresses too.
 pub(super) const GRANULE: Alignment = Alignment::CPU;
@@ -17,7 +17,7 @@ pub(super) const GRANULE: Alignment = Alignment::CPU;
 const LINEAR_LOG2: u32 = GRANULE.log2() + STEPS_LOG2;
 
 /// The largest class has 256 GiB; larger requests are not cached.
-const LARGEST_LOG2: u32 = 38;
+const LARGEST_LOG2: u32 = if cfg!(loom) { 20 } else { 38 };
 
 /// How many classes there are.
 pub(super) const CLASSES: usize = ((LARGEST_LOG2 - LINEAR_LOG2 + 1) << STEPS_LOG2) as usize;

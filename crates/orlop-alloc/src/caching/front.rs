@@ -11,7 +11,7 @@ use super::token::Token;
 use crate::{AllocationId, Record};
 use std::ptr::NonNull;
 
-const WORDS: usize = CLASSES / 64;
+const WORDS: usize = CLASSES.div_ceil(64);
 
 /// One thread's blocks. Stacks are linked through the records.
 ///

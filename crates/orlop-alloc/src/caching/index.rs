@@ -9,7 +9,7 @@ use orlop_core::Alignment;
 /// So many chunks of a list are looked at for the lowest address.
 const LOOK: usize = 4;
 
-const WORDS: usize = CLASSES / 64;
+const WORDS: usize = CLASSES.div_ceil(64);
 
 /// No chunk.
 const NONE: u32 = u32::MAX;

@@ -78,6 +78,39 @@ impl Drop for GiveBack {
 #[inline(always)]
 #[must_use]
 pub fn current() -> Seat {
+    #[cfg(loom)]
+    return Seat { index: modelled::number(), thread: PhantomData };
+    #[cfg(not(loom))]
+    real_current()
+}
+
+/// Threads of a model are not the system's: they are counted as they ask, and numbers do not come back.
+#[cfg(loom)]
+mod modelled {
+    use super::{SLOTS, UNSET};
+    use loom::sync::atomic::{AtomicUsize, Ordering};
+    use std::cell::Cell;
+
+    loom::lazy_static! {
+        static ref NEXT: AtomicUsize = AtomicUsize::new(0);
+    }
+    loom::thread_local! {
+        static NUMBER: Cell<usize> = Cell::new(UNSET);
+    }
+
+    pub(super) fn number() -> usize {
+        NUMBER.with(|number| {
+            if number.get() == UNSET {
+                number.set(NEXT.fetch_add(1, Ordering::Relaxed).min(SLOTS - 1));
+            }
+            number.get()
+        })
+    }
+}
+
+#[cfg_attr(loom, expect(dead_code))]
+#[inline(always)]
+fn real_current() -> Seat {
     let slot = SLOT.get();
     let index = if slot == UNSET { assign() } else { slot };
     Seat { index, thread: PhantomData }
@@ -87,6 +120,9 @@ pub fn current() -> Seat {
 #[inline(always)]
 #[must_use]
 pub fn owned() -> Option<Seat> {
+    #[cfg(loom)]
+    let index = modelled::number();
+    #[cfg(not(loom))]
     let index = SLOT.get();
     (index < OWNED).then_some(Seat { index, thread: PhantomData })
 }

@@ -4,6 +4,7 @@
 //! test here to fail. Each test says which orderings it is there for.
 #![cfg(loom)]
 
+mod caching;
 mod grown;
 mod ledger;
 mod returns;

@@ -1,0 +1,99 @@
+//! The caching engine itself, over address space: its slots, ledger, returns and heap together.
+//!
+//! The protocols are modelled one by one; here is what only shows when they meet. Few operations, because each takes
+//! dozens of steps that loom orders in every way.
+
+use loom::thread;
+use orlop_alloc::backing::Null;
+use orlop_alloc::caching::Caching;
+use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request};
+use orlop_core::Device;
+
+fn allocator() -> AllocatorRef<Caching<Null>> {
+    Caching::builder(Null::new(Device::CPU)).build()
+}
+
+fn block(allocator: &AllocatorRef<Caching<Null>>, bytes: usize) -> Block {
+    allocator.allocate(&Request::new(bytes)).unwrap()
+}
+
+fn quiet(allocator: &AllocatorRef<Caching<Null>>, allocations: u64) {
+    let all = allocator.stats().totals.all;
+    assert_eq!((all.allocations, all.frees, all.live_bytes), (allocations, allocations, 0));
+    allocator.verify().unwrap();
+    allocator.trim(0);
+    assert_eq!(allocator.stats().usage.reserved, 0);
+}
+
+/// A block goes home from another thread while its own thread allocates and returns.
+#[test]
+fn a_block_goes_home_while_its_thread_goes_on() {
+    loom::model(|| {
+        let allocator = allocator();
+        let moved = block(&allocator, 100);
+        let other = thread::spawn(move || drop(moved));
+        drop(block(&allocator, 100));
+        other.join().unwrap();
+        drop(block(&allocator, 100));
+        quiet(&allocator, 3);
+    });
+}
+
+/// One thread makes the heap grow while another gives everything back.
+#[test]
+fn growth_races_with_trimming() {
+    loom::model(|| {
+        let allocator = allocator();
+        drop(block(&allocator, 100));
+        let other = {
+            let allocator = allocator.clone();
+            thread::spawn(move || drop(block(&allocator, 1 << 20)))
+        };
+        allocator.trim(0);
+        other.join().unwrap();
+        quiet(&allocator, 2);
+    });
+}
+
+/// A thread ends with full stacks; what it cached is found.
+#[test]
+fn a_thread_ends_with_what_it_has_cached() {
+    loom::model(|| {
+        let allocator = allocator();
+        let other = {
+            let allocator = allocator.clone();
+            thread::spawn(move || drop((block(&allocator, 100), block(&allocator, 1000))))
+        };
+        drop(block(&allocator, 100));
+        other.join().unwrap();
+        quiet(&allocator, 3);
+    });
+}
+
+/// The last handle goes while another thread has a block: whoever is last destroys the engine, once.
+#[test]
+fn the_allocator_goes_while_a_block_lives_elsewhere() {
+    loom::model(|| {
+        let allocator = allocator();
+        let moved = block(&allocator, 100);
+        let other = thread::spawn(move || drop(moved));
+        drop(allocator);
+        other.join().unwrap();
+    });
+}
+
+/// Statistics are read while others write: never less than nothing.
+#[test]
+fn statistics_are_read_while_another_allocates() {
+    loom::model(|| {
+        let allocator = allocator();
+        let other = {
+            let allocator = allocator.clone();
+            thread::spawn(move || drop(block(&allocator, 100)))
+        };
+        let all = allocator.stats().totals.all;
+        assert!(all.frees <= all.allocations && all.live_bytes <= 128);
+        other.join().unwrap();
+        quiet(&allocator, 1);
+    });
+}
