@@ -184,8 +184,21 @@ impl<B: Backing> Caching<B> {
         }
     }
 
-    /// Gives a block, of a class and with no stream's use, to the slot that handed it out.
+    /// The quick way of a block, with no stream's use, that this slot does not keep: if it is another's, it goes home.
     #[inline(never)]
+    fn give_elsewhere(&self, block: RawBlock) -> Option<RawBlock> {
+        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
+        let token = Token(block.token);
+        if token.home() == held.value().home() || token.class() >= CLASSES {
+            return Some(block);
+        }
+        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+        self.bring_home(token, block);
+        held.leave_open(kind, granted, requested);
+        None
+    }
+
+    /// Gives a block, of a class and with no stream's use, to the slot that handed it out.
     fn bring_home(&self, token: Token, block: RawBlock) {
         // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
@@ -261,7 +274,8 @@ impl<B: Backing> Caching<B> {
 unsafe impl<B: Backing> Allocator for Caching<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         // Kinds that cannot be here never pass: the first block of a kind is notable, and checked.
-        if request.align > GRANULE || request.zeroed {
+        // One comparison for both.
+        if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
             return None;
         }
         let mut held = self.ledger.try_hold()?;
@@ -284,11 +298,9 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_quickly(block.record()) } {
-            let token = Token(block.token);
-            if token.home() == held.value().home() || token.class() >= CLASSES {
-                return Some(block);
-            }
-            self.bring_home(token, block);
+            // A call with nothing to keep is a jump: the slot is left, and entered again.
+            drop(held);
+            return self.give_elsewhere(block);
         }
         held.leave_open(kind, granted, requested);
         None

@@ -18,9 +18,10 @@ use std::ptr::NonNull;
 /// A step; what changes is in [`State`].
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    /// Where the block is, in granules from the base.
+    /// Where the block is, in granules from the base. Of a block that comes from elsewhere: how large it is.
     offset: u32,
-    /// How large it is, in granules: its class's size.
+    /// How large it is, in granules: its class's size. Of a block that comes from elsewhere, because it outlives the
+    /// round: nothing, which no request is for.
     granules: u32,
     /// The first step that this one waits for, and the next that the same one waits for: [`NONE`] ends the list.
     after: u16,
@@ -36,7 +37,6 @@ struct Step {
 enum State {
     Free,
     Lives,
-    Elsewhere,
 }
 
 /// Not a step.
@@ -136,10 +136,10 @@ impl Plan {
             debug_assert!(sizes.is_power_of_two());
             let (granules, record) = (u32::try_from(granules(class)).ok()?, u16::try_from(record).ok()?);
             let sizes_log2 = u8::try_from(sizes.ilog2()).ok()?;
-            let step = Step { offset: 0, granules, after: NONE, also: NONE, record, sizes_log2 };
+            let step = Step { offset: granules, granules: 0, after: NONE, also: NONE, record, sizes_log2 };
             let Some((address, _)) = place else { return Some(step) };
             let offset = u32::try_from(address.checked_sub(origin)? / GRANULE.bytes()).ok()?;
-            Some(Step { offset, ..step })
+            Some(Step { offset, granules, ..step })
         };
         let records: Box<[_]> = (0..count).map(|_| NonNull::from(Box::leak(record()))).collect();
         let steps: Option<Box<[Step]>> = planned.iter().zip(&numbers).map(step).collect();
@@ -156,8 +156,7 @@ impl Plan {
             debug_assert!(met < steps.len() && step.place.is_some());
             steps[usize::from(number)].also = std::mem::replace(&mut steps[met].after, number);
         }
-        let state = |planned: &Planned| if planned.place.is_some() { State::Free } else { State::Elsewhere };
-        let states = planned.iter().map(state).collect();
+        let states = vec![State::Free; steps.len()].into();
         Ok(Self { steps, states, next: 0, base, token, records, extents, rounds: 0, strayed: (0, 0) })
     }
 
@@ -172,9 +171,7 @@ impl Plan {
         let number = self.next;
         // SAFETY: by the invariants.
         let step = unsafe { self.steps.get_unchecked(number) };
-        // SAFETY: by the invariants.
-        let state = unsafe { *self.states.get_unchecked(number) };
-        if state == State::Elsewhere || !step.is_for(bytes) || !allowed(step.granted()) {
+        if !step.is_for(bytes) || !allowed(step.granted()) {
             return None;
         }
         let mut before = step.after;
@@ -199,7 +196,7 @@ impl Plan {
         // SAFETY: inside an extent (`new`), which does not wrap around: not null.
         record.ptr = unsafe { NonNull::new_unchecked(ptr) };
         record.granted = step.granted();
-        record.token = self.token.noted(number).0;
+        record.token = self.token.with_note(number).0;
         self.next = number + 1;
         if self.next == self.steps.len() {
             self.end_round();
@@ -240,7 +237,8 @@ impl Plan {
     /// does something else.
     pub(super) fn take_slowly(&mut self, bytes: usize) -> Option<NonNull<Record>> {
         let step = &self.steps[self.next];
-        if self.states[self.next] == State::Elsewhere && step.is_for(bytes) {
+        let elsewhere = Step { granules: step.offset, ..*step };
+        if step.granules == 0 && elsewhere.is_for(bytes) {
             self.next += 1;
             if self.next == self.steps.len() {
                 self.end_round();

@@ -148,12 +148,15 @@ fn with_player(play: impl FnOnce(&mut Player<'_>)) {
 }
 
 /// So often a round of [`layers`] is played until it has been learned for sure.
-const ENOUGH: usize = 60;
+const ENOUGH: usize = if cfg!(miri) { 24 } else { 60 };
+
+/// What sizes are multiples of.
+const PAGE: usize = if cfg!(miri) { 128 } else { 4096 };
 
 fn layers() -> Vec<Step> {
     let layer = [(80, 1), (300, 3), (40, 0), (120, 2), (300, 1), (16, 0)];
     let layers = (0..6).flat_map(|n| layer.map(|(pages, lives)| (pages + n, lives)));
-    layers.map(|(pages, lives)| Step { bytes: pages * 4096 - 100, lives }).collect()
+    layers.map(|(pages, lives)| Step { bytes: pages * PAGE - 100, lives }).collect()
 }
 
 #[test]
@@ -186,12 +189,16 @@ fn a_round_is_learned_and_its_addresses_stay() {
     assert_eq!(allocator.stats().usage.reserved, held);
     // A plan holds no more than was held, and gives way.
     let large = allocator.allocate(&Request::new(usize::try_from(held).unwrap() * 9 / 10)).unwrap();
-    assert_eq!((plans(&allocator), allocator.stats().usage.reserved), (0, held));
+    // (Under Miri what is held is a region with room beside the plan.)
+    if !cfg!(miri) {
+        assert_eq!((plans(&allocator), allocator.stats().usage.reserved), (0, held));
+    }
     drop(large);
     allocator.verify().unwrap();
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
 fn a_plan_ends_around_blocks_that_live() {
     let allocator = allocator();
     let play = |keep: usize| -> Vec<Marked> {
@@ -232,6 +239,7 @@ fn a_plan_ends_around_blocks_that_live() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
 fn what_outlives_its_round_does_not_keep_it_from_being_learned() {
     let allocator = allocator();
     let mut result: Option<Block> = None;
@@ -260,6 +268,7 @@ fn without_learning_there_are_no_plans() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
 fn two_threads_have_a_plan_each_and_return_each_others_blocks() {
     with_player(|player| {
         let allocator = player.allocator;
@@ -280,7 +289,7 @@ fn two_threads_have_a_plan_each_and_return_each_others_blocks() {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (1usize..200_000, 0usize..12).prop_map(|(bytes, lives)| Step { bytes, lives })
+    (1usize..50 * PAGE, 0usize..12).prop_map(|(bytes, lives)| Step { bytes, lives })
 }
 
 fn strays() -> impl Strategy<Value = Strays> {

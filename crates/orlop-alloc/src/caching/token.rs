@@ -39,6 +39,13 @@ impl Token {
         Self((self.0 & ((1 << NOTE) - 1)) | (note << NOTE))
     }
 
+    /// [`Token::noted`], where there is no note yet.
+    #[inline(always)]
+    pub(super) fn with_note(self, note: usize) -> Self {
+        debug_assert!(self.note() == 0 && note < NOTES);
+        Self(self.0 | (note << NOTE))
+    }
+
     #[inline(always)]
     pub(super) fn class(self) -> usize {
         (self.0 >> CLASS) & 0xfff
