@@ -108,7 +108,7 @@ mod modelled {
     }
 }
 
-#[cfg_attr(loom, expect(dead_code))]
+#[cfg_attr(loom, expect(dead_code, reason = "threads of a model are counted otherwise"))]
 #[inline(always)]
 fn real_current() -> Seat {
     let slot = SLOT.get();
