@@ -162,7 +162,13 @@ impl<A: Allocator> Hardened<A> {
         &self.inner
     }
 
-    fn canary(&self, address: usize) -> u64 {
+    /// The two words of a canary: how many bytes the block at `address` has in truth, hidden, and a sum of that.
+    fn canary(&self, address: usize, granted: usize) -> [u64; 2] {
+        let hidden = self.hide(address) ^ granted as u64;
+        [hidden, hidden.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.secret]
+    }
+
+    fn hide(&self, address: usize) -> u64 {
         self.secret ^ (address as u64).rotate_left(17)
     }
 
@@ -173,13 +179,13 @@ impl<A: Allocator> Hardened<A> {
             return;
         }
         let (requested, granted) = (block.requested, block.granted);
-        let canary = self.canary(block.address());
+        let [hidden, sum] = self.canary(block.address(), granted);
         let filled = (granted - requested).min(CANARY + FILLED);
         // SAFETY: granted, not given on, and nobody else knows the block.
         let behind = unsafe { bytes_behind(block, requested, filled) };
         behind.fill(FILLER);
-        behind[..8].copy_from_slice(&canary.to_ne_bytes());
-        behind[8..CANARY].copy_from_slice(&(canary ^ granted as u64).to_ne_bytes());
+        behind[..8].copy_from_slice(&sum.to_ne_bytes());
+        behind[8..CANARY].copy_from_slice(&hidden.to_ne_bytes());
         block.granted = requested;
     }
 
@@ -187,14 +193,14 @@ impl<A: Allocator> Hardened<A> {
     fn check(&self, block: &mut RawBlock) -> Result<()> {
         if block.access == Access::Host {
             let requested = block.requested;
-            let canary = self.canary(block.address());
+            let address = block.address();
             // SAFETY: `protect` wrote there, behind what the block's user may touch.
             let found = unsafe { bytes_behind(block, requested, CANARY) };
             let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| found[at + byte]));
-            let granted = usize::try_from(word(8) ^ canary).unwrap_or(usize::MAX);
-            let intact = word(0) == canary && granted >= requested + CANARY && {
+            let granted = usize::try_from(word(8) ^ self.hide(address)).unwrap_or(usize::MAX);
+            let intact = self.canary(address, granted) == [word(8), word(0)] && {
                 let filled = (granted - requested).min(CANARY + FILLED);
-                // SAFETY: as above; the canary is right, so the figure is.
+                // SAFETY: as above; the sum is right, so the figure is.
                 let behind = unsafe { bytes_behind(block, requested, filled) };
                 behind[CANARY..].iter().all(|&byte| byte == FILLER)
             };

@@ -26,6 +26,10 @@ fn a_write_behind_the_block_is_found_when_it_comes_back() {
         drop(block);
     }
     assert_eq!((allocator.found(), allocator.stats().live()), (0, 0));
+    if cfg!(miri) || std::env::var_os("ASAN_OPTIONS").is_some() {
+        eprintln!("skipped: a block that was overwritten stays where it is, and leaks are errors here");
+        return;
+    }
     for (times, offset) in (1..).zip([100, 107, 108, 115]) {
         drop(write(&allocator, 100, offset));
         assert_eq!((allocator.found(), allocator.stats().refused_frees), (times, times), "{offset}");
@@ -81,8 +85,12 @@ fn guarded_blocks_end_at_a_page() {
         block.bytes_mut().unwrap().fill(1);
     }
     assert_eq!((allocator.found(), allocator.stats().live()), (0, 0));
-    drop(write(&allocator, 100, 100));
-    assert_eq!(allocator.found(), 1);
+    // Every second: this one not, the next one.
+    drop(allocator.allocate(&Request::new(1)).unwrap());
+    if cfg!(unix) && !cfg!(miri) {
+        drop(write(&allocator, 100, 100));
+        assert_eq!((allocator.found(), allocator.stats().refused_frees), (1, 0));
+    }
     assert!(allocator.guarded.lock().by_address.is_empty());
 }
 
