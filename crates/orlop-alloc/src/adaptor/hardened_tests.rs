@@ -12,8 +12,11 @@ fn hardened() -> HardenedBuilder<Direct<System>> {
 
 fn write(allocator: &AllocatorRef<impl Allocator>, bytes: usize, offset: usize) -> Block {
     let block = allocator.allocate(&Request::new(bytes)).expect("memory");
+    let place = block.as_ptr().as_ptr().wrapping_add(offset);
     // SAFETY: inside what upstream has granted, though not to us.
-    unsafe { block.as_ptr().as_ptr().wrapping_add(offset).write(7) };
+    let byte = unsafe { place.read() };
+    // SAFETY: as above. Another value for sure.
+    unsafe { place.write(!byte) };
     block
 }
 
