@@ -95,8 +95,9 @@ impl<A: Allocator> HardenedBuilder<A> {
 /// let engine = Hardened::builder(Direct::engine(System::new())).quarantine(1 << 20).build();
 /// let allocator = AllocatorRef::new(engine);
 /// let block = allocator.allocate(&Request::new(100))?;
+/// let behind = block.as_ptr().as_ptr().wrapping_add(100);
 /// // SAFETY: it is not: this is the mistake to be found.
-/// unsafe { block.as_ptr().as_ptr().wrapping_add(100).write(1) };
+/// unsafe { *behind = !*behind };
 /// drop(block);
 /// assert_eq!(allocator.found(), 1);
 /// # Ok::<(), orlop_alloc::Error>(())
