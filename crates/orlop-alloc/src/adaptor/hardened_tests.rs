@@ -59,6 +59,7 @@ fn what_was_returned_is_poison_and_writes_to_it_are_found() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "compares megabytes byte by byte")]
 fn the_quarantine_is_bounded_and_makes_room() {
     let engine = Caching::builder(System::new()).limit(1 << 20).build_engine();
     let allocator = AllocatorRef::new(Hardened::builder(engine).quarantine(1 << 20).build());
