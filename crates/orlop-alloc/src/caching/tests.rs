@@ -184,7 +184,8 @@ fn fragmentation_tightens_the_slack() {
 #[test]
 fn alignments_and_kinds() {
     let allocator = small_pages();
-    for log2 in 0..=21 {
+    // Miri cannot unmap a part of what was mapped, as larger alignments need.
+    for log2 in 0..=if cfg!(miri) { 12 } else { 21 } {
         let align = Alignment::new(1 << log2).unwrap();
         let block = allocator.allocate(&Request::new(100).align(align).kind(MemoryKind::KvCache)).unwrap();
         assert!(align.is_aligned(block.as_ptr().as_ptr().addr()));
