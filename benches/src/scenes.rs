@@ -5,7 +5,7 @@
 use crate::peers::{self, Peer};
 use crate::{Named, Operation, Operations, operations};
 use orlop_alloc::{AllocatorRef, Block, Request};
-use orlop_trace::{Step, Trace};
+use orlop_trace::Trace;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -152,32 +152,16 @@ pub fn two_threads(contender: &Contender<'_>, traces: [&Trace; 2], window: Durat
 #[must_use]
 pub fn pages_over_known(allocator: &AllocatorRef, trace: &Trace, window: Duration) -> f64 {
     let (operations, mut slots) = (operations(trace), slots(trace));
-    // Enough for whoever learns.
-    for _ in 0..20 {
-        pass(allocator, &operations, Touch::Pages, &mut slots);
-    }
-    // The addresses of one more pass, in one piece of memory of our own: as far apart as they were.
-    let mut known = Vec::new();
-    for step in trace.steps() {
-        match step {
-            Step::Allocate { slot, bytes, .. } => {
-                let block = allocator.allocate(&Request::new(bytes)).expect("memory for the traces");
-                known.push((block.as_ptr().as_ptr().addr(), bytes));
-                slots[slot] = Some(block);
-            }
-            Step::Free { slot } => slots[slot] = None,
-        }
-    }
-    slots.fill_with(|| None);
-    let lowest = known.iter().map(|&(address, _)| address).min().unwrap_or(0) / PAGE * PAGE;
-    let end = known.iter().map(|&(address, bytes)| address + bytes).max().unwrap_or(0);
-    let mut memory = vec![1u8; end - lowest];
+    // In one piece of memory of our own: as far apart as they were.
+    let known = places(allocator, &operations, Touch::Pages, &mut slots);
+    let end = known.iter().map(|&(offset, bytes)| offset + bytes).max().unwrap_or(0);
+    let mut memory = vec![1u8; end];
     let mut best = [f64::INFINITY; 2];
     let begin = Instant::now();
     while begin.elapsed() < window {
         let start = Instant::now();
-        for &(address, bytes) in &known {
-            write(&mut memory[address - lowest..][..bytes], Touch::Pages);
+        for &(offset, bytes) in &known {
+            write(&mut memory[offset..][..bytes], Touch::Pages);
         }
         best[0] = best[0].min(start.elapsed().as_secs_f64());
         let start = Instant::now();
@@ -270,6 +254,28 @@ pub fn reserved_over_live(allocator: &AllocatorRef, traces: &[&Named], passes: u
     allocator.stats().usage.peak_reserved as f64 / live as f64
 }
 
+/// Where the blocks of a pass are, from the lowest page on, and how large; after enough passes for whoever learns.
+fn places(
+    allocator: &AllocatorRef,
+    operations: &Operations,
+    touch: Touch,
+    slots: &mut [Option<Block>],
+) -> Vec<(usize, usize)> {
+    for _ in 0..20 {
+        pass(allocator, operations, touch, slots);
+    }
+    let mut places = Vec::new();
+    let note = |request: &Request| {
+        let block = allocator.allocate(request).expect("memory for the traces");
+        places.push((block.as_ptr().as_ptr().addr(), request.bytes));
+        block
+    };
+    pass_with(note, operations, Touch::First, slots);
+    let lowest = places.iter().map(|&(address, _)| address).min().unwrap_or(0) / PAGE * PAGE;
+    places.iter_mut().for_each(|(address, _)| *address -= lowest);
+    places
+}
+
 /// Addresses that are known in advance: what replaying itself costs, and the first touch.
 #[derive(Debug)]
 pub struct Known {
@@ -286,18 +292,8 @@ impl Known {
     /// If there is no memory for the trace.
     #[must_use]
     pub fn new(allocator: &AllocatorRef, operations: &Operations, slots: &mut [Option<Block>]) -> Self {
-        for _ in 0..20 {
-            pass(allocator, operations, Touch::First, slots);
-        }
-        let mut offsets = Vec::new();
-        let note = |request: &Request| {
-            let block = allocator.allocate(request).expect("memory for the traces");
-            offsets.push(block.as_ptr().as_ptr().addr());
-            block
-        };
-        pass_with(note, operations, Touch::First, slots);
-        let lowest = offsets.iter().copied().min().unwrap_or(0) / PAGE * PAGE;
-        offsets.iter_mut().for_each(|offset| *offset -= lowest);
+        let places = places(allocator, operations, Touch::First, slots);
+        let offsets: Vec<_> = places.into_iter().map(|(offset, _)| offset).collect();
         let end = offsets.iter().copied().max().unwrap_or(0) + 1;
         Self { memory: vec![1; end], offsets }
     }

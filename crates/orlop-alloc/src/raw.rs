@@ -6,7 +6,7 @@ use crate::{Deleter, Error, Request, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::cell::Cell;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -174,6 +174,11 @@ impl Record {
     #[must_use]
     pub fn address(&self) -> usize {
         self.ptr.as_ptr().addr()
+    }
+
+    /// The addresses of its bytes.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        self.address()..self.address() + self.granted
     }
 
     /// An error unless the processor can reach the bytes.

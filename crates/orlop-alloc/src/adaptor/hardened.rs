@@ -34,7 +34,7 @@ const CANARY: usize = 16;
 /// So many bytes behind the canary are filled and looked at.
 const FILLED: usize = 240;
 
-/// Settings of a [`Hardened`]. Canaries and poison are on unless set.
+/// Settings of a [`Hardened`]. There are always canaries; poison is on unless set.
 #[derive(Debug, Clone)]
 pub struct HardenedBuilder<A> {
     inner: A,

@@ -7,14 +7,15 @@
 use super::Caching;
 use super::front::Front;
 use super::index::ClassIndex;
+use super::learn::Learned;
 use super::place::{next_to_meet, place};
-use super::plan::{Parts, Plan, Planned};
+use super::plan::{Parts, Plan, Planned, holds};
 use super::token::Token;
 use crate::backing::Backing;
 use crate::central::chunks::LIMIT;
 use crate::central::heap::Heap;
 use crate::protocol::Mutex;
-use crate::{Error, RawBlock, Record, Result};
+use crate::{Error, RawBlock, Result};
 use std::sync::atomic::Ordering;
 
 /// A plan may use so many holes.
@@ -105,10 +106,7 @@ impl<B: Backing> Caching<B> {
         let mut found = None;
         self.ledger.visit(|front| {
             let Some(plan) = front.plan() else { return };
-            if plan
-                .extents()
-                .any(|extent| (extent.address()..extent.address() + extent.granted).contains(&address))
-            {
+            if plan.extents().any(|extent| extent.addresses().contains(&address)) {
                 let live = plan.live().find(|&(start, ..)| start == address);
                 // SAFETY: a record of a live block, which was given up (the caller's promise).
                 let block = live.map(|(_, _, record)| unsafe { RawBlock::found(record) });
@@ -120,7 +118,7 @@ impl<B: Backing> Caching<B> {
 }
 
 /// A plan of the round, in the holes of the heap.
-fn make(heap: &mut Heap<ClassIndex>, round: &[super::learn::Learned], token: Token) -> Option<Plan> {
+fn make(heap: &mut Heap<ClassIndex>, round: &[Learned], token: Token) -> Option<Plan> {
     let (base, holes) = heap.holes(HOLES)?;
     let lives: Vec<_> = round.iter().filter_map(|learned| learned.life).collect();
     let ranges: Vec<_> = holes.iter().map(|hole| hole.addresses.clone()).collect();
@@ -144,12 +142,7 @@ fn make(heap: &mut Heap<ClassIndex>, round: &[super::learn::Learned], token: Tok
             None => break,
         }
     }
-    let complete = blocks.iter().all(|block| {
-        let holds =
-            |lease: &Record| lease.address() <= block.start && block.end <= lease.address() + lease.granted;
-        extents.iter().any(|lease| holds(lease))
-    });
-    let plan = if complete {
+    let plan = if blocks.iter().all(|block| holds(&extents, block)) {
         // SAFETY: the blocks are inside the extents (just seen), in one region, which `base` reaches; the steps that
         // they meet are those of `next_to_meet`.
         unsafe { Plan::new(&planned, base, token, extents, || heap.spare_record()) }
@@ -172,7 +165,7 @@ fn give_back(heap: &mut Heap<ClassIndex>, plan: Plan) {
         heap.adopt(Some(record));
     }
     for lease in extents {
-        let addresses = lease.address()..lease.address() + lease.granted;
+        let addresses = lease.addresses();
         let from = live.partition_point(|&(address, ..)| address < addresses.start);
         let until = live.partition_point(|&(address, ..)| address < addresses.end);
         for _ in from..until {

@@ -5,7 +5,7 @@
 //! below always go through the stacks: what waits there weighs next to nothing.
 
 use super::classes::{CLASSES, class_for, size_of_class};
-use super::learn::{Learned, Learner, Noted};
+use super::learn::{Learned, Learner};
 use super::plan::Plan;
 use super::token::Token;
 use crate::{AllocationId, Record};
@@ -47,10 +47,10 @@ pub(super) struct Front {
     told: usize,
 }
 
-/// After so many failures there are pauses: this long at first, then twice as long each time, up to the longest.
+/// After so many failures there are pauses: this long at first, then twice as long each time, so many times.
 const PATIENCE: u32 = 3;
 const FIRST_PAUSE: u32 = 1 << 10;
-const LONGEST_PAUSE: u32 = 1 << 20;
+const PAUSE_DOUBLINGS: u32 = 10;
 
 // SAFETY: the records in the stacks are the front's own, and records may be sent.
 unsafe impl Send for Front {}
@@ -126,17 +126,28 @@ impl Front {
         // SAFETY: the caller's promise.
         let token = Token(unsafe { place.as_ref() }.token);
         if token.is_planned() {
-            // Marks are of one plan only, so this is its slot.
-            let Some(plan) = self.plan.as_mut().filter(|plan| plan.knows(token)) else { return false };
-            // SAFETY: the plan knows it, and the caller's promise.
-            unsafe { plan.put(place) };
-            return true;
+            // SAFETY: the caller's promise.
+            return unsafe { self.put_planned(place, token) };
         }
         if token.home() != self.home || token.class() >= self.put_below || self.cached >= self.most {
             return false;
         }
         // SAFETY: the class was just seen to be less than `put_below`; the caller's promise.
         unsafe { self.push(place) };
+        true
+    }
+
+    /// Gives a block back to the plan, if that is the one which it was served from.
+    ///
+    /// # Safety
+    ///
+    /// It is a block of this engine's, and nobody uses it or its record any more.
+    #[inline(always)]
+    unsafe fn put_planned(&mut self, place: NonNull<Record>, token: Token) -> bool {
+        // Marks are of one plan only, so this is its slot.
+        let Some(plan) = self.plan.as_mut().filter(|plan| plan.knows(token)) else { return false };
+        // SAFETY: the plan knows it, and the caller's promise.
+        unsafe { plan.put(place) };
         true
     }
 
@@ -189,8 +200,8 @@ impl Front {
             return;
         };
         match learner.allocated(token.class(), fingerprint(record)) {
-            Noted::Goes { note } => record.token = token.noted(note).0,
-            Noted::Full => self.stop_learning(),
+            Some(note) => record.token = token.noted(note).0,
+            None => self.stop_learning(),
         }
     }
 
@@ -199,10 +210,11 @@ impl Front {
     pub(super) fn put(&mut self, record: Box<Record>) -> Option<Box<Record>> {
         let token = Token(record.token);
         if token.is_planned() {
-            let Some(plan) = self.plan.as_mut().filter(|plan| plan.knows(token)) else { return Some(record) };
-            // SAFETY: the plan knows it, and it was ours alone.
-            unsafe { plan.put(NonNull::from(Box::leak(record))) };
-            return None;
+            let place = NonNull::from(Box::leak(record));
+            // SAFETY: the engine's block, and it was ours alone.
+            let kept = unsafe { self.put_planned(place, token) };
+            // SAFETY: leaked just above, and the plan does not know it.
+            return (!kept).then(|| unsafe { Box::from_raw(place.as_ptr()) });
         }
         if token.class() >= self.large
             && let Some(learner) = &mut self.learner
@@ -253,38 +265,40 @@ impl Front {
     pub(super) fn set_large(&mut self, large: usize) {
         debug_assert!(self.cached == 0);
         self.large = large;
-        if self.learner.is_some() {
-            // Not a failure.
-            self.stop_learning();
-            (self.pause, self.failures) = (0, self.failures - 1);
+        if self.learner.take().is_some() {
+            // Not a failure: learning may begin again at once.
+            self.pause = 0;
         }
+        self.set_gates();
     }
 
     /// Begins to learn, if it is time for that.
     pub(super) fn maybe_learn(&mut self, most: usize) {
         if self.plan.is_none() && self.learner.is_none() && self.pause == 0 {
             self.learner = Some(Box::new(Learner::new(most, self.least)));
-            (self.taken_up_to, self.put_below) = (self.small(), self.large);
+            self.set_gates();
         }
     }
 
     /// Not learning for a while.
     fn rest(&mut self) {
-        let times = self.failures.saturating_sub(PATIENCE);
-        self.pause =
-            if self.failures < PATIENCE { 0 } else { LONGEST_PAUSE.min(FIRST_PAUSE << times.min(10)) };
+        let pause = |times: u32| FIRST_PAUSE << times.min(PAUSE_DOUBLINGS);
+        self.pause = self.failures.checked_sub(PATIENCE).map_or(0, pause);
         self.failures += 1;
     }
 
-    /// The size of the last class that is not large.
-    fn small(&self) -> usize {
-        self.large.checked_sub(1).map_or(0, size_of_class)
+    /// Opens the quick ways as far as they lead: who learns sees all large blocks, and a plan has their addresses.
+    fn set_gates(&mut self) {
+        let learns = self.learner.is_some();
+        let small = self.large.checked_sub(1).map_or(0, size_of_class);
+        self.taken_up_to = if learns || self.plan.is_some() { small } else { usize::MAX };
+        self.put_below = if learns { self.large } else { CLASSES };
     }
 
     fn stop_learning(&mut self) {
         self.learner = None;
         self.rest();
-        (self.taken_up_to, self.put_below) = (usize::MAX, CLASSES);
+        self.set_gates();
     }
 
     /// Whether something was learned that a block of this class would begin.
@@ -304,8 +318,8 @@ impl Front {
             return;
         }
         self.least = self.learner.take().map_or(0, |learner| learner.length());
-        (self.taken_up_to, self.put_below) = (self.small(), CLASSES);
         self.plan = plan;
+        self.set_gates();
     }
 
     /// The plan, not followed any more.
@@ -318,7 +332,7 @@ impl Front {
             self.least *= 2;
             self.rest();
         }
-        (self.taken_up_to, self.put_below) = (usize::MAX, CLASSES);
+        self.set_gates();
         Some(plan)
     }
 

@@ -2,8 +2,9 @@
 //!
 //! The anchor is where the thread had least: whenever it has less than there, the log begins anew. So that it is not
 //! where one layer of a network ends and the next begins, the learner first only watches for a while how much the thread
-//! has. When it has as much as at the anchor again, that may be the end of a round, and the log goes on trial: if all of it happens once more, in the same order
-//! and with the same classes, it is learned. If not, it was only a part, and what was seen meanwhile is added to it.
+//! has. When it has as much as at the anchor again, that may be the end of a round, and the log goes on trial: if all of
+//! it happens once more, in the same order and with the same classes, it is learned. If not, it was only a part, and what
+//! was seen meanwhile is added to it.
 //!
 //! Nothing here decides about memory: whoever follows what was learned checks each step (see [`super::plan`]).
 
@@ -80,15 +81,6 @@ pub(super) struct Learner {
     least: usize,
 }
 
-/// What an event led to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Noted {
-    /// Nothing yet. The note is for the block.
-    Goes { note: usize },
-    /// The log is full without a round.
-    Full,
-}
-
 impl Learner {
     /// With an empty log, for rounds of at most so many allocations and at least so many events.
     pub(super) fn new(most: usize, least: usize) -> Self {
@@ -115,22 +107,23 @@ impl Learner {
         self.trial.map_or(0, |trial| trial.events)
     }
 
-    /// A block of a class was handed out; what tells it from others that live is in `fingerprint`.
-    pub(super) fn allocated(&mut self, class: usize, fingerprint: u32) -> Noted {
+    /// A block of a class was handed out; what tells it from others that live is in `fingerprint`. Gives the note for the
+    /// block, or `None` if the log is full without a round.
+    pub(super) fn allocated(&mut self, class: usize, fingerprint: u32) -> Option<usize> {
         if self.trial.is_none() && self.holders.len() >= self.most {
-            return Noted::Full;
+            return None;
         }
         self.blocks += 1;
         self.bytes += size_of_class(class).cast_signed();
         if let Phase::Watching { left, .. } = &mut self.phase {
             *left -= 1;
             // It never has as little again: not a round.
-            return if *left < -self.most.cast_signed() { Noted::Full } else { Noted::Goes { note: 0 } };
+            return (*left >= -self.most.cast_signed()).then_some(0);
         }
         self.note(Event::allocation(class));
         self.holders.push(fingerprint);
         // Notes begin with one; none is zero.
-        Noted::Goes { note: self.holders.len() }
+        Some(self.holders.len())
     }
 
     /// A block of a class came back.
@@ -257,8 +250,8 @@ mod tests {
                 if event == name {
                     self.next += 1;
                     match self.learner.allocated(class, self.next) {
-                        Noted::Goes { note } => self.live.push((name, note, self.next as usize)),
-                        Noted::Full => self.full = true,
+                        Some(note) => self.live.push((name, note, self.next as usize)),
+                        None => self.full = true,
                     }
                 } else {
                     let place = self.live.iter().position(|&(known, ..)| known == name);

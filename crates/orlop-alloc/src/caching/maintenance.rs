@@ -21,10 +21,7 @@ impl<B: Backing> Caching<B> {
             let idle = self.ledger.idle_slots();
             let mut cached_idly = 0;
             self.ledger.visit(|front| {
-                if idle
-                    & u32::try_from(front.home()).ok().and_then(|home| 1u64.checked_shl(home)).unwrap_or(0)
-                    != 0
-                {
+                if idle.get(front.home()) == Some(&true) {
                     let before = locked.lock().live;
                     self.merge(locked, front, Plans::End);
                     cached_idly += before.saturating_sub(locked.lock().live);

@@ -124,7 +124,7 @@ impl<B: Backing> Caching<B> {
         let request = ask.request;
         let seat = thread_slot::current();
         let mut held = self.ledger.hold(seat);
-        let live = held.balance();
+        let figures = held.figures();
         let front = held.value();
         front.set_home(seat.index());
         if front.has_learned(class) {
@@ -140,7 +140,7 @@ impl<B: Backing> Caching<B> {
             (RawBlock::new(record), request.bytes)
         } else {
             let mut heap = self.heap.lock();
-            self.tidy(front, live, &mut heap);
+            self.tidy(front, figures.balance(), &mut heap);
             let Taken { mut block, dirty } = heap.take(ask)?;
             block.token = Token::new(block.token, class, seat.index()).0;
             (block, dirty)
@@ -279,8 +279,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             return None;
         }
         let mut held = self.ledger.try_hold()?;
-        let limits = held.limits();
-        let allowed = |granted| !limits.is_notable(request.kind, granted);
+        let figures = held.figures();
+        let allowed = |granted| !figures.is_notable(request.kind, granted);
         let mut place = held.value().take_quickly(request.bytes, allowed)?;
         // SAFETY: taken just now, so nobody else has it.
         let record = unsafe { place.as_mut() };

@@ -13,6 +13,7 @@ use super::token::{NOTES, Token};
 use crate::central::leases::{Placed, Records};
 use crate::{AllocationId, Record};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// A step; what changes is in [`State`].
@@ -93,15 +94,18 @@ pub(super) struct Plan {
 
 /// The number of a record for each step, and how many records that makes. A record is used again only after its last
 /// block was met by another, and so was returned.
-fn records_of(meets: &[usize]) -> (Vec<usize>, usize) {
-    let (mut records, mut count) = (vec![0; meets.len()], 0);
-    let mut ending: Vec<Vec<usize>> = vec![Vec::new(); meets.len()];
+fn records_of(planned: &[Planned]) -> (Vec<usize>, usize) {
+    let (mut records, mut count) = (vec![0; planned.len()], 0);
+    let mut ending: Vec<Vec<usize>> = vec![Vec::new(); planned.len()];
     let mut vacant: Vec<usize> = Vec::new();
-    for (step, &met) in meets.iter().enumerate() {
+    for (step, planned) in planned.iter().enumerate() {
         vacant.append(&mut ending[step]);
+        // A block that comes from elsewhere has a record from there.
+        let Some((_, met)) = planned.place else { continue };
         // What is met in the next round only has a record of its own.
         let wraps = met <= step;
-        records[step] = vacant.pop().filter(|_| !wraps).unwrap_or_else(|| {
+        let used_before = if wraps { None } else { vacant.pop() };
+        records[step] = used_before.unwrap_or_else(|| {
             count += 1;
             count - 1
         });
@@ -127,9 +131,7 @@ impl Plan {
         mut record: impl FnMut() -> Box<Record>,
     ) -> Result<Self, Records> {
         let origin = base.as_ptr().addr();
-        let meets: Vec<_> =
-            planned.iter().enumerate().map(|(n, planned)| planned.place.map_or(n, |(_, m)| m)).collect();
-        let (numbers, count) = records_of(&meets);
+        let (numbers, count) = records_of(planned);
         let granules = |class: usize| size_of_class(class) / GRANULE.bytes();
         let step = |(&Planned { class, place }, &record): (&Planned, &usize)| {
             let sizes = granules(class) - class.checked_sub(1).map_or(0, granules);
@@ -150,11 +152,10 @@ impl Plan {
             }
             return Err(extents);
         };
-        for ((number, step), &met) in
-            (0..).zip(planned).zip(&meets).filter(|((_, step), _)| step.place.is_some())
-        {
-            debug_assert!(met < steps.len() && step.place.is_some());
-            steps[usize::from(number)].also = std::mem::replace(&mut steps[met].after, number);
+        for (number, planned) in (0..).zip(planned) {
+            if let Some((_, met)) = planned.place {
+                steps[usize::from(number)].also = std::mem::replace(&mut steps[met].after, number);
+            }
         }
         let states = vec![State::Free; steps.len()].into();
         Ok(Self { steps, states, next: 0, base, token, records, extents, rounds: 0, strayed: (0, 0) })
@@ -197,17 +198,17 @@ impl Plan {
         record.ptr = unsafe { NonNull::new_unchecked(ptr) };
         record.granted = step.granted();
         record.token = self.token.with_note(number).0;
-        self.next = number + 1;
-        if self.next == self.steps.len() {
-            self.end_round();
-        }
+        self.end_turn();
         Some(place)
     }
 
     #[inline(always)]
-    fn end_round(&mut self) {
-        self.next = 0;
-        self.rounds += 1;
+    fn end_turn(&mut self) {
+        self.next += 1;
+        if self.next == self.steps.len() {
+            self.next = 0;
+            self.rounds += 1;
+        }
     }
 
     /// Whether a block is one of this plan.
@@ -239,10 +240,7 @@ impl Plan {
         let step = &self.steps[self.next];
         let elsewhere = Step { granules: step.offset, ..*step };
         if step.granules == 0 && elsewhere.is_for(bytes) {
-            self.next += 1;
-            if self.next == self.steps.len() {
-                self.end_round();
-            }
+            self.end_turn();
             return None;
         }
         let record = self.take(bytes, |_| true);
@@ -305,15 +303,16 @@ impl Plan {
         let mut live: Vec<_> = self.live().collect();
         live.sort_unstable_by_key(|&(address, ..)| address);
         let apart = live.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
-        let inside = |&(address, size, _): &(usize, usize, _)| {
-            let holds = |extent: &Record| {
-                extent.address() <= address && address + size <= extent.address() + extent.granted
-            };
-            self.extents.iter().any(|extent| holds(extent))
-        };
+        let inside = |&(address, size, _): &Placed| holds(&self.extents, &(address..address + size));
         let records: HashSet<_> = live.iter().map(|&(.., record)| record).collect();
         apart && live.iter().all(inside) && records.len() == live.len()
     }
+}
+
+/// Whether one of the extents holds all of these addresses.
+pub(super) fn holds(extents: &Records, addresses: &Range<usize>) -> bool {
+    let holds = |extent: Range<usize>| extent.start <= addresses.start && addresses.end <= extent.end;
+    extents.iter().any(|extent| holds(extent.addresses()))
 }
 
 /// What is left of a plan.

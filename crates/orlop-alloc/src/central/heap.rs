@@ -214,11 +214,14 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
+    /// The chunk that begins at `address`.
+    pub(super) fn chunk_at(&self, address: usize) -> Option<Index> {
+        self.regions.containing(address)?.chunk_at(address, &self.chunks)
+    }
+
     /// The live chunk that begins at `address`.
     pub(crate) fn find(&self, address: usize) -> Result<(Index, Found)> {
-        let index =
-            self.regions.containing(address).and_then(|mapped| mapped.chunk_at(address, &self.chunks));
-        match index.map(|index| (index, &self.chunks[index])) {
+        match self.chunk_at(address).map(|index| (index, &self.chunks[index])) {
             Some((index, chunk)) if chunk.in_use() => Ok((
                 index,
                 Found { requested: chunk.requested, granted: chunk.size, id: chunk.id, kind: chunk.kind },

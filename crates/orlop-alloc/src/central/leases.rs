@@ -1,7 +1,7 @@
 //! Free chunks that an engine takes whole, to place blocks in by itself, and gives back with some of them still living.
 
 use super::bins::FreeIndex;
-use super::chunks::{Index, NONE};
+use super::chunks::Index;
 use super::heap::{Ask, Heap};
 use crate::{Error, Record, Request, Result};
 use std::ops::Range;
@@ -106,14 +106,16 @@ impl<I: FreeIndex> Heap<I> {
     /// [`Error::Corrupt`] if there is no such block.
     pub(crate) fn put_placed(&mut self, record: Box<Record>) -> Result<()> {
         let address = record.address();
-        let mapped = self.regions.containing(address);
-        let index = mapped.and_then(|mapped| mapped.chunk_at(address, &self.chunks)).unwrap_or(NONE);
-        let known = self.chunks.get(index as usize).and_then(|chunk| chunk.record);
-        if !known.is_some_and(|known| std::ptr::eq(known.as_ptr(), &raw const *record)) {
-            let _ = Box::into_raw(record);
-            return Err(Error::Corrupt { rule: "a block of a plan that ended is a chunk in use", address });
+        let is_this = |known: NonNull<Record>| std::ptr::eq(known.as_ptr(), &raw const *record);
+        match self.chunk_at(address).filter(|&index| self.chunks[index].record.is_some_and(is_this)) {
+            Some(index) => {
+                self.put(index, record, 0);
+                Ok(())
+            }
+            None => {
+                let _ = Box::into_raw(record);
+                Err(Error::Corrupt { rule: "a block of a plan that ended is a chunk in use", address })
+            }
         }
-        self.put(index, record, 0);
-        Ok(())
     }
 }

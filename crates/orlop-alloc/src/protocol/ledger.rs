@@ -36,7 +36,7 @@
 
 use super::accounts::{Account, Counter, Entry, Totals};
 use super::slots::{Held, Slots};
-use super::thread_slot::{self, Seat};
+use super::thread_slot::{self, SLOTS, Seat};
 use crate::AllocationId;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, ordering};
@@ -154,9 +154,9 @@ impl<T> Ledger<T> {
         self.slots.shared().count()
     }
 
-    /// The slots, as bits, in which nothing was counted since the last call. Those above the 63rd are never idle.
-    pub fn idle_slots(&self) -> u64 {
-        let mut idle = 0;
+    /// By slot: whether it was used before, and nothing was counted there since the last call.
+    pub fn idle_slots(&self) -> [bool; SLOTS] {
+        let mut idle = [false; SLOTS];
         for (number, shard) in self.slots.numbered_shared() {
             let count = |entries: &Entries| {
                 entries
@@ -166,9 +166,7 @@ impl<T> Ledger<T> {
             };
             let now: u64 = shard.kinds.iter().map(count).fold(0, u64::wrapping_add);
             // Relaxed: figures. Two that ask at once each see some of it.
-            if shard.seen.swap(now, Ordering::Relaxed) == now {
-                idle |= 1u64.checked_shl(number).unwrap_or(0);
-            }
+            idle[number] = shard.seen.swap(now, Ordering::Relaxed) == now;
         }
         idle
     }
@@ -342,24 +340,18 @@ impl<'a, T> Holding<'a, T> {
         self.local.sealed()
     }
 
-    /// Bytes that went in here and not out. Nothing if more went out, of what went in elsewhere.
-    pub fn balance(&self) -> usize {
-        let balance: i64 = self.local.shared().kinds.iter().map(Entries::balance).sum();
-        usize::try_from(balance).unwrap_or(0)
-    }
-
-    /// What may be counted in without more ado.
+    /// The slot's figures, to be looked at while its value is changed.
     #[inline(always)]
     #[must_use]
-    pub fn limits(&self) -> Limits<'a> {
-        Limits { shard: self.local.shared() }
+    pub fn figures(&self) -> Figures<'a> {
+        Figures { shard: self.local.shared() }
     }
 
-    /// Whether counting such a block in would need more than this slot: see [`Limits`].
+    /// Whether counting such a block in would need more than this slot: see [`Figures::is_notable`].
     #[inline(always)]
     #[must_use]
     pub fn is_notable(&self, kind: MemoryKind, granted: usize) -> bool {
-        self.limits().is_notable(kind, granted)
+        self.figures().is_notable(kind, granted)
     }
 
     /// Counts a block that is handed out and is not notable, and leaves the slot. Its id. Calls nothing.
@@ -429,13 +421,20 @@ impl<'a, T> Holding<'a, T> {
     }
 }
 
-/// Up to where a slot's figures may rise without anybody else being asked.
+/// A slot's figures.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits<'a> {
+pub struct Figures<'a> {
     shard: &'a Shard,
 }
 
-impl Limits<'_> {
+impl Figures<'_> {
+    /// Bytes that went in here and not out. Nothing if more went out, of what went in elsewhere.
+    #[must_use]
+    pub fn balance(self) -> usize {
+        let balance: i64 = self.shard.kinds.iter().map(Entries::balance).sum();
+        usize::try_from(balance).unwrap_or(0)
+    }
+
     /// Whether counting such a block in would need more than the slot: it may be a peak, or the first of its kind.
     #[inline(always)]
     #[must_use]

@@ -169,8 +169,8 @@ impl<V, S> Slots<V, S> {
     }
 
     /// [`Slots::shared`] with the slots' numbers.
-    pub(super) fn numbered_shared(&self) -> impl Iterator<Item = (u32, &S)> + '_ {
-        (0..).zip(&self.slots).filter_map(|(number, slot)| Some((number, &slot.body()?.shared)))
+    pub(super) fn numbered_shared(&self) -> impl Iterator<Item = (usize, &S)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(number, slot)| Some((number, &slot.body()?.shared)))
     }
 
     /// Visits the chosen slots: all gates are closed first, so that one fence does for all.

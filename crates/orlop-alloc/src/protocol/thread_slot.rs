@@ -78,11 +78,20 @@ impl Drop for GiveBack {
 #[inline(always)]
 #[must_use]
 pub fn current() -> Seat {
-    #[cfg(loom)]
-    return Seat { index: modelled::number(), thread: PhantomData };
-    #[cfg(not(loom))]
-    real_current()
+    let slot = known();
+    let index = if slot == UNSET { assign() } else { slot };
+    Seat { index, thread: PhantomData }
 }
+
+/// The calling thread's slot, if it has asked for one before.
+#[cfg(not(loom))]
+#[inline(always)]
+fn known() -> usize {
+    SLOT.get()
+}
+
+#[cfg(loom)]
+use self::modelled::number as known;
 
 /// Threads of a model are not the system's: they are counted as they ask, and numbers do not come back.
 #[cfg(loom)]
@@ -108,22 +117,11 @@ mod modelled {
     }
 }
 
-#[cfg_attr(loom, expect(dead_code, reason = "threads of a model are counted otherwise"))]
-#[inline(always)]
-fn real_current() -> Seat {
-    let slot = SLOT.get();
-    let index = if slot == UNSET { assign() } else { slot };
-    Seat { index, thread: PhantomData }
-}
-
 /// The calling thread's seat, if it has one already and owns the slot.
 #[inline(always)]
 #[must_use]
 pub fn owned() -> Option<Seat> {
-    #[cfg(loom)]
-    let index = modelled::number();
-    #[cfg(not(loom))]
-    let index = SLOT.get();
+    let index = known();
     (index < OWNED).then_some(Seat { index, thread: PhantomData })
 }
 
