@@ -1,0 +1,1 @@
+//! What the processor does with elements: copy, cast and fill over any strides.
