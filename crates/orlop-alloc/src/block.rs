@@ -24,6 +24,13 @@ impl Block {
         Self { raw: mem::ManuallyDrop::new(raw) }
     }
 
+    /// Gives the block up without returning it.
+    pub(crate) fn into_raw(self) -> RawBlock {
+        let mut block = mem::ManuallyDrop::new(self);
+        // SAFETY: `self` is not used afterwards, and not dropped.
+        unsafe { mem::ManuallyDrop::take(&mut block.raw) }
+    }
+
     /// Takes in memory from outside. `deleter` runs exactly once, when the block goes.
     ///
     /// The data pointer and the deleter's context are distinct (P2): `record.ptr` may point into the middle

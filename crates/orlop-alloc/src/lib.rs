@@ -32,6 +32,7 @@ mod device_ops;
 pub mod engine;
 mod error;
 mod handle;
+mod memory_block;
 mod node_allocators;
 pub mod numa;
 mod observer;
@@ -43,7 +44,8 @@ pub mod registry;
 mod replaceable;
 mod request;
 mod stats;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
 mod tag;
 mod typed;
 
@@ -54,6 +56,7 @@ pub use self::deleter::Deleter;
 pub use self::device_ops::{DeviceOps, HostOps, Place};
 pub use self::error::{Error, Result};
 pub use self::handle::AllocatorRef;
+pub use self::memory_block::MemoryBlock;
 pub use self::node_allocators::NodeAllocators;
 pub use self::observer::{Event, Observer};
 pub use self::out_of_memory::{BinUse, OutOfMemory, Refusal};

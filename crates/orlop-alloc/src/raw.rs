@@ -2,6 +2,7 @@
 
 use crate::handle::Head;
 use crate::protocol::StreamUses;
+use crate::sync::atomic::AtomicU32;
 use crate::{Deleter, Error, Request, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::cell::Cell;
@@ -109,6 +110,8 @@ pub struct Record {
     pub stream: StreamId,
     /// Other streams that used it since.
     pub uses: StreamUses,
+    /// How many owners a shared block has beside the first.
+    pub(crate) sharers: AtomicU32,
     /// Where it is.
     pub device: Device,
     /// Whom to tell, once, when foreign memory goes (M3).
@@ -135,6 +138,7 @@ impl Record {
             id: AllocationId::NONE,
             stream: StreamId::DEFAULT,
             uses: StreamUses::new(),
+            sharers: AtomicU32::new(0),
             owner: None,
             deleter: None,
             link: None,

@@ -1,3 +1,52 @@
 //! Tensors without operators: handles, storage, views, copy-on-write, accessors, conversion and interchange.
+//!
+//! # Map
+//!
+//! | layer | what | items |
+//! |---|---|---|
+//! | handle | a view of a storage; cloning costs one count | [`Tensor`], [`TensorOptions`] |
+//! | storage | bytes that any number of tensors look at; lazy copies; resizing; who may touch them | [`Storage`] |
+//! | block | memory from an allocator or from outside | [`orlop_alloc::MemoryBlock`] |
+//! | interchange | files, other frameworks, other crates | [`interchange`] |
+//! | access | elements as slices or by index, under a guard | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
+//!
+//! The way of a tensor: [`Tensor::empty`] → checked bytes and strides (`orlop-core`) → [`Context`](orlop_alloc::Context) →
+//! allocator → block → [`Storage`] → [`Tensor`]. And back: last tensor → last storage → block → its allocator. There is
+//! one path down and one back.
+//!
+//! ```
+//! use orlop_core::DType;
+//! use orlop_tensor::Tensor;
+//!
+//! let tensor = Tensor::arange(0.0, 12.0, 1.0, DType::F32)?.view([3, 4])?;
+//! let columns = tensor.slice(1, Some(1), Some(3), 1)?;
+//! columns.fill_(0.5)?;
+//! assert_eq!(tensor.select(0, 0)?.to_vec::<f32>()?, [0.0, 0.5, 0.5, 3.0]);
+//! # Ok::<(), orlop_tensor::Error>(())
+//! ```
 
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod borrows;
+mod device;
+mod error;
+pub mod interchange;
 mod kernels;
+mod plain;
+mod shared;
+mod storage;
+mod sync;
+mod tensor;
+
+pub use self::error::{Borrower, Error, Result, Unresizable};
+pub use self::plain::{Bool8, Plain};
+pub use self::storage::{
+    Storage, StorageBytes, StorageBytesMut, StorageHook, clear_storage_hook, set_storage_hook,
+};
+pub use self::tensor::{
+    Accessor, AccessorMut, Elements, IntoShape, Nested, SubAccessor, SubAccessorMut, Tensor, TensorElements,
+    TensorOptions, TensorSlice, TensorSliceMut,
+};

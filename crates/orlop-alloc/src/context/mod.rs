@@ -292,6 +292,12 @@ impl Context {
         scope::with_current(Self::clone)
     }
 
+    /// Runs `f` on the thread's current context, without a reference count where that is the process's default.
+    #[inline]
+    pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
+        scope::with_current(f)
+    }
+
     /// Makes this the process's default context. Can be done once, before anybody asked for it.
     ///
     /// # Errors

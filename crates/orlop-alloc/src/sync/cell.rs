@@ -1,35 +1,35 @@
 //! An `UnsafeCell` with loom's interface, so that loom sees each access and its race check applies.
 
 #[cfg(loom)]
-pub(crate) use loom::cell::{MutPtr, UnsafeCell};
+pub use loom::cell::{MutPtr, UnsafeCell};
 
 /// `std`'s cell behind the interface that loom's has.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    pub const fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))
     }
 
     /// Gives the closure a pointer that it may read through while nobody writes.
     #[inline(always)]
-    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
     /// A pointer that may be written through while its holder has exclusive access.
     #[inline(always)]
-    pub(crate) fn get_mut(&self) -> MutPtr<T> {
+    pub fn get_mut(&self) -> MutPtr<T> {
         MutPtr(self.0.get())
     }
 
     /// Gives the closure a pointer that it may write through while it has exclusive access.
     #[inline(always)]
-    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
@@ -37,7 +37,7 @@ impl<T> UnsafeCell<T> {
 /// A pointer to the inside of a cell. Loom checks that accesses through it do not overlap with others.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub(crate) struct MutPtr<T>(*mut T);
+pub struct MutPtr<T>(*mut T);
 
 #[cfg(not(loom))]
 impl<T> MutPtr<T> {
@@ -48,7 +48,7 @@ impl<T> MutPtr<T> {
     /// The holder has exclusive access for as long as the reference lives.
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "loom's interface; exclusiveness is the caller's promise")]
-    pub(crate) unsafe fn deref(&self) -> &mut T {
+    pub unsafe fn deref(&self) -> &mut T {
         // SAFETY: the caller's promise; the pointer comes from a cell that lives.
         unsafe { &mut *self.0 }
     }

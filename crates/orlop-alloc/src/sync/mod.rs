@@ -9,16 +9,16 @@ pub(crate) mod fence;
 mod mutex;
 mod ordering;
 
-pub(crate) use self::cell::{MutPtr, UnsafeCell};
+pub use self::cell::{MutPtr, UnsafeCell};
 pub use self::mutex::{Mutex, MutexGuard};
 #[cfg(loom)]
-pub(crate) use self::ordering::mutation::mutated;
-pub(crate) use self::ordering::ordering;
+pub use self::ordering::mutation::mutated;
+pub use self::ordering::ordering;
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic;
+pub use loom::sync::atomic;
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic;
+pub use std::sync::atomic;
 
 /// Waits a little: a processor hint first, then the scheduler. Under loom every wait is a switch.
 #[derive(Debug)]

@@ -6,6 +6,8 @@
 //! no test notices is either too strong or untested; both are worth knowing.
 
 /// `Ordering::$ordering`, or what `ORLOP_LOOM_MUTATE` puts in its place under loom.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! ordering {
     ($name:literal, $ordering:ident) => {{
         #[cfg(loom)]
@@ -18,15 +20,16 @@ macro_rules! ordering {
         }
     }};
 }
-pub(crate) use ordering;
+pub use crate::ordering;
 
 #[cfg(loom)]
+#[doc(hidden)]
 pub(super) mod mutation {
     use loom::sync::atomic::Ordering;
     use std::sync::OnceLock;
 
     /// The ordering to use for `name`: `declared`, unless the environment weakens it.
-    pub(crate) fn mutated(name: &str, declared: Ordering) -> Ordering {
+    pub fn mutated(name: &str, declared: Ordering) -> Ordering {
         static CHOSEN: OnceLock<Option<(String, Ordering)>> = OnceLock::new();
         let chosen = CHOSEN.get_or_init(|| {
             let text = std::env::var("ORLOP_LOOM_MUTATE").ok()?;

@@ -1,0 +1,202 @@
+//! Who touches a storage's bytes: one word.
+//!
+//! Handles to a storage alias, on one thread and on several, so no `&mut` of a handle says anything about its bytes.
+//! What `RefCell` does for a thread, this word does for all: any number of readers, or one writer, and whoever comes in
+//! between is refused at once. Nobody waits, so nobody waits forever.
+//!
+//! ```text
+//!  31 30 29 28 27 26 25   24       23        22                     0
+//! ┌────────────────────┬────────┬──────────┬────────────────────────┐
+//! │ flags              │ writer │ too many │ readers                │
+//! └────────────────────┴────────┴──────────┴────────────────────────┘
+//! ```
+//!
+//! Flags are what else stands in the way (P24): no reads, no writes, a copy to be made first. They share the word so
+//! that who passes asks one question.
+//!
+//! # Ordering
+//!
+//! * `borrows.end_write` (release) pairs with `borrows.read` and `borrows.write` (acquire): who comes after a writer
+//!   sees what it wrote;
+//! * `borrows.end_read` (release) pairs with `borrows.write`: a reader's loads are done before the next writer's stores.
+
+use crate::error::{Borrower, Error, Result};
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::ordering;
+
+/// The word; see the head of this file.
+#[derive(Debug)]
+pub(crate) struct Borrows(AtomicU32);
+
+const READERS: u32 = (1 << 23) - 1;
+const TOO_MANY: u32 = 1 << 23;
+const WRITER: u32 = 1 << 24;
+
+/// What else stands in the way of who comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flags(u32);
+
+impl Flags {
+    pub(crate) const NONE: Self = Self(0);
+    /// Reads and writes are refused.
+    pub(crate) const NO_ACCESS: Self = Self(1 << 25);
+    pub(crate) const NO_WRITES: Self = Self(1 << 26);
+    /// The first write is told.
+    pub(crate) const WARNS: Self = Self(1 << 27);
+    /// The block may have other owners, who must not see what is written.
+    pub(crate) const COPY_ON_WRITE: Self = Self(1 << 28);
+    /// Somebody has the address and may write through it at any time.
+    pub(crate) const ESCAPED: Self = Self(1 << 29);
+    /// There is no memory yet.
+    pub(crate) const UNBOUND: Self = Self(1 << 30);
+    /// Another process's memory.
+    pub(crate) const FOREIGN_PROCESS: Self = Self(1 << 31);
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn only(self, those: Self) -> Self {
+        Self(self.0 & those.0)
+    }
+
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+const NO_READS: u32 = TOO_MANY | WRITER | Flags::NO_ACCESS.0 | Flags::UNBOUND.0;
+const BUSY: u32 = READERS | TOO_MANY | WRITER;
+
+impl Borrows {
+    pub(crate) fn new(flags: Flags) -> Self {
+        Self(AtomicU32::new(flags.0))
+    }
+
+    /// Becomes a reader.
+    #[inline]
+    pub(crate) fn read(&self) -> Result<()> {
+        let before = self.0.fetch_add(1, ordering!("borrows.read", Acquire));
+        if before & NO_READS == 0 { Ok(()) } else { self.refuse_read(before) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse_read(&self, before: u32) -> Result<()> {
+        // Relaxed: it was never one.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        Err(match before {
+            _ if before & Flags::UNBOUND.0 != 0 => Error::Unbound,
+            _ if before & Flags::NO_ACCESS.0 != 0 => Error::AccessRefused { reason: None },
+            _ if before & WRITER != 0 => Error::Borrowed { by: Borrower::Writer },
+            _ => Error::Borrowed { by: Borrower::Readers },
+        })
+    }
+
+    /// A reader is done.
+    #[inline]
+    pub(crate) fn end_read(&self) {
+        self.0.fetch_sub(1, ordering!("borrows.end_read", Release));
+    }
+
+    /// Becomes the writer. The flags say what is to be done first.
+    #[inline]
+    pub(crate) fn write(&self) -> Result<Flags> {
+        match self.0.compare_exchange(0, WRITER, ordering!("borrows.write", Acquire), Ordering::Relaxed) {
+            Ok(_) => Ok(Flags::NONE),
+            Err(word) => self.write_with(word, Flags::NO_WRITES.and(Flags::NO_ACCESS).and(Flags::UNBOUND)),
+        }
+    }
+
+    /// Becomes the writer of what is not read or written: of the storage itself, whatever its flags.
+    #[inline]
+    pub(crate) fn write_anyway(&self) -> Result<Flags> {
+        self.write_with(self.0.load(Ordering::Relaxed), Flags::NONE)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_with(&self, mut word: u32, refused: Flags) -> Result<Flags> {
+        loop {
+            match word {
+                _ if word & WRITER != 0 => return Err(Error::Borrowed { by: Borrower::Writer }),
+                _ if word & BUSY != 0 => return Err(Error::Borrowed { by: Borrower::Readers }),
+                _ if word & refused.0 & Flags::UNBOUND.0 != 0 => return Err(Error::Unbound),
+                _ if word & refused.0 & Flags::NO_ACCESS.0 != 0 => {
+                    return Err(Error::AccessRefused { reason: None });
+                }
+                _ if word & refused.0 != 0 => return Err(Error::ReadOnly { reason: None }),
+                _ => {}
+            }
+            let acquire = ordering!("borrows.write_slowly", Acquire);
+            match self.0.compare_exchange(word, word | WRITER, acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(Flags(word)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The writer is done.
+    #[inline]
+    pub(crate) fn end_write(&self) {
+        self.0.fetch_sub(WRITER, ordering!("borrows.end_write", Release));
+    }
+
+    /// Sets flags: by a reader, or by the writer. Relaxed: who comes next reads the same word.
+    pub(crate) fn set(&self, flags: Flags) {
+        self.0.fetch_or(flags.0, Ordering::Relaxed);
+    }
+
+    /// Takes flags away.
+    pub(crate) fn clear(&self, flags: Flags) {
+        self.0.fetch_and(!flags.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn flags(&self) -> Flags {
+        Flags(self.0.load(Ordering::Relaxed) & !BUSY)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_or_a_writer() {
+        let borrows = Borrows::new(Flags::NONE);
+        borrows.read().unwrap();
+        borrows.read().unwrap();
+        assert!(matches!(borrows.write(), Err(Error::Borrowed { by: Borrower::Readers })));
+        borrows.end_read();
+        borrows.end_read();
+        assert_eq!(borrows.write().unwrap(), Flags::NONE);
+        assert!(matches!(borrows.read(), Err(Error::Borrowed { by: Borrower::Writer })));
+        assert!(matches!(borrows.write(), Err(Error::Borrowed { by: Borrower::Writer })));
+        borrows.end_write();
+        borrows.read().unwrap();
+    }
+
+    #[test]
+    fn flags_stand_in_the_way() {
+        let borrows = Borrows::new(Flags::NO_WRITES.and(Flags::COPY_ON_WRITE));
+        borrows.read().unwrap();
+        borrows.end_read();
+        assert!(matches!(borrows.write(), Err(Error::ReadOnly { .. })));
+        borrows.clear(Flags::NO_WRITES);
+        assert!(borrows.write().unwrap().has(Flags::COPY_ON_WRITE));
+        borrows.end_write();
+        borrows.set(Flags::NO_ACCESS);
+        assert!(matches!(borrows.read(), Err(Error::AccessRefused { .. })));
+        assert!(matches!(borrows.write(), Err(Error::AccessRefused { .. })));
+        assert!(borrows.write_anyway().is_ok());
+    }
+
+    #[test]
+    fn leaked_readers_are_refused_before_they_overflow() {
+        let borrows = Borrows::new(Flags::NONE);
+        borrows.0.store(READERS, Ordering::Relaxed);
+        borrows.read().unwrap();
+        assert!(matches!(borrows.read(), Err(Error::Borrowed { by: Borrower::Readers })));
+        assert!(borrows.write().is_err());
+    }
+}

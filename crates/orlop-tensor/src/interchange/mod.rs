@@ -1,0 +1,12 @@
+//! Tensors to and from elsewhere: files, other frameworks, other crates. Each format has a feature.
+
+#[cfg(feature = "archive")]
+pub mod archive;
+#[cfg(feature = "dlpack")]
+pub mod dlpack;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+#[cfg(feature = "npy")]
+pub mod npy;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;

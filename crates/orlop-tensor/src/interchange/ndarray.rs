@@ -1,0 +1,1 @@
+//! To and from `ndarray`'s arrays.

@@ -1,0 +1,141 @@
+//! A counted pointer: `Arc` without what tensors do not need.
+//!
+//! No weak handles, so the last one to go makes one step and not two; and whoever is the only owner, as most are, goes
+//! without a locked instruction (T1). There are two per tensor: to its view and to its storage.
+//!
+//! # Ordering
+//!
+//! As in `Arc`: a new owner is counted by one that is counted (relaxed); who goes releases what it did
+//! (`shared.leave`), and who finds itself alone (`shared.alone`, acquire) has seen all of that.
+
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::ordering;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// A handle to a `T` that lives until the last handle goes.
+pub(crate) struct Shared<T> {
+    /// Invariant: from `Box::into_raw`, and its count counts this handle.
+    inner: NonNull<Counted<T>>,
+}
+
+struct Counted<T> {
+    count: AtomicUsize,
+    value: T,
+}
+
+/// More handles than there can be without leaking them: the process ends, as with `Arc`.
+const MOST: usize = isize::MAX as usize;
+
+impl<T> Shared<T> {
+    #[inline]
+    pub(crate) fn new(value: T) -> Self {
+        let counted = Box::new(Counted { count: AtomicUsize::new(1), value });
+        Self { inner: NonNull::from(Box::leak(counted)) }
+    }
+
+    #[inline]
+    fn counted(&self) -> &Counted<T> {
+        // SAFETY: it lives while a handle does.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// Whether this is the only handle. What was done through others has happened.
+    #[inline]
+    pub(crate) fn is_unique(&self) -> bool {
+        self.counted().count.load(ordering!("shared.alone", Acquire)) == 1
+    }
+
+    /// How many handles there are, at some moment.
+    pub(crate) fn count(&self) -> usize {
+        self.counted().count.load(Ordering::Relaxed)
+    }
+
+    /// The value, to be changed, if this is the only handle.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        if !self.is_unique() {
+            return None;
+        }
+        // SAFETY: no other handle is left, and this one is borrowed exclusively.
+        Some(&mut unsafe { self.inner.as_mut() }.value)
+    }
+
+    /// Whether both lead to the same value.
+    #[inline]
+    pub(crate) fn same_as(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave(&self) {
+        if self.counted().count.fetch_sub(1, ordering!("shared.leave", AcqRel)) == 1 {
+            // SAFETY: the others went since we looked, and this handle goes.
+            drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
+        }
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.counted().value
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        // Relaxed: the new handle is made from one that is counted.
+        if self.counted().count.fetch_add(1, Ordering::Relaxed) >= MOST {
+            std::process::abort();
+        }
+        Self { inner: self.inner }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_unique() {
+            // SAFETY: no other handle is left, and this one goes.
+            drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
+        } else {
+            self.leave();
+        }
+    }
+}
+
+// SAFETY: a handle gives shared access from any thread, and the last one drops the value wherever it is; the count
+// orders that after all else.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_last_handle_drops_the_value() {
+        let watched = Arc::new(());
+        let mut first = Shared::new(Arc::clone(&watched));
+        assert!(first.get_mut().is_some());
+        let second = first.clone();
+        assert!(first.get_mut().is_none() && first.same_as(&second));
+        drop(first);
+        assert_eq!((Arc::strong_count(&watched), second.count()), (2, 1));
+        drop(second);
+        assert_eq!(Arc::strong_count(&watched), 1);
+    }
+}

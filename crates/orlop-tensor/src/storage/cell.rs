@@ -1,0 +1,172 @@
+//! What all handles to a storage share.
+//!
+//! # Who may touch what
+//!
+//! 1. The block's bytes and the block itself: readers of `borrows` read, its writer does what it wants.
+//! 2. The block's other owners, if the storage is a lazy copy, are other cells. Nobody writes bytes that have several
+//!    owners: a writer makes sure to be alone, or copies first (`cow`).
+//! 3. All else is atomic or never changes.
+
+use super::guard::{ReadGuard, WriteGuard};
+use super::notes::Notes;
+use crate::borrows::{Borrows, Flags};
+use crate::error::{Error, Result, Unresizable};
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use orlop_alloc::MemoryBlock;
+use orlop_core::{Device, MemoryKind};
+use std::fmt;
+use std::sync::OnceLock;
+
+/// See the head of this file.
+pub(crate) struct Cell {
+    pub(super) borrows: Borrows,
+    pub(super) device: Device,
+    /// The kind, by its index.
+    kind: AtomicU8,
+    /// Why its size cannot change, if so.
+    pub(super) fixed: Option<Unresizable>,
+    /// Bytes in use.
+    bytes: AtomicUsize,
+    /// How often it was written.
+    version: AtomicU64,
+    /// Rule 1.
+    block: UnsafeCell<MemoryBlock>,
+    notes: OnceLock<Box<Notes>>,
+}
+
+// SAFETY: the block is read and changed by the rules at the head of this file, which `borrows` upholds as a lock does;
+// `MemoryBlock` may be sent and shared.
+unsafe impl Sync for Cell {}
+
+impl Cell {
+    /// Of `bytes` in this block.
+    #[inline]
+    pub(super) fn new(block: MemoryBlock, bytes: usize, flags: Flags, fixed: Option<Unresizable>) -> Self {
+        Self {
+            borrows: Borrows::new(flags),
+            device: block.device,
+            kind: AtomicU8::new(index_of(block.kind)),
+            fixed,
+            bytes: AtomicUsize::new(bytes),
+            version: AtomicU64::new(0),
+            block: UnsafeCell::new(block),
+            notes: OnceLock::new(),
+        }
+    }
+
+    /// Bytes in use, at some moment.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Under a writer's guard.
+    pub(super) fn set_bytes(&self, bytes: usize) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn kind(&self) -> MemoryKind {
+        let index = usize::from(self.kind.load(Ordering::Relaxed));
+        MemoryKind::ALL.get(index).copied().unwrap_or_default()
+    }
+
+    pub(super) fn set_kind(&self, kind: MemoryKind) {
+        self.kind.store(index_of(kind), Ordering::Relaxed);
+    }
+
+    /// How often it was written, at some moment.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// One more, under a writer's guard: nobody else adds meanwhile.
+    #[inline]
+    pub(super) fn bump(&self) {
+        self.version.store(self.version().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Comes in to read.
+    #[inline]
+    pub(crate) fn read(&self) -> Result<ReadGuard<'_>> {
+        match self.borrows.read() {
+            Ok(()) => Ok(ReadGuard::new(self)),
+            Err(error) => Err(self.explain(error)),
+        }
+    }
+
+    /// Comes in to write, with the bytes to itself: a copy that was put off is made now.
+    #[inline]
+    pub(crate) fn write(&self) -> Result<WriteGuard<'_>> {
+        match self.borrows.write() {
+            Ok(flags) => {
+                let mut guard = WriteGuard::new(self);
+                if flags != Flags::NONE {
+                    self.before_write(&mut guard, flags)?;
+                }
+                self.bump();
+                Ok(guard)
+            }
+            Err(error) => Err(self.explain(error)),
+        }
+    }
+
+    #[cold]
+    fn before_write(&self, guard: &mut WriteGuard<'_>, flags: Flags) -> Result<()> {
+        if flags.has(Flags::WARNS) {
+            self.warn();
+        }
+        if flags.has(Flags::COPY_ON_WRITE) {
+            guard.be_alone(super::cow::copy_of)?;
+        }
+        Ok(())
+    }
+
+    /// Comes in to change the storage itself, whatever its flags say of its bytes.
+    pub(super) fn change(&self) -> Result<WriteGuard<'_>> {
+        self.borrows.write_anyway()?;
+        Ok(WriteGuard::new(self))
+    }
+
+    #[inline]
+    pub(super) fn block(&self) -> &UnsafeCell<MemoryBlock> {
+        &self.block
+    }
+
+    /// What its owner has to say.
+    pub(super) fn notes(&self) -> &Notes {
+        self.notes.get_or_init(Box::default)
+    }
+
+    #[cold]
+    fn warn(&self) {
+        self.borrows.clear(Flags::WARNS);
+        let note = self.notes().get();
+        tracing::warn!(device = %self.device, bytes = self.bytes(), note = note.as_deref(), "write to a guarded storage");
+    }
+
+    #[cold]
+    fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::ReadOnly { reason: None } => Error::ReadOnly { reason: self.notes().get() },
+            Error::AccessRefused { reason: None } => Error::AccessRefused { reason: self.notes().get() },
+            error => error,
+        }
+    }
+}
+
+fn index_of(kind: MemoryKind) -> u8 {
+    // There are six.
+    u8::try_from(kind.index()).unwrap_or(0)
+}
+
+impl fmt::Debug for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cell")
+            .field("bytes", &self.bytes())
+            .field("device", &self.device)
+            .field("kind", &self.kind())
+            .field("version", &self.version())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! The right to read or to write a storage's bytes, for as long as it is held.
+
+use super::cell::Cell;
+use crate::borrows::Flags;
+use crate::error::Result;
+use orlop_alloc::{Access, Error as AllocError, MemoryBlock};
+use std::ptr::NonNull;
+
+/// Nobody writes while this lives.
+#[derive(Debug)]
+pub(crate) struct ReadGuard<'a> {
+    cell: &'a Cell,
+}
+
+/// Nobody else reads or writes while this lives.
+#[derive(Debug)]
+pub(crate) struct WriteGuard<'a> {
+    cell: &'a Cell,
+}
+
+impl<'a> ReadGuard<'a> {
+    /// For who is a reader now.
+    #[inline]
+    pub(super) fn new(cell: &'a Cell) -> Self {
+        Self { cell }
+    }
+
+    /// The block, while the guard lives.
+    #[inline]
+    pub(crate) fn block(&self) -> &MemoryBlock {
+        // SAFETY: nobody changes the block while there is a reader.
+        self.cell.block().with(|block| unsafe { &*block })
+    }
+
+    /// Bytes in use.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.cell.bytes()
+    }
+
+    /// Where the bytes begin, for the processor to read.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHostAccessible`](AllocError::NotHostAccessible).
+    #[inline]
+    pub(crate) fn host(&self) -> Result<NonNull<u8>> {
+        host(self.block())
+    }
+}
+
+impl<'a> WriteGuard<'a> {
+    /// For who is the writer now.
+    #[inline]
+    pub(super) fn new(cell: &'a Cell) -> Self {
+        Self { cell }
+    }
+
+    /// The block, while the guard lives.
+    #[inline]
+    pub(crate) fn block(&self) -> &MemoryBlock {
+        // SAFETY: only the writer changes the block, and only through `&mut` of its guard (`replace`).
+        self.cell.block().with(|block| unsafe { &*block })
+    }
+
+    /// Puts another block in the place of this one.
+    #[inline]
+    pub(super) fn replace(&mut self, block: MemoryBlock) -> MemoryBlock {
+        // SAFETY: nobody else reads or writes, and references from `block` borrow the guard.
+        self.cell.block().with_mut(|place| std::mem::replace(unsafe { &mut *place }, block))
+    }
+
+    /// Bytes in use.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.cell.bytes()
+    }
+
+    /// Makes sure that the block has no other owner: by a copy, if it has.
+    pub(super) fn be_alone(
+        &mut self,
+        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
+    ) -> Result<()> {
+        if !self.block().is_unique() {
+            let alone = copy(self.block(), self.bytes())?;
+            drop(self.replace(alone));
+        }
+        self.cell.borrows.clear(Flags::COPY_ON_WRITE);
+        Ok(())
+    }
+
+    /// Where the bytes begin, for the processor to read and write.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHostAccessible`](AllocError::NotHostAccessible).
+    #[inline]
+    pub(crate) fn host(&self) -> Result<NonNull<u8>> {
+        host(self.block())
+    }
+}
+
+#[inline]
+fn host(block: &MemoryBlock) -> Result<NonNull<u8>> {
+    match block.access {
+        Access::Host => Ok(block.ptr),
+        Access::Device | Access::Nobody => Err(AllocError::NotHostAccessible { device: block.device }.into()),
+    }
+}
+
+impl Drop for ReadGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.cell.borrows.end_read();
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.cell.borrows.end_write();
+    }
+}

@@ -1,0 +1,135 @@
+//! Storages that change: size, memory, or both (M1, M8, P3, P25, P26).
+
+use super::cow::copy_bytes;
+use super::{Cell, Memory, Storage, WHOLE, WriteGuard};
+use crate::TensorOptions;
+use crate::borrows::Flags;
+use crate::error::{Error, Result, Unresizable};
+
+impl Storage {
+    /// Whether [`Storage::resize`] can be.
+    #[must_use]
+    pub fn is_resizable(&self) -> bool {
+        self.check_resizable().is_ok()
+    }
+
+    fn check_resizable(&self) -> Result<()> {
+        match self.cell.fixed {
+            _ if self.len != WHOLE => Err(Error::NotResizable { why: Unresizable::Part }),
+            Some(why) => Err(Error::NotResizable { why }),
+            None => self.check_own_process("resizing"),
+        }
+    }
+
+    /// Makes it so many bytes large. What was there stays, as far as there is room; what is new is whatever it is. No
+    /// other memory is needed up to [`Storage::capacity`]; above, all is copied to a larger block. With zero bytes the
+    /// memory is given back, and only the device and the kind stay.
+    ///
+    /// Tensors that look at bytes which are there no more are refused access until they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotResizable`], [`Error::ForeignProcess`]; [`Error::Borrowed`] while somebody reads or writes; out of
+    /// memory, and then nothing has changed.
+    pub fn resize(&self, bytes: usize) -> Result<()> {
+        self.check_resizable()?;
+        let mut guard = self.cell.change()?;
+        if self.cell.borrows.flags().has(Flags::UNBOUND) {
+            return Err(Error::Unbound);
+        }
+        self.resize_inside(&mut guard, bytes)
+    }
+
+    fn resize_inside(&self, guard: &mut WriteGuard<'_>, bytes: usize) -> Result<()> {
+        if bytes == 0 || bytes > guard.block().requested {
+            let larger = Memory::like(guard.block()).allocate(bytes)?;
+            copy_bytes(&larger, guard.block(), guard.bytes().min(bytes))?;
+            guard.replace(larger);
+            self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
+        }
+        self.cell.set_bytes(bytes);
+        self.cell.bump();
+        Ok(())
+    }
+
+    /// Gives the memory back and keeps the device and the kind.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Storage::resize`].
+    pub fn reset(&self) -> Result<()> {
+        self.resize(0)
+    }
+
+    /// Exchanges the memory of two storages on one device: all tensors that look at one see the other's bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceMismatch`]; [`Error::NotResizable`] for parts of storages; [`Error::ForeignProcess`];
+    /// [`Error::Borrowed`] while somebody reads or writes one of them.
+    pub fn swap_data(&self, other: &Self) -> Result<()> {
+        for storage in [self, other] {
+            storage.check_own_process("swapping")?;
+            if storage.len != WHOLE {
+                return Err(Error::NotResizable { why: Unresizable::Part });
+            }
+        }
+        if self.device() != other.device() {
+            return Err(Error::DeviceMismatch { expected: self.device(), actual: other.device() });
+        }
+        if self.is_alias_of(other) {
+            return Ok(());
+        }
+        let (mine, theirs) = (&*self.cell, &*other.cell);
+        let (mut my_guard, mut their_guard) = (mine.change()?, theirs.change()?);
+        let block = my_guard.replace(their_guard.block().clone());
+        drop(their_guard.replace(block));
+        let (my_bytes, my_kind) = (mine.bytes(), mine.kind());
+        mine.set_bytes(theirs.bytes());
+        mine.set_kind(theirs.kind());
+        theirs.set_bytes(my_bytes);
+        theirs.set_kind(my_kind);
+        // What is true of the memory goes with it.
+        let moves = Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::UNBOUND);
+        let (my_flags, their_flags) = (mine.borrows.flags(), theirs.borrows.flags());
+        mine.borrows.clear(moves);
+        mine.borrows.set(their_flags.only(moves));
+        theirs.borrows.clear(moves);
+        theirs.borrows.set(my_flags.only(moves));
+        mine.bump();
+        theirs.bump();
+        Ok(())
+    }
+
+    /// A storage whose size is not known yet (P26). Every access is refused until [`Storage::bind`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Alloc`] if the kind cannot be on the device, or nobody serves the device.
+    pub fn unbound(options: &TensorOptions<'_>) -> Result<Self> {
+        let memory = options.memory();
+        let nothing = memory.allocate(0)?;
+        Ok(Self::of_cell(Cell::new(nothing, 0, Flags::UNBOUND, None)))
+    }
+
+    /// Whether it waits for its size.
+    #[must_use]
+    pub fn is_unbound(&self) -> bool {
+        self.cell.borrows.flags().has(Flags::UNBOUND)
+    }
+
+    /// Gets the memory, now that the size is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyBound`]; out of memory.
+    pub fn bind(&self, bytes: usize) -> Result<()> {
+        let mut guard = self.cell.change()?;
+        if !self.is_unbound() {
+            return Err(Error::AlreadyBound);
+        }
+        self.resize_inside(&mut guard, bytes)?;
+        self.cell.borrows.clear(Flags::UNBOUND);
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! New tensors. All go through [`Tensor::empty`]'s one path: shape, checked bytes, memory, storage, strides (L7).
+
+use super::{IntoShape, Tensor, TensorOptions};
+use crate::error::{Error, Result};
+use crate::plain::{Plain, dispatch_plain};
+use crate::storage::Storage;
+use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Shape, Strides};
+
+impl Tensor {
+    /// Of this shape; the elements are whatever they are (never uninitialised).
+    ///
+    /// ```
+    /// use orlop_core::{DType, MemoryFormat};
+    /// use orlop_tensor::{Tensor, TensorOptions};
+    ///
+    /// let image = TensorOptions::from(DType::F16).memory_format(MemoryFormat::ChannelsLast);
+    /// let tensor = Tensor::empty([8, 3, 32, 32], image)?;
+    /// assert_eq!(tensor.strides(), &[3072, 1, 96, 3]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`]: negative sizes, more bytes than there can be, a format for another number of dimensions.
+    /// [`Error::Alloc`]: the memory is not to be had.
+    #[inline]
+    pub fn empty<'a>(shape: impl IntoShape, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
+        Self::empty_of(shape.into_shape()?, &options.into())
+    }
+
+    #[inline]
+    fn empty_of(shape: Shape, options: &TensorOptions<'_>) -> Result<Self> {
+        let bytes = shape.checked_bytes(options.dtype.size())?;
+        let layout = match options.format {
+            MemoryFormat::Contiguous => Layout::contiguous(shape),
+            format => Layout::in_format(shape, format)?,
+        };
+        let storage = Storage::in_memory(bytes, &options.memory())?;
+        Ok(Self::new(storage, layout, options.dtype))
+    }
+
+    /// Of this shape and these strides, in elements, in a storage just large enough.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty`]; [`RankMismatch`](orlop_core::Error::RankMismatch).
+    pub fn empty_strided<'a>(
+        shape: impl IntoShape,
+        strides: &[usize],
+        options: impl Into<TensorOptions<'a>>,
+    ) -> Result<Self> {
+        let shape = shape.into_shape()?;
+        let strides = Strides::for_shape(&shape, strides)?;
+        Self::empty_with(Layout::new(shape, strides, 0)?, &options.into())
+    }
+
+    /// With this layout, in a storage just large enough.
+    pub(crate) fn empty_with(layout: Layout, options: &TensorOptions<'_>) -> Result<Self> {
+        let bytes = layout.byte_range(options.dtype.size())?.end;
+        let bytes = if layout.is_empty() { 0 } else { bytes };
+        let storage = Storage::in_memory(bytes, &options.memory())?;
+        Ok(Self::new(storage, layout, options.dtype))
+    }
+
+    /// Like this tensor: its shape, dtype, device, kind, and its strides where they are dense.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty`]; [`Error::Undefined`].
+    pub fn empty_like(&self) -> Result<Self> {
+        self.empty_like_in(MemoryFormat::Preserve, self.dtype())
+    }
+
+    /// Like this tensor, in another format and of another dtype.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty_like`].
+    pub fn empty_like_in(&self, format: MemoryFormat, dtype: DType) -> Result<Self> {
+        let imp = self.imp()?;
+        let strides = imp.layout.strides_in(format)?;
+        let layout = Layout::new(imp.layout.shape().clone(), strides, 0)?;
+        Self::empty_with(layout, &self.options()?.dtype(dtype))
+    }
+
+    /// The options that made it: dtype, device, kind.
+    pub(crate) fn options(&self) -> Result<TensorOptions<'static>> {
+        let imp = self.imp()?;
+        let (device, kind) = (imp.storage.device(), imp.storage.memory_kind());
+        Ok(TensorOptions::new().dtype(imp.dtype).device(device).kind(kind))
+    }
+
+    /// With every element zero.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty`].
+    #[inline]
+    pub fn zeros<'a>(shape: impl IntoShape, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
+        Self::empty_of(shape.into_shape()?, &options.into().zeroed())
+    }
+
+    /// With every element one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty`].
+    pub fn ones<'a>(shape: impl IntoShape, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
+        Self::full(shape, 1u8, options)
+    }
+
+    /// With every element `value`, cast to the dtype.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let tensor = Tensor::full([2, 2], 1.5, DType::F32)?;
+    /// assert_eq!(tensor.to_vec::<f32>()?, [1.5; 4]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty`].
+    pub fn full<'a>(
+        shape: impl IntoShape,
+        value: impl Into<Scalar>,
+        options: impl Into<TensorOptions<'a>>,
+    ) -> Result<Self> {
+        let tensor = Self::empty_of(shape.into_shape()?, &options.into())?;
+        tensor.fill_(value)?;
+        Ok(tensor)
+    }
+
+    /// The numbers from `start` to before `end`, `step` apart: one dimension of ⌈(end − start) / step⌉ elements.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// assert_eq!(Tensor::arange(0.0, 5.0, 2.0, DType::I32)?.to_vec::<i32>()?, [0, 2, 4]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EmptyRange`] if the step is zero, leads away from `end`, or a bound is no number; those of
+    /// [`Tensor::empty`].
+    pub fn arange<'a>(
+        start: f64,
+        end: f64,
+        step: f64,
+        options: impl Into<TensorOptions<'a>>,
+    ) -> Result<Self> {
+        let count = ((end - start) / step).ceil();
+        let leads_there = count.is_finite() && count >= 0.0 && step != 0.0;
+        if !leads_there || count > 2f64.powi(52) {
+            return Err(Error::EmptyRange { start, end, step });
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+        let count = count as usize;
+        Self::generate([count], &options.into(), |index| start + index * step)
+    }
+
+    /// `count` numbers from `start` to `end`, both included, equally far apart.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty`].
+    pub fn linspace<'a>(
+        start: f64,
+        end: f64,
+        count: usize,
+        options: impl Into<TensorOptions<'a>>,
+    ) -> Result<Self> {
+        #[expect(clippy::cast_precision_loss, reason = "an index of an element")]
+        let last = count.saturating_sub(1).max(1) as f64;
+        let step = (end - start) / last;
+        // From both ends, as PyTorch does it: the last is `end` itself.
+        let value = move |index: f64| {
+            if index < last / 2.0 { start + step * index } else { end - step * (last - index) }
+        };
+        let from_start = move |index| if last == 1.0 && index == 0.0 { start } else { value(index) };
+        Self::generate([count], &options.into(), from_start)
+    }
+
+    /// Elements by index, in a contiguous tensor on the host, then where they should be.
+    fn generate(
+        shape: impl IntoShape,
+        options: &TensorOptions<'_>,
+        value: impl Fn(f64) -> f64,
+    ) -> Result<Self> {
+        if options.dtype.is_complex() {
+            return Err(orlop_core::Error::DTypeNotIn { dtype: options.dtype, set: DTypeSet::Reals }.into());
+        }
+        Self::build(shape.into_shape()?, options, |index| {
+            #[expect(clippy::cast_precision_loss, reason = "an index of an element")]
+            let index = index as f64;
+            Scalar::Float(value(index))
+        })
+    }
+
+    /// The identity matrix of `rows` × `columns`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty`].
+    pub fn eye<'a>(rows: usize, columns: usize, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
+        let tensor = Self::zeros([rows, columns], options)?;
+        tensor.diagonal(0, 0, 1)?.fill_(1u8)?;
+        Ok(tensor)
+    }
+
+    /// Elements by row-major index. Made on the host and copied if the device is another.
+    pub(crate) fn build(
+        shape: Shape,
+        options: &TensorOptions<'_>,
+        value: impl Fn(usize) -> Scalar,
+    ) -> Result<Self> {
+        let tensor = Self::empty_of(shape, options)?;
+        if tensor.device().is_cpu() && tensor.is_contiguous() {
+            dispatch_plain!(options.dtype, T => {
+                for (index, place) in tensor.as_mut_slice::<T>()?.iter_mut().enumerate() {
+                    *place = T::plain(<T as Plain>::Element::from_scalar(value(index)));
+                }
+            });
+            return Ok(tensor);
+        }
+        let host = TensorOptions::new().dtype(options.dtype).device(orlop_core::Device::CPU);
+        tensor.copy_(&Self::build(tensor.shape().clone(), &host, value)?)?;
+        Ok(tensor)
+    }
+}

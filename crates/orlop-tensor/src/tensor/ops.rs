@@ -1,0 +1,252 @@
+//! What is done to elements: copied, cast, filled.
+//!
+//! Where an operation writes into a tensor it holds the writer's guard, and readers' guards of what it reads. If both are
+//! one storage, what is read is copied out first: the result is the same as if all had been read before anything was
+//! written.
+
+use super::{Tensor, TensorImpl};
+use crate::device;
+use crate::error::Result;
+use crate::kernels;
+use orlop_core::{Convert as _, DType, Device, Layout, MemoryFormat, Scalar};
+use std::borrow::Cow;
+use std::ptr::NonNull;
+
+impl Tensor {
+    /// Writes the elements of `source` into this tensor, cast to its dtype, from whichever device and strides; `source` is
+    /// broadcast to its shape.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let tensor = Tensor::zeros([2, 3], DType::I64)?;
+    /// tensor.copy_(&Tensor::from_slice(&[1.0f32, 2.0, 3.9])?)?;
+    /// assert_eq!(tensor.to_vec::<i64>()?, [1, 2, 3, 1, 2, 3]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`] if the shapes do not go together; [`Error::InternalOverlap`]; [`Error::Borrowed`];
+    /// [`Error::ReadOnly`]; what the devices say.
+    pub fn copy_(&self, source: &Self) -> Result<()> {
+        let (to, from) = (self.imp()?, source.imp()?);
+        to.check_apart()?;
+        let layout = from.layout.broadcast_to(to.layout.shape())?;
+        if !to.storage.is_alias_of(&from.storage) {
+            return write_from(to, from, &layout);
+        }
+        if layout == to.layout && to.dtype == from.dtype && to.storage.start() == from.storage.start() {
+            // Itself.
+            return Ok(());
+        }
+        let apart = source.duplicate_in(MemoryFormat::Contiguous)?;
+        let apart = apart.imp()?;
+        write_from(to, apart, &apart.layout.broadcast_to(to.layout.shape())?)
+    }
+
+    /// Writes `value`, cast to the dtype, into every element.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InternalOverlap`]; [`Error::Borrowed`]; [`Error::ReadOnly`]; what the device says.
+    pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
+        let imp = self.imp()?;
+        imp.check_apart()?;
+        let value = value.into();
+        let guard = imp.storage.cell().write()?;
+        if !imp.storage.device().is_cpu() {
+            return device::fill(imp, guard.block(), guard.bytes(), value);
+        }
+        let origin = imp.origin(guard.host()?, guard.bytes())?;
+        // SAFETY: all elements lie inside (`origin`), apart from each other, and ours by the guard.
+        unsafe { kernels::fill(origin.as_ptr(), &imp.layout, imp.dtype, value) };
+        Ok(())
+    }
+
+    /// Writes zeros.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::fill_`].
+    pub fn zero_(&self) -> Result<()> {
+        self.fill_(0u8)
+    }
+
+    /// A tensor of its own with the same elements, with the strides of this one where they are dense (PyTorch's `clone`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Borrowed`] while somebody writes; out of memory.
+    pub fn duplicate(&self) -> Result<Self> {
+        self.duplicate_in(MemoryFormat::Preserve)
+    }
+
+    /// [`Tensor::duplicate`] in this format.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::duplicate`]; a format for another number of dimensions.
+    pub fn duplicate_in(&self, format: MemoryFormat) -> Result<Self> {
+        let copy = self.empty_like_in(format, self.dtype())?;
+        copy.copy_(self)?;
+        Ok(copy)
+    }
+
+    /// A tensor of its own with the same elements, in constant time: they are copied when one of the two is written (P6).
+    /// See [`Storage::lazy_clone`](crate::Storage::lazy_clone).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Storage::lazy_clone`](crate::Storage::lazy_clone).
+    pub fn lazy_clone(&self) -> Result<Self> {
+        let imp = self.imp()?;
+        Ok(Self::new(imp.storage.lazy_clone()?, imp.layout.clone(), imp.dtype))
+    }
+
+    /// The same elements in this format: this very tensor if they lie that way, else a copy (P10).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::duplicate_in`].
+    pub fn contiguous(&self, format: MemoryFormat) -> Result<Self> {
+        Ok(self.as_contiguous(format)?.into_owned())
+    }
+
+    /// [`Tensor::contiguous`] without counting a handle where nothing has to be copied.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::contiguous`].
+    pub fn as_contiguous(&self, format: MemoryFormat) -> Result<Cow<'_, Self>> {
+        let imp = self.imp()?;
+        if format == MemoryFormat::Preserve || imp.layout.is_contiguous_in(format) {
+            return Ok(Cow::Borrowed(self));
+        }
+        self.duplicate_in(format).map(Cow::Owned)
+    }
+
+    /// The elements as another type: this very tensor if they are of it, else a copy.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::duplicate`].
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        if self.imp()?.dtype == dtype {
+            return Ok(self.clone());
+        }
+        let copy = self.empty_like_in(MemoryFormat::Preserve, dtype)?;
+        copy.copy_(self)?;
+        Ok(copy)
+    }
+
+    /// The elements on another device: this very tensor if they are there, else a copy.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::duplicate`]; the device is unknown, or cannot copy.
+    pub fn to_device(&self, device: Device) -> Result<Self> {
+        let imp = self.imp()?;
+        if imp.storage.device() == device {
+            return Ok(self.clone());
+        }
+        let layout = Layout::new(imp.layout.shape().clone(), imp.layout.preserved_strides(), 0)?;
+        let mut options = self.options()?.device(device);
+        if imp.storage.memory_kind().is_host_only() {
+            options = options.kind(orlop_core::MemoryKind::Default);
+        }
+        let copy = Self::empty_with(layout, &options)?;
+        copy.copy_(self)?;
+        Ok(copy)
+    }
+
+    /// Dtype, device and format as the options say, context and kind too: this very tensor if dtype, device and format are
+    /// what they should be, else a copy.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::duplicate`].
+    pub fn to<'a>(&self, options: impl Into<super::TensorOptions<'a>>) -> Result<Self> {
+        let (imp, options) = (self.imp()?, options.into());
+        let device = options.memory().device.unwrap_or_else(|| imp.storage.device());
+        let there = imp.dtype == options.dtype && imp.storage.device() == device;
+        if there && imp.layout.is_contiguous_in(options.format) {
+            return Ok(self.clone());
+        }
+        let strides = imp.layout.strides_in(options.format)?;
+        let layout = Layout::new(imp.layout.shape().clone(), strides, 0)?;
+        let copy = Self::empty_with(layout, &options.device(device))?;
+        copy.copy_(self)?;
+        Ok(copy)
+    }
+}
+
+/// Copies from another storage; `layout` is the source's, with the shape of the destination.
+fn write_from(to: &TensorImpl, from: &TensorImpl, layout: &Layout) -> Result<()> {
+    let (reading, writing) = (from.storage.cell().read()?, to.storage.cell().write()?);
+    if !to.storage.device().is_cpu() || !from.storage.device().is_cpu() {
+        let (to_memory, from_memory) =
+            ((writing.block(), writing.bytes()), (reading.block(), reading.bytes()));
+        return device::copy(to, to_memory, from, from_memory, layout);
+    }
+    let source = from.origin(reading.host()?, reading.bytes())?;
+    let destination = to.origin(writing.host()?, writing.bytes())?;
+    // SAFETY: both lie inside their storages (`origin`; broadcasting reaches no further), in two blocks (the writer's has
+    // no other owner), ours by the guards, and the destination's elements are apart.
+    unsafe { copy_or_cast(destination, &to.layout, to.dtype, source, layout, from.dtype) };
+    Ok(())
+}
+
+/// Copies a tensor's elements to host memory of the same dtype.
+///
+/// # Safety
+///
+/// `to` is valid for writes of all that `layout` reaches, and nobody else's; the layout has the tensor's shape and no
+/// overlap.
+pub(super) unsafe fn copy_out(imp: &TensorImpl, to: NonNull<u8>, layout: &Layout) -> Result<()> {
+    let guard = imp.storage.cell().read()?;
+    if !imp.storage.device().is_cpu() {
+        // SAFETY: the caller's promise.
+        return unsafe { device::copy_out(imp, guard.block(), guard.bytes(), to, layout) };
+    }
+    let source = imp.origin(guard.host()?, guard.bytes())?;
+    // SAFETY: the source lies inside its storage, and is not written meanwhile; the caller's promise.
+    unsafe { copy_or_cast(to, layout, imp.dtype, source, &imp.layout, imp.dtype) };
+    Ok(())
+}
+
+/// # Safety
+///
+/// 1. both layouts have one shape, and reach only valid memory from where their offsets count;
+/// 2. nobody else uses the destination, nobody writes the source, and they are apart;
+/// 3. the destination has no overlap.
+pub(crate) unsafe fn copy_or_cast(
+    to: NonNull<u8>,
+    to_layout: &Layout,
+    to_dtype: DType,
+    from: NonNull<u8>,
+    from_layout: &Layout,
+    from_dtype: DType,
+) {
+    let (to, from) = (to.as_ptr(), from.as_ptr());
+    // Bytes of a bool may be any; cast, they are what they stand for.
+    if to_dtype == from_dtype && to_dtype != DType::Bool {
+        // SAFETY: the caller's promises.
+        unsafe { kernels::copy(to, to_layout, from, from_layout, to_dtype.size()) };
+    } else {
+        // SAFETY: the caller's promises.
+        unsafe { kernels::cast(to, to_layout, to_dtype, from, from_layout, from_dtype) };
+    }
+}
+
+/// The bytes of `value` as an element of `dtype`, one after the other.
+pub(crate) fn pattern(value: Scalar, dtype: DType) -> ([u8; 16], usize) {
+    let mut bytes = [0; 16];
+    orlop_core::dispatch!(dtype, T => {
+        let element = T::from_scalar(value);
+        let element = bytemuck::bytes_of(&element);
+        bytes[..element.len()].copy_from_slice(element);
+    });
+    (bytes, dtype.size())
+}

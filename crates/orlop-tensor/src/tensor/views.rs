@@ -1,0 +1,281 @@
+//! Views: other tensors over the same storage. Nothing is copied or allocated but a handle's few words.
+//!
+//! What each does to sizes and strides, with PyTorch's rules and refusals, is [`Layout`]'s; here the storage comes along.
+//! Dimensions count from the end if negative.
+
+use super::Tensor;
+use crate::error::Result;
+use orlop_core::{DType, DimInt, Layout, MemoryFormat, Reshaped};
+
+impl Tensor {
+    /// Elements `start..end` of a dimension, every `step`th. Bounds count from the end if negative and are cut to what there
+    /// is. `[…, n, …]` → `[…, ⌈(end − start) / step⌉, …]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let tensor = Tensor::arange(0.0, 10.0, 1.0, DType::I32)?;
+    /// assert_eq!(tensor.slice(0, Some(1), Some(-1), 3)?.to_vec::<i32>()?, [1, 4, 7]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a step of zero.
+    #[inline]
+    pub fn slice(&self, dim: isize, start: Option<isize>, end: Option<isize>, step: usize) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.slice(dim, start, end, step)?)
+    }
+
+    /// `length` elements of a dimension from `start` on. `[…, n, …]` → `[…, length, …]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, or not so many elements.
+    #[inline]
+    pub fn narrow(&self, dim: isize, start: isize, length: usize) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.narrow(dim, start, length)?)
+    }
+
+    /// The elements with this index of a dimension, which is gone. `[…, n, …]` → `[…, …]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension or index.
+    #[inline]
+    pub fn select(&self, dim: isize, index: isize) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.select(dim, index)?)
+    }
+
+    /// Any sizes and strides over the storage, from `storage_offset` elements on, or from where this tensor begins.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if an element would lie outside; negative numbers.
+    pub fn as_strided<S: DimInt, T: DimInt>(
+        &self,
+        sizes: impl AsRef<[S]>,
+        strides: impl AsRef<[T]>,
+        storage_offset: Option<isize>,
+    ) -> Result<Self> {
+        let layout = self.imp()?.layout.as_strided(sizes.as_ref(), strides.as_ref(), storage_offset)?;
+        self.checked(layout)
+    }
+
+    /// The diagonal of two dimensions, `offset` above the main one, as a new last dimension.
+    /// `[…, n, …, m, …]` → `[…, …, d]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimensions, or the same twice.
+    pub fn diagonal(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.diagonal(offset, dim1, dim2)?)
+    }
+
+    /// Windows of `size` elements, `step` apart, along a dimension; the windows' elements are a new last dimension.
+    /// `[…, n, …]` → `[…, (n − size) / step + 1, …, size]`. With a step below the size elements are shared.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a step of zero, a window that does not fit.
+    pub fn unfold(&self, dim: isize, size: usize, step: usize) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.unfold(dim, size, step)?)
+    }
+
+    /// Two dimensions exchanged. `[…, n, …, m, …]` → `[…, m, …, n, …]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimensions.
+    #[inline]
+    pub fn transpose(&self, dim0: isize, dim1: isize) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.transpose(dim0, dim1)?)
+    }
+
+    /// The dimensions in this order. `permute([2, 0, 1])`: `[a, b, c]` → `[c, a, b]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout) unless each dimension is named once.
+    #[inline]
+    pub fn permute(&self, dims: impl AsRef<[isize]>) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.permute(dims.as_ref())?)
+    }
+
+    /// The transposed matrix. `[n, m]` → `[m, n]`; with fewer dimensions the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout) for more than two dimensions.
+    #[inline]
+    pub fn t(&self) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.t()?)
+    }
+
+    /// Dimensions moved to other places, the rest in their order. `movedim([0], [2])`: `[a, b, c]` → `[b, c, a]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimensions, one named twice, lists of two lengths.
+    pub fn movedim(&self, source: impl AsRef<[isize]>, destination: impl AsRef<[isize]>) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.movedim(source.as_ref(), destination.as_ref())?)
+    }
+
+    /// Without dimensions of size 1. `[1, n, 1, m]` → `[n, m]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Undefined`](crate::Error::Undefined).
+    pub fn squeeze(&self) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.squeeze())
+    }
+
+    /// Without this dimension if its size is 1, else the same. `[n, 1, m]` → `[n, m]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension.
+    pub fn squeeze_dim(&self, dim: isize) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.squeeze_dim(dim)?)
+    }
+
+    /// Without those of these dimensions whose size is 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimensions, or one named twice.
+    pub fn squeeze_dims(&self, dims: impl AsRef<[isize]>) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.squeeze_dims(dims.as_ref())?)
+    }
+
+    /// With a dimension of size 1 at this place. `unsqueeze(1)`: `[n, m]` → `[n, 1, m]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such place.
+    pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.unsqueeze(dim)?)
+    }
+
+    /// Dimensions of size 1 repeated (stride 0), and new ones before them; -1 keeps a size. `[n, 1]` → `[k, n, m]`. Elements
+    /// are shared: writing through the result is refused.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout) if a size other than 1 would change.
+    pub fn expand<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.expand(sizes.as_ref())?)
+    }
+
+    /// [`Tensor::expand`] to these sizes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::expand`].
+    pub fn broadcast_to<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.broadcast_to(sizes.as_ref())?)
+    }
+
+    /// Other sizes for the same elements in the same order (M7); one may be -1 and follows from the others. Never copies.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): another number of elements, or strides that cannot be looked at so.
+    pub fn view<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.view(sizes.as_ref())?)
+    }
+
+    /// [`Tensor::view`] where that can be, else a row-major copy.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): another number of elements; those of [`Tensor::duplicate`].
+    pub fn reshape<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
+        self.reshaped(self.imp()?.layout.reshape(sizes.as_ref())?)
+    }
+
+    /// The dimensions from `start` to `end`, both included, as one; a copy if they do not continue each other.
+    /// `[a, b, c, d]` → `[a, b·c, d]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimensions; those of [`Tensor::duplicate`].
+    pub fn flatten(&self, start: isize, end: isize) -> Result<Self> {
+        self.reshaped(self.imp()?.layout.flatten(start, end)?)
+    }
+
+    fn reshaped(&self, reshaped: Reshaped) -> Result<Self> {
+        match reshaped {
+            Reshaped::View(layout) => self.with_layout(layout),
+            Reshaped::Copy(layout) => {
+                let copy = self.duplicate_in(MemoryFormat::Contiguous)?;
+                copy.with_layout(layout)
+            }
+        }
+    }
+
+    /// One dimension as several; one size may be -1. `unflatten(1, [b, c])`: `[a, b·c]` → `[a, b, c]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, or sizes that do not multiply to its size.
+    pub fn unflatten<D: DimInt>(&self, dim: isize, sizes: impl AsRef<[D]>) -> Result<Self> {
+        self.with_layout(self.imp()?.layout.unflatten(dim, sizes.as_ref())?)
+    }
+
+    /// Pieces of `size` elements along a dimension, the last one perhaps smaller.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a size of zero.
+    pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Self>> {
+        self.imp()?.layout.split(size, dim)?.map(|layout| self.with_layout(layout)).collect()
+    }
+
+    /// Pieces of these sizes along a dimension.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, or sizes that do not add up to its size.
+    pub fn split_with_sizes<D: DimInt>(&self, sizes: impl AsRef<[D]>, dim: isize) -> Result<Vec<Self>> {
+        let imp = self.imp()?;
+        imp.layout.split_with_sizes(sizes.as_ref(), dim)?.map(|layout| self.with_layout(layout)).collect()
+    }
+
+    /// At most `count` pieces along a dimension, equally large but for the last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, no pieces.
+    pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Self>> {
+        self.imp()?.layout.chunk(count, dim)?.map(|layout| self.with_layout(layout)).collect()
+    }
+
+    /// The same bytes as elements of another type: of the same size, or with the last dimension longer or shorter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`](crate::Error::Layout) if the bytes do not come out even.
+    pub fn view_dtype(&self, dtype: DType) -> Result<Self> {
+        let imp = self.imp()?;
+        let layout = imp.layout.view_dtype(imp.dtype.size(), dtype.size())?;
+        Ok(Self::new(imp.storage.clone(), layout, dtype))
+    }
+
+    /// The sizes, strides and offset of another tensor over this storage.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if an element would lie outside.
+    pub fn with_layout_of(&self, other: &Self) -> Result<Self> {
+        self.checked(other.imp()?.layout.clone())
+    }
+
+    /// A layout that may reach elsewhere.
+    fn checked(&self, layout: Layout) -> Result<Self> {
+        let imp = self.imp()?;
+        layout.check_within(imp.storage.nbytes(), imp.dtype.size())?;
+        self.with_layout(layout)
+    }
+}
