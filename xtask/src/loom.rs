@@ -1,4 +1,4 @@
-//! `loom`: the model checker over the concurrent protocols of `orlop-alloc`.
+//! `loom`: the model checker over the concurrent protocols, of allocators and of tensors.
 //!
 //! The tests are built once, in a target folder of their own, and the test program is then run directly: the mutation
 //! driver (see [`crate::mutate`]) runs the very same program with one weakened ordering after the other.
@@ -30,56 +30,66 @@ impl Depth {
     }
 }
 
-/// The crate whose protocols are modelled.
-pub(crate) fn crate_folder(shell: &Shell) -> PathBuf {
-    shell.root().join("crates/orlop-alloc")
+/// A crate with models, and where they are.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) package: &'static str,
+    /// What `cargo test` is told to build.
+    arguments: &'static [&'static str],
+    /// What cargo calls that.
+    target: &'static str,
 }
 
-/// Says why there is nothing to check, if so.
-pub(crate) fn missing(shell: &Shell) -> Option<Outcome> {
-    let folder = crate_folder(shell).join("tests");
-    let there = folder.join("loom.rs").exists() || folder.join("loom/main.rs").exists();
-    (!there).then(|| Outcome::Skipped("orlop-alloc has no loom tests yet".to_owned()))
-}
+/// All of them.
+pub(crate) const SUBJECTS: [Subject; 2] = [
+    Subject { package: "orlop-alloc", arguments: &["--test", "loom"], target: "loom" },
+    Subject { package: "orlop-tensor", arguments: &["--lib"], target: "orlop_tensor" },
+];
 
 /// Runs the models, all or those whose name contains `filter`.
 pub(crate) fn run(shell: &Shell, depth: Depth, filter: Option<&str>) -> Result<Outcome> {
-    if let Some(outcome) = missing(shell) {
-        return Ok(outcome);
+    for subject in &SUBJECTS {
+        let models = Models::build(shell, subject)?;
+        let mut command = models.command(shell, depth);
+        command.args(filter);
+        shell.run(&format!("loom-{}", subject.package), &mut command)?;
     }
-    let models = Models::build(shell)?;
-    let mut command = models.command(shell, depth);
-    command.args(filter);
-    shell.run("loom", &mut command)?;
     Ok(Outcome::passed())
 }
 
-/// The built test program.
+/// The built test program of a subject.
 #[derive(Debug)]
 pub(crate) struct Models {
     program: PathBuf,
+    folder: PathBuf,
+}
+
+impl Subject {
+    /// Where the crate is.
+    pub(crate) fn folder(&self, shell: &Shell) -> PathBuf {
+        shell.root().join("crates").join(self.package)
+    }
 }
 
 impl Models {
     /// Builds the tests with `--cfg loom`.
-    pub(crate) fn build(shell: &Shell) -> Result<Self> {
-        let mut command =
-            shell.cargo(&["test", "--quiet", "--release", "-p", "orlop-alloc", "--test", "loom"]);
+    pub(crate) fn build(shell: &Shell, subject: &Subject) -> Result<Self> {
+        let mut command = shell.cargo(&["test", "--quiet", "--release", "-p", subject.package]);
+        command.args(subject.arguments);
         command.args(["--no-run", "--message-format=json-render-diagnostics"]);
         command.env("RUSTFLAGS", with_rustflags("--cfg loom"));
         command.env("CARGO_TARGET_DIR", shell.target().join("loom"));
         let messages = shell.capture(&mut command)?;
-        let program = messages.lines().filter_map(executable).next_back();
+        let program = messages.lines().filter_map(|line| executable(line, subject.target)).next_back();
         program
-            .map(|program| Self { program })
-            .ok_or_else(|| Error::NoTestBinary { target: "loom".to_owned() })
+            .map(|program| Self { program, folder: subject.folder(shell) })
+            .ok_or_else(|| Error::NoTestBinary { target: subject.target.to_owned() })
     }
 
     /// A run of the models, in the folder that `cargo test` would run them in.
     pub(crate) fn command(&self, shell: &Shell, depth: Depth) -> Command {
         let mut command = shell.program(&self.program.to_string_lossy());
-        let folder = crate_folder(shell);
-        command.env("CARGO_MANIFEST_DIR", &folder).current_dir(folder);
+        command.env("CARGO_MANIFEST_DIR", &self.folder).current_dir(&self.folder);
         command.env_remove("ORLOP_LOOM_MUTATE").envs(depth.environment().iter().copied());
         command
     }
@@ -105,9 +115,9 @@ struct BuiltTarget {
 }
 
 /// The test program, if this message of cargo announces it.
-fn executable(line: &str) -> Option<PathBuf> {
+fn executable(line: &str, name: &str) -> Option<PathBuf> {
     let message: Message = serde_json::from_str(line).ok()?;
-    message.target.filter(|target| target.name == "loom")?;
+    message.target.filter(|target| target.name == name)?;
     message.executable
 }
 
@@ -120,9 +130,9 @@ mod tests {
         let ours = r#"{"reason":"compiler-artifact","target":{"name":"loom","kind":["test"]},"executable":"/t/loom-1"}"#;
         let dependency =
             r#"{"reason":"compiler-artifact","target":{"name":"loom","kind":["lib"]},"executable":null}"#;
-        assert_eq!(executable(ours), Some(PathBuf::from("/t/loom-1")));
-        assert_eq!(executable(dependency), None);
-        assert_eq!(executable(r#"{"reason":"build-finished","success":true}"#), None);
-        assert_eq!(executable("not json"), None);
+        assert_eq!(executable(ours, "loom"), Some(PathBuf::from("/t/loom-1")));
+        assert_eq!(executable(dependency, "loom"), None);
+        assert_eq!(executable(r#"{"reason":"build-finished","success":true}"#, "loom"), None);
+        assert_eq!(executable("not json", "loom"), None);
     }
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::loom::{Depth, Models, crate_folder, missing};
+use crate::loom::{Depth, Models, SUBJECTS, Subject};
 use crate::orderings::sites;
 use crate::report::Outcome;
 use crate::shell::{Shell, file_name, spawn_logged, stop};
@@ -48,16 +48,27 @@ enum Verdict {
     Crashed(ExitStatus),
 }
 
-/// Runs the unchanged models, then every mutant whose name contains `filter`.
+/// For each crate: runs the unchanged models, then every mutant whose name contains `filter`.
 pub(crate) fn run(shell: &Shell, depth: Depth, filter: Option<&str>) -> Result<Outcome> {
-    if let Some(outcome) = missing(shell) {
-        return Ok(outcome);
+    let (mut killed, mut all) = (0, 0);
+    for subject in &SUBJECTS {
+        let mutants = mutants(shell, subject, filter)?;
+        if !mutants.is_empty() {
+            all += mutants.len();
+            killed += run_on(shell, subject, depth, &mutants)?;
+        }
     }
-    let mutants = mutants(shell, filter)?;
-    if mutants.is_empty() {
-        return Ok(Outcome::Skipped("no `ordering!` of orlop-alloc matches".to_owned()));
+    println!("mutants: {killed} of {all} killed");
+    match all - killed {
+        0 if all == 0 => Ok(Outcome::Skipped("no `ordering!` matches".to_owned())),
+        0 => Ok(Outcome::Passed(format!("mutants: {killed} of {all} killed"))),
+        count => Err(Error::Found { count, what: "mutants not killed" }),
     }
-    let models = Models::build(shell)?;
+}
+
+/// How many mutants of a crate its models kill.
+fn run_on(shell: &Shell, subject: &Subject, depth: Depth, mutants: &[Mutant]) -> Result<usize> {
+    let models = Models::build(shell, subject)?;
     shell.run("loom-unchanged", &mut models.command(shell, depth))?;
 
     let folder = shell.target().join("loom").join("mutants");
@@ -77,21 +88,16 @@ pub(crate) fn run(shell: &Shell, depth: Depth, filter: Option<&str>) -> Result<O
     });
     let verdicts = verdicts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let verdicts = verdicts.into_iter().collect::<Result<Vec<_>>>()?;
-    let killed = verdicts.iter().filter(|verdict| **verdict == Verdict::Killed).count();
-    println!("mutants: {killed} of {} killed", mutants.len());
-    match mutants.len() - killed {
-        0 => Ok(Outcome::Passed(format!("mutants: {killed} of {killed} killed"))),
-        count => Err(Error::Found { count, what: "mutants not killed" }),
-    }
+    Ok(verdicts.iter().filter(|verdict| **verdict == Verdict::Killed).count())
 }
 
 fn next<'a>(queue: &Mutex<impl Iterator<Item = &'a Mutant>>) -> Option<&'a Mutant> {
     queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next()
 }
 
-fn mutants(shell: &Shell, filter: Option<&str>) -> Result<Vec<Mutant>> {
+fn mutants(shell: &Shell, subject: &Subject, filter: Option<&str>) -> Result<Vec<Mutant>> {
     let mut mutants = Vec::new();
-    for site in sites(&crate_folder(shell).join("src"))? {
+    for site in sites(&subject.folder(shell).join("src"))? {
         if filter.is_some_and(|filter| !site.name.contains(filter)) {
             continue;
         }

@@ -36,6 +36,7 @@ mod error;
 pub mod interchange;
 mod kernels;
 mod plain;
+mod recycle;
 mod shared;
 mod storage;
 mod sync;

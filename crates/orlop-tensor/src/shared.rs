@@ -8,18 +8,20 @@
 //! As in `Arc`: a new owner is counted by one that is counted (relaxed); who goes releases what it did
 //! (`shared.leave`), and who finds itself alone (`shared.alone`, acquire) has seen all of that.
 
+use crate::recycle::{self, Recycled};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::ordering;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// A handle to a `T` that lives until the last handle goes.
-pub(crate) struct Shared<T> {
-    /// Invariant: from `Box::into_raw`, and its count counts this handle.
+pub(crate) struct Shared<T: Recycled> {
+    /// Invariant: from `recycle::place`, and its count counts this handle.
     inner: NonNull<Counted<T>>,
 }
 
-struct Counted<T> {
+/// A value with its count.
+pub(crate) struct Counted<T> {
     count: AtomicUsize,
     value: T,
 }
@@ -27,13 +29,23 @@ struct Counted<T> {
 /// More handles than there can be without leaking them: the process ends, as with `Arc`.
 const MOST: usize = isize::MAX as usize;
 
-impl<T> Shared<T> {
+impl<T: Recycled> Shared<T> {
     #[inline]
     pub(crate) fn new(value: T) -> Self {
-        let counted = Box::new(Counted { count: AtomicUsize::new(1), value });
-        Self { inner: NonNull::from(Box::leak(counted)) }
+        Self { inner: recycle::place(Counted { count: AtomicUsize::new(1), value }) }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn leave(&self) {
+        if self.counted().count.fetch_sub(1, ordering!("shared.leave", AcqRel)) == 1 {
+            // SAFETY: the others went since we looked, and this handle goes.
+            unsafe { recycle::recycle(self.inner) };
+        }
+    }
+}
+
+impl<T: Recycled> Shared<T> {
     #[inline]
     fn counted(&self) -> &Counted<T> {
         // SAFETY: it lives while a handle does.
@@ -66,18 +78,9 @@ impl<T> Shared<T> {
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         self.inner == other.inner
     }
-
-    #[cold]
-    #[inline(never)]
-    fn leave(&self) {
-        if self.counted().count.fetch_sub(1, ordering!("shared.leave", AcqRel)) == 1 {
-            // SAFETY: the others went since we looked, and this handle goes.
-            drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
-        }
-    }
 }
 
-impl<T> Deref for Shared<T> {
+impl<T: Recycled> Deref for Shared<T> {
     type Target = T;
 
     #[inline]
@@ -86,7 +89,7 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-impl<T> Clone for Shared<T> {
+impl<T: Recycled> Clone for Shared<T> {
     #[inline]
     fn clone(&self) -> Self {
         // Relaxed: the new handle is made from one that is counted.
@@ -97,12 +100,12 @@ impl<T> Clone for Shared<T> {
     }
 }
 
-impl<T> Drop for Shared<T> {
+impl<T: Recycled> Drop for Shared<T> {
     #[inline]
     fn drop(&mut self) {
         if self.is_unique() {
             // SAFETY: no other handle is left, and this one goes.
-            drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
+            unsafe { recycle::recycle(self.inner) };
         } else {
             self.leave();
         }
@@ -111,11 +114,11 @@ impl<T> Drop for Shared<T> {
 
 // SAFETY: a handle gives shared access from any thread, and the last one drops the value wherever it is; the count
 // orders that after all else.
-unsafe impl<T: Send + Sync> Send for Shared<T> {}
+unsafe impl<T: Recycled + Send + Sync> Send for Shared<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+unsafe impl<T: Recycled + Send + Sync> Sync for Shared<T> {}
 
-impl<T: std::fmt::Debug> std::fmt::Debug for Shared<T> {
+impl<T: Recycled + std::fmt::Debug> std::fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         (**self).fmt(f)
     }
@@ -125,6 +128,8 @@ impl<T: std::fmt::Debug> std::fmt::Debug for Shared<T> {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    crate::recycle::recycled!(Arc<()>);
 
     #[test]
     fn the_last_handle_drops_the_value() {

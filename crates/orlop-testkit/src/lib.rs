@@ -11,6 +11,7 @@
 //! | [`backings`] | backings that count, fail on demand, and hand out dirty memory |
 //! | [`spies`] | an adaptor that writes down what it is asked and given back |
 //! | [`bfc`] | TensorFlow's BFC in the simplest possible way |
+//! | [`views`] | programs of views, with PyTorch's answers |
 //! | [`golden`] | readers for the reference data in `testdata/` |
 //!
 //! An allocator made outside this workspace proves itself in one line:
@@ -45,6 +46,7 @@ pub mod profile;
 pub mod program;
 pub mod spies;
 pub mod suite;
+pub mod views;
 
 pub use self::fault::{BackingFault, Fault};
 pub use self::model::Model;

@@ -8,5 +8,6 @@ mod caching;
 mod grown;
 mod ledger;
 mod returns;
+mod shared;
 mod slots;
 mod streams;

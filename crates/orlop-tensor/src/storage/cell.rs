@@ -35,6 +35,8 @@ pub(crate) struct Cell {
     notes: OnceLock<Box<Notes>>,
 }
 
+crate::recycle::recycled!(Cell);
+
 // SAFETY: the block is read and changed by the rules at the head of this file, which `borrows` upholds as a lock does;
 // `MemoryBlock` may be sent and shared.
 unsafe impl Sync for Cell {}
@@ -98,11 +100,20 @@ impl Cell {
     /// Comes in to write, with the bytes to itself: a copy that was put off is made now.
     #[inline]
     pub(crate) fn write(&self) -> Result<WriteGuard<'_>> {
+        self.write_by(super::cow::copy_of)
+    }
+
+    /// [`Cell::write`], with another way to copy.
+    #[inline]
+    pub(crate) fn write_by(
+        &self,
+        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
+    ) -> Result<WriteGuard<'_>> {
         match self.borrows.write() {
             Ok(flags) => {
                 let mut guard = WriteGuard::new(self);
                 if flags != Flags::NONE {
-                    self.before_write(&mut guard, flags)?;
+                    self.before_write(&mut guard, flags, copy)?;
                 }
                 self.bump();
                 Ok(guard)
@@ -112,12 +123,17 @@ impl Cell {
     }
 
     #[cold]
-    fn before_write(&self, guard: &mut WriteGuard<'_>, flags: Flags) -> Result<()> {
+    fn before_write(
+        &self,
+        guard: &mut WriteGuard<'_>,
+        flags: Flags,
+        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
+    ) -> Result<()> {
         if flags.has(Flags::WARNS) {
             self.warn();
         }
         if flags.has(Flags::COPY_ON_WRITE) {
-            guard.be_alone(super::cow::copy_of)?;
+            guard.be_alone(copy)?;
         }
         Ok(())
     }

@@ -25,19 +25,7 @@ impl Storage {
     ///
     /// [`Borrowed`](crate::Error::Borrowed) while somebody writes; out of memory where a copy is needed.
     pub fn lazy_clone(&self) -> Result<Self> {
-        let cell = &*self.cell;
-        let guard = cell.read()?;
-        let flags = cell.borrows.flags();
-        let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS);
-        let (block, flags) = if guard.block().is_simple() && !flags.has(never) {
-            // A writer that comes after this reader sees the flag.
-            cell.borrows.set(Flags::COPY_ON_WRITE);
-            (guard.block().clone(), Flags::COPY_ON_WRITE)
-        } else {
-            (copy_of(guard.block(), guard.bytes())?, Flags::NONE)
-        };
-        let fixed = if block.has_allocator() { None } else { cell.fixed };
-        let clone = Cell::new(block, guard.bytes(), flags, fixed);
+        let clone = self.cell.lazy_clone(copy_of)?;
         Ok(Self { cell: Shared::new(clone), start: self.start, len: self.len })
     }
 
@@ -45,6 +33,27 @@ impl Storage {
     #[must_use]
     pub fn is_copy_on_write(&self) -> bool {
         self.cell.borrows.flags().has(Flags::COPY_ON_WRITE)
+    }
+}
+
+impl Cell {
+    /// A cell that owns the same block, or a copy that `copy` makes.
+    pub(crate) fn lazy_clone(
+        &self,
+        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
+    ) -> Result<Self> {
+        let guard = self.read()?;
+        let flags = self.borrows.flags();
+        let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS);
+        let (block, flags) = if guard.block().is_simple() && !flags.has(never) {
+            // A writer that comes after this reader sees the flag.
+            self.borrows.set(Flags::COPY_ON_WRITE);
+            (guard.block().clone(), Flags::COPY_ON_WRITE)
+        } else {
+            (copy(guard.block(), guard.bytes())?, Flags::NONE)
+        };
+        let fixed = if block.has_allocator() { None } else { self.fixed };
+        Ok(Self::new(block, guard.bytes(), flags, fixed))
     }
 }
 

@@ -10,6 +10,8 @@ mod cow;
 mod guard;
 mod hooks;
 mod memory;
+#[cfg(all(test, loom))]
+mod models;
 mod notes;
 mod resize;
 

@@ -49,6 +49,8 @@ pub(crate) struct TensorImpl {
     pub(crate) dtype: DType,
 }
 
+crate::recycle::recycled!(TensorImpl);
+
 impl Tensor {
     /// No value.
     ///

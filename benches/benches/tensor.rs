@@ -1,0 +1,189 @@
+//! Handles, views and copies of tensors, beside candle and ndarray.
+//!
+//! Small things in a loop, warm, one thread: what is made is dropped within the measured time. Copies are of 64 MiB and
+//! more, between buffers that were touched before; the floor is `memcpy` (or `memset`) of the same bytes.
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
+use orlop_alloc::Context;
+use orlop_core::{DType, Device};
+use orlop_tensor::{Tensor, TensorOptions};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Nanoseconds by scene and contender: every sample.
+#[derive(Default)]
+struct Table(Mutex<BTreeMap<(&'static str, &'static str), Vec<f64>>>);
+
+impl Table {
+    fn note(&self, scene: &'static str, contender: &'static str, nanoseconds: f64) {
+        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.entry((scene, contender)).or_default().push(nanoseconds);
+    }
+
+    fn print(&self) {
+        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (&(scene, contender), samples) in samples.iter_mut() {
+            samples.sort_by(f64::total_cmp);
+            let median = samples[samples.len() / 2];
+            rows.entry(scene).or_default().push(format!("{contender} {}", in_words(median)));
+        }
+        println!("\nmedian of the samples");
+        for (scene, cells) in rows {
+            println!("{scene:<28} {}", cells.join("   "));
+        }
+    }
+}
+
+fn in_words(nanoseconds: f64) -> String {
+    match nanoseconds {
+        ns if ns < 1e3 => format!("{ns:.1} ns"),
+        ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
+        ns => format!("{:.2} ms", ns / 1e6),
+    }
+}
+
+struct Bench<'a> {
+    group: BenchmarkGroup<'a, WallTime>,
+    table: &'a Table,
+}
+
+impl Bench<'_> {
+    fn run<T>(&mut self, scene: &'static str, contender: &'static str, mut scenario: impl FnMut() -> T) {
+        let table = self.table;
+        drop(black_box(scenario()));
+        self.group.bench_function(BenchmarkId::new(scene, contender), |bencher| {
+            bencher.iter_custom(|times| {
+                let start = Instant::now();
+                for _ in 0..times {
+                    drop(black_box(scenario()));
+                }
+                let elapsed = start.elapsed();
+                #[expect(clippy::cast_precision_loss, reason = "nanoseconds per time")]
+                table.note(scene, contender, elapsed.as_secs_f64() * 1e9 / times as f64);
+                elapsed
+            });
+        });
+    }
+}
+
+fn main() {
+    let table = Table::default();
+    let mut criterion = Criterion::default()
+        .sample_size(15)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_millis(700))
+        .configure_from_args();
+    let mut bench = Bench { group: criterion.benchmark_group("tensor"), table: &table };
+    small(&mut bench);
+    zeros(&mut bench);
+    copies(&mut bench);
+    bench.group.finish();
+    table.print();
+    views_allocate_nothing();
+}
+
+const MIB: usize = 1 << 20;
+
+/// Rows and columns of the matrix that is transposed.
+const SIDE: usize = 8192;
+
+fn small(bench: &mut Bench<'_>) {
+    let orlop = "orlop";
+    bench.run("empty, 4 floats", orlop, || Tensor::empty(black_box([4]), DType::F32));
+    bench.run("empty, 4 MiB", orlop, || Tensor::empty(black_box([MIB]), DType::F32));
+    let matrix = Tensor::zeros([64, 64], DType::F32).expect("memory");
+    bench.run("clone", orlop, || black_box(&matrix).clone());
+    bench.run("slice", orlop, || black_box(&matrix).slice(0, Some(8), Some(24), 1));
+    bench.run("narrow", orlop, || black_box(&matrix).narrow(1, 8, 16));
+    bench.run("transpose", orlop, || black_box(&matrix).transpose(0, 1));
+
+    let array = ndarray::ArcArray2::<f32>::zeros((64, 64));
+    bench.run("empty, 4 floats", "ndarray", || ndarray::Array1::<f32>::uninit(black_box(4)));
+    bench.run("empty, 4 MiB", "ndarray", || ndarray::Array1::<f32>::uninit(black_box(MIB)));
+    bench.run("clone", "ndarray", || black_box(&array).clone());
+    bench.run("slice", "ndarray", || black_box(&array).clone().slice_move(ndarray::s![8..24, ..]));
+    bench.run("narrow", "ndarray", || black_box(&array).clone().slice_move(ndarray::s![.., 8..24]));
+    bench.run("transpose", "ndarray", || black_box(&array).clone().reversed_axes());
+
+    #[cfg(feature = "peers")]
+    {
+        use candle_core::{DType as D, Device as Dev, Tensor as T};
+        let dev = &Dev::Cpu;
+        bench.run("empty, 4 floats", "candle", || T::zeros(black_box(4), D::F32, dev));
+        bench.run("empty, 4 MiB", "candle", || {
+            // SAFETY: nobody reads it.
+            unsafe { T::empty(black_box(MIB), D::F32, dev) }
+        });
+        let matrix = T::zeros((64, 64), D::F32, dev).expect("memory");
+        bench.run("clone", "candle", || black_box(&matrix).clone());
+        bench.run("slice", "candle", || black_box(&matrix).narrow(0, 8, 16));
+        bench.run("narrow", "candle", || black_box(&matrix).narrow(1, 8, 16));
+        bench.run("transpose", "candle", || black_box(&matrix).t());
+    }
+}
+
+fn zeros(bench: &mut Bench<'_>) {
+    let mut floor = vec![1u8; 4 * MIB];
+    bench.run("zeros, 4 MiB", "memset", || black_box(&mut floor).fill(0));
+    bench.run("zeros, 4 MiB", "orlop", || Tensor::zeros(black_box([MIB]), DType::F32));
+    bench.run("zeros, 4 MiB", "ndarray", || ndarray::Array1::<f32>::from_elem(black_box(MIB), 0.0));
+    #[cfg(feature = "peers")]
+    bench.run("zeros, 4 MiB", "candle", || {
+        candle_core::Tensor::zeros(black_box(MIB), candle_core::DType::F32, &candle_core::Device::Cpu)
+    });
+}
+
+fn copies(bench: &mut Bench<'_>) {
+    let (source, mut target) = (vec![1.0f32; 16 * MIB], vec![0.0f32; 16 * MIB]);
+    bench.run("copy, 64 MiB", "memcpy", || black_box(&mut target).copy_from_slice(black_box(&source)));
+    drop((source, target));
+    let source = Tensor::ones([4096, 4096], DType::F32).expect("memory");
+    let target = Tensor::ones([4096, 4096], DType::F32).expect("memory");
+    bench.run("copy, 64 MiB", "orlop", || target.copy_(black_box(&source)).expect("a copy"));
+    let wide = Tensor::ones([4096, 8192], DType::F32).expect("memory");
+    let columns = wide.slice(1, None, None, 2).expect("every other column");
+    bench.run("copy, every other of 128 MiB", "orlop", || target.copy_(black_box(&columns)).expect("a copy"));
+    let array = ndarray::Array2::<f32>::ones((4096, 8192));
+    let mut into = ndarray::Array2::<f32>::ones((4096, 4096));
+    bench.run("copy, every other of 128 MiB", "ndarray", || {
+        into.assign(&black_box(&array).slice(ndarray::s![.., ..;2]));
+    });
+    drop((wide, columns, array, into, source, target));
+
+    let (source, mut target) = (vec![1.0f32; SIDE * SIDE], vec![0.0f32; SIDE * SIDE]);
+    bench.run("transpose, 8192 × 8192", "memcpy", || {
+        black_box(&mut target).copy_from_slice(black_box(&source));
+    });
+    drop((source, target));
+    let source = Tensor::ones([SIDE, SIDE], DType::F32).expect("memory");
+    let target = Tensor::ones([SIDE, SIDE], DType::F32).expect("memory");
+    let transposed = source.t().expect("a matrix");
+    bench.run("transpose, 8192 × 8192", "orlop", || target.copy_(black_box(&transposed)).expect("a copy"));
+    drop((source, target, transposed));
+    let array = ndarray::Array2::<f32>::ones((SIDE, SIDE));
+    bench.run("transpose, 8192 × 8192", "ndarray", || {
+        black_box(&array).t().as_standard_layout().into_owned()
+    });
+    let mut into = ndarray::Array2::<f32>::ones((SIDE, SIDE));
+    bench.run("transpose, 8192 × 8192", "ndarray, assign", || into.assign(&black_box(&array).t()));
+
+    let source = Tensor::ones([4 * MIB], DType::F32).expect("memory");
+    let halves = Tensor::empty([4 * MIB], DType::F16).expect("memory");
+    bench.run("cast f32 to f16, 16 MiB", "orlop", || halves.copy_(black_box(&source)).expect("a cast"));
+    bench.run("cast f16 to f32, 16 MiB", "orlop", || source.copy_(black_box(&halves)).expect("a cast"));
+}
+
+/// Views share memory: the context counts no allocation.
+fn views_allocate_nothing() {
+    let context = Context::new();
+    let tensor = Tensor::zeros([64, 64], TensorOptions::new().context(&context)).expect("memory");
+    let before = context.stats(Device::CPU).totals.all.allocated_bytes;
+    let views: Vec<_> =
+        (0..1000).map(|index| tensor.select(0, index % 64).and_then(|row| row.narrow(0, 1, 2))).collect();
+    let after = context.stats(Device::CPU).totals.all.allocated_bytes;
+    println!("\nbytes that {} views allocated: {}", views.len(), after - before);
+}

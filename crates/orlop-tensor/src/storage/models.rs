@@ -1,0 +1,211 @@
+//! The storage's protocols under loom: who may touch the bytes, lazy copies, the last handle.
+//!
+//! The bytes are a [`Payload`] whose accesses loom watches: two at once of which one writes, or one that does not see what
+//! came before, fails the model.
+
+use super::cell::Cell;
+use crate::borrows::Flags;
+use crate::error::Result;
+use crate::shared::Shared;
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use orlop_alloc::{Access, Block, MemoryBlock, Record};
+use orlop_core::Device;
+use std::ptr::NonNull;
+
+struct Payload(UnsafeCell<u32>);
+
+/// A block whose bytes are a payload that lives for the rest of the program.
+fn block(value: u32) -> MemoryBlock {
+    let payload = NonNull::from(Box::leak(Box::new(Payload(UnsafeCell::new(value)))));
+    let mut record = Record::new(payload.cast(), size_of::<Payload>(), Device::CPU, Access::Host);
+    record.requested = record.granted;
+    // SAFETY: it lives, and models reach it through the storage only.
+    unsafe { Block::borrowed(record) }.share()
+}
+
+fn payload(block: &MemoryBlock) -> &Payload {
+    // SAFETY: what `block` put there.
+    unsafe { block.ptr.cast().as_ref() }
+}
+
+fn read(block: &MemoryBlock) -> u32 {
+    // SAFETY: loom checks that nobody writes meanwhile.
+    payload(block).0.with(|value| unsafe { *value })
+}
+
+fn write(block: &MemoryBlock, value: u32) {
+    // SAFETY: loom checks that nobody else is there.
+    payload(block).0.with_mut(|place| unsafe { *place = value });
+}
+
+fn copy(from: &MemoryBlock, _: usize) -> Result<MemoryBlock> {
+    Ok(block(read(from)))
+}
+
+fn cell(value: u32) -> Shared<Cell> {
+    Shared::new(Cell::new(block(value), size_of::<Payload>(), Flags::NONE, None))
+}
+
+fn try_write(cell: &Cell, value: u32) -> bool {
+    let Ok(guard) = cell.write_by(copy) else { return false };
+    write(guard.block(), value);
+    true
+}
+
+fn try_read(cell: &Cell) -> Option<u32> {
+    cell.read().ok().map(|guard| read(guard.block()))
+}
+
+/// A writer and readers of one storage: who is refused sees nothing, who is not is alone or among readers.
+#[test]
+fn readers_or_a_writer() {
+    loom::model(|| {
+        let mine = cell(0);
+        let theirs = mine.clone();
+        let writer = thread::spawn(move || try_write(&theirs, 1));
+        let seen = try_read(&mine);
+        let again = try_read(&mine);
+        assert!(seen.is_none_or(|seen| seen <= 1) && (seen, again) != (Some(1), Some(0)));
+        let wrote = writer.join().unwrap();
+        assert_eq!(try_read(&mine), Some(u32::from(wrote)));
+    });
+}
+
+/// Two writers: one at least succeeds, and the last one's value stays.
+#[test]
+fn two_writers() {
+    loom::model(|| {
+        let mine = cell(0);
+        let theirs = mine.clone();
+        let other = thread::spawn(move || try_write(&theirs, 1));
+        let wrote = try_write(&mine, 2);
+        let other = other.join().unwrap();
+        assert!(wrote || other);
+        let value = try_read(&mine);
+        assert!(value == Some(1) && other || value == Some(2) && wrote);
+    });
+}
+
+/// Two lazy clones, both written at once: each sees its own, nobody the other's.
+#[test]
+fn lazy_clones_are_written_apart() {
+    loom::model(|| {
+        let mine = cell(7);
+        let theirs = Shared::new(mine.lazy_clone(copy).unwrap());
+        let other = thread::spawn(move || {
+            assert!(try_write(&theirs, 8));
+            try_read(&theirs)
+        });
+        assert_eq!(try_read(&mine), Some(7));
+        assert!(try_write(&mine, 9));
+        assert_eq!(try_read(&mine), Some(9));
+        assert_eq!(other.join().unwrap(), Some(8));
+    });
+}
+
+/// One clone reads while the other one writes, and while it goes.
+#[test]
+fn a_clone_reads_while_the_other_writes() {
+    loom::model(|| {
+        let mine = cell(7);
+        let theirs = Shared::new(mine.lazy_clone(copy).unwrap());
+        let other = thread::spawn(move || {
+            let seen = try_read(&theirs);
+            drop(theirs);
+            seen
+        });
+        assert!(try_write(&mine, 9));
+        assert_eq!(other.join().unwrap(), Some(7));
+        assert_eq!(try_read(&mine), Some(9));
+    });
+}
+
+/// Cloning lazily while somebody writes: refused, or one of the two values, and it stays.
+#[test]
+fn cloning_while_somebody_writes() {
+    loom::model(|| {
+        let mine = cell(7);
+        let theirs = mine.clone();
+        let writer = thread::spawn(move || try_write(&theirs, 9));
+        let clone = mine.lazy_clone(copy).ok();
+        let seen = clone.as_ref().map(|clone| try_read(clone).unwrap());
+        let wrote = writer.join().unwrap();
+        assert_eq!(try_read(&mine), Some(if wrote { 9 } else { 7 }));
+        assert_eq!(clone.as_ref().map(|clone| try_read(clone).unwrap()), seen);
+    });
+}
+
+/// The last of several clones takes the block without a copy, and has seen what the others did.
+#[test]
+fn the_last_owner_copies_nothing() {
+    loom::model(|| {
+        let mine = cell(7);
+        let address = mine.read().unwrap().block().address();
+        let theirs = Shared::new(mine.lazy_clone(copy).unwrap());
+        let other = thread::spawn(move || {
+            assert_eq!(try_read(&theirs), Some(7));
+        });
+        other.join().unwrap();
+        assert!(try_write(&mine, 9));
+        assert_eq!(mine.read().unwrap().block().address(), address);
+    });
+}
+
+struct Watched {
+    seen: UnsafeCell<u32>,
+    dropped: Arc<loom::sync::atomic::AtomicUsize>,
+}
+
+crate::recycle::recycled!(Watched);
+
+// SAFETY: loom checks the accesses.
+unsafe impl Sync for Watched {}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: loom checks that nobody reads meanwhile.
+        self.seen.with_mut(|seen| unsafe { *seen += 1 });
+        self.dropped.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Handles go on two threads: the value is dropped once, after the last use.
+#[test]
+fn the_last_handle() {
+    loom::model(|| {
+        let dropped = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+        let mine = Shared::new(Watched { seen: UnsafeCell::new(0), dropped: Arc::clone(&dropped) });
+        let theirs = mine.clone();
+        // SAFETY: loom checks that nobody writes meanwhile.
+        let look = |watched: &Watched| watched.seen.with(|seen| unsafe { *seen });
+        let other = thread::spawn(move || {
+            assert_eq!(look(&theirs), 0);
+            drop(theirs);
+        });
+        assert_eq!(look(&mine), 0);
+        drop(mine);
+        other.join().unwrap();
+        assert_eq!(dropped.load(loom::sync::atomic::Ordering::Relaxed), 1);
+    });
+}
+
+/// A handle changes its value only when it is the last, and has seen what the others did.
+#[test]
+fn unique_after_the_others() {
+    loom::model(|| {
+        let dropped = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+        let mut mine = Shared::new(Watched { seen: UnsafeCell::new(0), dropped });
+        let theirs = mine.clone();
+        let other = thread::spawn(move || {
+            // SAFETY: loom checks that nobody writes meanwhile.
+            assert_eq!(theirs.seen.with(|seen| unsafe { *seen }), 0);
+        });
+        if let Some(watched) = mine.get_mut() {
+            // SAFETY: loom checks that nobody else is there.
+            watched.seen.with_mut(|seen| unsafe { *seen = 5 });
+        }
+        other.join().unwrap();
+    });
+}

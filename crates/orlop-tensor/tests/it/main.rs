@@ -1,0 +1,3 @@
+//! The crate through its public API.
+
+mod torch;
