@@ -1,0 +1,151 @@
+//! Tensors on a device that this crate knows nothing of: memory that only its operations may touch.
+
+use orlop_alloc::backing::{Backing, Region, System};
+use orlop_alloc::engine::Direct;
+use orlop_alloc::{Access, Context, DeviceOps, Error as AllocError, Place};
+use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, StreamId};
+use orlop_tensor::{Error, Tensor, TensorOptions};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const FAR: Device = Device::custom(1, 0);
+
+/// Host memory that says it is the device's.
+#[derive(Debug)]
+struct FarMemory(System);
+
+// SAFETY: the system's regions.
+unsafe impl Backing for FarMemory {
+    fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
+        self.0.reserve(bytes, align)
+    }
+
+    unsafe fn release(&self, region: Region) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.release(region) };
+    }
+
+    fn access(&self) -> Access {
+        Access::Device
+    }
+
+    fn device(&self) -> Device {
+        FAR
+    }
+
+    fn name(&self) -> &str {
+        "far"
+    }
+}
+
+/// Copies and fills it, and counts how often.
+#[derive(Debug, Default)]
+struct FarOps(AtomicUsize);
+
+// SAFETY: plain memory operations over the given ranges.
+unsafe impl DeviceOps for FarOps {
+    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
+        Ok(())
+    }
+
+    unsafe fn fill(
+        &self,
+        to: NonNull<u8>,
+        pattern: &[u8],
+        count: usize,
+        _: StreamId,
+    ) -> orlop_alloc::Result<()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        for at in 0..count {
+            // SAFETY: inside the range.
+            let place = unsafe { to.add(at * pattern.len()) };
+            // SAFETY: as above.
+            unsafe { place.copy_from_nonoverlapping(NonNull::from(pattern).cast(), pattern.len()) };
+        }
+        Ok(())
+    }
+
+    fn synchronize(&self, _: StreamId) -> orlop_alloc::Result<()> {
+        Ok(())
+    }
+}
+
+fn with_device(test: impl FnOnce(&FarOps)) {
+    let (context, ops) = (Context::new(), Arc::new(FarOps::default()));
+    context.register(FAR, MemoryKind::Default, Direct::new(FarMemory(System::new()))).unwrap();
+    context.register_ops(FAR, Arc::clone(&ops) as Arc<dyn DeviceOps>);
+    context.scope(|| test(&ops));
+}
+
+#[test]
+fn there_and_back() {
+    with_device(|ops| {
+        let here = Tensor::arange(0.0, 12.0, 1.0, DType::F32).unwrap().view([3, 4]).unwrap();
+        let there = here.to_device(FAR).unwrap();
+        assert_eq!((there.device(), ops.0.load(Ordering::Relaxed)), (FAR, 1), "one copy of one run");
+        assert!(matches!(there.as_slice::<f32>(), Err(Error::Alloc(AllocError::NotHostAccessible { .. }))));
+        assert_eq!(there.to_vec::<f32>().unwrap(), here.to_vec::<f32>().unwrap());
+        assert_eq!(there.t().unwrap().to_vec::<f32>().unwrap(), here.t().unwrap().to_vec::<f32>().unwrap());
+        assert!(there.to_device(FAR).unwrap().is_same(&there));
+        let address = there.storage().unwrap().block().unwrap().address();
+        assert_eq!(address % Alignment::PLANNED.bytes(), 0);
+    });
+}
+
+#[test]
+fn strides_and_casts_go_through_the_host() {
+    with_device(|_| {
+        let there = Tensor::zeros([4, 4], TensorOptions::from(DType::I32).device(FAR)).unwrap();
+        there
+            .slice(1, Some(1), None, 2)
+            .unwrap()
+            .copy_(&Tensor::from_slice(&[1.5f64, 2.5]).unwrap())
+            .unwrap();
+        there.select(0, 2).unwrap().fill_(9).unwrap();
+        there.select(1, 0).unwrap().fill_(7).unwrap();
+        assert_eq!(there.to_vec::<i32>().unwrap(), [7, 1, 0, 2, 7, 1, 0, 2, 7, 9, 9, 9, 7, 1, 0, 2]);
+        let halves = there.to_dtype(DType::F16).unwrap();
+        assert_eq!((halves.device(), halves.dtype()), (FAR, DType::F16));
+        let transposed = there.t().unwrap().contiguous(MemoryFormat::Contiguous).unwrap();
+        assert_eq!(transposed.to_vec::<i32>().unwrap()[..4], [7; 4]);
+        assert_eq!(
+            Tensor::eye(2, 2, TensorOptions::from(DType::U8).device(FAR)).unwrap().to_vec::<u8>().unwrap(),
+            [1, 0, 0, 1]
+        );
+        assert_eq!(
+            Tensor::arange(0.0, 3.0, 1.0, TensorOptions::from(DType::I64).device(FAR))
+                .unwrap()
+                .to_vec::<i64>()
+                .unwrap(),
+            [0, 1, 2]
+        );
+    });
+}
+
+#[test]
+fn lazy_copies_and_resizing_there() {
+    with_device(|_| {
+        let first = Tensor::full([8], 3, TensorOptions::from(DType::I32).device(FAR)).unwrap();
+        let second = first.lazy_clone().unwrap();
+        second.fill_(4).unwrap();
+        assert_eq!(
+            (first.to_vec::<i32>().unwrap(), second.to_vec::<i32>().unwrap()),
+            (vec![3; 8], vec![4; 8])
+        );
+        let mut third = second.clone();
+        third.resize_([100]).unwrap();
+        assert_eq!(third.narrow(0, 0, 8).unwrap().to_vec::<i32>().unwrap(), [4; 8]);
+    });
+}
+
+#[test]
+fn a_device_without_operations_is_a_typed_error() {
+    let context = Context::new();
+    context.register(FAR, MemoryKind::Default, Direct::new(FarMemory(System::new()))).unwrap();
+    let tensor = Tensor::empty([4], TensorOptions::new().device(FAR).context(&context)).unwrap();
+    assert!(matches!(context.scope(|| tensor.fill_(1.0)), Err(Error::Alloc(AllocError::NoDeviceOps { .. }))));
+}

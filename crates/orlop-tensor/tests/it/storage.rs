@@ -1,0 +1,175 @@
+//! Storages: parts, memory from outside, sizes that change, who may touch what.
+
+use orlop_alloc::{Block, Context, Request};
+use orlop_core::{Alignment, DType, Device, MemoryKind};
+use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+#[test]
+fn parts_keep_the_whole_alive_and_stay_inside() {
+    let storage = Storage::new(100, &TensorOptions::new().zeroed()).unwrap();
+    let part = storage.slice(10..50).unwrap().slice(5..15).unwrap();
+    assert!(storage.is_alias_of(&part) && storage.slice(90..101).is_err() && part.slice(0..11).is_err());
+    part.write().unwrap().fill(1);
+    assert_eq!(storage.read().unwrap().iter().position(|&byte| byte == 1), Some(15));
+    assert_eq!((storage.use_count(), part.is_unique()), (2, false));
+    drop(storage);
+    assert_eq!(&*part.read().unwrap(), &[1; 10]);
+    assert!(matches!(part.resize(5), Err(Error::NotResizable { why: Unresizable::Part })));
+}
+
+#[test]
+fn capacity_rounds_up_to_the_alignment() {
+    let at = |align| TensorOptions::new().align(Alignment::new(align).unwrap());
+    let capacity = |bytes, align| Storage::new(bytes, &at(align)).unwrap().capacity().unwrap();
+    assert_eq!(
+        (capacity(1000, 64), capacity(1000, 256), capacity(257, 256), capacity(0, 256)),
+        (1024, 1024, 512, 0)
+    );
+}
+
+#[test]
+fn resizing_keeps_contents_and_memory_while_it_fits() {
+    let storage = Storage::new(100, &TensorOptions::new().kind(MemoryKind::KvCache)).unwrap();
+    storage.write().unwrap().fill(7);
+    let place = storage.as_ptr().unwrap();
+    storage.resize(128).unwrap();
+    assert_eq!((storage.as_ptr().unwrap(), storage.nbytes()), (place, 128));
+    storage.resize(5000).unwrap();
+    assert_eq!((&storage.read().unwrap()[..100], storage.nbytes()), (&[7u8; 100][..], 5000));
+    assert_eq!(storage.memory_kind(), MemoryKind::KvCache);
+    storage.reset().unwrap();
+    assert_eq!((storage.nbytes(), storage.capacity().unwrap(), storage.device()), (0, 0, Device::CPU));
+    storage.resize(10).unwrap();
+    assert_eq!(storage.memory_kind(), MemoryKind::KvCache);
+    let reader = storage.read().unwrap();
+    assert!(matches!(storage.resize(20), Err(Error::Borrowed { .. })));
+    drop(reader);
+}
+
+#[test]
+fn tensors_change_shape_without_memory_while_it_fits() {
+    let mut tensor = Tensor::zeros([4, 4], DType::F32).unwrap();
+    let (clone, place) = (tensor.clone(), tensor.storage().unwrap().as_ptr().unwrap());
+    tensor.resize_([2, 3]).unwrap();
+    assert_eq!((tensor.sizes(), clone.sizes()), (&[2, 3][..], &[4, 4][..]));
+    assert_eq!(tensor.storage().unwrap().as_ptr().unwrap(), place);
+    tensor.resize_([100, 100]).unwrap();
+    tensor.fill_(1.0).unwrap();
+    assert_eq!(clone.to_vec::<f32>().unwrap(), [1.0; 16]);
+    tensor.resize_strided_([2, 2], &[1, 2]).unwrap();
+    assert_eq!(tensor.strides().as_slice(), [1, 2]);
+}
+
+#[test]
+fn metadata_alone_is_checked_at_use() {
+    let mut tensor = Tensor::zeros([4], DType::F32).unwrap();
+    tensor.set_shape([1000]).unwrap();
+    assert!(matches!(tensor.as_slice::<f32>(), Err(Error::Layout(_))));
+    assert!(matches!(tensor.fill_(1.0), Err(Error::Layout(_))));
+    assert!(matches!(tensor.to_vec::<f32>(), Err(Error::Layout(_))));
+    assert!(matches!(tensor.accessor_mut::<f32, 1>(), Err(Error::Layout(_))));
+    tensor.set_shape([2, 2]).unwrap();
+    tensor.set_dtype(DType::I32).unwrap();
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), [0; 4]);
+    tensor.storage().unwrap().resize(8).unwrap();
+    assert!(tensor.to_vec::<i32>().is_err());
+}
+
+#[test]
+fn memory_from_outside_goes_back_once() {
+    let owner = Arc::new(vec![5u8; 64]);
+    let ptr = NonNull::from(owner.as_slice()).cast();
+    // SAFETY: the vector lives as long as its owner, and nobody writes it (the storage refuses).
+    let storage = unsafe { Storage::foreign(ptr, 64, MemoryKind::Persistent, Arc::clone(&owner)) };
+    storage.refuse_writes("borrowed");
+    assert_eq!((storage.memory_kind(), storage.nbytes()), (MemoryKind::Persistent, 64));
+    let tensor = Tensor::bind(&storage, 8, [8], DType::U8).unwrap();
+    drop(storage);
+    assert_eq!((Arc::strong_count(&owner), tensor.to_vec::<u8>().unwrap()), (2, vec![5; 8]));
+    assert!(
+        matches!(tensor.fill_(1), Err(Error::ReadOnly { reason: Some(reason) }) if &*reason == "borrowed")
+    );
+    assert!(matches!(tensor.storage().unwrap().resize(1), Err(Error::NotResizable { .. })));
+    drop(tensor);
+    assert_eq!(Arc::strong_count(&owner), 1);
+}
+
+#[test]
+fn misaligned_memory_is_copied_or_refused_but_never_read_wrongly() {
+    let bytes: Vec<u8> = (0..65).collect();
+    let odd = usize::from(bytes.as_ptr().addr() % 2 == 0);
+    let ptr = NonNull::from(&bytes[odd..]).cast();
+    // SAFETY: the vector outlives the tensors below, and is only read.
+    let storage = unsafe { Storage::borrowed(ptr, 64, MemoryKind::Default) };
+    let layout = orlop_core::Layout::contiguous(orlop_core::Shape::new(&[16]).unwrap());
+    let tensor = Tensor::from_storage(storage, layout, DType::I32).unwrap();
+    assert!(matches!(tensor.as_slice::<i32>(), Err(Error::Misaligned { align: 4, .. })));
+    assert!(matches!(tensor.accessor::<i32, 1>(), Err(Error::Misaligned { .. })));
+    let expected = i32::from_ne_bytes(bytes[odd..odd + 4].try_into().unwrap());
+    assert_eq!(tensor.to_vec::<i32>().unwrap()[0], expected);
+    assert_eq!(tensor.duplicate().unwrap().as_slice::<i32>().unwrap()[0], expected);
+}
+
+#[test]
+fn access_is_refused_with_the_owners_words() {
+    let tensor = Tensor::zeros([4], DType::F32).unwrap();
+    let storage = tensor.storage().unwrap();
+    storage.refuse_access("on its way to the device");
+    let refused = tensor.to_vec::<f32>().unwrap_err().to_string();
+    assert!(refused.contains("on its way to the device"), "{refused}");
+    assert!(matches!(tensor.fill_(0.0), Err(Error::AccessRefused { .. })));
+    assert_eq!(storage.capacity().unwrap(), 64);
+    storage.allow_access();
+    storage.warn_on_write("slow");
+    tensor.fill_(1.0).unwrap();
+    storage.refuse_writes("done");
+    assert!(tensor.to_vec::<f32>().is_ok() && tensor.fill_(0.0).is_err() && storage.is_read_only());
+}
+
+#[test]
+fn another_processs_memory_is_marked() {
+    let storage = Storage::new(64, &TensorOptions::new()).unwrap();
+    storage.mark_foreign_process();
+    assert!(storage.write().is_ok() && storage.is_foreign_process());
+    assert!(matches!(storage.resize(128), Err(Error::ForeignProcess { operation: "resizing" })));
+    assert!(matches!(storage.swap_data(&storage.clone()), Err(Error::ForeignProcess { .. })));
+}
+
+#[test]
+fn swapped_memory_is_seen_by_all_tensors() {
+    let (first, second) =
+        (Tensor::full([4], 1, DType::U8).unwrap(), Tensor::full([8], 2, DType::U8).unwrap());
+    let view = first.narrow(0, 1, 2).unwrap();
+    first.storage().unwrap().swap_data(second.storage().unwrap()).unwrap();
+    assert_eq!(view.to_vec::<u8>().unwrap(), [2, 2]);
+    assert!(second.to_vec::<u8>().is_err(), "four bytes are left for eight elements");
+    let reader = view.as_slice::<u8>().unwrap();
+    assert!(first.storage().unwrap().swap_data(second.storage().unwrap()).is_err());
+    drop(reader);
+}
+
+#[test]
+fn sizes_that_come_late() {
+    let storage = Storage::unbound(&TensorOptions::new().kind(MemoryKind::Workspace)).unwrap();
+    assert!(matches!(storage.read(), Err(Error::Unbound)) && matches!(storage.write(), Err(Error::Unbound)));
+    assert!(matches!(storage.resize(10), Err(Error::Unbound)));
+    storage.bind(100).unwrap();
+    assert!(matches!(storage.bind(100), Err(Error::AlreadyBound)));
+    storage.write().unwrap().fill(3);
+    assert_eq!((storage.nbytes(), storage.memory_kind()), (100, MemoryKind::Workspace));
+}
+
+#[test]
+fn blocks_become_storages() {
+    let context = Context::new();
+    let block: Block = context.allocate(Device::CPU, &Request::new(100).kind(MemoryKind::Workspace)).unwrap();
+    let storage = Storage::from_block(block);
+    assert_eq!(
+        (storage.nbytes(), storage.memory_kind(), storage.is_resizable()),
+        (100, MemoryKind::Workspace, true)
+    );
+    drop(context);
+    storage.write().unwrap().fill(1);
+}
