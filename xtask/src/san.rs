@@ -8,10 +8,10 @@ use crate::shell::Shell;
 use crate::workspace::{members, package_args, present};
 
 /// Crates whose tests touch raw memory most.
-const ADDRESS: [&str; 2] = ["orlop-alloc", "orlop-testkit"];
+const ADDRESS: [&str; 3] = ["orlop-alloc", "orlop-tensor", "orlop-testkit"];
 
 /// Crates whose unit tests Miri can interpret in reasonable time.
-const MIRI: [&str; 2] = ["orlop-core", "orlop-alloc"];
+const MIRI: [&str; 3] = ["orlop-core", "orlop-alloc", "orlop-tensor"];
 
 /// The tests under AddressSanitizer, with leaks reported as errors.
 pub(crate) fn address(shell: &Shell) -> Result<Outcome> {

@@ -31,6 +31,8 @@
 struct Readme;
 
 mod borrows;
+#[cfg(doctest)]
+mod compile_fail;
 mod device;
 mod error;
 pub mod interchange;

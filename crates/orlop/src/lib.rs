@@ -7,6 +7,10 @@
 //! | [`core`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
 //! | [`alloc`] | allocators, blocks, backings, adaptors, context | `orlop-alloc` |
 #![cfg_attr(
+    feature = "tensor",
+    doc = "| [`tensor`] | tensors: storage, views, copy-on-write, accessors, interchange | `orlop-tensor` |"
+)]
+#![cfg_attr(
     feature = "trace",
     doc = "| [`trace`] | allocation traces: read, inspect, replay | `orlop-trace` |"
 )]
@@ -24,5 +28,7 @@
 
 pub use orlop_alloc as alloc;
 pub use orlop_core as core;
+#[cfg(feature = "tensor")]
+pub use orlop_tensor as tensor;
 #[cfg(feature = "trace")]
 pub use orlop_trace as trace;

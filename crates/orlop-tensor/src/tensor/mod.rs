@@ -8,6 +8,8 @@ mod elements;
 mod metadata;
 mod ops;
 mod options;
+#[cfg(feature = "rand")]
+mod random;
 mod shape;
 mod views;
 
