@@ -35,7 +35,7 @@ pub(crate) trait Recycled: Sized + 'static {
 const KEEPS: bool = !cfg!(any(miri, loom));
 
 /// Puts a value onto the heap.
-#[inline]
+#[inline(always)]
 pub(crate) fn place<T: Recycled>(value: Counted<T>) -> NonNull<Counted<T>> {
     let kept = if KEEPS { T::places().try_with(Places::pop).ok().flatten() } else { None };
     let place = kept.unwrap_or_else(new_place).cast::<Counted<T>>();

@@ -30,7 +30,7 @@ pub(crate) struct Counted<T> {
 const MOST: usize = isize::MAX as usize;
 
 impl<T: Recycled> Shared<T> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(value: T) -> Self {
         Self { inner: recycle::place(Counted { count: AtomicUsize::new(1), value }) }
     }

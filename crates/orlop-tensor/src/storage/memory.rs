@@ -2,46 +2,59 @@
 
 use super::hooks;
 use crate::error::Result;
-use orlop_alloc::{Allocator as _, AllocatorRef, Context, MemoryBlock, Request, Tag};
-use orlop_core::{Alignment, Device, MemoryKind, StreamId};
+use orlop_alloc::{Allocator as _, AllocatorRef, Context, MemoryBlock, Request};
+use orlop_core::{Alignment, Device};
 
 /// Which memory is wanted. What is left open is the context's to say.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory<'a> {
+    /// All but the bytes; alignment and stream only if they were chosen.
+    pub(crate) request: Request,
+    pub(crate) align_chosen: bool,
+    pub(crate) stream_chosen: bool,
     pub(crate) device: Option<Device>,
-    pub(crate) align: Option<Alignment>,
-    pub(crate) stream: Option<StreamId>,
-    pub(crate) kind: MemoryKind,
-    pub(crate) tag: Tag,
-    pub(crate) zeroed: bool,
     pub(crate) context: Option<&'a Context>,
     /// Instead of the context's.
     pub(crate) allocator: Option<&'a AllocatorRef>,
 }
 
 impl Memory<'_> {
+    /// Of any kind, anywhere.
+    pub(crate) const fn new() -> Self {
+        let request = Request::new(0);
+        Self {
+            request,
+            align_chosen: false,
+            stream_chosen: false,
+            device: None,
+            context: None,
+            allocator: None,
+        }
+    }
+
     /// A block of at least so many bytes: rounded up to the alignment (M8).
     #[inline]
     pub(crate) fn allocate(&self, bytes: usize) -> Result<MemoryBlock> {
         match (self.allocator, self.context) {
+            (None, None) => Context::with_current(|context| self.allocate_in(context, bytes)),
+            (None, Some(context)) => self.allocate_in(context, bytes),
             (Some(allocator), _) => {
-                let request = self.request(bytes, allocator.device(), self.stream.unwrap_or_default())?;
+                let mut request = self.request;
+                self.adjust(&mut request, allocator.device(), None);
+                request.bytes = request.align.round_up(bytes)?;
                 Ok(allocator.allocate(&request)?.share())
             }
-            (None, Some(context)) => self.allocate_in(context, bytes),
-            (None, None) => Context::with_current(|context| self.allocate_in(context, bytes)),
         }
     }
 
     #[inline]
     fn allocate_in(&self, context: &Context, bytes: usize) -> Result<MemoryBlock> {
         let device = self.device.unwrap_or_else(|| context.default_device());
-        let stream = match self.stream {
-            Some(stream) => stream,
-            None if device.is_cpu() => StreamId::DEFAULT,
-            None => context.stream(device),
-        };
-        let request = self.request(bytes, device, stream)?;
+        let mut request = self.request;
+        if !device.is_cpu() {
+            self.adjust(&mut request, device, Some(context));
+        }
+        request.bytes = request.align.round_up(bytes)?;
         let block = match hooks::of(device) {
             None => context.allocate(device, &request)?,
             Some(hook) => hook.allocate(context, device, &request)?,
@@ -49,27 +62,22 @@ impl Memory<'_> {
         Ok(block.share())
     }
 
-    #[inline]
-    fn request(&self, bytes: usize, device: Device, stream: StreamId) -> Result<Request> {
-        let usual = if device.is_cpu() { Alignment::CPU } else { Alignment::PLANNED };
-        let align = self.align.unwrap_or(usual);
-        let mut request =
-            Request::new(align.round_up(bytes)?).align(align).kind(self.kind).tag(self.tag).stream(stream);
-        request.zeroed = self.zeroed;
-        Ok(request)
+    /// What is usual on a device other than the processor (M4).
+    #[cold]
+    fn adjust(&self, request: &mut Request, device: Device, context: Option<&Context>) {
+        if !self.align_chosen && !device.is_cpu() {
+            request.align = Alignment::PLANNED;
+        }
+        if let Some(context) = context.filter(|_| !self.stream_chosen) {
+            request.stream = context.stream(device);
+        }
     }
 
     /// Memory of the same device, kind, alignment, stream and tag.
     pub(super) fn like(block: &MemoryBlock) -> Self {
-        Self {
-            device: Some(block.device),
-            align: Some(block.align),
-            stream: Some(block.stream),
-            kind: block.kind,
-            tag: block.tag,
-            zeroed: false,
-            context: None,
-            allocator: None,
-        }
+        // Memory from outside may be aligned to less than elements need.
+        let align = block.align.max(Alignment::CPU);
+        let request = Request::new(0).kind(block.kind).align(align).tag(block.tag).stream(block.stream);
+        Self { request, align_chosen: true, stream_chosen: true, device: Some(block.device), ..Self::new() }
     }
 }

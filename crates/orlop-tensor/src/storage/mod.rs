@@ -26,7 +26,7 @@ use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use crate::shared::Shared;
 use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
-use orlop_core::{Device, MemoryKind, Quantity};
+use orlop_core::{Device, MemoryKind, Quantity, StreamId};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -61,7 +61,7 @@ impl Storage {
     ///
     /// [`Error::Alloc`] if the memory is not to be had or the kind cannot be on the device.
     pub fn new(bytes: usize, options: &TensorOptions<'_>) -> Result<Self> {
-        Self::in_memory(bytes, &options.memory())
+        Self::in_memory(bytes, &options.memory)
     }
 
     #[inline]
@@ -181,6 +181,16 @@ impl Storage {
     /// [`Error::Borrowed`] while somebody writes.
     pub fn block(&self) -> Result<MemoryBlock> {
         Ok(self.owned()?.block().clone())
+    }
+
+    /// Notes that `stream` uses the memory: it will not be used again before that stream is done (L14).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Borrowed`] while somebody writes.
+    pub fn record_stream(&self, stream: StreamId) -> Result<()> {
+        self.owned()?.block().record_stream(stream);
+        Ok(())
     }
 
     /// A reader, or, where reading is refused by a flag, a guard all the same: for the block, not for its bytes.

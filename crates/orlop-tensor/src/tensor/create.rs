@@ -35,7 +35,7 @@ impl Tensor {
             MemoryFormat::Contiguous => Layout::contiguous(shape),
             format => Layout::in_format(shape, format)?,
         };
-        let storage = Storage::in_memory(bytes, &options.memory())?;
+        let storage = Storage::in_memory(bytes, &options.memory)?;
         Ok(Self::new(storage, layout, options.dtype))
     }
 
@@ -58,7 +58,7 @@ impl Tensor {
     pub(crate) fn empty_with(layout: Layout, options: &TensorOptions<'_>) -> Result<Self> {
         let bytes = layout.byte_range(options.dtype.size())?.end;
         let bytes = if layout.is_empty() { 0 } else { bytes };
-        let storage = Storage::in_memory(bytes, &options.memory())?;
+        let storage = Storage::in_memory(bytes, &options.memory)?;
         Ok(Self::new(storage, layout, options.dtype))
     }
 

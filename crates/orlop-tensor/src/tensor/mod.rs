@@ -24,7 +24,7 @@ pub use self::shape::IntoShape;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
 use crate::storage::Storage;
-use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape, Strides};
+use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape, StreamId, Strides};
 
 /// A view of a storage: which elements, and where they lie. A counted handle of one pointer: cloning costs one reference
 /// count and copies no data, and clones are the same tensor.
@@ -213,6 +213,16 @@ impl Tensor {
     /// [`Error::Undefined`].
     pub fn storage(&self) -> Result<&Storage> {
         Ok(&self.imp()?.storage)
+    }
+
+    /// Notes that `stream` uses the memory, which was allocated for another: see
+    /// [`Storage::record_stream`](crate::Storage::record_stream).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Undefined`]; [`Error::Borrowed`] while somebody writes.
+    pub fn record_stream(&self, stream: StreamId) -> Result<()> {
+        self.storage()?.record_stream(stream)
     }
 
     /// How often the storage was written, through whichever handle (P14).

@@ -169,7 +169,7 @@ impl Tensor {
     /// Those of [`Tensor::duplicate`].
     pub fn to<'a>(&self, options: impl Into<super::TensorOptions<'a>>) -> Result<Self> {
         let (imp, options) = (self.imp()?, options.into());
-        let device = options.memory().device.unwrap_or_else(|| imp.storage.device());
+        let device = options.memory.device.unwrap_or_else(|| imp.storage.device());
         let there = imp.dtype == options.dtype && imp.storage.device() == device;
         if there && imp.layout.is_contiguous_in(options.format) {
             return Ok(self.clone());

@@ -22,14 +22,7 @@ use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, StreamId};
 pub struct TensorOptions<'a> {
     pub(crate) dtype: DType,
     pub(crate) format: MemoryFormat,
-    device: Option<Device>,
-    align: Option<Alignment>,
-    stream: Option<StreamId>,
-    kind: MemoryKind,
-    tag: Tag,
-    zeroed: bool,
-    context: Option<&'a Context>,
-    allocator: Option<&'a AllocatorRef>,
+    pub(crate) memory: Memory<'a>,
 }
 
 impl Default for TensorOptions<'_> {
@@ -49,18 +42,7 @@ impl<'a> TensorOptions<'a> {
     /// Of `float32`, row-major, on the context's default device.
     #[inline]
     pub const fn new() -> Self {
-        Self {
-            dtype: DType::F32,
-            format: MemoryFormat::Contiguous,
-            device: None,
-            align: None,
-            stream: None,
-            kind: MemoryKind::Default,
-            tag: Tag::NONE,
-            zeroed: false,
-            context: None,
-            allocator: None,
-        }
+        Self { dtype: DType::F32, format: MemoryFormat::Contiguous, memory: Memory::new() }
     }
 
     /// Elements of this type.
@@ -72,13 +54,13 @@ impl<'a> TensorOptions<'a> {
 
     /// On this device; else on the context's default.
     pub const fn device(mut self, device: Device) -> Self {
-        self.device = Some(device);
+        self.memory.device = Some(device);
         self
     }
 
     /// For this use.
     pub const fn kind(mut self, kind: MemoryKind) -> Self {
-        self.kind = kind;
+        self.memory.request.kind = kind;
         self
     }
 
@@ -90,51 +72,39 @@ impl<'a> TensorOptions<'a> {
 
     /// At a multiple of this; else of 64 bytes on the CPU and of 256 elsewhere (M4).
     pub const fn align(mut self, align: Alignment) -> Self {
-        self.align = Some(align);
+        self.memory.request.align = align;
+        self.memory.align_chosen = true;
         self
     }
 
     /// With every byte zero (M5).
     pub const fn zeroed(mut self) -> Self {
-        self.zeroed = true;
+        self.memory.request.zeroed = true;
         self
     }
 
     /// On behalf of this tag, which reports name.
     pub const fn tag(mut self, tag: Tag) -> Self {
-        self.tag = tag;
+        self.memory.request.tag = tag;
         self
     }
 
     /// For work on this stream; else on the context's current one.
     pub const fn stream(mut self, stream: StreamId) -> Self {
-        self.stream = Some(stream);
+        self.memory.request.stream = stream;
+        self.memory.stream_chosen = true;
         self
     }
 
     /// From this context; else from the thread's current one.
     pub const fn context(mut self, context: &'a Context) -> Self {
-        self.context = Some(context);
+        self.memory.context = Some(context);
         self
     }
 
     /// From this allocator, such as an arena (L17), and on its device, instead of a context's.
     pub const fn allocator(mut self, allocator: &'a AllocatorRef) -> Self {
-        self.allocator = Some(allocator);
+        self.memory.allocator = Some(allocator);
         self
-    }
-
-    #[inline]
-    pub(crate) fn memory(&self) -> Memory<'a> {
-        Memory {
-            device: self.device,
-            align: self.align,
-            stream: self.stream,
-            kind: self.kind,
-            tag: self.tag,
-            zeroed: self.zeroed,
-            context: self.context,
-            allocator: self.allocator,
-        }
     }
 }
