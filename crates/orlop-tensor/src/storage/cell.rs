@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 /// See the head of this file.
 pub(crate) struct Cell {
-    pub(super) borrows: Borrows,
+    pub(crate) borrows: Borrows,
     pub(super) device: Device,
     /// The kind, by its index.
     kind: AtomicU8,

@@ -26,7 +26,7 @@ pub struct TensorSliceMut<'a, T> {
 }
 
 impl TensorImpl {
-    pub(super) fn check_dtype(&self, expected: DType) -> Result<()> {
+    pub(crate) fn check_dtype(&self, expected: DType) -> Result<()> {
         if self.dtype == expected {
             Ok(())
         } else {
@@ -35,7 +35,7 @@ impl TensorImpl {
     }
 
     /// Refuses writes that would show elsewhere.
-    pub(super) fn check_apart(&self) -> Result<()> {
+    pub(crate) fn check_apart(&self) -> Result<()> {
         match self.layout.is_contiguous() || self.layout.internal_overlap() == Overlap::No {
             true => Ok(()),
             false => Err(Error::InternalOverlap),
@@ -45,7 +45,7 @@ impl TensorImpl {
     /// Where the layout counts its offset from: the storage's first byte, of a block that begins at `host` and has `bytes`
     /// in use. All elements lie inside. Anywhere if there are none.
     #[inline]
-    pub(super) fn origin(&self, host: NonNull<u8>, bytes: usize) -> Result<NonNull<u8>> {
+    pub(crate) fn origin(&self, host: NonNull<u8>, bytes: usize) -> Result<NonNull<u8>> {
         if self.layout.is_empty() {
             return Ok(host);
         }
@@ -57,7 +57,7 @@ impl TensorImpl {
 
     /// Where the first element is, as a `T` of the tensor's dtype.
     #[inline]
-    pub(super) fn first<T: Plain>(&self, host: NonNull<u8>, bytes: usize) -> Result<NonNull<T>> {
+    pub(crate) fn first<T: Plain>(&self, host: NonNull<u8>, bytes: usize) -> Result<NonNull<T>> {
         if self.layout.is_empty() {
             return Ok(NonNull::dangling());
         }

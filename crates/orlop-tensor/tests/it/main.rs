@@ -3,6 +3,8 @@
 mod access;
 mod create;
 mod device;
+#[cfg(feature = "dlpack")]
+mod dlpack;
 mod lazy;
 mod ops;
 mod storage;

@@ -1,0 +1,156 @@
+//! Tensors for other frameworks.
+//!
+//! What goes out is one box: the managed tensor, its sizes and strides, and a share of the block of memory. A share of the
+//! block and not of the tensor, because a storage can be resized, or move away when a copy that was put off is made; the
+//! block that the consumer looks at stays.
+
+use super::abi::{DLDataType, DLDevice, DLTensor, IS_COPIED, READ_ONLY};
+use super::error::DlpackError;
+use super::managed::{DlpackTensor, LegacyDlpackTensor, Managed, ManagedTensor};
+use crate::borrows::Flags;
+use crate::error::Result;
+use crate::tensor::{Tensor, TensorImpl};
+use orlop_alloc::{Access, Error as AllocError, MemoryBlock};
+use orlop_core::{Error as LayoutError, Quantity, Strides};
+use std::ptr::{self, NonNull};
+
+/// The tensor for consumers that only read it ([`READ_ONLY`]). Nothing is copied: lazy clones stay lazy, and storages that
+/// refuse writes will do.
+///
+/// The memory lives until the deleter is called, whatever happens to the tensor. The consumer should not expect to see
+/// what is written through the tensor later: it does, unless that write is one that first makes a copy. It must not read
+/// while the tensor is written.
+///
+/// ```
+/// use orlop_tensor::{Tensor, interchange::dlpack};
+///
+/// let tensor = Tensor::from_nested(&[[1i64, 2, 3], [4, 5, 6]])?.t()?;
+/// let exported = dlpack::export(&tensor)?;
+/// // SAFETY: the exported tensor lives, and is of this version.
+/// let managed = unsafe { &*exported.as_ptr() };
+/// assert_eq!((managed.dl_tensor.ndim, managed.flags), (2, dlpack::READ_ONLY));
+/// # Ok::<(), orlop_tensor::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// [`Error::Undefined`](crate::Error::Undefined); [`Error::Borrowed`](crate::Error::Borrowed) while somebody writes;
+/// [`Error::AccessRefused`](crate::Error::AccessRefused), [`Error::Unbound`](crate::Error::Unbound);
+/// [`DlpackError::UnnamedDevice`].
+pub fn export(tensor: &Tensor) -> Result<DlpackTensor> {
+    let imp = tensor.imp()?;
+    let guard = imp.storage.cell().read()?;
+    hand_out(imp, guard.block(), guard.bytes(), READ_ONLY)
+}
+
+/// The tensor for consumers that read and write it. A copy that was put off is made first, and from now on clones of the
+/// storage are real copies, because nobody sees when the consumer writes.
+///
+/// Elements that share memory, as `expand` makes them, go out as they are.
+///
+/// # Errors
+///
+/// Those of [`export`], and [`Error::Borrowed`](crate::Error::Borrowed) while somebody reads;
+/// [`Error::ReadOnly`](crate::Error::ReadOnly); out of memory if a copy is needed.
+pub fn export_mut(tensor: &Tensor) -> Result<DlpackTensor> {
+    hand_out_mut(tensor)
+}
+
+/// [`export_mut`] for consumers that know DLPack only from before version 1.0, which cannot be told not to write.
+///
+/// # Errors
+///
+/// Those of [`export_mut`].
+pub fn export_legacy(tensor: &Tensor) -> Result<LegacyDlpackTensor> {
+    hand_out_mut(tensor)
+}
+
+/// A copy of the tensor, which is the consumer's alone ([`IS_COPIED`]).
+///
+/// # Errors
+///
+/// Those of [`export`] and of [`Tensor::duplicate`].
+pub fn export_copy(tensor: &Tensor) -> Result<DlpackTensor> {
+    let copy = tensor.duplicate()?;
+    let imp = copy.imp()?;
+    let guard = imp.storage.cell().read()?;
+    hand_out(imp, guard.block(), guard.bytes(), IS_COPIED)
+}
+
+fn hand_out_mut<M: ManagedTensor>(tensor: &Tensor) -> Result<Managed<M>> {
+    let imp = tensor.imp()?;
+    let cell = imp.storage.cell();
+    let guard = cell.write()?;
+    let exported = hand_out(imp, guard.block(), guard.bytes(), 0)?;
+    // Under the guard: nobody can have cloned lazily between the copy and this.
+    cell.borrows.set(Flags::ESCAPED);
+    Ok(exported)
+}
+
+/// What a consumer holds.
+#[repr(C)]
+struct Export<M> {
+    /// First, so that its address is the box's.
+    managed: M,
+    /// Sizes, then strides; the managed tensor points here.
+    dims: Vec<i64>,
+    block: MemoryBlock,
+}
+
+/// Shares a block, which a guard holds and of which `bytes` are in use.
+fn hand_out<M: ManagedTensor>(
+    imp: &TensorImpl,
+    block: &MemoryBlock,
+    bytes: usize,
+    flags: u64,
+) -> Result<Managed<M>> {
+    if block.access == Access::Nobody {
+        return Err(AllocError::NotHostAccessible { device: block.device }.into());
+    }
+    let (layout, device) = (&imp.layout, DLDevice::try_from(block.device)?);
+    let data = if layout.is_empty() {
+        ptr::null_mut()
+    } else {
+        let first = layout.byte_range(imp.dtype.size())?.start;
+        imp.origin(block.ptr, bytes)?.as_ptr().wrapping_add(first)
+    };
+    // Strides that lead nowhere may be anything. Some consumers compare all of them, so they get the usual ones.
+    let usual = layout.is_contiguous().then(|| Strides::contiguous(layout.shape()));
+    let strides = usual.as_ref().unwrap_or(layout.strides());
+    let mut dims = Vec::with_capacity(2 * layout.ndim());
+    for &dim in layout.shape().iter().chain(strides.iter()) {
+        dims.push(i64::try_from(dim).map_err(|_| LayoutError::Overflow { quantity: Quantity::ElementSpan })?);
+    }
+    let tensor = DLTensor {
+        data: data.cast(),
+        device,
+        ndim: i32::try_from(layout.ndim())
+            .map_err(|_| DlpackError::Ndim { ndim: i64::try_from(layout.ndim()).unwrap_or(i64::MAX) })?,
+        dtype: DLDataType::from(imp.dtype),
+        shape: dims.as_mut_ptr(),
+        strides: dims.as_mut_ptr().wrapping_add(layout.ndim()),
+        byte_offset: 0,
+    };
+    let place = Box::into_raw(Box::<Export<M>>::new_uninit()).cast::<Export<M>>();
+    let managed = M::new(tensor, place.cast(), release::<M>, flags);
+    // SAFETY: a box for just that.
+    unsafe { place.write(Export { managed, dims, block: block.clone() }) };
+    // SAFETY: a box's address.
+    let raw = unsafe { NonNull::new_unchecked(place) }.cast::<M>();
+    // SAFETY: the first field of the box; nobody else has it; `release` takes it back, on any thread, for a block may go on
+    // any.
+    Ok(unsafe { Managed::from_raw(raw) })
+}
+
+/// The deleter of all exports. A panic in it (of an owner of memory from outside) ends the process.
+///
+/// # Safety
+///
+/// `managed` is a managed tensor of [`hand_out`], and this is the only call for it.
+unsafe extern "C" fn release<M: ManagedTensor>(managed: *mut M) {
+    let Some(managed) = NonNull::new(managed) else { return };
+    // SAFETY: the caller's promise.
+    let place = unsafe { M::context(managed) }.cast::<Export<M>>();
+    // SAFETY: the box of `hand_out`, which gave it as the context; taken back once.
+    drop(unsafe { Box::from_raw(place) });
+}

@@ -1,0 +1,169 @@
+//! Tensors from other frameworks.
+//!
+//! The first thing is to take over the duty to delete what came: every way out from there on, by an error as well, either
+//! keeps it for the storage or does it.
+
+use super::abi::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, READ_ONLY};
+use super::convert::place_of;
+use super::error::DlpackError;
+use super::managed::{Managed, ManagedTensor};
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use crate::tensor::Tensor;
+use orlop_alloc::{Deleter, Record};
+use orlop_core::{DType, Layout, Shape, Strides};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::slice;
+
+/// A tensor over what another framework exported. Nothing is copied. The deleter is called once: when the last user of the
+/// memory is gone, or before this returns an error.
+///
+/// A tensor that is [`READ_ONLY`] refuses writes. Page-locked host memory is of the kind
+/// [`HostPinned`](orlop_core::MemoryKind::HostPinned).
+///
+/// ```
+/// use orlop_tensor::{Tensor, interchange::dlpack};
+///
+/// let tensor = Tensor::from_nested(&[[1.0f32, 2.0], [3.0, 4.0]])?;
+/// // Stands for what another framework would give.
+/// let raw = dlpack::export_mut(&tensor)?.into_raw();
+/// // SAFETY: exported just now, and nobody uses `tensor` while `imported` lives.
+/// let imported = unsafe { dlpack::import(raw) }?;
+/// imported.fill_(7.0)?;
+/// drop(imported);
+/// assert_eq!(tensor.to_vec::<f32>()?, [7.0; 4]);
+/// # Ok::<(), orlop_tensor::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// A [`DlpackError`], among them [`Version`](DlpackError::Version), [`Lanes`](DlpackError::Lanes) and
+/// [`UnknownDevice`](DlpackError::UnknownDevice); [`Error::Layout`] for negative strides or sizes, and for sizes beyond
+/// the address space; [`Error::Misaligned`].
+///
+/// # Safety
+///
+/// 1. `raw` points to a managed tensor as DLPack describes it, valid up to its flags in any version, and as a whole with
+///    major number 1; then `shape` points to `ndim` numbers, and so does `strides` unless it is null;
+/// 2. nobody else deletes or changes these, and the deleter may be called once, from any thread, and does not unwind;
+/// 3. the memory from the first element to the end of the last, gaps included, is of one allocation, and stays valid until
+///    the deleter is called: for reads, and unless it is [`READ_ONLY`] for writes; host memory is initialised;
+/// 4. until then nobody else writes there, the producer included, nor reads while this tensor is written; on devices,
+///    earlier work on the memory is done, or comes before ours on our stream;
+/// 5. memory that is [`READ_ONLY`] stays so: nobody takes back with
+///    [`Storage::allow_access`](crate::Storage::allow_access), nor goes around by
+///    [`Storage::swap_data`](crate::Storage::swap_data), that the storage refuses writes.
+pub unsafe fn import(raw: NonNull<DLManagedTensorVersioned>) -> Result<Tensor> {
+    // SAFETY: the caller's promises.
+    unsafe { take_in(raw) }
+}
+
+/// [`import`] of the structure from before DLPack 1.0.
+///
+/// # Errors
+///
+/// Those of [`import`], but for the version.
+///
+/// # Safety
+///
+/// Those of [`import`], for memory that can be written.
+pub unsafe fn import_legacy(raw: NonNull<DLManagedTensor>) -> Result<Tensor> {
+    // SAFETY: the caller's promises.
+    unsafe { take_in(raw) }
+}
+
+/// # Safety
+///
+/// Those of [`import`].
+unsafe fn take_in<M: ManagedTensor>(raw: NonNull<M>) -> Result<Tensor> {
+    // SAFETY: the caller's promises 1 and 2.
+    let managed = unsafe { Managed::from_raw(raw) };
+    // SAFETY: the caller's promise 1.
+    let (tensor, flags) = unsafe { M::open(raw) }?;
+    let dtype = DType::try_from(tensor.dtype)?;
+    let (device, kind, access) = place_of(tensor.device)?;
+    // SAFETY: the caller's promise 1.
+    let layout = unsafe { layout_of(&tensor) }?;
+    let bytes = layout.byte_range(dtype.size())?.end;
+    let mut record = Record::new(first_of(&tensor, &layout, bytes, dtype)?, bytes, device, access);
+    record.requested = bytes;
+    record.kind = kind;
+    record.align = dtype.alignment();
+    // SAFETY: `delete` takes the context back, once, on any thread (the caller's promise 2).
+    let deleter = unsafe { Deleter::from_fn(delete::<M>, managed.into_raw().as_ptr().cast()) };
+    // SAFETY: the caller's promises 3 and 4, for as many bytes as the layout reaches; what is not valid for writes is not
+    // written: refused below, before anybody has the storage, and for good (5).
+    let storage = unsafe { Storage::from_record(record, deleter) };
+    if flags & READ_ONLY != 0 {
+        storage.refuse_writes("DLPack's producer marked it read-only");
+    }
+    Tensor::from_storage(storage, layout, dtype)
+}
+
+/// # Safety
+///
+/// `context` is a managed tensor that is ours to delete, as [`Managed::from_raw`] asks.
+unsafe fn delete<M: ManagedTensor>(context: *mut c_void, _: *mut u8) {
+    if let Some(raw) = NonNull::new(context.cast::<M>()) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Managed::from_raw(raw) });
+    }
+}
+
+/// Sizes and strides, checked, from the first element on.
+///
+/// # Safety
+///
+/// `shape` points to `ndim` numbers, and so does `strides`, unless they are null.
+unsafe fn layout_of(tensor: &DLTensor) -> Result<Layout> {
+    let ndim = usize::try_from(tensor.ndim).map_err(|_| DlpackError::Ndim { ndim: tensor.ndim.into() })?;
+    // SAFETY: the caller's promise.
+    let sizes = unsafe { numbers(tensor.shape, ndim) }.ok_or(DlpackError::NullShape { ndim })?;
+    let shape = Shape::new(sizes)?;
+    // SAFETY: the caller's promise.
+    let strides = match unsafe { numbers(tensor.strides, ndim) } {
+        Some(strides) => Strides::for_shape(&shape, strides)?,
+        None => Strides::contiguous(&shape),
+    };
+    Ok(Layout::new(shape, strides, 0)?)
+}
+
+/// `len` numbers, or `None` if there should be some and the pointer is null.
+///
+/// # Safety
+///
+/// `ptr` points to `len` numbers that live and do not change while they are looked at, or is null.
+unsafe fn numbers<'a>(ptr: *const i64, len: usize) -> Option<&'a [i64]> {
+    match (ptr.is_null(), len) {
+        (_, 0) => Some(&[]),
+        (true, _) => None,
+        // SAFETY: the caller's promise.
+        (false, _) => Some(unsafe { slice::from_raw_parts(ptr, len) }),
+    }
+}
+
+/// Where the first element is, of `bytes` that the layout reaches. Anywhere if there are none.
+fn first_of(tensor: &DLTensor, layout: &Layout, bytes: usize, dtype: DType) -> Result<NonNull<u8>> {
+    let align = dtype.alignment().bytes();
+    if layout.is_empty() {
+        // Not null: an alignment is at least one.
+        return Ok(NonNull::new(std::ptr::without_provenance_mut(align)).unwrap_or(NonNull::dangling()));
+    }
+    let data = tensor.data.cast::<u8>();
+    if data.is_null() {
+        return Err(DlpackError::NullData { numel: layout.numel() }.into());
+    }
+    let inside = |byte_offset: usize| {
+        let address = data.addr().checked_add(byte_offset)?;
+        address.checked_add(bytes).map(|_| data.wrapping_add(byte_offset))
+    };
+    let first = usize::try_from(tensor.byte_offset).ok().and_then(inside).and_then(NonNull::new);
+    let outside = DlpackError::Address { address: data.addr(), byte_offset: tensor.byte_offset, bytes };
+    let first = first.ok_or(outside)?;
+    if dtype.alignment().is_aligned(first.addr().get()) {
+        Ok(first)
+    } else {
+        Err(Error::Misaligned { address: first.addr().get(), align })
+    }
+}
