@@ -5,7 +5,7 @@ pub mod archive;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
 #[cfg(feature = "ndarray")]
-mod ndarray;
+pub mod ndarray;
 #[cfg(feature = "npy")]
 pub mod npy;
 #[cfg(feature = "safetensors")]

@@ -1,4 +1,5 @@
 //! The crate through its public API.
+#![cfg(not(loom))]
 
 mod access;
 mod create;
@@ -6,6 +7,8 @@ mod device;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod lazy;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod ops;
 mod storage;
 mod torch;
