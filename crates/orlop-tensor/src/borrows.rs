@@ -5,10 +5,10 @@
 //! between is refused at once. Nobody waits, so nobody waits forever.
 //!
 //! ```text
-//!  31 30 29 28 27 26 25   24       23        22                     0
-//! ┌────────────────────┬────────┬──────────┬────────────────────────┐
-//! │ flags              │ writer │ too many │ readers                │
-//! └────────────────────┴────────┴──────────┴────────────────────────┘
+//!  31                  24   23       22        21                     0
+//! ┌─────────────────────┬────────┬──────────┬────────────────────────┐
+//! │ flags               │ writer │ too many │ readers                │
+//! └─────────────────────┴────────┴──────────┴────────────────────────┘
 //! ```
 //!
 //! Flags are what else stands in the way (P24): no reads, no writes, a copy to be made first. They share the word so
@@ -28,9 +28,9 @@ use crate::sync::ordering;
 #[derive(Debug)]
 pub(crate) struct Borrows(AtomicU32);
 
-const READERS: u32 = (1 << 23) - 1;
-const TOO_MANY: u32 = 1 << 23;
-const WRITER: u32 = 1 << 24;
+const READERS: u32 = (1 << 22) - 1;
+const TOO_MANY: u32 = 1 << 22;
+const WRITER: u32 = 1 << 23;
 
 /// What else stands in the way of who comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub(crate) struct Flags(u32);
 
 impl Flags {
     pub(crate) const NONE: Self = Self(0);
+    /// The memory cannot be written: of this one there is no way back.
+    pub(crate) const IMMUTABLE: Self = Self(1 << 24);
     /// Reads and writes are refused.
     pub(crate) const NO_ACCESS: Self = Self(1 << 25);
     pub(crate) const NO_WRITES: Self = Self(1 << 26);
@@ -66,6 +68,7 @@ impl Flags {
 }
 
 const NO_READS: u32 = TOO_MANY | WRITER | Flags::NO_ACCESS.0 | Flags::UNBOUND.0;
+const NOT_WRITTEN: Flags = Flags::NO_WRITES.and(Flags::IMMUTABLE).and(Flags::NO_ACCESS).and(Flags::UNBOUND);
 const BUSY: u32 = READERS | TOO_MANY | WRITER;
 
 impl Borrows {
@@ -104,7 +107,7 @@ impl Borrows {
     pub(crate) fn write(&self) -> Result<Flags> {
         match self.0.compare_exchange(0, WRITER, ordering!("borrows.write", Acquire), Ordering::Relaxed) {
             Ok(_) => Ok(Flags::NONE),
-            Err(word) => self.write_with(word, Flags::NO_WRITES.and(Flags::NO_ACCESS).and(Flags::UNBOUND)),
+            Err(word) => self.write_with(word, NOT_WRITTEN),
         }
     }
 

@@ -86,13 +86,21 @@ impl Storage {
         self.cell.borrows.set(Flags::NO_ACCESS);
     }
 
+    /// Says that the memory cannot be written at all, such as a mapped file's or somebody else's: writes are refused with
+    /// this message, for good. Clones are real copies.
+    pub fn mark_immutable(&self, message: &str) {
+        self.cell.notes().set(message);
+        self.cell.borrows.set(Flags::IMMUTABLE);
+    }
+
     /// Warns of the next write, once, with this message.
     pub fn warn_on_write(&self, message: &str) {
         self.cell.notes().set(message);
         self.cell.borrows.set(Flags::WARNS);
     }
 
-    /// Takes back what [`Storage::refuse_writes`], [`Storage::refuse_access`] and [`Storage::warn_on_write`] did.
+    /// Takes back what [`Storage::refuse_writes`], [`Storage::refuse_access`] and [`Storage::warn_on_write`] did; not
+    /// [`Storage::mark_immutable`].
     pub fn allow_access(&self) {
         self.cell.borrows.clear(Flags::NO_WRITES.and(Flags::NO_ACCESS).and(Flags::WARNS));
     }
@@ -100,7 +108,7 @@ impl Storage {
     /// Whether writes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.cell.borrows.flags().has(Flags::NO_WRITES.and(Flags::NO_ACCESS))
+        self.cell.borrows.flags().has(Flags::NO_WRITES.and(Flags::NO_ACCESS).and(Flags::IMMUTABLE))
     }
 
     /// Marks the memory as another process's (P27): it can be read and written, but not resized, swapped, or shared on.

@@ -44,7 +44,7 @@ impl Cell {
     ) -> Result<Self> {
         let guard = self.read()?;
         let flags = self.borrows.flags();
-        let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS);
+        let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS).and(Flags::IMMUTABLE);
         let (block, flags) = if guard.block().is_simple() && !flags.has(never) {
             // A writer that comes after this reader sees the flag.
             self.borrows.set(Flags::COPY_ON_WRITE);

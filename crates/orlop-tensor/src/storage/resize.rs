@@ -6,6 +6,9 @@ use crate::TensorOptions;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 
+/// What is true of the memory, not of the storage.
+const OF_THE_MEMORY: Flags = Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::IMMUTABLE);
+
 impl Storage {
     /// Whether [`Storage::resize`] can be.
     #[must_use]
@@ -45,7 +48,7 @@ impl Storage {
             let larger = Memory::like(guard.block()).allocate(bytes)?;
             copy_bytes(&larger, guard.block(), guard.bytes().min(bytes))?;
             guard.replace(larger);
-            self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
+            self.cell.borrows.clear(OF_THE_MEMORY);
         }
         self.cell.set_bytes(bytes);
         self.cell.bump();
@@ -90,7 +93,7 @@ impl Storage {
         theirs.set_bytes(my_bytes);
         theirs.set_kind(my_kind);
         // What is true of the memory goes with it.
-        let moves = Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::UNBOUND);
+        let moves = OF_THE_MEMORY.and(Flags::UNBOUND);
         let (my_flags, their_flags) = (mine.borrows.flags(), theirs.borrows.flags());
         mine.borrows.clear(moves);
         mine.borrows.set(their_flags.only(moves));

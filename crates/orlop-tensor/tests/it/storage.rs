@@ -173,3 +173,26 @@ fn blocks_become_storages() {
     drop(context);
     storage.write().unwrap().fill(1);
 }
+
+#[test]
+fn what_cannot_be_written_never_is() {
+    static WORDS: [u32; 4] = [1, 2, 3, 4];
+    let memory = || {
+        // SAFETY: the words live as long as the program, and nobody writes them: the storage refuses.
+        let storage = unsafe { Storage::borrowed(NonNull::from(&WORDS).cast(), 16, MemoryKind::Persistent) };
+        storage.mark_immutable("a constant");
+        storage
+    };
+    let storage = memory();
+    storage.allow_access();
+    assert!(matches!(storage.write(), Err(Error::ReadOnly { .. })) && storage.is_read_only());
+    assert!(storage.as_mut_ptr().is_err());
+    let clone = storage.lazy_clone().unwrap();
+    clone.write().unwrap().fill(0);
+    assert_eq!(storage.read().unwrap()[0], 1);
+    let other = Storage::new(16, &TensorOptions::new()).unwrap();
+    other.swap_data(&storage).unwrap();
+    assert!(other.write().is_err());
+    storage.write().unwrap().fill(9);
+    assert_eq!(WORDS, [1, 2, 3, 4]);
+}

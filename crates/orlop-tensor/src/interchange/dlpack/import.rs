@@ -50,10 +50,7 @@ use std::slice;
 /// 3. the memory from the first element to the end of the last, gaps included, is of one allocation, and stays valid until
 ///    the deleter is called: for reads, and unless it is [`READ_ONLY`] for writes; host memory is initialised;
 /// 4. until then nobody else writes there, the producer included, nor reads while this tensor is written; on devices,
-///    earlier work on the memory is done, or comes before ours on our stream;
-/// 5. memory that is [`READ_ONLY`] stays so: nobody takes back with
-///    [`Storage::allow_access`](crate::Storage::allow_access), nor goes around by
-///    [`Storage::swap_data`](crate::Storage::swap_data), that the storage refuses writes.
+///    earlier work on the memory is done, or comes before ours on our stream.
 pub unsafe fn import(raw: NonNull<DLManagedTensorVersioned>) -> Result<Tensor> {
     // SAFETY: the caller's promises.
     unsafe { take_in(raw) }
@@ -93,10 +90,10 @@ unsafe fn take_in<M: ManagedTensor>(raw: NonNull<M>) -> Result<Tensor> {
     // SAFETY: `delete` takes the context back, once, on any thread (the caller's promise 2).
     let deleter = unsafe { Deleter::from_fn(delete::<M>, managed.into_raw().as_ptr().cast()) };
     // SAFETY: the caller's promises 3 and 4, for as many bytes as the layout reaches; what is not valid for writes is not
-    // written: refused below, before anybody has the storage, and for good (5).
+    // written: refused below, before anybody has the storage, and for good.
     let storage = unsafe { Storage::from_record(record, deleter) };
     if flags & READ_ONLY != 0 {
-        storage.refuse_writes("DLPack's producer marked it read-only");
+        storage.mark_immutable("DLPack's producer marked it read-only");
     }
     Tensor::from_storage(storage, layout, dtype)
 }
