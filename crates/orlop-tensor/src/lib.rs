@@ -8,6 +8,7 @@
 //! | storage | bytes that any number of tensors look at; lazy copies; resizing; who may touch them | [`Storage`] |
 //! | block | memory from an allocator or from outside | [`orlop_alloc::MemoryBlock`] |
 //! | interchange | files, other frameworks, other crates | [`interchange`] |
+//! | sight | values and metadata as text, everything about a tensor as a value | [`PrintOptions`], [`diagnose`] |
 //! | access | elements as slices or by index, under a guard | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
 //!
 //! The way of a tensor: [`Tensor::empty`] → checked bytes and strides (`orlop-core`) → [`Context`](orlop_alloc::Context) →
@@ -34,6 +35,7 @@ mod borrows;
 #[cfg(doctest)]
 mod compile_fail;
 mod device;
+pub mod diagnose;
 mod error;
 pub mod interchange;
 mod kernels;
@@ -50,6 +52,6 @@ pub use self::storage::{
     Storage, StorageBytes, StorageBytesMut, StorageHook, clear_storage_hook, set_storage_hook,
 };
 pub use self::tensor::{
-    Accessor, AccessorMut, Elements, IntoShape, Nested, SubAccessor, SubAccessorMut, Tensor, TensorElements,
-    TensorOptions, TensorSlice, TensorSliceMut,
+    Accessor, AccessorMut, DisplayTensor, Elements, IntoShape, Nested, PrintOptions, SubAccessor,
+    SubAccessorMut, Tensor, TensorElements, TensorOptions, TensorSlice, TensorSliceMut,
 };

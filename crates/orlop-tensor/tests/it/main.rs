@@ -4,6 +4,8 @@
 mod access;
 mod create;
 mod device;
+mod diagnose;
+mod display;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod lazy;
