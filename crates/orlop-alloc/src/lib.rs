@@ -12,6 +12,7 @@
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | bare | Rust's own kinds of allocators: a global one, one for collections | [`bare`] |
 //! | context | which allocator serves a device and kind; budgets, the reclaim ladder | [`context`] |
+//! | profile | what is still alive by tag, what each step needed | [`profile`] |
 //! | protocols | the concurrent parts, checked by loom | [`protocol`] |
 //!
 //! A block's way down: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from
@@ -37,6 +38,7 @@ mod node_allocators;
 pub mod numa;
 mod observer;
 mod out_of_memory;
+pub mod profile;
 pub mod protocol;
 mod raw;
 mod records;

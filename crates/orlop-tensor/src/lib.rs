@@ -8,7 +8,7 @@
 //! | storage | bytes that any number of tensors look at; lazy copies; resizing; who may touch them | [`Storage`] |
 //! | block | memory from an allocator or from outside | [`orlop_alloc::MemoryBlock`] |
 //! | interchange | files, other frameworks, other crates | [`interchange`] |
-//! | sight | values and metadata as text, everything about a tensor as a value | [`PrintOptions`], [`diagnose`] |
+//! | print | values and metadata as text, everything about a tensor as a value | [`PrintOptions`], [`diagnose`] |
 //! | access | elements as slices or by index, under a guard | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
 //!
 //! The way of a tensor: [`Tensor::empty`] → checked bytes and strides (`orlop-core`) → [`Context`](orlop_alloc::Context) →

@@ -1,6 +1,7 @@
 //! Diagnoses, and profiles of what tensors allocate.
 
-use orlop_alloc::{AllocationId, Tag};
+use orlop_alloc::profile::{LeakCheck, MemorySteps, Observers};
+use orlop_alloc::{AllocationId, Context, Tag};
 use orlop_core::{DType, MemoryFormat, MemoryKind, Overlap, StreamId};
 use orlop_tensor::diagnose::Diagnosis;
 use orlop_tensor::{Storage, Tensor, TensorOptions};
@@ -126,4 +127,30 @@ fn in_two_columns() {
          block             unknown"
     ));
     assert_eq!(Tensor::undefined().diagnose().to_string(), "undefined");
+}
+
+#[test]
+fn tensors_that_are_still_alive_have_names() {
+    let context = Context::new();
+    let observers = Observers::on(&context);
+    let (check, steps) = (LeakCheck::with(&observers), MemorySteps::with(&observers));
+    let cache = context.scope(|| {
+        let _step = steps.step("forward");
+        let hidden = Tensor::zeros([256, 256], DType::F32).unwrap();
+        let cache = TensorOptions::from(DType::F16).kind(MemoryKind::KvCache).tag(Tag::new("layer 3"));
+        let cache = Tensor::zeros([1024], cache).unwrap();
+        // A lazy copy has no memory of its own before it is written.
+        let copy = hidden.lazy_clone().unwrap();
+        assert_eq!(check.so_far().blocks().len(), 2);
+        copy.fill_(1.0).unwrap();
+        assert_eq!(check.so_far().blocks().len(), 3);
+        cache.select(0, 5).unwrap()
+    });
+    let forward = &steps.finished()[0];
+    assert_eq!((forward.all.allocations, forward.all.frees), (3, 2));
+    assert!(forward.all.peak_bytes >= 2 * 256 * 256 * 4 + 2048);
+    let leaks = check.finish();
+    let [leak] = leaks.blocks() else { panic!("{leaks}") };
+    assert_eq!((leak.tag.name(), leak.kind, leak.requested), ("layer 3", MemoryKind::KvCache, 2048));
+    assert_eq!(cache.diagnose().block.map(|block| block.id), Some(leak.id));
 }

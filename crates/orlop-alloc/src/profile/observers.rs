@@ -1,0 +1,205 @@
+//! Any number of observers in the place of one.
+
+use crate::{AllocatorRef, Context, Event, Observer};
+use orlop_core::MemoryKind;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Observers of one context or allocator, which come and go. Clones are handles to the same ones; with the last of all
+/// handles, [`Listening`]s and profiles made with them the watching ends, and the context or allocator has no observer.
+///
+/// ```
+/// use orlop_alloc::profile::Observers;
+/// use orlop_alloc::{Context, Event, Observer, Request};
+/// use orlop_core::Device;
+/// use std::sync::Arc;
+///
+/// struct Print;
+/// impl Observer for Print {
+///     fn observe(&self, event: &Event<'_>) {
+///         println!("{event:?}");
+///     }
+/// }
+///
+/// let context = Context::new();
+/// let observers = Observers::on(&context);
+/// let listening = observers.add(Arc::new(Print));
+/// context.allocate(Device::CPU, &Request::new(100))?;
+/// drop(listening);
+/// assert_eq!(observers.missed(), 0);
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Observers {
+    installed: Arc<Installed>,
+}
+
+/// An observer is told while this lives.
+#[derive(Debug)]
+#[must_use = "dropping this ends the listening"]
+pub struct Listening {
+    observers: Observers,
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Installed {
+    list: Arc<List>,
+    watched: Watched,
+    /// When the watching began.
+    before: Seen,
+}
+
+/// Who tells.
+#[derive(Debug)]
+enum Watched {
+    Context(Context),
+    Allocator(AllocatorRef),
+}
+
+/// Figures of who tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Seen {
+    allocations: u64,
+    frees: u64,
+    /// Granted bytes alive, by kind.
+    pub(super) live: [u64; MemoryKind::COUNT],
+}
+
+/// The observers, and how often they were told.
+#[derive(Default)]
+struct List {
+    /// Replaced as a whole, so that no lock is held while observers run.
+    listeners: RwLock<Arc<[Listener]>>,
+    numbers: AtomicU64,
+    allocations: AtomicU64,
+    frees: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Listener {
+    number: u64,
+    observer: Arc<dyn Observer>,
+}
+
+impl Observers {
+    /// Watches all allocators of a context, in the place of the observer it has.
+    #[must_use]
+    pub fn on(context: &Context) -> Self {
+        Self::install(Watched::Context(context.clone()))
+    }
+
+    /// Watches one allocator, in the place of the observer it has.
+    #[must_use]
+    pub fn on_allocator(allocator: &AllocatorRef) -> Self {
+        Self::install(Watched::Allocator(allocator.clone()))
+    }
+
+    fn install(watched: Watched) -> Self {
+        let list = Arc::new(List::default());
+        watched.set(Some(Arc::clone(&list) as Arc<dyn Observer>));
+        // Afterwards: what is told meanwhile may be told once too often, and nothing seems to be missed.
+        let before = watched.seen();
+        Self { installed: Arc::new(Installed { list, watched, before }) }
+    }
+
+    /// Tells this observer too, for as long as the result lives.
+    pub fn add(&self, observer: Arc<dyn Observer>) -> Listening {
+        let list = &self.installed.list;
+        // Relaxed: numbers only need to differ.
+        let number = list.numbers.fetch_add(1, Ordering::Relaxed);
+        list.change(|listeners| listeners.push(Listener { number, observer }));
+        Listening { observers: self.clone(), number }
+    }
+
+    /// How many blocks came or went since the watching began without being told of: because somebody else set an observer.
+    /// Exact while nobody allocates, and zero for allocators without statistics.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        let Installed { list, watched, before } = &*self.installed;
+        let now = watched.seen();
+        let missed = |now: u64, before: u64, told: &AtomicU64| {
+            now.saturating_sub(before).saturating_sub(told.load(Ordering::Relaxed))
+        };
+        missed(now.allocations, before.allocations, &list.allocations)
+            + missed(now.frees, before.frees, &list.frees)
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        self.installed.watched.seen()
+    }
+}
+
+impl Watched {
+    fn set(&self, observer: Option<Arc<dyn Observer>>) {
+        match self {
+            Self::Context(context) => context.set_observer(observer),
+            Self::Allocator(allocator) => allocator.set_observer(observer),
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let all = match self {
+            Self::Context(context) => {
+                context.devices().into_iter().map(|device| context.stats(device)).collect()
+            }
+            Self::Allocator(allocator) => vec![allocator.stats()],
+        };
+        all.iter().fold(Seen::default(), |mut seen, stats| {
+            seen.allocations += stats.totals.all.allocations;
+            seen.frees += stats.totals.all.frees;
+            for (live, account) in seen.live.iter_mut().zip(&stats.totals.kinds) {
+                *live += account.live_bytes;
+            }
+            seen
+        })
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        self.watched.set(None);
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.observers.installed.list.change(|listeners| {
+            listeners.retain(|listener| listener.number != self.number);
+        });
+    }
+}
+
+impl List {
+    fn change(&self, change: impl FnOnce(&mut Vec<Listener>)) {
+        let mut listeners = self.listeners.write().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = listeners.to_vec();
+        change(&mut changed);
+        let before = std::mem::replace(&mut *listeners, changed.into());
+        drop(listeners);
+        // Outside the lock: the last handle of an observer may run anything.
+        drop(before);
+    }
+}
+
+impl Observer for List {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Allocated { .. } => self.allocations.fetch_add(1, Ordering::Relaxed),
+            Event::Freed { .. } | Event::RawFreed { .. } => self.frees.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        let listeners = Arc::clone(&self.listeners.read().unwrap_or_else(PoisonError::into_inner));
+        for listener in &*listeners {
+            listener.observer.observe(event);
+        }
+    }
+}
+
+impl fmt::Debug for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.listeners.read().unwrap_or_else(PoisonError::into_inner).len();
+        f.debug_struct("List").field("listeners", &count).finish_non_exhaustive()
+    }
+}

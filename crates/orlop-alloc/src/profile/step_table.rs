@@ -1,0 +1,162 @@
+//! Steps as a table: sorted and cut as asked.
+
+use super::steps::{StepFigures, StepMemory};
+use super::table::Table;
+use orlop_core::{ByteSize, MemoryKind};
+use std::cmp::Reverse;
+use std::fmt;
+
+/// What rows are sorted by. Figures are of all memory, and the largest comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum StepOrder {
+    /// As they began; steps within steps are indented.
+    #[default]
+    Begun,
+    /// By the most bytes alive at a time.
+    Peak,
+    /// By bytes that were not alive before.
+    Growth,
+    /// By bytes allocated.
+    Allocated,
+    /// By the number of allocations.
+    Allocations,
+}
+
+/// A table of [`MemorySteps`](super::MemorySteps).
+///
+/// ```
+/// use orlop_alloc::profile::{MemorySteps, StepOrder};
+/// use orlop_alloc::{Context, Request};
+/// use orlop_core::Device;
+///
+/// let (context, mut kept) = (Context::new(), Vec::new());
+/// let steps = MemorySteps::on(&context);
+/// for layer in 0..3 {
+///     let _step = steps.step("layer");
+///     kept.push(context.allocate(Device::CPU, &Request::new(1 << 20 << layer))?);
+/// }
+/// let table = steps.table().sort_by(StepOrder::Growth).top(1);
+/// assert_eq!(table.rows()[0].order, 2);
+/// assert!(table.to_string().contains("4.00 MiB"));
+/// assert_eq!(steps.table().grouped().rows()[0].times, 3);
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct StepTable {
+    steps: Vec<StepMemory>,
+    order: StepOrder,
+    top: Option<usize>,
+    by_kind: bool,
+}
+
+impl StepTable {
+    /// Of these, which are in the order in which they began.
+    pub(super) fn new(steps: Vec<StepMemory>) -> Self {
+        Self { steps, order: StepOrder::Begun, top: None, by_kind: false }
+    }
+
+    /// Sorted.
+    pub fn sort_by(mut self, order: StepOrder) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Only so many rows.
+    pub fn top(mut self, rows: usize) -> Self {
+        self.top = Some(rows);
+        self
+    }
+
+    /// With a row for each kind of memory below a step's own.
+    pub fn by_kind(mut self) -> Self {
+        self.by_kind = true;
+        self
+    }
+
+    /// With steps of one name, place and depth as one row: sums, the highest peak, what was alive before the first and
+    /// after the last.
+    pub fn grouped(mut self) -> Self {
+        let mut groups: Vec<StepMemory> = Vec::new();
+        for step in self.steps {
+            let like = |group: &&mut StepMemory| {
+                (&group.name, group.at, group.depth) == (&step.name, step.at, step.depth)
+            };
+            match groups.iter_mut().find(like) {
+                Some(group) => {
+                    group.times += step.times;
+                    group.all.merge(&step.all);
+                    for (sum, figures) in group.kinds.iter_mut().zip(&step.kinds) {
+                        sum.merge(figures);
+                    }
+                }
+                None => groups.push(step),
+            }
+        }
+        self.steps = groups;
+        self
+    }
+
+    /// The rows, sorted and cut.
+    #[must_use]
+    pub fn rows(&self) -> Vec<&StepMemory> {
+        let mut rows: Vec<&StepMemory> = self.steps.iter().collect();
+        // Stable: equal ones stay as they began.
+        match self.order {
+            StepOrder::Begun => {}
+            StepOrder::Peak => rows.sort_by_key(|step| Reverse(step.all.peak_bytes)),
+            StepOrder::Growth => rows.sort_by_key(|step| Reverse(step.all.growth())),
+            StepOrder::Allocated => rows.sort_by_key(|step| Reverse(step.all.allocated_bytes)),
+            StepOrder::Allocations => rows.sort_by_key(|step| Reverse(step.all.allocations)),
+        }
+        rows.truncate(self.top.unwrap_or(usize::MAX));
+        rows
+    }
+}
+
+impl fmt::Display for StepTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(
+            &[0, 1],
+            ["step", "at", "times", "allocs", "frees", "allocated", "freed", "before", "after", "peak"],
+        );
+        let rows = self.rows();
+        for step in &rows {
+            let depth = if self.order == StepOrder::Begun { step.depth } else { 0 };
+            let indent = "  ".repeat(depth);
+            let at = format!("{}:{}", step.at.file(), step.at.line());
+            table.row(cells(format!("{indent}{}", step.name), at, step.times.to_string(), &step.all));
+            let kinds = if self.by_kind { &MemoryKind::ALL[..] } else { &[] };
+            for &kind in kinds.iter().filter(|kind| !step.kind(**kind).is_idle()) {
+                table.row(cells(
+                    format!("{indent}  · {kind}"),
+                    String::new(),
+                    String::new(),
+                    step.kind(kind),
+                ));
+            }
+        }
+        table.fmt(f)?;
+        match self.steps.len() - rows.len() {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+fn cells(name: String, at: String, times: String, figures: &StepFigures) -> [String; 10] {
+    let bytes = |bytes| ByteSize(bytes).to_string();
+    [
+        name,
+        at,
+        times,
+        figures.allocations.to_string(),
+        figures.frees.to_string(),
+        bytes(figures.allocated_bytes),
+        bytes(figures.freed_bytes),
+        bytes(figures.live_before),
+        bytes(figures.live_after),
+        bytes(figures.peak_bytes),
+    ]
+}

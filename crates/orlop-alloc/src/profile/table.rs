@@ -1,0 +1,44 @@
+//! Text in columns that are as wide as they must be.
+
+use std::fmt;
+
+/// Rows of cells under a row of names.
+pub(super) struct Table<const COLUMNS: usize> {
+    left: &'static [usize],
+    rows: Vec<[String; COLUMNS]>,
+}
+
+impl<const COLUMNS: usize> Table<COLUMNS> {
+    /// With these names. Cells of the columns `left` begin at one place, those of the others end at one.
+    pub(super) fn new(left: &'static [usize], names: [&str; COLUMNS]) -> Self {
+        Self { left, rows: vec![names.map(str::to_owned)] }
+    }
+
+    pub(super) fn row(&mut self, cells: [String; COLUMNS]) {
+        self.rows.push(cells);
+    }
+}
+
+impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut widths = [0; COLUMNS];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                let gap = if column > 0 { "  " } else { "" };
+                line += &match self.left.contains(&column) {
+                    true => format!("{gap}{cell:<width$}"),
+                    false => format!("{gap}{cell:>width$}"),
+                };
+            }
+            let end = if index > 0 { "\n" } else { "" };
+            write!(f, "{end}{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
