@@ -6,6 +6,7 @@
 mod checks;
 mod ci;
 mod error;
+mod fuzz;
 mod golden;
 mod loom;
 mod mutate;
@@ -46,7 +47,7 @@ enum Command {
         #[arg(long)]
         no_install: bool,
     },
-    /// Check the concurrent protocols of orlop-alloc in the loom model checker
+    /// Check the concurrent protocols in the loom model checker
     Loom {
         /// Three preemptions and longer executions instead of two
         #[arg(long)]
@@ -73,6 +74,14 @@ enum Command {
         /// Passed on to criterion
         #[arg(last = true)]
         args: Vec<String>,
+    },
+    /// Feed the readers of files with what libFuzzer makes of them
+    Fuzz {
+        /// The target; all of them if absent
+        target: Option<String>,
+        /// For so long each
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
     },
     /// Drive the engines with eight threads for a long time; the tests have a short version
     Stress {
@@ -120,6 +129,9 @@ fn main() -> ExitCode {
         }
         Command::Bench { name, args } => {
             report.step("bench", || checks::bench(shell, name.as_deref(), &args));
+        }
+        Command::Fuzz { target, seconds } => {
+            report.step("fuzz", || fuzz::run(shell, target.as_deref(), seconds));
         }
         Command::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
         Command::Tidy => report.step("tidy", || tidy::run(shell)),

@@ -13,6 +13,9 @@ const SUBSETS_UP_TO: usize = 4;
 /// Crates whose unit tests run without default features too.
 const TESTED_BARE: [&str; 2] = ["orlop-core", "orlop-alloc"];
 
+/// Crates whose tests run with all features.
+const TESTED_FULL: [&str; 1] = ["orlop-tensor"];
+
 /// Adds one step for each crate, one for the tests and one for the bare-metal build.
 pub(crate) fn run(shell: &Shell, report: &mut Report) {
     let members = match members(shell) {
@@ -36,6 +39,15 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
         }
         let mut command = shell.cargo(&["test", "--quiet", "--lib", "--no-default-features"]);
         shell.run("powerset-tests", command.args(package_args(&names)))?;
+        Ok(Outcome::Passed(names.join(", ")))
+    });
+    report.step("powerset: tests, all features", || {
+        let names = present(&members, &TESTED_FULL);
+        if names.is_empty() {
+            return Ok(Outcome::no_crate(&TESTED_FULL));
+        }
+        let mut command = shell.cargo(&["test", "--quiet", "--all-features"]);
+        shell.run("powerset-tests-full", command.args(package_args(&names)))?;
         Ok(Outcome::Passed(names.join(", ")))
     });
     report.step("powerset: orlop-core, no_std", || {

@@ -1,0 +1,9 @@
+//! `.npz` files.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use orlop_tensor::interchange::npy::npz;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = npz::from_bytes(bytes);
+});

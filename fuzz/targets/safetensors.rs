@@ -1,0 +1,14 @@
+//! Safetensors files.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use orlop_tensor::interchange::safetensors::{Index, SafeTensors};
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(file) = SafeTensors::from_bytes(bytes) {
+        for (_, tensor) in file.iter() {
+            let _ = tensor.to_string();
+        }
+    }
+    let _ = Index::from_bytes(bytes);
+});

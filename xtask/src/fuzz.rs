@@ -1,0 +1,64 @@
+//! `fuzz`: readers of files, fed by libFuzzer with coverage and AddressSanitizer.
+//!
+//! The targets are in `fuzz/`, a package of their own: they need a nightly compiler, and nothing else depends on them.
+
+use std::fs;
+
+use crate::error::{Error, Result};
+use crate::report::Outcome;
+use crate::setup::has_nightly;
+use crate::shell::Shell;
+
+const TARGETS: [&str; 4] = ["archive", "npy", "npz", "safetensors"];
+
+/// What libFuzzer needs of the compiler: counters for each branch, and the table that says where they are.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions --cfg fuzzing";
+
+/// Readers must not take much more than they are given: so many MiB at once are a finding.
+const MOST_MIB: &str = "256";
+
+/// Feeds every target, or the named one, for so many seconds each.
+pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<Outcome> {
+    if !has_nightly(shell) {
+        return Ok(Outcome::Skipped("there is no nightly toolchain".to_owned()));
+    }
+    let Some(host) = shell.ask("rustc", &["-vV"]).and_then(|version| {
+        version.lines().find_map(|line| line.strip_prefix("host: ").map(str::to_owned))
+    }) else {
+        return Ok(Outcome::Skipped("rustc does not name its host".to_owned()));
+    };
+    if !host.ends_with("linux-gnu") {
+        return Ok(Outcome::Skipped(format!("libFuzzer is not set up for {host}")));
+    }
+    let folder = shell.root().join("fuzz");
+    let built = shell.target().join("fuzz");
+    let mut command = shell.nightly_cargo(&["build", "--quiet", "--release", "--target", &host]);
+    command.arg("--manifest-path").arg(folder.join("Cargo.toml"));
+    command.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &built);
+    shell.run("fuzz-build", &mut command)?;
+    let chosen: Vec<&str> = TARGETS.into_iter().filter(|name| target.is_none_or(|target| target == *name)).collect();
+    if chosen.is_empty() {
+        return Err(Error::NoTestBinary { target: target.unwrap_or_default().to_owned() });
+    }
+    for name in &chosen {
+        let corpus = folder.join("corpus").join(name);
+        let artifacts = folder.join("artifacts").join(name);
+        for folder in [&corpus, &artifacts] {
+            fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        }
+        let program = built.join(&host).join("release").join(name);
+        let mut command = shell.program(&program.to_string_lossy());
+        command.arg(&corpus).arg(format!("-max_total_time={seconds}"));
+        command.arg(format!("-artifact_prefix={}/", artifacts.display()));
+        command.args([&format!("-malloc_limit_mb={MOST_MIB}"), "-print_final_stats=1", "-max_len=65536"]);
+        // What is there to begin with, beside what earlier runs found.
+        let seeds = folder.join("seeds").join(name);
+        if seeds.exists() {
+            command.arg(seeds);
+        }
+        shell.run(&format!("fuzz-{name}"), &mut command)?;
+    }
+    Ok(Outcome::Passed(chosen.join(", ")))
+}
