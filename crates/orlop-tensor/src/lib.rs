@@ -39,6 +39,8 @@ pub mod diagnose;
 mod error;
 pub mod interchange;
 mod kernels;
+#[cfg(feature = "safetensors")]
+mod map;
 mod plain;
 mod recycle;
 mod shared;

@@ -2,6 +2,8 @@
 #![cfg(not(loom))]
 
 mod access;
+#[cfg(feature = "archive")]
+mod archive;
 mod create;
 mod device;
 mod diagnose;
@@ -11,7 +13,11 @@ mod dlpack;
 mod lazy;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+#[cfg(feature = "npy")]
+mod npy;
 mod ops;
+#[cfg(feature = "safetensors")]
+mod safetensors;
 mod storage;
 mod torch;
 mod workspace;

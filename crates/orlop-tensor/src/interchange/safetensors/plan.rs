@@ -1,0 +1,140 @@
+//! Where tensors will be in a file, before any of it is written.
+//!
+//! The order is that of the `safetensors` crate, and so is every byte: widest dtypes first, so that none needs padding, then
+//! by name; the header is filled with spaces up to a multiple of eight.
+
+use super::error::SafetensorsError;
+use super::header::{LENGTH, MAX_HEADER, METADATA};
+use super::{Metadata, dtypes};
+use crate::Tensor;
+use crate::error::Result;
+use orlop_core::{DType, Device, MemoryFormat, bytes};
+use safetensors::Dtype;
+use safetensors::tensor::TensorInfo;
+use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
+use std::collections::BTreeSet;
+
+/// A file that is to be written.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    items: Vec<Item<'a>>,
+    header: Vec<u8>,
+    /// Of the whole file.
+    pub(super) bytes: usize,
+}
+
+/// A tensor that is to be written.
+pub(super) struct Item<'a> {
+    pub(super) name: &'a str,
+    tensor: &'a Tensor,
+    dtype: Dtype,
+    pub(super) bytes: usize,
+}
+
+impl std::fmt::Debug for Item<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Item").field("name", &self.name).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Item<'a> {
+    /// # Errors
+    ///
+    /// The tensor is undefined, or its dtype is not the format's.
+    pub(super) fn new(name: &'a str, tensor: &'a Tensor) -> Result<Self> {
+        if name == METADATA {
+            return Err(SafetensorsError::ReservedName { name: METADATA }.into());
+        }
+        let dtype = tensor.imp()?.dtype;
+        let bytes = tensor.shape().checked_bytes(dtype.size())?;
+        let unknown = || SafetensorsError::NoSuchDType { name: name.into(), dtype };
+        Ok(Self { name, tensor, dtype: dtypes::written(dtype).ok_or_else(unknown)?, bytes })
+    }
+
+    /// Calls `put` with the elements, row-major, wherever they are.
+    fn put(&self, put: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        let host = self.tensor.to_device(Device::CPU)?;
+        let host = host.as_contiguous(MemoryFormat::Contiguous)?;
+        if host.dtype() == DType::Bool {
+            // Bytes that are true become ones: others may not take what we do.
+            return put(bytemuck::cast_slice(&host.to_vec::<bool>()?));
+        }
+        let (storage, range) = (host.storage()?, host.layout().byte_range(host.itemsize())?);
+        let (end_bytes, storage_bytes) = (range.end, storage.nbytes());
+        let elements = storage.read()?;
+        let outside = || orlop_core::Error::OutOfStorage { end_bytes, storage_bytes };
+        put(elements.get(range).ok_or_else(outside)?)
+    }
+}
+
+/// Each name once.
+pub(super) fn check_names(items: &[Item<'_>]) -> Result<()> {
+    let mut names = BTreeSet::new();
+    match items.iter().find(|item| !names.insert(item.name)) {
+        None => Ok(()),
+        Some(item) => Err(SafetensorsError::DuplicateName { name: item.name.into() }.into()),
+    }
+}
+
+impl<'a> Plan<'a> {
+    /// Of tensors with different names.
+    ///
+    /// # Errors
+    ///
+    /// [`SafetensorsError::HeaderTooLarge`]; more bytes than there can be.
+    pub(super) fn new(mut items: Vec<Item<'a>>, metadata: &Metadata) -> Result<Self> {
+        items.sort_by(|a, b| b.dtype.cmp(&a.dtype).then(a.name.cmp(b.name)));
+        let mut data_bytes = 0;
+        for item in &items {
+            data_bytes = bytes::checked_add(data_bytes, item.bytes)?;
+        }
+        let described = serde_json::to_vec(&Described { items: &items, metadata });
+        let mut header = described.map_err(|source| SafetensorsError::Json { source })?;
+        header.resize(header.len().next_multiple_of(LENGTH), b' ');
+        if header.len() > MAX_HEADER {
+            return Err(SafetensorsError::HeaderTooLarge { bytes: header.len(), limit: MAX_HEADER }.into());
+        }
+        let bytes = bytes::checked_add(LENGTH + header.len(), data_bytes)?;
+        Ok(Self { items, header, bytes })
+    }
+
+    /// Calls `put` with all bytes of the file, part by part. One tensor at a time is made contiguous, or brought from its
+    /// device, where that has to be.
+    pub(super) fn write(&self, mut put: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        // At most `MAX_HEADER`.
+        let length = u64::try_from(self.header.len()).unwrap_or_default();
+        put(&length.to_le_bytes())?;
+        put(&self.header)?;
+        self.items.iter().try_for_each(|item| item.put(&mut put))
+    }
+}
+
+/// The header.
+struct Described<'a> {
+    items: &'a [Item<'a>],
+    metadata: &'a Metadata,
+}
+
+impl Serialize for Described<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if !self.metadata.is_empty() {
+            map.serialize_entry(METADATA, self.metadata)?;
+        }
+        let mut begin = 0;
+        for item in self.items {
+            let end = bytes::checked_add(begin, item.bytes).map_err(S::Error::custom)?;
+            let info = TensorInfo {
+                dtype: item.dtype,
+                shape: item.tensor.sizes().to_vec(),
+                data_offsets: (begin, end),
+            };
+            map.serialize_entry(item.name, &info)?;
+            begin = end;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,145 @@
+//! Tensors into files.
+
+use super::Metadata;
+use super::error::SafetensorsError;
+use super::index::{self, ShardIndex};
+use super::plan::{Item, Plan, check_names};
+use super::replace::replace;
+use crate::Tensor;
+use crate::error::Result;
+use std::borrow::Borrow;
+use std::path::{Path, PathBuf};
+
+/// The bytes of a file of these tensors. See [`save`].
+///
+/// # Errors
+///
+/// Those of [`save`] but for the system's; [`SafetensorsError::OutOfMemory`].
+pub fn to_bytes(
+    tensors: impl IntoIterator<Item = (impl AsRef<str>, impl Borrow<Tensor>)>,
+    metadata: &Metadata,
+) -> Result<Vec<u8>> {
+    let tensors: Vec<_> = tensors.into_iter().collect();
+    let plan = Plan::new(items(&tensors)?, metadata)?;
+    let mut file = Vec::new();
+    let no_room = |source| SafetensorsError::OutOfMemory { bytes: plan.bytes, source };
+    file.try_reserve_exact(plan.bytes).map_err(no_room)?;
+    plan.write(|bytes| {
+        file.extend_from_slice(bytes);
+        Ok(())
+    })?;
+    Ok(file)
+}
+
+/// Writes tensors to a file, which takes the place of what is there in one step once it is complete: never is there half a
+/// file, and mappings of the old one stay what they are.
+///
+/// Tensors come from whichever strides and devices, one at a time; those that share memory are written each. Bytes of
+/// bools become 0 and 1. The same tensors and metadata make the same bytes, whatever their order.
+///
+/// ```
+/// use orlop_core::DType;
+/// use orlop_tensor::Tensor;
+/// use orlop_tensor::interchange::safetensors::{Metadata, SafeTensors, save};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("model.safetensors");
+/// save(&path, [("step", Tensor::full((), 7, DType::I64)?)], &Metadata::new())?;
+/// let file = SafeTensors::read(&path)?;
+/// assert_eq!(file.tensor("step")?.item::<i64>()?, 7);
+/// // What was read can be written as it is.
+/// save(&path, &file, file.metadata())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// [`SafetensorsError::Io`]; [`SafetensorsError::NoSuchDType`]; [`SafetensorsError::DuplicateName`] and
+/// [`SafetensorsError::ReservedName`]; [`SafetensorsError::HeaderTooLarge`]; [`Error::Undefined`](crate::Error::Undefined);
+/// [`Error::Borrowed`](crate::Error::Borrowed) while somebody writes to a tensor; out of memory where elements must be
+/// copied to be in order.
+pub fn save(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (impl AsRef<str>, impl Borrow<Tensor>)>,
+    metadata: &Metadata,
+) -> Result<()> {
+    let tensors: Vec<_> = tensors.into_iter().collect();
+    save_plan(path.as_ref(), &Plan::new(items(&tensors)?, metadata)?)
+}
+
+/// Writes tensors to several files in a folder, `model-00001-of-00003.safetensors` and so on, and then the index that says
+/// which has which, `model.safetensors.index.json`: its path is returned. The tensors keep their order from file to
+/// file, and a file has no more than `shard_bytes` of them, unless one alone has more. Each file has the metadata.
+///
+/// Each file is replaced as by [`save`]; all together are not. Files of other numbers that were there stay.
+///
+/// ```
+/// use orlop_core::DType;
+/// use orlop_tensor::Tensor;
+/// use orlop_tensor::interchange::safetensors::{Metadata, ShardedSafeTensors, save_sharded};
+///
+/// let folder = tempfile::tempdir()?;
+/// let weights = Tensor::ones([8, 8], DType::F32)?;
+/// let tensors = [("a", &weights), ("b", &weights), ("c", &weights)];
+/// let index = save_sharded(folder.path(), tensors, 2 * weights.nbytes(), &Metadata::new())?;
+/// let all = ShardedSafeTensors::read(&index)?;
+/// assert_eq!((all.len(), all.shards().count()), (3, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`save`].
+pub fn save_sharded(
+    folder: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (impl AsRef<str>, impl Borrow<Tensor>)>,
+    shard_bytes: usize,
+    metadata: &Metadata,
+) -> Result<PathBuf> {
+    let folder = folder.as_ref();
+    let tensors: Vec<_> = tensors.into_iter().collect();
+    let shards = split(items(&tensors)?, shard_bytes);
+    let count = shards.len();
+    let mut index = ShardIndex::default();
+    for (number, items) in (1..).zip(shards) {
+        let file = format!("model-{number:05}-of-{count:05}.safetensors");
+        for item in &items {
+            index.add(item.name, &file, item.bytes);
+        }
+        save_plan(&folder.join(file), &Plan::new(items, metadata)?)?;
+    }
+    let path = folder.join(index::FILE);
+    replace(&path, |out| Ok(index.write(out).map_err(SafetensorsError::io(&path))?))?;
+    Ok(path)
+}
+
+fn items<'a, N: AsRef<str>, T: Borrow<Tensor>>(tensors: &'a [(N, T)]) -> Result<Vec<Item<'a>>> {
+    let items: Result<Vec<_>> =
+        tensors.iter().map(|(name, tensor)| Item::new(name.as_ref(), tensor.borrow())).collect();
+    let items = items?;
+    check_names(&items)?;
+    Ok(items)
+}
+
+fn save_plan(path: &Path, plan: &Plan<'_>) -> Result<()> {
+    replace(path, |out| plan.write(|bytes| Ok(out.write_all(bytes).map_err(SafetensorsError::io(path))?)))
+}
+
+/// Each part as long as it may be.
+fn split(items: Vec<Item<'_>>, most: usize) -> Vec<Vec<Item<'_>>> {
+    let mut shards: Vec<Vec<_>> = Vec::new();
+    let mut room = 0;
+    for item in items {
+        match shards.last_mut() {
+            Some(last) if item.bytes <= room => {
+                room -= item.bytes;
+                last.push(item);
+            }
+            _ => {
+                room = most.saturating_sub(item.bytes);
+                shards.push(vec![item]);
+            }
+        }
+    }
+    shards
+}
