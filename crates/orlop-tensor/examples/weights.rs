@@ -13,6 +13,7 @@ use orlop_tensor::interchange::safetensors::{Metadata, SafeTensors, save};
 use orlop_tensor::{Tensor, TensorOptions};
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Tensors that are listed; of the others there is only the number.
 const LISTED: usize = 40;
@@ -20,7 +21,17 @@ const LISTED: usize = 40;
 /// Elements of the view that are shown.
 const SHOWN: isize = 8;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let made = tempfile::tempdir()?;
     let path = match std::env::args_os().nth(1) {
         Some(path) => PathBuf::from(path),
