@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use orlop_tensor::interchange::safetensors::{Index, SafeTensors};
+use orlop_tensor::interchange::safetensors::{SafeTensors, ShardIndex};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(file) = SafeTensors::from_bytes(bytes) {
@@ -10,5 +10,5 @@ fuzz_target!(|bytes: &[u8]| {
             let _ = tensor.to_string();
         }
     }
-    let _ = Index::from_bytes(bytes);
+    let _ = ShardIndex::from_bytes(bytes);
 });

@@ -24,9 +24,10 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
     if !has_nightly(shell) {
         return Ok(Outcome::Skipped("there is no nightly toolchain".to_owned()));
     }
-    let Some(host) = shell.ask("rustc", &["-vV"]).and_then(|version| {
-        version.lines().find_map(|line| line.strip_prefix("host: ").map(str::to_owned))
-    }) else {
+    let Some(host) = shell
+        .ask("rustc", &["-vV"])
+        .and_then(|version| version.lines().find_map(|line| line.strip_prefix("host: ").map(str::to_owned)))
+    else {
         return Ok(Outcome::Skipped("rustc does not name its host".to_owned()));
     };
     if !host.ends_with("linux-gnu") {
@@ -38,7 +39,8 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
     command.arg("--manifest-path").arg(folder.join("Cargo.toml"));
     command.env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", &built);
     shell.run("fuzz-build", &mut command)?;
-    let chosen: Vec<&str> = TARGETS.into_iter().filter(|name| target.is_none_or(|target| target == *name)).collect();
+    let chosen: Vec<&str> =
+        TARGETS.into_iter().filter(|name| target.is_none_or(|target| target == *name)).collect();
     if chosen.is_empty() {
         return Err(Error::NoTestBinary { target: target.unwrap_or_default().to_owned() });
     }

@@ -149,3 +149,34 @@ fn a_device_without_operations_is_a_typed_error() {
     let tensor = Tensor::empty([4], TensorOptions::new().device(FAR).context(&context)).unwrap();
     assert!(matches!(context.scope(|| tensor.fill_(1.0)), Err(Error::Alloc(AllocError::NoDeviceOps { .. }))));
 }
+
+/// A backend that makes the memory of its storages itself.
+#[derive(Debug)]
+struct Counting(AtomicUsize);
+
+impl orlop_tensor::StorageHook for Counting {
+    fn allocate(
+        &self,
+        context: &Context,
+        device: Device,
+        request: &orlop_alloc::Request,
+    ) -> orlop_alloc::Result<orlop_alloc::Block> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        context.allocate(device, request)
+    }
+}
+
+#[test]
+fn a_backend_makes_its_own_storages() {
+    // A device type of its own: hooks are the process's.
+    let device = Device::custom(77, 0);
+    let hook = Arc::new(Counting(AtomicUsize::new(0)));
+    assert!(orlop_tensor::set_storage_hook(device.device_type(), Arc::clone(&hook) as _).is_none());
+    let refused = Tensor::empty([4], TensorOptions::new().device(device));
+    assert!(matches!(refused, Err(Error::Alloc(AllocError::NoAllocator { .. }))));
+    assert!(Tensor::empty([4], DType::F32).is_ok());
+    assert_eq!(hook.0.load(Ordering::Relaxed), 1);
+    assert!(orlop_tensor::clear_storage_hook(device.device_type()).is_some());
+    assert!(Tensor::empty([4], TensorOptions::new().device(device)).is_err());
+    assert_eq!(hook.0.load(Ordering::Relaxed), 1);
+}

@@ -2,8 +2,6 @@
 #![cfg(not(loom))]
 
 mod access;
-#[cfg(feature = "archive")]
-mod archive;
 mod create;
 mod device;
 mod diagnose;
@@ -13,8 +11,6 @@ mod dlpack;
 mod lazy;
 #[cfg(feature = "ndarray")]
 mod ndarray;
-#[cfg(feature = "npy")]
-mod npy;
 mod ops;
 #[cfg(feature = "safetensors")]
 mod safetensors;

@@ -44,3 +44,41 @@ fn strides_of_copies() {
     }
     assert!(!cases.is_empty());
 }
+
+/// Casts of whole tensors, densely and with gaps, give PyTorch's bits; the payload of a NaN is not compared.
+#[test]
+fn casts_of_tensors() {
+    let text = golden::gz_text(&golden::testdata("torch-views/dtypes.json.gz")).unwrap();
+    // Python writes numbers that JSON has no words for, in tables that are not of bits.
+    let text = text.replace("-Infinity", "null").replace("Infinity", "null").replace("NaN", "null");
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut tables = 0;
+    for table in file["casts"].as_array().unwrap().iter().filter(|table| !table["src_bits"].is_null()) {
+        let dtype = |key: &str| -> DType { table[key].as_str().unwrap().parse().unwrap() };
+        let bytes = |key: &str, dtype: DType| -> Vec<u8> {
+            let bits: Vec<i64> = serde_json::from_value(table[key].clone()).unwrap();
+            bits.iter().flat_map(|bits| bits.to_le_bytes()[..dtype.size()].to_vec()).collect()
+        };
+        let (src, dst) = (dtype("src"), dtype("dst"));
+        let source = Tensor::from_slice(&bytes("src_bits", src)).unwrap().view_dtype(src).unwrap();
+        let wanted = Tensor::from_slice(&bytes("dst_bits", dst)).unwrap().view_dtype(dst).unwrap();
+        let count = source.numel();
+        let spread = Tensor::zeros([count, 3], src).unwrap().select(1, 1).unwrap();
+        spread.copy_(&source).unwrap();
+        let gaps = Tensor::zeros([count, 2], dst).unwrap().select(1, 1).unwrap();
+        gaps.copy_(&spread).unwrap();
+        for ours in [source.to_dtype(dst).unwrap(), gaps] {
+            orlop_core::dispatch!(dst, D => {
+                let pairs = ours.to_vec::<D>().unwrap().into_iter().zip(wanted.to_vec::<D>().unwrap());
+                for (place, (ours, wanted)) in pairs.enumerate() {
+                    #[expect(clippy::eq_op, reason = "the test for NaN that every float type has")]
+                    let both_nan = ours != ours && wanted != wanted;
+                    let same = bytemuck::bytes_of(&ours) == bytemuck::bytes_of(&wanted);
+                    assert!(same || both_nan, "{src} to {dst}, element {place}: {ours:?}, PyTorch {wanted:?}");
+                }
+            });
+        }
+        tables += 1;
+    }
+    assert_eq!(tables, 12);
+}
