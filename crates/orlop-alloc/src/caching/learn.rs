@@ -156,7 +156,9 @@ impl Learner {
             _ => Event::stranger(class),
         };
         self.note(event);
-        if self.trial.is_none() && (self.blocks, self.bytes) == (0, 0) && self.events.len() >= self.least {
+        // What is longer than it may be is not tried: a log on trial becomes twice as long.
+        let is_round = (self.blocks, self.bytes) == (0, 0) && self.events.len() >= self.least;
+        if self.trial.is_none() && is_round && self.holders.len() <= self.most {
             self.trial =
                 Some(Trial { events: self.events.len(), allocations: self.holders.len(), matched: 0 });
         }

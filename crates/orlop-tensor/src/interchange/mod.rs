@@ -4,9 +4,16 @@
 pub mod archive;
 #[cfg(feature = "dlpack")]
 pub mod dlpack;
+#[cfg(any(feature = "archive", feature = "npy"))]
+mod named;
 #[cfg(feature = "ndarray")]
 pub mod ndarray;
 #[cfg(feature = "npy")]
 pub mod npy;
+#[cfg(any(feature = "archive", feature = "npy"))]
+mod replace;
 #[cfg(feature = "safetensors")]
 pub mod safetensors;
+
+#[cfg(any(feature = "archive", feature = "npy"))]
+pub use self::named::NamedTensors;

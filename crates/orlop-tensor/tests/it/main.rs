@@ -2,6 +2,10 @@
 #![cfg(not(loom))]
 
 mod access;
+#[cfg(feature = "archive")]
+mod archive;
+#[cfg(any(feature = "archive", feature = "npy"))]
+mod cases;
 mod create;
 mod device;
 mod diagnose;
@@ -11,6 +15,10 @@ mod dlpack;
 mod lazy;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+#[cfg(feature = "npy")]
+mod npy;
+#[cfg(feature = "npy")]
+mod npz;
 mod ops;
 #[cfg(feature = "safetensors")]
 mod safetensors;

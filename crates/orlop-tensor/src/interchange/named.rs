@@ -1,0 +1,116 @@
+//! What a file of several tensors is read into: tensors by name, in the file's order.
+
+use crate::Tensor;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::{fmt, slice, vec};
+
+/// Tensors by name, in the order in which their file has them. No name is there twice.
+///
+/// Going through it gives names and tensors, which is what writers take.
+///
+/// ```
+/// use orlop_tensor::Tensor;
+/// use orlop_tensor::interchange::NamedTensors;
+///
+/// fn elements(tensors: &NamedTensors) -> usize {
+///     tensors.iter().map(|(_, tensor)| tensor.numel()).sum()
+/// }
+/// # let _ = elements;
+/// ```
+#[derive(Clone, Default)]
+pub struct NamedTensors {
+    tensors: Vec<(Arc<str>, Tensor)>,
+    /// Where in `tensors` a name is.
+    places: HashMap<Arc<str>, usize>,
+}
+
+type Named = (Arc<str>, Tensor);
+
+impl NamedTensors {
+    /// Adds a tensor at the end. Not if the name is taken; then it is `false`.
+    #[must_use]
+    pub(super) fn insert(&mut self, name: &str, tensor: Tensor) -> bool {
+        let name = Arc::<str>::from(name);
+        match self.places.entry(Arc::clone(&name)) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(self.tensors.len());
+                self.tensors.push((name, tensor));
+                true
+            }
+        }
+    }
+
+    /// The tensor of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        let place = *self.places.get(name)?;
+        self.tensors.get(place).map(|(_, tensor)| tensor)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tensors.iter().map(|(name, _)| &**name)
+    }
+
+    /// Names and tensors, in order.
+    pub fn iter(&self) -> <&Self as IntoIterator>::IntoIter {
+        self.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a NamedTensors {
+    type Item = (&'a str, &'a Tensor);
+    type IntoIter = std::iter::Map<slice::Iter<'a, Named>, fn(&'a Named) -> (&'a str, &'a Tensor)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.tensors.iter().map(|(name, tensor)| (name, tensor))
+    }
+}
+
+impl IntoIterator for NamedTensors {
+    type Item = (String, Tensor);
+    type IntoIter = std::iter::Map<vec::IntoIter<Named>, fn(Named) -> (String, Tensor)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.tensors.into_iter().map(|(name, tensor)| (String::from(&*name), tensor))
+    }
+}
+
+impl fmt::Debug for NamedTensors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shapes = self.iter().map(|(name, tensor)| (name, (tensor.dtype(), tensor.shape())));
+        f.debug_map().entries(shapes).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_kept_in_order_and_once() {
+        let mut tensors = NamedTensors::default();
+        assert!(tensors.insert("b", Tensor::from_slice(&[1u8]).unwrap()));
+        assert!(tensors.insert("a", Tensor::undefined()));
+        assert!(!tensors.insert("b", Tensor::undefined()));
+        assert_eq!(tensors.names().collect::<Vec<_>>(), ["b", "a"]);
+        assert!(tensors.get("b").is_some_and(Tensor::is_defined) && tensors.get("c").is_none());
+        assert_eq!((tensors.len(), tensors.is_empty()), (2, false));
+        assert_eq!(tensors.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["b", "a"]);
+    }
+}

@@ -1,0 +1,87 @@
+//! Arrays into an archive.
+
+use super::super::payload::count;
+use super::super::{NpyError, at, write_to as write_array};
+use super::{SUFFIX, zip_error};
+use crate::Tensor;
+use crate::error::{Error, Result};
+use crate::interchange::replace::replace;
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::io::{Seek, Write};
+use std::path::Path;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+/// Whether arrays are compressed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// As they are: `numpy.savez`.
+    #[default]
+    None,
+    /// With deflate: `numpy.savez_compressed`.
+    Deflate,
+}
+
+/// Bytes from which on an entry is written in the archive's large form: less than the limit of the small one,
+/// because what does not compress grows a little.
+const LARGE: u64 = 0xF000_0000;
+
+/// Bytes of a name that an archive can hold.
+const LONGEST_NAME: usize = 0xFFFF;
+
+/// Writes a `.npz` file, in the place of what is there. The same tensors give the same bytes.
+///
+/// # Errors
+///
+/// [`NpyError::Entry`], [`NpyError::DuplicateName`], [`NpyError::NameTooLong`], [`NpyError::Io`]; those of
+/// [`npy::write`](crate::interchange::npy::write). The file is then what it was.
+pub fn write<N: AsRef<str>, T: Borrow<Tensor>>(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (N, T)>,
+    compression: Compression,
+) -> Result<()> {
+    let path = path.as_ref();
+    let write =
+        replace(path, |error| NpyError::from(error).into(), |file| write_to(file, tensors, compression));
+    write.map_err(|error| at(path, error))
+}
+
+/// Writes what a `.npz` file holds.
+///
+/// # Errors
+///
+/// Those of [`write()`].
+pub fn write_to<W: Write + Seek, N: AsRef<str>, T: Borrow<Tensor>>(
+    writer: W,
+    tensors: impl IntoIterator<Item = (N, T)>,
+    compression: Compression,
+) -> Result<()> {
+    let mut archive = ZipWriter::new(writer);
+    let method = match compression {
+        Compression::None => CompressionMethod::Stored,
+        Compression::Deflate => CompressionMethod::Deflated,
+    };
+    // A date of its own would make every file another.
+    let options = SimpleFileOptions::DEFAULT.compression_method(method);
+    let mut names = HashSet::new();
+    for (name, tensor) in tensors {
+        let (name, tensor) = (name.as_ref(), tensor.borrow());
+        if !names.insert(Box::<str>::from(name)) {
+            return Err(NpyError::DuplicateName { name: name.into() }.into());
+        }
+        let entry = format!("{name}{SUFFIX}");
+        if entry.len() > LONGEST_NAME {
+            return Err(NpyError::NameTooLong { bytes: entry.len(), limit: LONGEST_NAME }.into());
+        }
+        let is_large = count(tensor.nbytes()) >= LARGE;
+        archive.start_file(entry, options.large_file(is_large)).map_err(zip_error)?;
+        write_array(&mut archive, tensor).map_err(|error| match error {
+            Error::Npy(NpyError::Stream { source }) => NpyError::Stream { source }.into(),
+            error => super::reader::in_entry(name, error),
+        })?;
+    }
+    archive.finish().map_err(zip_error)?.flush().map_err(NpyError::from)?;
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! How files are read, and how much of them.
+
+use super::NpyError;
+use orlop_core::MemoryKind;
+
+/// How to read: into what memory, and how much at most.
+///
+/// ```
+/// use orlop_core::MemoryKind;
+/// use orlop_tensor::interchange::npy::ReadOptions;
+///
+/// let weights = ReadOptions::new().kind(MemoryKind::Persistent).max_bytes(64 << 30);
+/// # let _ = weights;
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct ReadOptions {
+    pub(super) kind: MemoryKind,
+    max_bytes: u64,
+    max_entries: usize,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReadOptions {
+    /// Into memory of the default kind, up to 4 GiB of what is unpacked, and 65536 arrays.
+    pub const fn new() -> Self {
+        Self { kind: MemoryKind::Default, max_bytes: 4 << 30, max_entries: 1 << 16 }
+    }
+
+    /// Into memory of this kind.
+    pub const fn kind(mut self, kind: MemoryKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// As many bytes of elements at most, of all arrays that are read together. This is for what can be more
+    /// than anybody has stored: compressed arrays and streams. What lies in a file as it is, is as large as
+    /// the file.
+    pub const fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// As many arrays at most in a file.
+    pub const fn max_entries(mut self, entries: usize) -> Self {
+        self.max_entries = entries;
+        self
+    }
+
+    pub(super) fn check_bytes(&self, bytes: u64) -> Result<(), NpyError> {
+        let limit = self.max_bytes;
+        if bytes > limit { Err(NpyError::TooLarge { bytes, limit }) } else { Ok(()) }
+    }
+
+    pub(super) fn check_entries(&self, entries: usize) -> Result<(), NpyError> {
+        let limit = self.max_entries;
+        if entries > limit { Err(NpyError::TooManyEntries { entries, limit }) } else { Ok(()) }
+    }
+}
