@@ -1,10 +1,196 @@
-//! Tensors in a file of our own, as they are.
+//! Tensors in a file of our own, as they are: dtype, sizes, strides, storage offset, device, kind of memory,
+//! and who shares a storage with whom.
+//!
+//! ```
+//! use orlop_core::DType;
+//! use orlop_tensor::Tensor;
+//! use orlop_tensor::interchange::archive;
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("model.orlop");
+//! let table = Tensor::arange(0.0, 12.0, 1.0, DType::F32)?.view([3, 4])?;
+//! let columns = table.slice(1, Some(1), Some(3), 1)?;
+//! archive::save(&path, [("table", &table), ("columns", &columns), ("nothing", &Tensor::undefined())])?;
+//!
+//! let loaded = archive::load(&path)?;
+//! let (table, columns) = (loaded.get("table").unwrap(), loaded.get("columns").unwrap());
+//! assert_eq!(columns.strides(), &[4, 1]);
+//! columns.fill_(0.5)?; // A view still: what is written to it shows in the table.
+//! assert_eq!(table.select(0, 2)?.to_vec::<f32>()?, [8.0, 0.5, 0.5, 11.0]);
+//! assert!(!loaded.get("nothing").unwrap().is_defined());
+//! # Ok::<(), orlop_tensor::Error>(())
+//! ```
+//!
+//! # What is kept
+//!
+//! * A storage is written once, and whole, however little of it the tensors show; those that share it share
+//!   it again. [Parts](crate::Storage::slice) of storages, such as tensors in a pool, are written without the
+//!   rest.
+//! * Device and kind of memory: tensors are loaded to where they were, through the thread's current
+//!   [`Context`](orlop_alloc::Context). Bytes of devices go through the host. Elsewhere, with
+//!   [`LoadOptions::map_device`].
+//! * Every byte of a storage, as it is. The order of bytes is that of the machine, and the other one is
+//!   [refused](ArchiveError::ByteOrder).
+//!
+//! Not kept: which handles were clones of one another, versions, what was refused or warned of, whether
+//! memory came from outside, and lazy copies, which become real ones.
+//!
+//! No storage can be written while it is saved, so that all tensors are as they were at one moment. A file is
+//! written beside its place and then takes it, so it is there whole or not at all.
+//!
+//! # Files nobody vouches for
+//!
+//! Sizes, strides, offsets, storages and the length of the file are checked against each other before storages
+//! are allocated, which together are never larger than the file. Checksums find what changed by accident. A
+//! tensor that is loaded lies inside its storage, whatever the file says.
 
-/// What can go wrong.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ArchiveError {
-    /// A placeholder.
-    #[error("nothing")]
-    Nothing,
+mod error;
+mod format;
+mod load;
+mod options;
+mod plan;
+mod transfer;
+
+pub use self::error::ArchiveError;
+pub use self::options::LoadOptions;
+
+use self::format::{ALIGN, Header, wide};
+use self::plan::{Piece, Plan};
+use super::NamedTensors;
+use super::replace::replace;
+use crate::Tensor;
+use crate::error::{Error, Result};
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::Path;
+
+/// Writes an archive of these tensors, in the place of what is there. The same tensors give the same bytes.
+///
+/// # Errors
+///
+/// [`ArchiveError::DuplicateName`], [`ArchiveError::View`], [`ArchiveError::Io`]; [`Error::Borrowed`] while
+/// somebody writes a tensor; what the devices say. The file is then what it was.
+pub fn save<N: AsRef<str>, T: Borrow<Tensor>>(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (N, T)>,
+) -> Result<()> {
+    let path = path.as_ref();
+    let saved = replace(path, |error| ArchiveError::from(error).into(), |file| save_to(file, tensors));
+    saved.map_err(|error| at(path, error))
+}
+
+/// The bytes of an archive.
+///
+/// # Errors
+///
+/// Those of [`save`].
+pub fn to_bytes<N: AsRef<str>, T: Borrow<Tensor>>(
+    tensors: impl IntoIterator<Item = (N, T)>,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    save_to(&mut bytes, tensors)?;
+    Ok(bytes)
+}
+
+/// Writes what an archive holds.
+///
+/// # Errors
+///
+/// Those of [`save`].
+pub fn save_to<W: Write + ?Sized, N: AsRef<str>, T: Borrow<Tensor>>(
+    writer: &mut W,
+    tensors: impl IntoIterator<Item = (N, T)>,
+) -> Result<()> {
+    let tensors: Vec<(N, T)> = tensors.into_iter().collect();
+    let tensors: Vec<(&str, &Tensor)> =
+        tensors.iter().map(|(name, tensor)| (name.as_ref(), tensor.borrow())).collect();
+    let mut names = HashSet::new();
+    if let Some((name, _)) = tensors.iter().find(|(name, _)| !names.insert(*name)) {
+        return Err(ArchiveError::DuplicateName { name: (*name).into() }.into());
+    }
+    let mut plan = Plan::new(&tensors)?;
+    let storages = plan.runs.iter().filter_map(|run| {
+        let storage = run.storage()?;
+        Some((run.bytes(), storage.device(), storage.memory_kind()))
+    });
+    let header = Header::new(storages, std::mem::take(&mut plan.tensors))?;
+    writer.write_all(&header.to_bytes()?).map_err(ArchiveError::from)?;
+    let mut checksums = Vec::new();
+    for run in &plan.runs {
+        let mut crc = crc32fast::Hasher::new();
+        for piece in run.pieces() {
+            match piece {
+                Piece::Zeros(count) => {
+                    crc.update(ZEROS.get(..count).unwrap_or_default());
+                    pad(writer, count)?;
+                }
+                Piece::Of(storage, range) => transfer::write(writer, storage, range, &mut crc)?,
+            }
+        }
+        checksums.extend(crc.finalize().to_le_bytes());
+        pad(writer, run.bytes().next_multiple_of(ALIGN) - run.bytes())?;
+    }
+    writer.write_all(&checksums).map_err(ArchiveError::from)?;
+    Ok(())
+}
+
+const ZEROS: [u8; ALIGN] = [0; ALIGN];
+
+/// Less than [`ALIGN`] zeros.
+fn pad<W: Write + ?Sized>(writer: &mut W, count: usize) -> Result<(), ArchiveError> {
+    Ok(writer.write_all(ZEROS.get(..count).unwrap_or_default())?)
+}
+
+/// Loads an archive: names and tensors, in the order in which they were saved.
+///
+/// # Errors
+///
+/// [`ArchiveError`], among them [`ArchiveError::NoAllocator`]; out of memory; what the devices say.
+pub fn load(path: impl AsRef<Path>) -> Result<NamedTensors> {
+    load_with(path, &LoadOptions::new())
+}
+
+/// [`load`], as the options say.
+///
+/// # Errors
+///
+/// Those of [`load`].
+pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions<'_>) -> Result<NamedTensors> {
+    let path = path.as_ref();
+    let load = || {
+        let file = File::open(path).map_err(ArchiveError::from)?;
+        let bytes = file.metadata().map_err(ArchiveError::from)?.len();
+        load::load(&mut BufReader::new(file), bytes, options)
+    };
+    load().map_err(|error| at(path, error))
+}
+
+/// Loads an archive that is in memory.
+///
+/// # Errors
+///
+/// Those of [`load`].
+pub fn from_bytes(bytes: &[u8]) -> Result<NamedTensors> {
+    from_bytes_with(bytes, &LoadOptions::new())
+}
+
+/// [`from_bytes`], as the options say.
+///
+/// # Errors
+///
+/// Those of [`load`].
+pub fn from_bytes_with(bytes: &[u8], options: &LoadOptions<'_>) -> Result<NamedTensors> {
+    load::load(&mut &*bytes, wide(bytes.len()), options)
+}
+
+/// The same error, with the file it is about.
+fn at(path: &Path, error: Error) -> Error {
+    match error {
+        Error::Archive(ArchiveError::Stream { source }) => {
+            ArchiveError::Io { path: path.into(), source }.into()
+        }
+        error => error,
+    }
 }
