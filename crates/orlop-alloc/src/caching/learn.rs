@@ -330,4 +330,20 @@ mod tests {
             player.learner.round().iter().map(|l| l.life.map(|l| (l.from, l.until)).unwrap()).collect();
         assert_eq!(lives, [(0, 3), (1, 2)]);
     }
+
+    #[test]
+    fn a_log_that_is_nearly_a_round_again_and_again_stays_short() {
+        // Each time all that was comes again, and only the last two returns are the other way round.
+        let mut player = Player::new(16, 0);
+        player.play(&"Aa".repeat(8)); // Watched, and not logged.
+        let mut all = "ABab".to_owned();
+        player.play(&all);
+        while !player.full && all.len() < 1 << 12 {
+            let (start, end) = all.split_at(all.len() - 2);
+            let again: String = start.chars().chain(end.chars().rev()).collect();
+            player.play(&again);
+            assert!(player.learner.holders.len() <= 2 * 16, "{}", player.learner.holders.len());
+            all += &again;
+        }
+    }
 }
