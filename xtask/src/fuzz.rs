@@ -56,7 +56,7 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
         command.args([&format!("-malloc_limit_mb={MOST_MIB}"), "-print_final_stats=1", "-max_len=65536"]);
         // What is there to begin with, beside what earlier runs found.
-        let seeds = folder.join("seeds").join(name);
+        let seeds = shell.root().join("crates/orlop-tensor/tests/data").join(name.replace("npz", "npy"));
         if seeds.exists() {
             command.arg(seeds);
         }
