@@ -5,6 +5,7 @@
 //! that follows the write of a single byte has to wait for it.
 
 use alloc::boxed::Box;
+use core::array;
 
 use crate::{Error, Quantity, Result, bytes::MAX_BYTES};
 
@@ -12,9 +13,11 @@ use crate::{Error, Quantity, Result, bytes::MAX_BYTES};
 pub(crate) const INLINE_DIMS: usize = 5;
 
 /// Values of the dimensions, outermost first.
-#[derive(Clone)]
+///
+/// Methods that make a changed copy choose each value on its own instead of copying and then writing one: a value that
+/// is written into a fresh copy delays whoever moves the copy on, which everybody does.
 pub(crate) enum Dims {
-    /// The first `len` of `values`.
+    /// The first `len` of `values`; those behind are 1, so that a product needs no length.
     Inline {
         len: InlineLen,
         values: [usize; INLINE_DIMS],
@@ -50,6 +53,17 @@ impl InlineLen {
     }
 
     #[inline]
+    const fn one_less(self) -> Self {
+        match self {
+            Self::Zero | Self::One => Self::Zero,
+            Self::Two => Self::One,
+            Self::Three => Self::Two,
+            Self::Four => Self::Three,
+            Self::Five => Self::Four,
+        }
+    }
+
+    #[inline]
     const fn get(self) -> usize {
         self as usize
     }
@@ -60,7 +74,9 @@ impl Dims {
     #[inline]
     pub(crate) fn zeros(len: usize) -> Self {
         match InlineLen::new(len) {
-            Some(len) => Self::Inline { len, values: [0; INLINE_DIMS] },
+            Some(inline) => {
+                Self::Inline { len: inline, values: array::from_fn(|dim| usize::from(dim >= len)) }
+            }
             None => Self::Heap(alloc::vec![0; len].into_boxed_slice()),
         }
     }
@@ -70,13 +86,86 @@ impl Dims {
     pub(crate) fn try_from_fn(len: usize, mut value: impl FnMut(usize) -> Result<usize>) -> Result<Self> {
         match InlineLen::new(len) {
             Some(inline) => {
-                let mut values = [0; INLINE_DIMS];
+                let mut values = [1; INLINE_DIMS];
                 for (dim, slot) in values[..inline.get()].iter_mut().enumerate() {
                     *slot = value(dim)?;
                 }
                 Ok(Self::Inline { len: inline, values })
             }
             None => (0..len).map(value).collect::<Result<_>>().map(Self::Heap),
+        }
+    }
+
+    /// The value that `value` gives for each dimension.
+    #[inline]
+    pub(crate) fn from_fn(len: usize, mut value: impl FnMut(usize) -> usize) -> Self {
+        match InlineLen::new(len) {
+            Some(inline) => Self::Inline {
+                len: inline,
+                values: array::from_fn(|dim| if dim < len { value(dim) } else { 1 }),
+            },
+            None => Self::Heap((0..len).map(value).collect()),
+        }
+    }
+
+    /// These values but for one.
+    #[inline(always)]
+    pub(crate) fn with(&self, dim: usize, value: usize) -> Self {
+        match self {
+            Self::Inline { len, values } => Self::Inline {
+                len: *len,
+                values: array::from_fn(|at| if at == dim { value } else { values[at] }),
+            },
+            Self::Heap(values) => Self::Heap(with_on_heap(values, dim, value)),
+        }
+    }
+
+    /// These values with two of them swapped.
+    #[inline(always)]
+    pub(crate) fn swapped(&self, a: usize, b: usize) -> Self {
+        match self {
+            Self::Inline { len, values } => {
+                let (value_a, value_b) = (values[a], values[b]);
+                let swap = |at, value| {
+                    if at == a {
+                        value_b
+                    } else if at == b {
+                        value_a
+                    } else {
+                        value
+                    }
+                };
+                Self::Inline { len: *len, values: array::from_fn(|at| swap(at, values[at])) }
+            }
+            Self::Heap(values) => Self::Heap(swapped_on_heap(values, a, b)),
+        }
+    }
+
+    /// All values but one.
+    #[inline(always)]
+    pub(crate) fn without(&self, dim: usize) -> Self {
+        match self {
+            Self::Inline { len, values } => {
+                let [_, next @ ..] = values;
+                let next = |at: usize| next.get(at).copied().unwrap_or(1);
+                let values = array::from_fn(|at| if at < dim { values[at] } else { next(at) });
+                Self::Inline { len: len.one_less(), values }
+            }
+            Self::Heap(values) => match without_on_heap(values, dim) {
+                Ok(values) => Self::Inline { len: InlineLen::Five, values },
+                Err(values) => Self::Heap(values),
+            },
+        }
+    }
+
+    /// The product of all values, wrapped where it does not fit.
+    #[inline(always)]
+    pub(crate) fn wrapping_product(&self) -> usize {
+        let product =
+            |values: &[usize]| values.iter().fold(1, |product: usize, &value| product.wrapping_mul(value));
+        match self {
+            Self::Inline { values, .. } => product(values),
+            Self::Heap(values) => product(values),
         }
     }
 
@@ -94,6 +183,46 @@ impl Dims {
             Self::Inline { len, values } => &mut values[..len.get()],
             Self::Heap(values) => values,
         }
+    }
+}
+
+impl Clone for Dims {
+    #[inline]
+    fn clone(&self) -> Self {
+        match self {
+            Self::Inline { len, values } => Self::Inline { len: *len, values: *values },
+            Self::Heap(values) => Self::Heap(copied_on_heap(values)),
+        }
+    }
+}
+
+// The uncommon case, out of the way of the common one.
+
+#[cold]
+fn copied_on_heap(values: &[usize]) -> Box<[usize]> {
+    values.into()
+}
+
+#[cold]
+fn with_on_heap(values: &[usize], dim: usize, value: usize) -> Box<[usize]> {
+    let mut values = copied_on_heap(values);
+    values[dim] = value;
+    values
+}
+
+#[cold]
+fn swapped_on_heap(values: &[usize], a: usize, b: usize) -> Box<[usize]> {
+    let mut values = copied_on_heap(values);
+    values.swap(a, b);
+    values
+}
+
+#[cold]
+fn without_on_heap(values: &[usize], dim: usize) -> Result<[usize; INLINE_DIMS], Box<[usize]>> {
+    let kept = |at: usize| values[if at < dim { at } else { at + 1 }];
+    match values.len() - 1 {
+        INLINE_DIMS => Ok(array::from_fn(kept)),
+        len => Err((0..len).map(kept).collect()),
     }
 }
 
@@ -154,6 +283,18 @@ pub(crate) fn to_dim<D: DimInt>(
 macro_rules! dims_newtype {
     ($name:ident) => {
         impl $name {
+            /// Values of which it is known that they keep this type's promises.
+            #[inline]
+            pub(crate) const fn from_dims(dims: Dims) -> Self {
+                Self(dims)
+            }
+
+            /// The values, to make others from.
+            #[inline]
+            pub(crate) const fn dims(&self) -> &Dims {
+                &self.0
+            }
+
             /// The values, outermost dimension first.
             #[inline]
             #[must_use]

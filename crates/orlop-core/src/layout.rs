@@ -3,15 +3,15 @@
 //! A [`Layout`] is shape, strides and offset together, checked together: after construction the lowest and the highest
 //! element it reaches are known and fit, so the question "does this view stay within its storage?" is one comparison.
 //! Number of elements, reach and contiguity are computed in the same pass and kept, because every operator asks for
-//! them and views are made more often than they are changed (never: a layout is a value).
+//! them and views are made more often than they are changed (never: a layout is a value). What is made from a checked
+//! layout inherits what it does not change; a debug build counts it again.
 
 use core::{fmt, ops::Range};
 
 use crate::{
     Error, MemoryFormat, Quantity, Result, Shape, Strides,
     bytes::{self, MAX_BYTES},
-    dims::Dims,
-    format::{is_laid_out_in, is_ordered_like},
+    format::is_laid_out_in,
     strides::next_stride,
 };
 
@@ -67,6 +67,61 @@ impl Layout {
             }
             _ => Err(Error::Overflow { quantity: Quantity::ElementSpan }),
         }
+    }
+
+    /// The same elements in the same order, along other dimensions: nothing that was counted changes.
+    #[inline(always)]
+    pub(crate) fn regrouped(&self, shape: Shape, strides: Strides) -> Self {
+        Self { shape, strides, ..*self }.verified()
+    }
+
+    /// The same elements in another order of dimensions, which is row-major if `in_a_row` says so.
+    #[inline(always)]
+    pub(crate) fn reordered(
+        &self,
+        shape: Shape,
+        strides: Strides,
+        in_a_row: impl FnOnce(&Self) -> bool,
+    ) -> Self {
+        // Only what fills its reach can be.
+        let contiguous = self.is_empty() || self.span == self.numel && in_a_row(self);
+        Self { shape, strides, contiguous, ..*self }.verified()
+    }
+
+    /// Some of this layout's elements in the same order. They are no more than there were and reach no further: `span`
+    /// is theirs if there are any. `in_a_row` tells whether they are row-major where that takes looking.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] for an offset that is `None` or beyond [`MAX_BYTES`], as one without elements can be.
+    #[inline(always)]
+    pub(crate) fn part(
+        &self,
+        shape: Shape,
+        strides: Strides,
+        offset: Option<usize>,
+        span: usize,
+        in_a_row: impl FnOnce(&Self) -> bool,
+    ) -> Result<Self> {
+        let Some(offset) = offset.filter(|&offset| offset <= MAX_BYTES) else {
+            return Err(Error::Overflow { quantity: Quantity::ElementSpan });
+        };
+        let numel = shape.numel();
+        let span = if numel == 0 { 0 } else { span };
+        // Places that rise from element to element, as those of a contiguous layout do, also do so in any part of it:
+        // that is contiguous if it fills its reach.
+        let contiguous = span == numel && (self.contiguous || numel == 0 || in_a_row(self));
+        Ok(Self { shape, strides, offset, numel, span, contiguous }.verified())
+    }
+
+    /// Itself, after a debug build has checked what a shortcut claims to know.
+    #[inline(always)]
+    fn verified(self) -> Self {
+        debug_assert_eq!(
+            Self::new(self.shape.clone(), self.strides.clone(), self.offset).as_ref(),
+            Ok(&self),
+            "counted anew"
+        );
+        self
     }
 
     /// The row-major layout of a shape, at offset 0.
@@ -194,83 +249,6 @@ impl Layout {
         })
     }
 
-    /// The format that an operator should give its output when this is its input: channels-last where the strides
-    /// rise that way, gaps allowed, else contiguous.
-    #[must_use]
-    pub fn suggested_format(&self) -> MemoryFormat {
-        [MemoryFormat::ChannelsLast, MemoryFormat::ChannelsLast3d]
-            .into_iter()
-            .find(|format| {
-                format
-                    .channels_last_order()
-                    .is_some_and(|order| is_ordered_like(order, &self.shape, &self.strides))
-            })
-            .unwrap_or_default()
-    }
-
-    /// The strides of a new tensor like this one: the very same where they are dense, else dense strides in the same
-    /// order of dimensions.
-    ///
-    /// The order is found as PyTorch finds it: a stable sort by stride, for equal strides by size, in which broadcast
-    /// dimensions (stride 0) compare equal to all and so stay where they are.
-    ///
-    /// ```
-    /// use orlop_core::{Layout, Shape, Strides};
-    ///
-    /// // Every other row of a transposed 4 × 3 matrix.
-    /// let view = Layout::new(Shape::new(&[2, 4])?, Strides::new(&[2, 3])?, 0)?;
-    /// assert_eq!(view.preserved_strides(), [1, 2]);
-    /// # Ok::<(), orlop_core::Error>(())
-    /// ```
-    #[must_use]
-    pub fn preserved_strides(&self) -> Strides {
-        if self.is_non_overlapping_and_dense() {
-            return self.strides.clone();
-        }
-        let mut order = Dims::zeros(self.ndim());
-        let order = order.as_mut_slice();
-        for (slot, dim) in order.iter_mut().zip((0..self.ndim()).rev()) {
-            *slot = dim;
-        }
-        // Insertion by hand: with stride 0 equal to everything this is no total order, and the outcome depends on
-        // which pairs are compared.
-        for sorted in 1..order.len() {
-            let mut moving = sorted;
-            for place in (0..sorted).rev() {
-                match self.is_slower(order[place], order[moving]) {
-                    Some(true) => {
-                        order.swap(place, moving);
-                        moving = place;
-                    }
-                    Some(false) => break,
-                    None => {}
-                }
-            }
-        }
-        Strides::in_order(&self.shape, order.iter().copied(), |stride, size| next_stride(stride, size.max(1)))
-    }
-
-    /// The strides that this layout's elements have in `format`.
-    ///
-    /// # Errors
-    /// [`Error::FormatRank`] where the format has another number of dimensions.
-    pub fn strides_in(&self, format: MemoryFormat) -> Result<Strides> {
-        match format {
-            MemoryFormat::Preserve => Ok(self.preserved_strides()),
-            _ => format.strides(&self.shape),
-        }
-    }
-
-    /// Whether dimension `a` is certainly slower than `b` in memory, or certainly not, or neither.
-    fn is_slower(&self, a: usize, b: usize) -> Option<bool> {
-        let (stride_a, stride_b) = (self.strides[a], self.strides[b]);
-        match stride_a.cmp(&stride_b) {
-            _ if stride_a == 0 || stride_b == 0 => None,
-            core::cmp::Ordering::Equal => (self.shape[a] > self.shape[b]).then_some(true),
-            unequal => Some(unequal.is_gt()),
-        }
-    }
-
     /// Size and stride of each dimension, outermost first.
     pub(crate) fn dims(&self) -> impl DoubleEndedIterator<Item = (usize, usize)> + '_ {
         self.shape.iter().copied().zip(self.strides.iter().copied())
@@ -286,6 +264,16 @@ impl Layout {
 #[inline]
 fn extend(last: Option<usize>, size: usize, stride: usize) -> Option<usize> {
     last?.checked_add(size.saturating_sub(1).checked_mul(stride)?)
+}
+
+/// Whether dimensions of these sizes and strides, innermost first, lie row-major and without gaps.
+pub(crate) fn is_in_a_row(dims: impl Iterator<Item = (usize, usize)>) -> bool {
+    let mut expected = 1;
+    dims.into_iter().all(|(size, stride)| {
+        let fits = size == 1 || stride == expected;
+        expected = next_stride(expected, size);
+        fits
+    })
 }
 
 impl fmt::Debug for Layout {
@@ -334,16 +322,5 @@ mod tests {
         assert!(layout(&[1, 0], &[MAX_BYTES, MAX_BYTES], 0).is_ok());
         assert!(layout(&[1], &[MAX_BYTES], 0).is_ok(), "a dimension of size 1 is exempt");
         assert!(layout(&[MAX_BYTES], &[1], 0).unwrap().byte_range(2).is_err());
-    }
-
-    #[test]
-    fn suggested_formats() {
-        let suggest =
-            |sizes: &[usize], strides: &[usize]| layout(sizes, strides, 0).unwrap().suggested_format();
-        assert_eq!(suggest(&[2, 3, 4, 5], &[60, 1, 15, 3]), MemoryFormat::ChannelsLast);
-        assert_eq!(suggest(&[2, 3, 4, 5], &[60, 20, 5, 1]), MemoryFormat::Contiguous);
-        assert_eq!(suggest(&[2, 3, 2, 5], &[60, 1, 30, 3]), MemoryFormat::ChannelsLast, "a slice with gaps");
-        assert_eq!(suggest(&[2, 1, 1, 1], &[1, 1, 1, 1]), MemoryFormat::Contiguous, "a tie");
-        assert_eq!(suggest(&[2, 3, 4, 5, 6], &[360, 1, 90, 18, 3]), MemoryFormat::ChannelsLast3d);
     }
 }

@@ -10,6 +10,7 @@
 //! | how much of it | [`bytes`], [`ByteSize`], [`Alignment`] |
 //! | what an element is | [`DType`], [`Element`], [`dispatch!`], [`promote()`], [`cast`], [`Scalar`], [`F8E4M3`], [`F8E5M2`] |
 //! | where elements lie | [`Shape`], [`Strides`], [`Layout`], [`MemoryFormat`], [`Overlap`] |
+//! | which other layouts reach the same elements | [`Layout::slice`], [`Layout::transpose`], [`Layout::expand`], [`Layout::view`], [`Layout::split`] and their kin; [`Reshaped`], [`Pieces`], [`broadcast_shapes`] |
 //! | what is refused | [`Error`] |
 //!
 //! ```
@@ -43,12 +44,14 @@ mod format;
 mod kind;
 mod layout;
 mod overlap;
+mod preserve;
 mod promote;
 mod scalar;
 mod shape;
 mod stack_str;
 mod stream;
 mod strides;
+mod views;
 
 pub use align::Alignment;
 pub use byte_size::ByteSize;
@@ -57,7 +60,7 @@ pub use dims::DimInt;
 pub use dispatch::DTypeSet;
 pub use dtype::{DType, DTypeFamily};
 pub use element::Element;
-pub use error::{Error, Expected, Quantity, Result};
+pub use error::{Error, Expected, LayoutPart, Quantity, Result};
 pub use float8::{F8E4M3, F8E5M2};
 pub use format::MemoryFormat;
 pub use half::{bf16, f16};
@@ -70,3 +73,4 @@ pub use scalar::{Convert, Scalar, cast};
 pub use shape::Shape;
 pub use stream::StreamId;
 pub use strides::Strides;
+pub use views::{Pieces, Reshaped, broadcast_shapes};

@@ -36,11 +36,15 @@ impl Shape {
     /// that number 0, whatever the others are.
     #[inline]
     pub fn new<D: DimInt>(sizes: &[D]) -> Result<Self> {
-        let dims = Dims::try_from_fn(sizes.len(), |dim| {
-            to_dim(sizes[dim], Quantity::ElementCount, |size| Error::NegativeSize { dim, size })
-        })?;
+        let dims = Dims::try_from_fn(sizes.len(), |dim| Self::size(sizes[dim], dim))?;
         bytes::numel(dims.as_slice())?;
         Ok(Self(dims))
+    }
+
+    /// `size` as one of a shape, named `dim` where it is refused.
+    #[inline]
+    pub(crate) fn size<D: DimInt>(size: D, dim: usize) -> Result<usize> {
+        to_dim(size, Quantity::ElementCount, |size| Error::NegativeSize { dim, size })
     }
 
     /// The shape of a scalar: no dimensions, one element.
@@ -54,7 +58,7 @@ impl Shape {
     #[must_use]
     pub fn numel(&self) -> usize {
         // Checked in `new`: the product fits unless a size is 0, and then wrapping leaves it at 0.
-        self.iter().fold(1, |product: usize, &size| product.wrapping_mul(size))
+        self.0.wrapping_product()
     }
 
     /// The bytes that the elements take when nothing lies between them.

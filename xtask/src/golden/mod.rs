@@ -6,6 +6,7 @@ mod casts;
 mod layouts;
 mod promote;
 mod traces;
+mod views;
 
 use std::fmt;
 use std::fs::{self, File};
@@ -31,7 +32,7 @@ struct Check {
     compare: fn(&[PathBuf]) -> Result<Tally>,
 }
 
-const CHECKS: [Check; 5] = [
+const CHECKS: [Check; 6] = [
     Check {
         name: "dtypes.promote",
         folder: "torch-views",
@@ -40,6 +41,7 @@ const CHECKS: [Check; 5] = [
     },
     Check { name: "dtypes.casts", folder: "torch-views", file: "dtypes.json.gz", compare: casts::compare },
     Check { name: "views.flags", folder: "torch-views", file: "views.jsonl.gz", compare: layouts::flags },
+    Check { name: "views.programs", folder: "torch-views", file: "views.jsonl.gz", compare: views::programs },
     Check { name: "preserve", folder: "torch-views", file: "preserve.json.gz", compare: layouts::preserve },
     Check { name: "traces.form", folder: "cpu-traces", file: "*.csv.gz", compare: traces::form },
 ];

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::golden::{array, integers, json, text};
 
-fn layout(value: &Value) -> Result<Layout> {
+pub(crate) fn layout(value: &Value) -> Result<Layout> {
     let shape = Shape::new(&integers(value, "sizes"))?;
     let strides = Strides::for_shape(&shape, &integers(value, "strides"))?;
     Layout::new(shape, strides, value["offset"].as_u64().unwrap().try_into().unwrap())

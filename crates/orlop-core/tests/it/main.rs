@@ -6,3 +6,5 @@ mod dtypes;
 mod golden;
 mod layouts;
 mod properties;
+mod view_properties;
+mod views;

@@ -6,7 +6,7 @@ use orlop_core::{Layout, Overlap, Shape, Strides};
 use proptest::prelude::*;
 
 /// Small layouts of every kind: dense, gappy, broadcast, overlapping, empty; of more dimensions than fit inline, too.
-fn layouts() -> impl Strategy<Value = Layout> {
+pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
     let dims = prop::collection::vec((0usize..5, prop_oneof![0usize..8, 0usize..40]), 0..7);
     (dims, 0usize..10).prop_map(|(dims, offset)| {
         let (sizes, strides): (Vec<_>, Vec<_>) = dims.into_iter().unzip();
@@ -15,7 +15,7 @@ fn layouts() -> impl Strategy<Value = Layout> {
 }
 
 /// The place of every element, in logical order.
-fn places(layout: &Layout) -> Vec<usize> {
+pub(crate) fn places(layout: &Layout) -> Vec<usize> {
     let mut places = vec![layout.offset()];
     for (&size, &stride) in layout.shape().iter().zip(layout.strides().iter()) {
         places = places.iter().flat_map(|place| (0..size).map(move |index| place + index * stride)).collect();

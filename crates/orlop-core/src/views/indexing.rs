@@ -1,0 +1,259 @@
+//! Cutting: slices, single indices, ranges, and layouts laid over the storage by hand.
+//!
+//! These are the views that loops make millions of. A cut changes one size, one stride and the offset of a layout that
+//! is checked already; how far it reaches follows from those, and nothing is checked a second time.
+
+use crate::{DimInt, Error, Layout, Result, Shape, Strides, layout::is_in_a_row, strides::next_stride};
+
+impl Layout {
+    /// Every `step`-th index of a dimension from `start` to before `end`, as Python cuts: negative bounds count from
+    /// the end, bounds outside are moved to the nearest end, no bound is that end itself.
+    ///
+    /// `[.., n, ..]` becomes `[.., ⌈(end − start) / step⌉, ..]`.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let rows = Layout::contiguous(Shape::new(&[10, 4])?);
+    /// let odd = rows.slice(0, Some(1), None, 2)?; // x[1::2]
+    /// assert_eq!((odd.shape().as_slice(), odd.strides().as_slice(), odd.offset()), (&[5, 4][..], &[8, 1][..], 4));
+    /// assert_eq!(rows.slice(0, Some(-3), Some(100), 1)?.shape(), &[3, 4]); // x[-3:100]
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::ZeroStep`]; [`Error::Overflow`] for an
+    /// empty cut whose offset no storage could have.
+    #[inline(always)]
+    pub fn slice(&self, dim: isize, start: Option<isize>, end: Option<isize>, step: usize) -> Result<Self> {
+        let (dim, size, stride) = self.size_and_stride(dim)?;
+        let start = start.map_or(0, |start| clamp(start, size));
+        let length = end.map_or(size, |end| clamp(end, size)).saturating_sub(start);
+        match step {
+            0 => Err(Error::ZeroStep),
+            1 => self.cut(dim, start, (size, stride), (length, stride)),
+            _ => self.cut(dim, start, (size, stride), (length.div_ceil(step), next_stride(stride, step))),
+        }
+    }
+
+    /// `length` indices of a dimension from `start`, which may count from the end.
+    ///
+    /// `[.., n, ..]` becomes `[.., length, ..]`. Unlike [`slice`](Self::slice) it refuses what does not fit.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let rows = Layout::contiguous(Shape::new(&[10, 4])?);
+    /// assert_eq!(rows.narrow(0, -3, 2)?.element_range(), 28..36);
+    /// assert!(rows.narrow(0, -3, 4).is_err());
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::RangeOutOfDim`]; [`Error::Overflow`] for
+    /// no elements at an offset that no storage could have.
+    #[inline(always)]
+    pub fn narrow(&self, dim: isize, start: isize, length: usize) -> Result<Self> {
+        let (dim, size, stride) = self.size_and_stride(dim)?;
+        let first = if start < 0 { size.checked_add_signed(start) } else { Some(start.unsigned_abs()) };
+        match first {
+            Some(first) if size.checked_sub(first).is_some_and(|rest| length <= rest) => {
+                self.cut(dim, first, (size, stride), (length, stride))
+            }
+            _ => Err(Error::RangeOutOfDim { start, length, dim, size }),
+        }
+    }
+
+    /// One index of a dimension, which is gone then. A negative index counts from the end.
+    ///
+    /// `[a, n, b]` becomes `[a, b]`.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let rows = Layout::contiguous(Shape::new(&[10, 4])?);
+    /// let last = rows.select(0, -1)?;
+    /// assert_eq!((last.shape().as_slice(), last.offset()), (&[4][..], 36));
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::IndexOutOfRange`]; [`Error::Overflow`]
+    /// where there are no elements and the offset is one that no storage could have.
+    #[inline(always)]
+    pub fn select(&self, dim: isize, index: isize) -> Result<Self> {
+        let (dim, size, stride) = self.size_and_stride(dim)?;
+        let at = if index < 0 { size.checked_add_signed(index) } else { Some(index.unsigned_abs()) };
+        let at = at.filter(|&at| at < size).ok_or(Error::IndexOutOfRange { index, dim, size })?;
+        self.part(
+            Shape::from_dims(self.shape().dims().without(dim)),
+            Strides::from_dims(self.strides().dims().without(dim)),
+            self.place(at, stride),
+            self.span_once((size, stride), (1, stride)),
+            |parent| is_cut_in_a_row(parent, dim, 1, stride),
+        )
+    }
+
+    /// Sizes and strides laid over the same storage, from `storage_offset` or else where this layout begins.
+    ///
+    /// This is the one view that can reach outside what it was made from: whoever knows the storage asks
+    /// [`check_within`](Self::check_within).
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let row = Layout::contiguous(Shape::new(&[8])?);
+    /// let windows = row.as_strided(&[6, 3], &[1, 1], None)?;
+    /// assert!(windows.check_within(8 * 4, 4).is_ok());
+    /// assert!(row.as_strided(&[7, 3], &[1, 1], None)?.check_within(8 * 4, 4).is_err());
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::RankMismatch`], [`Error::NegativeSize`], [`Error::NegativeStride`] along whichever dimension,
+    /// [`Error::NegativeOffset`]; [`Error::Overflow`] where an element would lie beyond
+    /// [`MAX_BYTES`](crate::bytes::MAX_BYTES).
+    pub fn as_strided<S: DimInt, T: DimInt>(
+        &self,
+        sizes: &[S],
+        strides: &[T],
+        storage_offset: Option<isize>,
+    ) -> Result<Self> {
+        let offset = match storage_offset {
+            None => self.offset(),
+            Some(offset) => usize::try_from(offset).map_err(|_| Error::NegativeOffset { offset })?,
+        };
+        Self::new(Shape::new(sizes)?, Strides::new(strides)?, offset)
+    }
+
+    /// Indices of `dim` from `first` on, which turns its size and stride from `old` to `new`. All of them are indices of
+    /// this layout; `first` may be one past the last if there are none.
+    #[inline(always)]
+    pub(super) fn cut(
+        &self,
+        dim: usize,
+        first: usize,
+        old: (usize, usize),
+        new: (usize, usize),
+    ) -> Result<Self> {
+        let (size, stride) = new;
+        self.part(
+            Shape::from_dims(self.shape().dims().with(dim, size)),
+            Strides::from_dims(self.strides().dims().with(dim, stride)),
+            self.place(first, old.1),
+            self.span_once(old, new),
+            |parent| is_cut_in_a_row(parent, dim, size, stride),
+        )
+    }
+
+    /// A dimension which has to be there (a scalar has none), with its size and stride.
+    #[inline]
+    fn size_and_stride(&self, dim: isize) -> Result<(usize, usize, usize)> {
+        let dim = self.existing_dim(dim)?;
+        Ok((dim, self.shape()[dim], self.strides()[dim]))
+    }
+
+    /// Where an index of a dimension with this stride begins.
+    #[inline]
+    fn place(&self, index: usize, stride: usize) -> Option<usize> {
+        index.checked_mul(stride)?.checked_add(self.offset())
+    }
+
+    /// The span once a dimension has another size and stride that reach no further. Without elements it means nothing.
+    #[inline]
+    fn span_once(&self, old: (usize, usize), new: (usize, usize)) -> usize {
+        // Terms of this layout's own span if there are elements; if not, nobody looks.
+        let reach = |(size, stride): (usize, usize)| size.wrapping_sub(1).wrapping_mul(stride);
+        self.span().wrapping_sub(reach(old)).wrapping_add(reach(new))
+    }
+}
+
+/// The index that a bound of a slice stands for, in a dimension of this size.
+#[inline]
+fn clamp(bound: isize, size: usize) -> usize {
+    let distance = bound.unsigned_abs();
+    if bound < 0 { size.saturating_sub(distance) } else { distance.min(size) }
+}
+
+/// Whether this layout lies in a row once `dim` has another size and stride.
+#[cold]
+fn is_cut_in_a_row(parent: &Layout, dim: usize, size: usize, stride: usize) -> bool {
+    is_in_a_row((0..parent.ndim()).rev().map(|at| match at {
+        _ if at == dim => (size, stride),
+        _ => (parent.shape()[at], parent.strides()[at]),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Quantity, bytes::MAX_BYTES};
+
+    fn layout(sizes: &[usize]) -> Layout {
+        Layout::contiguous(Shape::new(sizes).unwrap())
+    }
+
+    #[test]
+    fn slices_clamp_like_python() {
+        let cut = |start, end, step| {
+            let cut = layout(&[10]).slice(0, start, end, step).unwrap();
+            (cut.shape()[0], cut.strides()[0], cut.offset())
+        };
+        assert_eq!(cut(None, None, 1), (10, 1, 0));
+        assert_eq!(cut(None, None, 3), (4, 3, 0));
+        assert_eq!(cut(Some(-100), Some(-8), 1), (2, 1, 0));
+        assert_eq!(cut(Some(7), Some(3), 1), (0, 1, 7));
+        assert_eq!(cut(Some(100), None, 2), (0, 2, 10));
+        assert_eq!(cut(Some(isize::MIN), Some(isize::MAX), usize::MAX), (1, MAX_BYTES, 0));
+        assert_eq!(layout(&[10]).slice(0, None, None, 0), Err(Error::ZeroStep));
+    }
+
+    #[test]
+    fn ranges_have_to_fit() {
+        let row = layout(&[2, 5]);
+        assert_eq!(row.narrow(1, -5, 5).unwrap(), row);
+        assert_eq!(row.narrow(1, 5, 0).unwrap().offset(), 5);
+        for (start, length) in [(-6, 1), (6, 0), (5, 1), (0, 6), (isize::MIN, 0), (1, usize::MAX)] {
+            let refused = Error::RangeOutOfDim { start, length, dim: 1, size: 5 };
+            assert_eq!(row.narrow(-1, start, length), Err(refused));
+        }
+    }
+
+    #[test]
+    fn indices_have_to_fit() {
+        let row = layout(&[5]);
+        assert_eq!(row.select(0, -5).unwrap().element_range(), 0..1);
+        assert_eq!(row.select(0, 4).unwrap().element_range(), 4..5);
+        for index in [5, -6, isize::MIN, isize::MAX] {
+            assert_eq!(row.select(0, index), Err(Error::IndexOutOfRange { index, dim: 0, size: 5 }));
+        }
+    }
+
+    #[test]
+    fn scalars_are_not_cut() {
+        let scalar = layout(&[]);
+        assert_eq!(scalar.slice(0, None, None, 1), Err(Error::NoDimensions));
+        assert_eq!(scalar.narrow(0, 0, 1), Err(Error::NoDimensions));
+        assert_eq!(scalar.select(-1, 0), Err(Error::NoDimensions));
+    }
+
+    #[test]
+    fn a_stride_out_of_range_leads_nowhere_or_is_an_error() {
+        let far =
+            Layout::new(Shape::new(&[1, 2]).unwrap(), Strides::new(&[MAX_BYTES, 1]).unwrap(), 1).unwrap();
+        assert_eq!(far.slice(0, None, None, 2).unwrap(), far);
+        let overflow = Err(Error::Overflow { quantity: Quantity::ElementSpan });
+        assert_eq!(far.slice(0, Some(1), None, 1), overflow);
+        assert_eq!(far.narrow(0, 1, 0), overflow);
+    }
+
+    #[test]
+    fn laid_over_by_hand() {
+        let row = layout(&[8]).narrow(0, 3, 2).unwrap();
+        assert_eq!(row.as_strided(&[0; 0], &[0; 0], None).unwrap().element_range(), 3..4);
+        assert_eq!(row.as_strided(&[2], &[1, 1], None), Err(Error::RankMismatch { sizes: 1, strides: 2 }));
+        assert_eq!(row.as_strided(&[1], &[-1], None), Err(Error::NegativeStride { dim: 0, stride: -1 }));
+        assert_eq!(row.as_strided(&[-1], &[1], None), Err(Error::NegativeSize { dim: 0, size: -1 }));
+        assert_eq!(row.as_strided(&[0], &[1], Some(-2)), Err(Error::NegativeOffset { offset: -2 }));
+    }
+}

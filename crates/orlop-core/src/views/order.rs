@@ -1,0 +1,299 @@
+//! Reordering dimensions, and dimensions of size 1 that come and go.
+//!
+//! The elements stay the same ones, so their number and reach do; only contiguity may change, and not even that where
+//! sizes of 1 come or go.
+
+use crate::{
+    Error, Layout, Result, Shape, Strides,
+    dims::Dims,
+    layout::is_in_a_row,
+    strides::next_stride,
+    views::{distinct_dims, wrap_dim},
+};
+
+impl Layout {
+    /// Two dimensions swapped.
+    ///
+    /// `[.., a, .., b, ..]` becomes `[.., b, .., a, ..]`; a scalar stays one.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let columns = Layout::contiguous(Shape::new(&[2, 3])?).transpose(0, -1)?;
+    /// assert_eq!((columns.shape().as_slice(), columns.strides().as_slice()), (&[3, 2][..], &[1, 3][..]));
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`].
+    #[inline(always)]
+    pub fn transpose(&self, dim0: isize, dim1: isize) -> Result<Self> {
+        let (a, b) = (wrap_dim(dim0, self.ndim())?, wrap_dim(dim1, self.ndim())?);
+        let shape = Shape::from_dims(self.shape().dims().swapped(a, b));
+        let strides = Strides::from_dims(self.strides().dims().swapped(a, b));
+        // Swapping two dimensions that lead somewhere undoes a row.
+        let undone = self.is_contiguous() && a != b && self.shape()[a] > 1 && self.shape()[b] > 1;
+        Ok(self.reordered(shape, strides, |layout| !undone && is_swapped_in_a_row(layout, a, b)))
+    }
+
+    /// The dimensions in another order: dimension `i` of the result is dimension `dims[i]`.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let image = Layout::contiguous(Shape::new(&[8, 3, 32, 30])?);
+    /// let channels_last = image.permute(&[0, 2, 3, 1])?;
+    /// assert_eq!(channels_last.shape(), &[8, 32, 30, 3]);
+    /// assert_eq!(channels_last.strides(), &[2880, 30, 1, 960]);
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DimListLength`], [`Error::DimOutOfRange`], [`Error::RepeatedDim`].
+    #[inline]
+    pub fn permute(&self, dims: &[isize]) -> Result<Self> {
+        if dims.len() != self.ndim() {
+            return Err(Error::DimListLength { given: dims.len(), needed: self.ndim() });
+        }
+        Ok(self.in_order(distinct_dims(dims, self.ndim())?.as_slice()))
+    }
+
+    /// A matrix transposed; vectors and scalars stay as they are.
+    ///
+    /// `[a, b]` becomes `[b, a]`.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// assert_eq!(Layout::contiguous(Shape::new(&[2, 3])?).t()?.shape(), &[3, 2]);
+    /// assert!(Layout::contiguous(Shape::new(&[2, 3, 4])?).t().is_err());
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooManyDims`] above two.
+    #[inline]
+    pub fn t(&self) -> Result<Self> {
+        match self.ndim() {
+            0 | 1 => Ok(self.clone()),
+            2 => self.transpose(0, 1),
+            ndim => Err(Error::TooManyDims { ndim, most: 2 }),
+        }
+    }
+
+    /// Each dimension of `source` moved to the place beside it in `destination`; the others fill the places left, in
+    /// their order.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let image = Layout::contiguous(Shape::new(&[8, 3, 32, 30])?);
+    /// assert_eq!(image.movedim(&[1], &[-1])?.shape(), &[8, 32, 30, 3]);
+    /// assert_eq!(image.movedim(&[0, 1], &[1, 0])?.shape(), &[3, 8, 32, 30]);
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DimListLength`] where the lists differ in length, [`Error::DimOutOfRange`], [`Error::RepeatedDim`]
+    /// within one list.
+    pub fn movedim(&self, source: &[isize], destination: &[isize]) -> Result<Self> {
+        let ndim = self.ndim();
+        if source.len() != destination.len() {
+            return Err(Error::DimListLength { given: destination.len(), needed: source.len() });
+        }
+        let (moved, places) = (distinct_dims(source, ndim)?, distinct_dims(destination, ndim)?);
+        if ndim == 0 {
+            return Ok(self.clone());
+        }
+        let (moved, places) = (moved.as_slice(), places.as_slice());
+        let mut staying = (0..ndim).filter(|dim| !moved.contains(dim));
+        let order = Dims::from_fn(ndim, |place| match places.iter().position(|&taken| taken == place) {
+            Some(pair) => moved[pair],
+            // As many stay as places are left.
+            None => staying.next().unwrap_or_default(),
+        });
+        Ok(self.in_order(order.as_slice()))
+    }
+
+    /// Without the dimensions of size 1.
+    ///
+    /// `[1, a, 1, b]` becomes `[a, b]`.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// assert_eq!(Layout::contiguous(Shape::new(&[1, 2, 1, 3])?).squeeze().shape(), &[2, 3]);
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn squeeze(&self) -> Self {
+        self.keeping(|dim| self.shape()[dim] != 1)
+    }
+
+    /// Without this dimension if its size is 1, else unchanged.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let layout = Layout::contiguous(Shape::new(&[1, 2, 1, 3])?);
+    /// assert_eq!(layout.squeeze_dim(-2)?.shape(), &[1, 2, 3]);
+    /// assert_eq!(layout.squeeze_dim(1)?, layout);
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`].
+    pub fn squeeze_dim(&self, dim: isize) -> Result<Self> {
+        let dim = wrap_dim(dim, self.ndim())?;
+        Ok(if self.shape().get(dim) == Some(&1) {
+            let (shape, strides) = (self.shape().dims().without(dim), self.strides().dims().without(dim));
+            self.regrouped(Shape::from_dims(shape), Strides::from_dims(strides))
+        } else {
+            self.clone()
+        })
+    }
+
+    /// Without those of the dimensions named whose size is 1. No names, no change.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let layout = Layout::contiguous(Shape::new(&[1, 2, 1, 3])?);
+    /// assert_eq!(layout.squeeze_dims(&[0, 1])?.shape(), &[2, 1, 3]);
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`], [`Error::RepeatedDim`].
+    pub fn squeeze_dims(&self, dims: &[isize]) -> Result<Self> {
+        let named = distinct_dims(dims, self.ndim())?;
+        Ok(self.keeping(|dim| self.shape()[dim] != 1 || !named.as_slice().contains(&dim)))
+    }
+
+    /// With a new dimension of size 1 before dimension `dim`; -1 makes it the last.
+    ///
+    /// `[a, b]` becomes `[a, 1, b]` for 1 and for -2.
+    ///
+    /// ```
+    /// use orlop_core::{Layout, Shape};
+    ///
+    /// let row = Layout::contiguous(Shape::new(&[3])?);
+    /// assert_eq!(row.unsqueeze(0)?.strides(), &[3, 1]);
+    /// assert_eq!(row.unsqueeze(-1)?.strides(), &[1, 1]);
+    /// # Ok::<(), orlop_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DimOutOfRange`], which counts the new dimension among those there are.
+    #[inline]
+    pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
+        let new = wrap_dim(dim, self.ndim() + 1)?;
+        // As far as the dimension that it comes before reaches; nothing is reached along it.
+        let stride = self.dims().nth(new).map_or(1, |(size, stride)| next_stride(stride, size));
+        let inserted = |values: &[usize], value: usize| {
+            Dims::from_fn(values.len() + 1, |dim| match dim {
+                _ if dim < new => values[dim],
+                _ if dim == new => value,
+                _ => values[dim - 1],
+            })
+        };
+        let shape = Shape::from_dims(inserted(self.shape(), 1));
+        Ok(self.regrouped(shape, Strides::from_dims(inserted(self.strides(), stride))))
+    }
+
+    /// The dimensions in this order, which names each once.
+    #[inline]
+    fn in_order(&self, order: &[usize]) -> Self {
+        let shape = Dims::from_fn(order.len(), |position| self.shape()[order[position]]);
+        let strides = Dims::from_fn(order.len(), |position| self.strides()[order[position]]);
+        self.reordered(Shape::from_dims(shape), Strides::from_dims(strides), |layout| {
+            is_in_a_row(order.iter().rev().map(|&dim| (layout.shape()[dim], layout.strides()[dim])))
+        })
+    }
+
+    /// The dimensions that are kept; the others have size 1.
+    fn keeping(&self, kept: impl Fn(usize) -> bool) -> Self {
+        let dims = || (0..self.ndim()).filter(|&dim| kept(dim));
+        let ndim = dims().count();
+        let pick = |values: &[usize]| {
+            let mut picked = dims().map(|dim| values[dim]);
+            // As many as were counted.
+            Dims::from_fn(ndim, |_| picked.next().unwrap_or_default())
+        };
+        self.regrouped(Shape::from_dims(pick(self.shape())), Strides::from_dims(pick(self.strides())))
+    }
+}
+
+/// Whether this layout lies in a row once two dimensions are swapped.
+#[cold]
+fn is_swapped_in_a_row(layout: &Layout, a: usize, b: usize) -> bool {
+    is_in_a_row((0..layout.ndim()).rev().map(|at| {
+        let from = match at {
+            _ if at == a => b,
+            _ if at == b => a,
+            _ => at,
+        };
+        (layout.shape()[from], layout.strides()[from])
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bytes::MAX_BYTES;
+
+    fn layout(sizes: &[usize]) -> Layout {
+        Layout::contiguous(Shape::new(sizes).unwrap())
+    }
+
+    #[test]
+    fn contiguity_is_found_again() {
+        let matrix = layout(&[2, 3]);
+        let columns = matrix.t().unwrap();
+        assert!(!columns.is_contiguous());
+        assert_eq!(columns.t().unwrap(), matrix);
+        assert!(layout(&[1, 3]).t().unwrap().is_contiguous());
+        assert!(layout(&[0, 3]).t().unwrap().is_contiguous());
+    }
+
+    #[test]
+    fn scalars_allow_what_moves_nothing() {
+        let scalar = layout(&[]);
+        assert_eq!(scalar.transpose(0, -1), Ok(scalar.clone()));
+        assert_eq!(scalar.permute(&[]), Ok(scalar.clone()));
+        assert_eq!(scalar.t(), Ok(scalar.clone()));
+        assert_eq!(scalar.movedim(&[0], &[-1]), Ok(scalar.clone()));
+        assert_eq!(scalar.squeeze_dim(-1), Ok(scalar.clone()));
+        assert_eq!(scalar.squeeze_dims(&[0]), Ok(scalar.clone()));
+        assert_eq!(scalar.unsqueeze(-1), Ok(layout(&[1])));
+        assert!(scalar.transpose(0, 1).is_err());
+        assert!(scalar.permute(&[0]).is_err());
+        assert!(scalar.unsqueeze(1).is_err());
+    }
+
+    #[test]
+    fn lists_of_dimensions() {
+        let cube = layout(&[2, 3, 4]);
+        assert_eq!(cube.permute(&[0, 1]), Err(Error::DimListLength { given: 2, needed: 3 }));
+        assert_eq!(cube.permute(&[0, 1, -2]), Err(Error::RepeatedDim { dim: 1 }));
+        assert_eq!(cube.movedim(&[0, 1], &[0]), Err(Error::DimListLength { given: 1, needed: 2 }));
+        assert_eq!(cube.movedim(&[0, 1], &[1, 1]), Err(Error::RepeatedDim { dim: 1 }));
+        assert_eq!(cube.movedim(&[-1, 0], &[0, 1]).unwrap().shape(), &[4, 2, 3]);
+        assert_eq!(cube.squeeze_dims(&[0, -3]), Err(Error::RepeatedDim { dim: 0 }));
+    }
+
+    #[test]
+    fn many_dimensions() {
+        let many = layout(&[2, 1, 3, 1, 2, 1, 2]);
+        assert_eq!(many.squeeze(), layout(&[2, 3, 2, 2]));
+        assert_eq!(many.transpose(0, -1).unwrap().transpose(-1, 0).unwrap(), many);
+        assert_eq!(many.permute(&[6, 5, 4, 3, 2, 1, 0]).unwrap().strides(), &[1, 2, 2, 4, 4, 12, 12]);
+    }
+
+    #[test]
+    fn a_new_stride_stays_in_range() {
+        let far =
+            Layout::new(Shape::new(&[2, 0]).unwrap(), Strides::new(&[MAX_BYTES, 1]).unwrap(), 0).unwrap();
+        assert_eq!(far.unsqueeze(0).unwrap().strides(), &[MAX_BYTES, MAX_BYTES, 1]);
+    }
+}
