@@ -113,11 +113,8 @@ fn small(bench: &mut Bench<'_>) {
     {
         use candle_core::{DType as D, Device as Dev, Tensor as T};
         let dev = &Dev::Cpu;
-        bench.run("empty, 4 floats", "candle", || T::zeros(black_box(4), D::F32, dev));
-        bench.run("empty, 4 MiB", "candle", || {
-            // SAFETY: nobody reads it.
-            unsafe { T::empty(black_box(MIB), D::F32, dev) }
-        });
+        bench.run("empty, 4 floats", "candle", || orlop_benches::peers::candle_empty(black_box(4)));
+        bench.run("empty, 4 MiB", "candle", || orlop_benches::peers::candle_empty(black_box(MIB)));
         let matrix = T::zeros((64, 64), D::F32, dev).expect("memory");
         bench.run("clone", "candle", || black_box(&matrix).clone());
         bench.run("slice", "candle", || black_box(&matrix).narrow(0, 8, 16));

@@ -175,3 +175,17 @@ fn clear(peer: &dyn Peer, slots: &mut [Option<(NonNull<u8>, usize)>]) {
         unsafe { peer.give(ptr, bytes) };
     }
 }
+
+/// Candle's uninitialised tensor of so many floats.
+///
+/// # Panics
+///
+/// Without memory.
+#[cfg(feature = "peers")]
+#[must_use]
+pub fn candle_empty(floats: usize) -> candle_core::Tensor {
+    // SAFETY: nobody reads it.
+    let tensor =
+        unsafe { candle_core::Tensor::empty(floats, candle_core::DType::F32, &candle_core::Device::Cpu) };
+    tensor.expect("memory for the benches")
+}

@@ -18,7 +18,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("orlop-torch", &["orlop-cuda"]),
     ("orlop", &["orlop-cuda", "orlop-trace", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),
-    ("orlop-testkit", &["orlop-alloc"]),
+    ("orlop-testkit", &["orlop-tensor"]),
     ("orlop-cudasim", &[]),
 ];
 

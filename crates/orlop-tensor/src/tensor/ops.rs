@@ -28,8 +28,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`] if the shapes do not go together; [`Error::InternalOverlap`]; [`Error::Borrowed`];
-    /// [`Error::ReadOnly`]; what the devices say.
+    /// [`Error::Layout`](crate::Error::Layout) if the shapes do not go together; [`Error::InternalOverlap`](crate::Error::InternalOverlap); [`Error::Borrowed`](crate::Error::Borrowed);
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly); what the devices say.
     pub fn copy_(&self, source: &Self) -> Result<()> {
         let (to, from) = (self.imp()?, source.imp()?);
         to.check_apart()?;
@@ -50,7 +50,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::InternalOverlap`]; [`Error::Borrowed`]; [`Error::ReadOnly`]; what the device says.
+    /// [`Error::InternalOverlap`](crate::Error::InternalOverlap); [`Error::Borrowed`](crate::Error::Borrowed); [`Error::ReadOnly`](crate::Error::ReadOnly); what the device says.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
         let imp = self.imp()?;
         imp.check_apart()?;
@@ -78,7 +78,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] while somebody writes; out of memory.
+    /// [`Error::Borrowed`](crate::Error::Borrowed) while somebody writes; out of memory.
     pub fn duplicate(&self) -> Result<Self> {
         self.duplicate_in(MemoryFormat::Preserve)
     }
