@@ -1,0 +1,304 @@
+//! Transposition: both sides are dense, along different loops.
+//!
+//! A plane is walked in bands of so many source rows that, transposed, they make one whole cache line of each
+//! destination row. The band goes along the rows for a page or so, then the next band continues the same destination
+//! lines; so both sides see long forward streams, each line is touched once while it is in the cache, and few pages are
+//! in use at a time. Strides of a power of two, which map all rows of a band to the same cache set, do little harm:
+//! a line is used up within a few loads, and where it matters the band's lines are written past the cache.
+//!
+//! Within a band square tiles of 16-byte vectors are transposed in registers by repeated interleaving (the perfect
+//! shuffle: interleaving the first half of the rows with the second moves the top bit of the row number to the bottom
+//! of the column number; after as many times as there are bits, rows and columns have changed places).
+
+use core::mem::MaybeUninit;
+
+use super::{moves::Item, nest::Dim, strided};
+
+/// Bytes of a vector.
+pub(super) const VECTOR: usize = 16;
+
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+
+/// How far a band goes along the source's rows before the next band, in bytes: a page where stores leave the cache out.
+const STREAMED_STRIDE: usize = 4096;
+
+/// The same where the destination's lines must stay in the cache until the next band, in bytes and in columns. With
+/// strides of a power of two no more lines than these find room.
+const CACHED_STRIDE: usize = 1024;
+const CACHED_COLUMNS: usize = 256;
+
+/// Whether stores may go past the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stores {
+    /// What is written is likely read soon.
+    Cached,
+    /// The destination is larger than the cache: do not read its lines only to overwrite them.
+    Streaming,
+}
+
+impl Stores {
+    /// Destinations from which size on the caches are left out. Below, something of it may still be there when it is
+    /// read.
+    const STREAMED_BYTES: usize = 16 << 20;
+
+    /// For a destination of so many bytes.
+    pub(super) const fn for_bytes(bytes: usize) -> Self {
+        if bytes >= Self::STREAMED_BYTES { Self::Streaming } else { Self::Cached }
+    }
+}
+
+/// How tiles of items of type `T` are transposed.
+pub(super) trait Tiles<T> {
+    /// Whether [`line_tile`](Self::line_tile) writes past the cache.
+    const STREAMS: bool;
+
+    /// Transposes a tile of as many rows and columns as a vector has items. Rows are `src_pitch` bytes apart at `src`,
+    /// columns `dst_pitch` at `dst`.
+    ///
+    /// # Safety
+    /// 1. The rows can be read: a vector's bytes at each, initialised.
+    /// 2. The columns can be written: a vector's bytes at each; they do not overlap the rows.
+    unsafe fn tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize);
+
+    /// Transposes as many rows as a cache line has items, and as many columns as a vector has.
+    ///
+    /// # Safety
+    /// 1. As for [`tile`](Self::tile), with more rows.
+    /// 2. As for [`tile`](Self::tile), with a whole line's bytes at each column.
+    /// 3. `dst` and `dst_pitch` are multiples of [`LINE`].
+    unsafe fn line_tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize);
+
+    /// Asks for the cache line at any address, soon to be written.
+    fn prefetch(line: *const u8);
+
+    /// Makes what was streamed visible before what is written next.
+    fn finish();
+}
+
+/// Copies a plane in which the source is dense along `outer` and the destination along `inner`.
+///
+/// # Safety
+/// 1. At every step of `outer` and `inner` a `T` can be read at `src`, initialised, and written at `dst`.
+/// 2. No byte is written twice, and none that is read is written.
+/// 3. `outer.src` and `inner.dst` are the size of `T`, a power of two up to 16.
+pub(super) unsafe fn plane<T: Copy, K: Tiles<T>>(
+    dst: *mut u8,
+    src: *const u8,
+    outer: Dim,
+    inner: Dim,
+    stores: Stores,
+) {
+    let per_line = LINE / size_of::<T>();
+    let to_line = dst.addr().wrapping_neg() % LINE;
+    let streams = K::STREAMS
+        && stores == Stores::Streaming
+        && outer.dst.is_multiple_of(LINE)
+        && to_line.is_multiple_of(size_of::<T>())
+        && inner.size >= 2 * per_line;
+    let band_stride = if streams {
+        STREAMED_STRIDE / size_of::<T>()
+    } else {
+        CACHED_COLUMNS.min(CACHED_STRIDE / size_of::<T>())
+    };
+    for from in (0..outer.size).step_by(band_stride) {
+        let (dst, src) = (dst.wrapping_add(from * outer.dst), src.wrapping_add(from * outer.src));
+        let outer = outer.part(band_stride.min(outer.size - from));
+        // The rows before the first whole line make a band of their own, of fewer rows.
+        let head = if streams && to_line != 0 { to_line / size_of::<T>() } else { per_line };
+        let (mut row, mut rows) = (0, head.min(inner.size));
+        while row < inner.size {
+            let (dst, src) = (dst.wrapping_add(row * inner.dst), src.wrapping_add(row * inner.src));
+            let lines = streams && rows == per_line;
+            // SAFETY: some rows of the plane. With `lines` they begin at a multiple of a line: the rows before the
+            // first were taken off, and the distance of columns is a multiple of a line.
+            unsafe { band::<T, K>(dst, src, outer, inner.part(rows), lines) };
+            row += rows;
+            rows = per_line.min(inner.size - row);
+        }
+    }
+    if streams {
+        K::finish();
+    }
+}
+
+/// Copies a band: a plane of few rows.
+///
+/// # Safety
+/// 1. to 3. as for [`plane`].
+/// 4. With `lines`, there is a line's number of rows, and `dst` and `outer.dst` are multiples of [`LINE`].
+unsafe fn band<T: Copy, K: Tiles<T>>(dst: *mut u8, src: *const u8, outer: Dim, inner: Dim, lines: bool) {
+    let side = VECTOR / size_of::<T>();
+    let whole_columns = outer.size - outer.size % side;
+    let whole_rows = inner.size - inner.size % side;
+    for column in (0..whole_columns).step_by(side) {
+        let (dst, src) = (dst.wrapping_add(column * outer.dst), src.wrapping_add(column * outer.src));
+        if lines {
+            // SAFETY: these columns of all the band's rows, which by obligation 4 make whole lines.
+            unsafe { K::line_tile(dst, outer.dst, src, inner.src) };
+            continue;
+        }
+        // Columns are far apart: no processor guesses where the next band writes.
+        for ahead in 0..side {
+            K::prefetch(dst.wrapping_add(ahead * outer.dst + inner.size * size_of::<T>()));
+        }
+        for row in (0..whole_rows).step_by(side) {
+            let (dst, src) = (dst.wrapping_add(row * inner.dst), src.wrapping_add(row * inner.src));
+            // SAFETY: `side` rows and columns of the plane, dense as obligation 3 has it.
+            unsafe { K::tile(dst, outer.dst, src, inner.src) };
+        }
+    }
+    let rest = inner.part(inner.size - whole_rows);
+    if rest.size != 0 {
+        let (dst, src) = (dst.wrapping_add(whole_rows * inner.dst), src.wrapping_add(whole_rows * inner.src));
+        // SAFETY: the rows that fill no tile.
+        unsafe { strided::plane(Item::<T>::MOVE, dst, src, outer.part(whole_columns), rest) };
+    }
+    let rest = outer.part(outer.size - whole_columns);
+    if rest.size != 0 {
+        let (dst, src) =
+            (dst.wrapping_add(whole_columns * outer.dst), src.wrapping_add(whole_columns * outer.src));
+        // SAFETY: the columns that fill no tile.
+        unsafe { strided::plane(Item::<T>::MOVE, dst, src, rest, inner) };
+    }
+}
+
+/// Tiles without intrinsics, for any processor.
+#[derive(Debug)]
+pub(super) struct Portable;
+
+/// `N` items that lie together.
+type Row<T, const N: usize> = [MaybeUninit<T>; N];
+
+/// # Safety
+/// As [`Tiles::tile`], for `N` rows and columns.
+#[inline(always)]
+unsafe fn portable_tile<T: Copy, const N: usize>(
+    dst: *mut u8,
+    dst_pitch: usize,
+    src: *const u8,
+    src_pitch: usize,
+) {
+    let mut rows = [[MaybeUninit::<T>::uninit(); N]; N];
+    for (index, row) in rows.iter_mut().enumerate() {
+        // SAFETY: obligation 1.
+        *row = unsafe { src.wrapping_add(index * src_pitch).cast::<Row<T, N>>().read_unaligned() };
+    }
+    let columns: [Row<T, N>; N] =
+        core::array::from_fn(|column| core::array::from_fn(|row| rows[row][column]));
+    for (index, column) in columns.into_iter().enumerate() {
+        // SAFETY: obligation 2.
+        unsafe { dst.wrapping_add(index * dst_pitch).cast::<Row<T, N>>().write_unaligned(column) };
+    }
+}
+
+macro_rules! portable_tiles {
+    ($($item:ty),+) => {$(
+        impl Tiles<$item> for Portable {
+            const STREAMS: bool = false;
+
+            #[inline]
+            unsafe fn tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize) {
+                // SAFETY: the caller's obligations, for as many items as a vector has.
+                unsafe { portable_tile::<$item, { VECTOR / size_of::<$item>() }>(dst, dst_pitch, src, src_pitch) };
+            }
+
+            #[inline]
+            unsafe fn line_tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize) {
+                for part in 0..LINE / VECTOR {
+                    let rows = part * (VECTOR / size_of::<$item>());
+                    let (dst, src) = (dst.wrapping_add(part * VECTOR), src.wrapping_add(rows * src_pitch));
+                    // SAFETY: the caller's obligations, for a quarter of the rows.
+                    unsafe { <Self as Tiles<$item>>::tile(dst, dst_pitch, src, src_pitch) };
+                }
+            }
+
+            fn prefetch(_: *const u8) {}
+
+            fn finish() {}
+        }
+    )+};
+}
+
+portable_tiles!(u8, u16, u32, u64, super::moves::Bytes16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::copy::Native;
+
+    /// Room that begins at a multiple of a cache line.
+    #[derive(Clone)]
+    #[repr(align(64))]
+    struct Line([u8; LINE]);
+
+    fn check<T: Copy, K: Tiles<T>>(
+        rows: usize,
+        columns: usize,
+        pitches: (usize, usize),
+        lead: usize,
+        stores: Stores,
+    ) {
+        let size = size_of::<T>();
+        let (dst_pitch, src_pitch) = (rows * size + pitches.0, columns * size + pitches.1);
+        let src: Vec<u8> =
+            (0..rows * src_pitch).map(|index| (index * 167 + index / 251).to_le_bytes()[0]).collect();
+        let mut lines = vec![Line([0xee; LINE]); (lead + columns * dst_pitch).div_ceil(LINE)];
+        let mut expected = vec![0xee; lines.len() * LINE];
+        for row in 0..rows {
+            for column in 0..columns {
+                let item = &src[row * src_pitch + column * size..][..size];
+                expected[lead + column * dst_pitch + row * size..][..size].copy_from_slice(item);
+            }
+        }
+        let dst = lines.as_mut_ptr().cast::<u8>().wrapping_add(lead);
+        let outer = Dim { size: columns, dst: dst_pitch, src: size };
+        let inner = Dim { size: rows, dst: size, src: src_pitch };
+        // SAFETY: the loops lead over all of `src`, and in `dst` to `lead + columns * dst_pitch` at most.
+        unsafe { plane::<T, K>(dst, src.as_ptr(), outer, inner, stores) };
+        let actual = lines.iter().flat_map(|line| line.0).collect::<Vec<u8>>();
+        assert!(actual == expected, "{rows} x {columns} of {size} bytes, {pitches:?}, {lead}, {stores:?}");
+    }
+
+    fn check_item<T: Copy>()
+    where
+        Portable: Tiles<T>,
+        Native: Tiles<T>,
+    {
+        let per_line = LINE / size_of::<T>();
+        let (mut all_rows, mut all_columns) = (
+            vec![1, 4, per_line - 1, 2 * per_line, 3 * per_line + 5],
+            vec![1, per_line / 4, per_line + 3, 300],
+        );
+        if cfg!(miri) {
+            (all_rows, all_columns) = (vec![per_line + 5], vec![per_line / 4 + 3]);
+        }
+        for &rows in &all_rows {
+            for &columns in &all_columns {
+                check::<T, Portable>(rows, columns, (5, 3), 24, Stores::Cached);
+                if cfg!(miri) {
+                    continue;
+                }
+                for (lead, pitches) in [(0, (0, 0)), (24, (5, 3))] {
+                    check::<T, Portable>(rows, columns, pitches, lead, Stores::Streaming);
+                    check::<T, Native>(rows, columns, pitches, lead, Stores::Cached);
+                    check::<T, Native>(rows, columns, pitches, lead, Stores::Streaming);
+                }
+                // Columns that begin where lines do, or as far behind as the first: such can be streamed.
+                let to_line = (rows * size_of::<T>()).next_multiple_of(LINE) - rows * size_of::<T>();
+                for lead in [0, 16, 48, 63] {
+                    check::<T, Native>(rows, columns, (to_line, 7), lead, Stores::Streaming);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_item_size() {
+        check_item::<u8>();
+        check_item::<u16>();
+        check_item::<u32>();
+        check_item::<u64>();
+        check_item::<crate::kernels::moves::Bytes16>();
+    }
+}
