@@ -8,7 +8,7 @@ use super::{
 };
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-pub(super) use super::transpose::Portable as Native;
+pub(super) use super::portable::Portable as Native;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use super::x86::Sse2 as Native;
 

@@ -14,6 +14,8 @@ mod dense;
 mod moves;
 mod nest;
 mod parallel;
+#[cfg(any(test, miri, not(target_arch = "x86_64")))]
+mod portable;
 mod strided;
 #[cfg(test)]
 mod tests;
@@ -115,15 +117,6 @@ pub(crate) unsafe fn fill(dst: *mut u8, layout: &Layout, dtype: DType, value: Sc
     dispatch!(dtype, T => write_scalar::<T>(&mut item, value));
     // SAFETY: the caller's obligations.
     unsafe { fill_with(dst, layout, dtype.size(), &item) };
-}
-
-/// Sets all bytes of all elements to zero.
-///
-/// # Safety
-/// As for [`fill`].
-pub(crate) unsafe fn zero(dst: *mut u8, layout: &Layout, itemsize: usize) {
-    // SAFETY: the caller's obligations.
-    unsafe { fill_with(dst, layout, itemsize, &[0; MAX_ITEM]) };
 }
 
 /// Sets every element to the first `itemsize` bytes of `item`.

@@ -3,7 +3,7 @@
 use orlop_core::{Complex, DType, Element, Layout, Scalar, Shape, Strides, cast as cast_one, dispatch};
 use proptest::prelude::*;
 
-use super::{cast, copy, fill, zero};
+use super::{cast, copy, fill};
 
 const CASES: u32 = if cfg!(miri) { 5 } else { 512 };
 
@@ -224,7 +224,7 @@ proptest! {
         // SAFETY: the storage is as large as the view reaches; there is no overlap.
         unsafe { fill(filled.as_mut_ptr(), &dst.layout, dtype, Scalar::Int(value)) };
         // SAFETY: the same.
-        unsafe { zero(zeroed.as_mut_ptr(), &dst.layout, size) };
+        unsafe { fill(zeroed.as_mut_ptr(), &dst.layout, dtype, Scalar::Int(0)) };
         let (mut expected_filled, mut expected_zeroed) = (before.clone(), before);
         for at in positions(&dst.layout) {
             cast_bytes(&mut expected_filled[at * size..][..size], dtype, &value.to_ne_bytes(), DType::I64);

@@ -1,0 +1,64 @@
+//! Transposing tiles without intrinsics, for any processor. Where there are intrinsics only the tests use it.
+
+use core::mem::MaybeUninit;
+
+use super::transpose::{LINE, Tiles, VECTOR};
+
+/// Tiles without intrinsics, for any processor.
+#[derive(Debug)]
+pub(super) struct Portable;
+
+/// `N` items that lie together.
+type Row<T, const N: usize> = [MaybeUninit<T>; N];
+
+/// # Safety
+/// As [`Tiles::tile`], for `N` rows and columns.
+#[inline(always)]
+unsafe fn portable_tile<T: Copy, const N: usize>(
+    dst: *mut u8,
+    dst_pitch: usize,
+    src: *const u8,
+    src_pitch: usize,
+) {
+    let mut rows = [[MaybeUninit::<T>::uninit(); N]; N];
+    for (index, row) in rows.iter_mut().enumerate() {
+        // SAFETY: obligation 1.
+        *row = unsafe { src.wrapping_add(index * src_pitch).cast::<Row<T, N>>().read_unaligned() };
+    }
+    let columns: [Row<T, N>; N] =
+        core::array::from_fn(|column| core::array::from_fn(|row| rows[row][column]));
+    for (index, column) in columns.into_iter().enumerate() {
+        // SAFETY: obligation 2.
+        unsafe { dst.wrapping_add(index * dst_pitch).cast::<Row<T, N>>().write_unaligned(column) };
+    }
+}
+
+macro_rules! portable_tiles {
+    ($($item:ty),+) => {$(
+        impl Tiles<$item> for Portable {
+            const STREAMS: bool = false;
+
+            #[inline]
+            unsafe fn tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize) {
+                // SAFETY: the caller's obligations, for as many items as a vector has.
+                unsafe { portable_tile::<$item, { VECTOR / size_of::<$item>() }>(dst, dst_pitch, src, src_pitch) };
+            }
+
+            #[inline]
+            unsafe fn line_tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize) {
+                for part in 0..LINE / VECTOR {
+                    let rows = part * (VECTOR / size_of::<$item>());
+                    let (dst, src) = (dst.wrapping_add(part * VECTOR), src.wrapping_add(rows * src_pitch));
+                    // SAFETY: the caller's obligations, for a quarter of the rows.
+                    unsafe { <Self as Tiles<$item>>::tile(dst, dst_pitch, src, src_pitch) };
+                }
+            }
+
+            fn prefetch(_: *const u8) {}
+
+            fn finish() {}
+        }
+    )+};
+}
+
+portable_tiles!(u8, u16, u32, u64, super::moves::Bytes16);
