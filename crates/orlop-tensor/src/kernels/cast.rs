@@ -21,6 +21,10 @@ const BLOCK_BYTES: usize = BLOCK * 16;
 /// Steps along the destination's dense loop in a block where the source is dense along another.
 const SIDE: usize = 32;
 
+/// Blocks side by side along the source's dense loop before those next to them along the destination's: they share the
+/// source's pages, and the destination's lines stay in the cache for the next ones.
+const BAND: usize = 8;
+
 /// Elements that make a row worth a call.
 const WORTH_A_ROW: usize = 16;
 
@@ -63,10 +67,12 @@ pub(super) unsafe fn nest(dims: &mut [Dim], dst: *mut u8, src: *const u8, cast: 
     let after = scatters.then(|| after.start());
     let (outer_block, inner_block) = block_shape(outer, inner);
     walk(around, dst, src, &mut |dst, src| {
-        blocks((outer, outer_block), (inner, inner_block), dst, src, |dst, src, outer, inner| {
-            // SAFETY: a block of the plane that belongs to one step of the loops around; the buffers have room for it,
-            // and nothing else uses them.
-            unsafe { block(dst, src, outer, inner, cast, before, after) };
+        blocks((outer, BAND * outer_block), (inner, inner_block), dst, src, |dst, src, outer, inner| {
+            blocks((outer, outer_block), (inner, inner_block), dst, src, |dst, src, outer, inner| {
+                // SAFETY: a block of the plane that belongs to one step of the loops around; the buffers have room for
+                // it, and nothing else uses them.
+                unsafe { block(dst, src, outer, inner, cast, before, after) };
+            });
         });
     });
 }
