@@ -108,39 +108,6 @@ impl Dims {
         }
     }
 
-    /// These values but for one.
-    #[inline(always)]
-    pub(crate) fn with(&self, dim: usize, value: usize) -> Self {
-        match self {
-            Self::Inline { len, values } => Self::Inline {
-                len: *len,
-                values: array::from_fn(|at| if at == dim { value } else { values[at] }),
-            },
-            Self::Heap(values) => Self::Heap(with_on_heap(values, dim, value)),
-        }
-    }
-
-    /// These values with two of them swapped.
-    #[inline(always)]
-    pub(crate) fn swapped(&self, a: usize, b: usize) -> Self {
-        match self {
-            Self::Inline { len, values } => {
-                let (value_a, value_b) = (values[a], values[b]);
-                let swap = |at, value| {
-                    if at == a {
-                        value_b
-                    } else if at == b {
-                        value_a
-                    } else {
-                        value
-                    }
-                };
-                Self::Inline { len: *len, values: array::from_fn(|at| swap(at, values[at])) }
-            }
-            Self::Heap(values) => Self::Heap(swapped_on_heap(values, a, b)),
-        }
-    }
-
     /// All values but one.
     #[inline(always)]
     pub(crate) fn without(&self, dim: usize) -> Self {
@@ -167,6 +134,12 @@ impl Dims {
             Self::Inline { values, .. } => product(values),
             Self::Heap(values) => product(values),
         }
+    }
+
+    /// Whether there is nothing on the heap.
+    #[inline]
+    pub(crate) const fn is_inline(&self) -> bool {
+        matches!(self, Self::Inline { .. })
     }
 
     #[inline]
@@ -201,20 +174,6 @@ impl Clone for Dims {
 #[cold]
 fn copied_on_heap(values: &[usize]) -> Box<[usize]> {
     values.into()
-}
-
-#[cold]
-fn with_on_heap(values: &[usize], dim: usize, value: usize) -> Box<[usize]> {
-    let mut values = copied_on_heap(values);
-    values[dim] = value;
-    values
-}
-
-#[cold]
-fn swapped_on_heap(values: &[usize], a: usize, b: usize) -> Box<[usize]> {
-    let mut values = copied_on_heap(values);
-    values.swap(a, b);
-    values
 }
 
 #[cold]
@@ -287,6 +246,18 @@ macro_rules! dims_newtype {
             #[inline]
             pub(crate) const fn from_dims(dims: Dims) -> Self {
                 Self(dims)
+            }
+
+            /// Puts another value in the place of one.
+            #[inline]
+            pub(crate) fn set(&mut self, dim: usize, value: usize) {
+                self.0.as_mut_slice()[dim] = value;
+            }
+
+            /// Exchanges two values.
+            #[inline]
+            pub(crate) fn swap(&mut self, a: usize, b: usize) {
+                self.0.as_mut_slice().swap(a, b);
             }
 
             /// The values, to make others from.

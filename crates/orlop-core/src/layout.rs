@@ -113,15 +113,66 @@ impl Layout {
         Ok(Self { shape, strides, offset, numel, span, contiguous }.verified())
     }
 
+    /// Another size and stride for a dimension, and another offset: some of the elements in the same order. They are no
+    /// more than there were and reach no further: `span` is theirs if there are any.
+    #[inline]
+    pub(crate) fn become_part(
+        &mut self,
+        dim: usize,
+        (size, stride): (usize, usize),
+        offset: usize,
+        span: usize,
+    ) {
+        self.shape.set(dim, size);
+        self.strides.set(dim, stride);
+        self.offset = offset;
+        self.numel = self.shape.numel();
+        self.span = if self.numel == 0 { 0 } else { span };
+        // See `part`.
+        self.contiguous =
+            self.span == self.numel && (self.contiguous || self.numel == 0 || self.is_in_a_row_now());
+        self.check_counts();
+    }
+
+    /// Two dimensions exchanged; `undone` if that is known to undo a row.
+    #[inline]
+    pub(crate) fn swap_dims(&mut self, a: usize, b: usize, undone: bool) {
+        self.shape.swap(a, b);
+        self.strides.swap(a, b);
+        // See `reordered`.
+        self.contiguous = self.is_empty() || !undone && self.span == self.numel && self.is_in_a_row_now();
+        self.check_counts();
+    }
+
+    #[cold]
+    fn is_in_a_row_now(&self) -> bool {
+        is_in_a_row(self.dims().rev())
+    }
+
+    /// Checks in a debug build what a shortcut claims to know.
+    #[inline(always)]
+    fn check_counts(&self) {
+        debug_assert_eq!(
+            Self::new(self.shape.clone(), self.strides.clone(), self.offset).as_ref(),
+            Ok(self),
+            "counted anew"
+        );
+    }
+
     /// Itself, after a debug build has checked what a shortcut claims to know.
     #[inline(always)]
     fn verified(self) -> Self {
-        debug_assert_eq!(
-            Self::new(self.shape.clone(), self.strides.clone(), self.offset).as_ref(),
-            Ok(&self),
-            "counted anew"
-        );
+        self.check_counts();
         self
+    }
+
+    /// Whether it is of few dimensions, and has nothing on the heap: its bytes, copied, are a layout like it.
+    ///
+    /// For who makes millions of views: [`Clone`] of what may be on the heap asks for each part, and copies word by word.
+    #[inline]
+    #[must_use]
+    pub const fn is_inline(&self) -> bool {
+        self.shape.dims().is_inline() && self.strides.dims().is_inline()
     }
 
     /// The row-major layout of a shape, at offset 0.

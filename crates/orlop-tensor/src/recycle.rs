@@ -34,14 +34,11 @@ pub(crate) trait Recycled: Sized + 'static {
 /// Under a checker that finds uses of freed memory, what is freed has to go.
 const KEEPS: bool = !cfg!(any(miri, loom));
 
-/// Puts a value onto the heap.
+/// Room for a value on the heap, ours alone: for [`recycle`], once there is one.
 #[inline(always)]
-pub(crate) fn place<T: Recycled>(value: Counted<T>) -> NonNull<Counted<T>> {
+pub(crate) fn place<T: Recycled>() -> NonNull<Counted<T>> {
     let kept = if KEEPS { T::places().try_with(Places::pop).ok().flatten() } else { None };
-    let place = kept.unwrap_or_else(new_place).cast::<Counted<T>>();
-    // SAFETY: a place of the right size and alignment (`Place`), and ours alone.
-    unsafe { place.write(value) };
-    place
+    kept.unwrap_or_else(new_place).cast()
 }
 
 #[cold]
@@ -54,7 +51,7 @@ fn new_place<T>() -> NonNull<Place<T>> {
 ///
 /// # Safety
 ///
-/// `value` is from [`place`], and not used afterwards.
+/// `value` is from [`place`] and was written, and is not used afterwards.
 #[inline]
 pub(crate) unsafe fn recycle<T: Recycled>(value: NonNull<Counted<T>>) {
     // SAFETY: a value, dropped once (the caller's promise).

@@ -30,9 +30,40 @@ pub(crate) struct Counted<T> {
 const MOST: usize = isize::MAX as usize;
 
 impl<T: Recycled> Shared<T> {
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(value: T) -> Self {
-        Self { inner: recycle::place(Counted { count: AtomicUsize::new(1), value }) }
+        Self::make(|| value)
+    }
+
+    /// The value that `make` makes, at best where it will be: what is made elsewhere and moved has to wait until it was
+    /// written there.
+    #[inline(always)]
+    pub(crate) fn make(make: impl FnOnce() -> T) -> Self {
+        let write = |place: *mut T| {
+            // SAFETY: room for a value, ours alone (`new_in_place`).
+            unsafe { place.write(make()) };
+        };
+        // SAFETY: written as a whole.
+        unsafe { Self::new_in_place(write) }
+    }
+
+    /// A value that is written where it will be.
+    ///
+    /// # Safety
+    ///
+    /// `write` leaves a whole value at the address.
+    #[inline(always)]
+    pub(crate) unsafe fn new_in_place(write: impl FnOnce(*mut T)) -> Self {
+        let inner = recycle::place::<T>();
+        let place = inner.as_ptr();
+        // SAFETY: inside the room for a `Counted<T>`.
+        let count = unsafe { &raw mut (*place).count };
+        // SAFETY: as above.
+        let value = unsafe { &raw mut (*place).value };
+        // SAFETY: ours alone.
+        unsafe { count.write(AtomicUsize::new(1)) };
+        write(value);
+        Self { inner }
     }
 
     #[cold]
@@ -56,6 +87,15 @@ impl<T: Recycled> Shared<T> {
     #[inline]
     pub(crate) fn is_unique(&self) -> bool {
         self.counted().count.load(ordering!("shared.alone", Acquire)) == 1
+    }
+
+    /// Counts a handle that is a copy of this one's bytes.
+    #[inline]
+    pub(crate) fn count_copy(&self) {
+        // Relaxed: the new handle is made from one that is counted.
+        if self.counted().count.fetch_add(1, Ordering::Relaxed) >= MOST {
+            std::process::abort();
+        }
     }
 
     /// How many handles there are, at some moment.
@@ -92,10 +132,7 @@ impl<T: Recycled> Deref for Shared<T> {
 impl<T: Recycled> Clone for Shared<T> {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: the new handle is made from one that is counted.
-        if self.counted().count.fetch_add(1, Ordering::Relaxed) >= MOST {
-            std::process::abort();
-        }
+        self.count_copy();
         Self { inner: self.inner }
     }
 }

@@ -3,7 +3,10 @@
 //! These are the views that loops make millions of. A cut changes one size, one stride and the offset of a layout that
 //! is checked already; how far it reaches follows from those, and nothing is checked a second time.
 
-use crate::{DimInt, Error, Layout, Result, Shape, Strides, layout::is_in_a_row, strides::next_stride};
+use crate::{
+    DimInt, Error, Layout, Quantity, Result, Shape, Strides, bytes::MAX_BYTES, layout::is_in_a_row,
+    strides::next_stride,
+};
 
 impl Layout {
     /// Every `step`-th index of a dimension from `start` to before `end`, as Python cuts: negative bounds count from
@@ -24,8 +27,25 @@ impl Layout {
     /// # Errors
     /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::ZeroStep`]; [`Error::Overflow`] for an
     /// empty cut whose offset no storage could have.
-    #[inline(always)]
+    #[inline]
     pub fn slice(&self, dim: isize, start: Option<isize>, end: Option<isize>, step: usize) -> Result<Self> {
+        let mut cut = self.clone();
+        cut.slice_in_place(dim, start, end, step)?;
+        Ok(cut)
+    }
+
+    /// [`slice`](Self::slice) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`slice`](Self::slice); nothing has changed then.
+    #[inline]
+    pub fn slice_in_place(
+        &mut self,
+        dim: isize,
+        start: Option<isize>,
+        end: Option<isize>,
+        step: usize,
+    ) -> Result<()> {
         let (dim, size, stride) = self.size_and_stride(dim)?;
         let start = start.map_or(0, |start| clamp(start, size));
         let length = end.map_or(size, |end| clamp(end, size)).saturating_sub(start);
@@ -52,8 +72,19 @@ impl Layout {
     /// # Errors
     /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::RangeOutOfDim`]; [`Error::Overflow`] for
     /// no elements at an offset that no storage could have.
-    #[inline(always)]
+    #[inline]
     pub fn narrow(&self, dim: isize, start: isize, length: usize) -> Result<Self> {
+        let mut cut = self.clone();
+        cut.narrow_in_place(dim, start, length)?;
+        Ok(cut)
+    }
+
+    /// [`narrow`](Self::narrow) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`narrow`](Self::narrow); nothing has changed then.
+    #[inline]
+    pub fn narrow_in_place(&mut self, dim: isize, start: isize, length: usize) -> Result<()> {
         let (dim, size, stride) = self.size_and_stride(dim)?;
         let first = if start < 0 { size.checked_add_signed(start) } else { Some(start.unsigned_abs()) };
         match first {
@@ -126,24 +157,20 @@ impl Layout {
         Self::new(Shape::new(sizes)?, Strides::new(strides)?, offset)
     }
 
-    /// Indices of `dim` from `first` on, which turns its size and stride from `old` to `new`. All of them are indices of
-    /// this layout; `first` may be one past the last if there are none.
+    /// Keeps the indices of `dim` from `first` on, which turns its size and stride from `old` to `new`. All of them are
+    /// indices of this layout; `first` may be one past the last if there are none.
     #[inline(always)]
     pub(super) fn cut(
-        &self,
+        &mut self,
         dim: usize,
         first: usize,
         old: (usize, usize),
         new: (usize, usize),
-    ) -> Result<Self> {
-        let (size, stride) = new;
-        self.part(
-            Shape::from_dims(self.shape().dims().with(dim, size)),
-            Strides::from_dims(self.strides().dims().with(dim, stride)),
-            self.place(first, old.1),
-            self.span_once(old, new),
-            |parent| is_cut_in_a_row(parent, dim, size, stride),
-        )
+    ) -> Result<()> {
+        let offset = self.place(first, old.1).filter(|&offset| offset <= MAX_BYTES);
+        let offset = offset.ok_or(Error::Overflow { quantity: Quantity::ElementSpan })?;
+        self.become_part(dim, new, offset, self.span_once(old, new));
+        Ok(())
     }
 
     /// A dimension which has to be there (a scalar has none), with its size and stride.
@@ -187,7 +214,6 @@ fn is_cut_in_a_row(parent: &Layout, dim: usize, size: usize, stride: usize) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Quantity, bytes::MAX_BYTES};
 
     fn layout(sizes: &[usize]) -> Layout {
         Layout::contiguous(Shape::new(sizes).unwrap())

@@ -26,14 +26,27 @@ impl Layout {
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`].
-    #[inline(always)]
+    #[inline]
     pub fn transpose(&self, dim0: isize, dim1: isize) -> Result<Self> {
+        let mut swapped = self.clone();
+        swapped.transpose_in_place(dim0, dim1)?;
+        Ok(swapped)
+    }
+
+    /// [`transpose`](Self::transpose) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`transpose`](Self::transpose); nothing has changed then.
+    #[inline]
+    pub fn transpose_in_place(&mut self, dim0: isize, dim1: isize) -> Result<()> {
         let (a, b) = (wrap_dim(dim0, self.ndim())?, wrap_dim(dim1, self.ndim())?);
-        let shape = Shape::from_dims(self.shape().dims().swapped(a, b));
-        let strides = Strides::from_dims(self.strides().dims().swapped(a, b));
+        if a == b {
+            return Ok(());
+        }
         // Swapping two dimensions that lead somewhere undoes a row.
-        let undone = self.is_contiguous() && a != b && self.shape()[a] > 1 && self.shape()[b] > 1;
-        Ok(self.reordered(shape, strides, |layout| !undone && is_swapped_in_a_row(layout, a, b)))
+        let undone = self.is_contiguous() && self.shape()[a] > 1 && self.shape()[b] > 1;
+        self.swap_dims(a, b, undone);
+        Ok(())
     }
 
     /// The dimensions in another order: dimension `i` of the result is dimension `dims[i]`.
@@ -222,19 +235,6 @@ impl Layout {
         };
         self.regrouped(Shape::from_dims(pick(self.shape())), Strides::from_dims(pick(self.strides())))
     }
-}
-
-/// Whether this layout lies in a row once two dimensions are swapped.
-#[cold]
-fn is_swapped_in_a_row(layout: &Layout, a: usize, b: usize) -> bool {
-    is_in_a_row((0..layout.ndim()).rev().map(|at| {
-        let from = match at {
-            _ if at == a => b,
-            _ if at == b => a,
-            _ => at,
-        };
-        (layout.shape()[from], layout.strides()[from])
-    }))
 }
 
 #[cfg(test)]

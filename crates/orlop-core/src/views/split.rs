@@ -141,10 +141,11 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
                 size.to_usize()?
             }
         };
-        let piece = self.layout.cut(self.dim, self.start, (length, stride), (size, stride));
+        let mut piece = self.layout.clone();
+        let cut = piece.cut(self.dim, self.start, (length, stride), (size, stride));
         self.start += size;
         // The start was found to be in range when the split was asked for.
-        piece.ok()
+        cut.ok().map(|()| piece)
     }
 
     #[inline]

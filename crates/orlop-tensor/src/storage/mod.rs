@@ -67,7 +67,8 @@ impl Storage {
     #[inline]
     pub(crate) fn in_memory(bytes: usize, memory: &Memory<'_>) -> Result<Self> {
         let block = memory.allocate(bytes)?;
-        Ok(Self::of_cell(Cell::new(block, bytes, Flags::NONE, None)))
+        let cell = Shared::make(|| Cell::new(block, bytes, Flags::NONE, None));
+        Ok(Self { cell, start: 0, len: WHOLE })
     }
 
     #[inline]
@@ -239,6 +240,12 @@ impl Storage {
     #[must_use]
     pub fn is_alias_of(&self, other: &Self) -> bool {
         self.cell.same_as(&other.cell)
+    }
+
+    /// Counts a handle that is a copy of this one's bytes.
+    #[inline]
+    pub(crate) fn count_copy(&self) {
+        self.cell.count_copy();
     }
 
     #[inline]

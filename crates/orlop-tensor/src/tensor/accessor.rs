@@ -35,11 +35,11 @@ impl<T, const N: usize> Grid<T, N> {
     #[inline]
     fn get(&self, index: [usize; N]) -> Option<NonNull<T>> {
         let mut offset = 0;
-        for dim in 0..N {
-            if index[dim] >= self.sizes[dim] {
+        for ((index, size), stride) in index.into_iter().zip(self.sizes).zip(self.strides) {
+            if index >= size {
                 return None;
             }
-            offset += index[dim] * self.strides[dim];
+            offset += index * stride;
         }
         // SAFETY: the index is below the sizes: an element inside the storage (the invariant).
         Some(unsafe { self.first.add(offset) })
@@ -50,10 +50,7 @@ impl<T, const N: usize> Grid<T, N> {
     /// `index` is below the sizes.
     #[inline(always)]
     unsafe fn get_unchecked(&self, index: [usize; N]) -> NonNull<T> {
-        let mut offset = 0;
-        for dim in 0..N {
-            offset += index[dim] * self.strides[dim];
-        }
+        let offset = index.into_iter().zip(self.strides).map(|(index, stride)| index * stride).sum();
         // SAFETY: the caller's promise, and the invariant.
         unsafe { self.first.add(offset) }
     }

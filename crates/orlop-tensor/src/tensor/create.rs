@@ -1,8 +1,9 @@
 //! New tensors. All go through [`Tensor::empty`]'s one path: shape, checked bytes, memory, storage, strides (L7).
 
-use super::{IntoShape, Tensor, TensorOptions};
+use super::{IntoShape, Tensor, TensorImpl, TensorOptions};
 use crate::error::{Error, Result};
 use crate::plain::{Plain, dispatch_plain};
+use crate::shared::Shared;
 use crate::storage::Storage;
 use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Shape, Strides};
 
@@ -31,12 +32,12 @@ impl Tensor {
     #[inline]
     fn empty_of(shape: Shape, options: &TensorOptions<'_>) -> Result<Self> {
         let bytes = shape.checked_bytes(options.dtype.size())?;
-        let layout = match options.format {
-            MemoryFormat::Contiguous => Layout::contiguous(shape),
-            format => Layout::in_format(shape, format)?,
-        };
-        let storage = Storage::in_memory(bytes, &options.memory)?;
-        Ok(Self::new(storage, layout, options.dtype))
+        if options.format != MemoryFormat::Contiguous {
+            return Self::empty_with(Layout::in_format(shape, options.format)?, options);
+        }
+        let (storage, dtype) = (Storage::in_memory(bytes, &options.memory)?, options.dtype);
+        let imp = Shared::make(|| TensorImpl { layout: Layout::contiguous(shape), storage, dtype });
+        Ok(Self { imp: Some(imp) })
     }
 
     /// Of this shape and these strides, in elements, in a storage just large enough.

@@ -55,6 +55,26 @@ pub(crate) struct TensorImpl {
 
 crate::recycle::recycled!(TensorImpl);
 
+impl TensorImpl {
+    /// Another one like this. With few dimensions its bytes are copied as they are: a clone of each field, put together
+    /// elsewhere and then moved, takes several times as long.
+    #[inline]
+    fn copied(&self) -> Shared<Self> {
+        if !self.layout.is_inline() {
+            return Shared::new(self.clone());
+        }
+        // First of all: counting waits for all stores before it.
+        self.storage.count_copy();
+        let copy = |place: *mut Self| {
+            // SAFETY: room for a value, ours alone (`new_in_place`). The copy is a value: the layout has nothing on the
+            // heap, the storage's new handle was counted, the dtype is `Copy`.
+            unsafe { place.copy_from_nonoverlapping(self, 1) };
+        };
+        // SAFETY: written as a whole.
+        unsafe { Shared::new_in_place(copy) }
+    }
+}
+
 impl Tensor {
     /// No value.
     ///
@@ -102,6 +122,19 @@ impl Tensor {
     pub(crate) fn with_layout(&self, layout: Layout) -> Result<Self> {
         let imp = self.imp()?;
         Ok(Self::new(imp.storage.clone(), layout, imp.dtype))
+    }
+
+    /// The same storage, looked at as `change` makes of this layout. The layout stays inside the storage.
+    #[inline]
+    pub(crate) fn with_changed(
+        &self,
+        change: impl FnOnce(&mut Layout) -> orlop_core::Result<()>,
+    ) -> Result<Self> {
+        let mut view = self.imp()?.copied();
+        if let Some(view) = view.get_mut() {
+            change(&mut view.layout)?;
+        }
+        Ok(Self { imp: Some(view) })
     }
 
     /// A tensor over a storage.

@@ -25,7 +25,7 @@ impl Tensor {
     /// [`Error::Layout`](crate::Error::Layout): no such dimension, a step of zero.
     #[inline]
     pub fn slice(&self, dim: isize, start: Option<isize>, end: Option<isize>, step: usize) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.slice(dim, start, end, step)?)
+        self.with_changed(|layout| layout.slice_in_place(dim, start, end, step))
     }
 
     /// `length` elements of a dimension from `start` on. `[…, n, …]` → `[…, length, …]`.
@@ -35,7 +35,7 @@ impl Tensor {
     /// [`Error::Layout`](crate::Error::Layout): no such dimension, or not so many elements.
     #[inline]
     pub fn narrow(&self, dim: isize, start: isize, length: usize) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.narrow(dim, start, length)?)
+        self.with_changed(|layout| layout.narrow_in_place(dim, start, length))
     }
 
     /// The elements with this index of a dimension, which is gone. `[…, n, …]` → `[…, …]`.
@@ -90,7 +90,7 @@ impl Tensor {
     /// [`Error::Layout`](crate::Error::Layout): no such dimensions.
     #[inline]
     pub fn transpose(&self, dim0: isize, dim1: isize) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.transpose(dim0, dim1)?)
+        self.with_changed(|layout| layout.transpose_in_place(dim0, dim1))
     }
 
     /// The dimensions in this order. `permute([2, 0, 1])`: `[a, b, c]` → `[c, a, b]`.
