@@ -66,13 +66,15 @@ impl<T: Recycled> Shared<T> {
         Self { inner }
     }
 
-    #[cold]
+    /// Drops the value.
+    ///
+    /// # Safety
+    ///
+    /// No other handle is left, and this one goes.
     #[inline(never)]
-    fn leave(&self) {
-        if self.counted().count.fetch_sub(1, ordering!("shared.leave", AcqRel)) == 1 {
-            // SAFETY: the others went since we looked, and this handle goes.
-            unsafe { recycle::recycle(self.inner) };
-        }
+    unsafe fn end(&self) {
+        // SAFETY: from `place` and written (the invariant); the caller's promise.
+        unsafe { recycle::recycle(self.inner) };
     }
 }
 
@@ -140,11 +142,10 @@ impl<T: Recycled> Clone for Shared<T> {
 impl<T: Recycled> Drop for Shared<T> {
     #[inline]
     fn drop(&mut self) {
-        if self.is_unique() {
-            // SAFETY: no other handle is left, and this one goes.
-            unsafe { recycle::recycle(self.inner) };
-        } else {
-            self.leave();
+        let alone = self.is_unique();
+        if alone || self.counted().count.fetch_sub(1, ordering!("shared.leave", AcqRel)) == 1 {
+            // SAFETY: no other handle was left, or the last one went since we looked; and this one goes.
+            unsafe { self.end() };
         }
     }
 }
