@@ -166,7 +166,7 @@ mod tests {
     use crate::{AllocatorRef, Request};
 
     fn block(allocator: &AllocatorRef<Direct<System>>) -> MemoryBlock {
-        allocator.allocate(&Request::new(64)).unwrap().share()
+        allocator.allocate(&Request::new(64)).expect("memory").share()
     }
 
     #[test]

@@ -4,7 +4,8 @@ use orlop_core::DType;
 use orlop_tensor::{Bool8, Borrower, Error, Tensor};
 
 fn matrix() -> Tensor {
-    Tensor::arange(0.0, 12.0, 1.0, DType::I32).unwrap().view([3, 4]).unwrap()
+    let row = Tensor::arange(0.0, 12.0, 1.0, DType::I32).expect("memory");
+    row.view([3, 4]).expect("twelve elements")
 }
 
 #[test]

@@ -76,7 +76,9 @@ unsafe impl DeviceOps for FarOps {
 
 fn with_device(test: impl FnOnce(&FarOps)) {
     let (context, ops) = (Context::new(), Arc::new(FarOps::default()));
-    context.register(FAR, MemoryKind::Default, Direct::new(FarMemory(System::new()))).unwrap();
+    context
+        .register(FAR, MemoryKind::Default, Direct::new(FarMemory(System::new())))
+        .expect("the first registration");
     context.register_ops(FAR, Arc::clone(&ops) as Arc<dyn DeviceOps>);
     context.scope(|| test(&ops));
 }

@@ -99,7 +99,7 @@ fn memory_from_outside_goes_back_once() {
 #[test]
 fn misaligned_memory_is_copied_or_refused_but_never_read_wrongly() {
     let bytes: Vec<u8> = (0..65).collect();
-    let odd = usize::from(bytes.as_ptr().addr() % 2 == 0);
+    let odd = usize::from(bytes.as_ptr().addr().is_multiple_of(2));
     let ptr = NonNull::from(&bytes[odd..]).cast();
     // SAFETY: the vector outlives the tensors below, and is only read.
     let storage = unsafe { Storage::borrowed(ptr, 64, MemoryKind::Default) };

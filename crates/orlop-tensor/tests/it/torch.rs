@@ -31,11 +31,11 @@ fn strides_of_copies() {
     for case in &cases {
         let integers = |key: &str| -> Vec<usize> { serde_json::from_value(case[key].clone()).unwrap() };
         let (sizes, strides) = (integers("sizes"), integers("strides"));
-        let offset = case["offset"].as_u64().unwrap() as isize;
+        let offset: usize = serde_json::from_value(case["offset"].clone()).unwrap();
         let reach: usize =
             sizes.iter().zip(&strides).map(|(size, stride)| size.saturating_sub(1) * stride).sum();
-        let base = Tensor::arange(0.0, (reach + 1 + offset as usize) as f64, 1.0, DType::I32).unwrap();
-        let view = base.as_strided(&sizes, &strides, Some(offset)).unwrap();
+        let base = Tensor::arange(0.0, (reach + 1 + offset) as f64, 1.0, DType::I32).unwrap();
+        let view = base.as_strided(&sizes, &strides, Some(offset.cast_signed())).unwrap();
         assert_eq!(view.empty_like().unwrap().strides().as_slice(), integers("empty_like"), "{case}");
         assert_eq!(view.duplicate().unwrap().strides().as_slice(), integers("clone"), "{case}");
         let contiguous = view.contiguous(MemoryFormat::Contiguous).unwrap();
@@ -71,7 +71,6 @@ fn casts_of_tensors() {
             orlop_core::dispatch!(dst, D => {
                 let pairs = ours.to_vec::<D>().unwrap().into_iter().zip(wanted.to_vec::<D>().unwrap());
                 for (place, (ours, wanted)) in pairs.enumerate() {
-                    #[expect(clippy::eq_op, reason = "the test for NaN that every float type has")]
                     let both_nan = ours != ours && wanted != wanted;
                     let same = bytemuck::bytes_of(&ours) == bytemuck::bytes_of(&wanted);
                     assert!(same || both_nan, "{src} to {dst}, element {place}: {ours:?}, PyTorch {wanted:?}");

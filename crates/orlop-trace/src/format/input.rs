@@ -14,7 +14,8 @@ type Whole<R> = Chain<Cursor<Vec<u8>>, R>;
 
 pub(super) enum Input<R: Read> {
     Plain(BufReader<Whole<R>>),
-    Gzip(BufReader<MultiGzDecoder<Whole<R>>>),
+    /// On the heap: the decoder's tables are large.
+    Gzip(Box<BufReader<MultiGzDecoder<Whole<R>>>>),
 }
 
 /// What [`Input::line`] found.
@@ -37,7 +38,7 @@ impl<R: Read> Input<R> {
         let compressed = head == GZIP;
         let whole = Cursor::new(head).chain(reader);
         Ok(if compressed {
-            Self::Gzip(BufReader::new(MultiGzDecoder::new(whole)))
+            Self::Gzip(Box::new(BufReader::new(MultiGzDecoder::new(whole))))
         } else {
             Self::Plain(BufReader::new(whole))
         })
@@ -47,7 +48,7 @@ impl<R: Read> Input<R> {
     pub(super) fn line(&mut self, text: &mut Vec<u8>) -> io::Result<Text> {
         match self {
             Self::Plain(reader) => line(reader, text),
-            Self::Gzip(reader) => line(reader, text),
+            Self::Gzip(reader) => line(&mut **reader, text),
         }
     }
 }
