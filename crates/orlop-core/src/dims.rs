@@ -87,12 +87,49 @@ impl Dims {
         match InlineLen::new(len) {
             Some(inline) => {
                 let mut values = [1; INLINE_DIMS];
-                for (dim, slot) in values[..inline.get()].iter_mut().enumerate() {
-                    *slot = value(dim)?;
+                // As many rounds each time, so that the values can stay in registers.
+                for (dim, slot) in values.iter_mut().enumerate() {
+                    if dim < inline.get() {
+                        *slot = value(dim)?;
+                    }
                 }
                 Ok(Self::Inline { len: inline, values })
             }
             None => (0..len).map(value).collect::<Result<_>>().map(Self::Heap),
+        }
+    }
+
+    /// The values, and behind those that are inline ones up to a fixed number.
+    #[inline]
+    pub(crate) fn padded(&self) -> &[usize] {
+        match self {
+            Self::Inline { values, .. } => values,
+            Self::Heap(values) => values,
+        }
+    }
+
+    /// Row-major strides for these sizes; `next` is the stride of the next dimension, from that of one and its size.
+    #[inline]
+    pub(crate) fn row_major(&self, next: impl Fn(usize, usize) -> usize) -> Self {
+        match self {
+            Self::Inline { len, values } => {
+                // As many rounds each time (see `try_from_fn`): sizes that are not there are 1 and change nothing.
+                let (mut strides, mut stride) = ([1; INLINE_DIMS], 1);
+                for (slot, &size) in strides.iter_mut().zip(values).rev() {
+                    *slot = stride;
+                    stride = next(stride, size);
+                }
+                Self::Inline { len: *len, values: strides }
+            }
+            Self::Heap(sizes) => {
+                let mut strides = Self::zeros(sizes.len());
+                let mut stride = 1;
+                for (slot, &size) in strides.as_mut_slice().iter_mut().zip(sizes).rev() {
+                    *slot = stride;
+                    stride = next(stride, size);
+                }
+                strides
+            }
         }
     }
 

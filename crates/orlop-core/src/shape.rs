@@ -37,7 +37,7 @@ impl Shape {
     #[inline]
     pub fn new<D: DimInt>(sizes: &[D]) -> Result<Self> {
         let dims = Dims::try_from_fn(sizes.len(), |dim| Self::size(sizes[dim], dim))?;
-        bytes::numel(dims.as_slice())?;
+        bytes::numel(dims.padded())?;
         Ok(Self(dims))
     }
 

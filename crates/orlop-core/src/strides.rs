@@ -71,13 +71,7 @@ impl Strides {
     #[inline]
     #[must_use]
     pub fn contiguous(shape: &Shape) -> Self {
-        let mut strides = Dims::zeros(shape.ndim());
-        let mut stride = 1;
-        for (slot, &size) in strides.as_mut_slice().iter_mut().zip(shape.iter()).rev() {
-            *slot = stride;
-            stride = next_stride(stride, size.max(1));
-        }
-        Self(strides)
+        Self(shape.dims().row_major(|stride, size| next_stride(stride, size.max(1))))
     }
 
     /// Strides that lay the dimensions out in `order`, fastest first, each stride `next(stride, size)` of the one
