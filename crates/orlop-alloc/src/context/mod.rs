@@ -251,6 +251,12 @@ impl Context {
         routes.distinct().into_iter().map(|allocator| allocator.trim(0)).sum()
     }
 
+    /// Who is told, if anybody.
+    #[must_use]
+    pub fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.inner.observer.get().cloned()
+    }
+
     /// Tells `observer` of everything that happens in the allocators registered here, now and later.
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
         let _changing = self.changing();

@@ -145,6 +145,12 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         self.shared().allocator.reset_peak();
     }
 
+    /// Who is told, if anybody.
+    #[must_use]
+    pub fn observer(&self) -> Option<Arc<dyn Observer>> {
+        self.shared().observer.get().cloned()
+    }
+
     /// Tells `observer` of every allocation and free from now on; `None` stops that.
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
         let shared = self.shared();

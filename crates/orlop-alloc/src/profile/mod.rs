@@ -34,11 +34,10 @@
 //!
 //! # Limits
 //!
-//! - A context or an allocator tells one observer, and nobody can ask which one. [`Observers`] therefore takes the place
-//!   of whatever [`Context::set_observer`](crate::Context::set_observer) put there before: add that one to it with
-//!   [`Observers::add`] if it is to go on.
-//! - Who sets an observer later takes the place in turn. Then blocks come and go unseen, [`Observers::missed`] says how
-//!   many did, and when the profiles end that observer is taken away with them.
+//! - A context or an allocator tells one observer. [`Observers`] takes its place, tells it too, and gives the place back
+//!   in the end.
+//! - Who sets an observer later takes the place in turn. Then blocks come and go unseen, and [`Observers::missed`] says how
+//!   many did; that observer stays when the profiles end.
 //! - Blocks of allocators that are not registered in the context, such as an arena over one of its blocks, are not seen:
 //!   watch those with [`Observers::on_allocator`].
 //! - The profiles keep their records on the heap: what serves the heap itself

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Observers of one context or allocator, which come and go. Clones are handles to the same ones; with the last of all
-/// handles, [`Listening`]s and profiles made with them the watching ends, and the context or allocator has no observer.
+/// handles, [`Listening`]s and profiles made with them the watching ends, and who was the observer before is so again. It is
+/// told meanwhile, too.
 ///
 /// ```
 /// use orlop_alloc::profile::Observers;
@@ -70,6 +71,8 @@ pub(super) struct Seen {
 /// The observers, and how often they were told.
 #[derive(Default)]
 struct List {
+    /// The observer in whose place this is.
+    earlier: Option<Arc<dyn Observer>>,
     /// Replaced as a whole, so that no lock is held while observers run.
     listeners: RwLock<Arc<[Listener]>>,
     numbers: AtomicU64,
@@ -84,20 +87,21 @@ struct Listener {
 }
 
 impl Observers {
-    /// Watches all allocators of a context, in the place of the observer it has.
+    /// Watches all allocators of a context, beside the observer it has.
     #[must_use]
     pub fn on(context: &Context) -> Self {
         Self::install(Watched::Context(context.clone()))
     }
 
-    /// Watches one allocator, in the place of the observer it has.
+    /// Watches one allocator, beside the observer it has.
     #[must_use]
     pub fn on_allocator(allocator: &AllocatorRef) -> Self {
         Self::install(Watched::Allocator(allocator.clone()))
     }
 
     fn install(watched: Watched) -> Self {
-        let list = Arc::new(List::default());
+        let earlier = watched.observer();
+        let list = Arc::new(List { earlier, ..List::default() });
         watched.set(Some(Arc::clone(&list) as Arc<dyn Observer>));
         // Afterwards: what is told meanwhile may be told once too often, and nothing seems to be missed.
         let before = watched.seen();
@@ -132,6 +136,13 @@ impl Observers {
 }
 
 impl Watched {
+    fn observer(&self) -> Option<Arc<dyn Observer>> {
+        match self {
+            Self::Context(context) => context.observer(),
+            Self::Allocator(allocator) => allocator.observer(),
+        }
+    }
+
     fn set(&self, observer: Option<Arc<dyn Observer>>) {
         match self {
             Self::Context(context) => context.set_observer(observer),
@@ -159,7 +170,11 @@ impl Watched {
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        self.watched.set(None);
+        // Somebody else may have come in its place.
+        let ours = Arc::as_ptr(&self.list).cast::<()>();
+        if self.watched.observer().is_some_and(|now| Arc::as_ptr(&now).cast::<()>() == ours) {
+            self.watched.set(self.list.earlier.clone());
+        }
     }
 }
 
@@ -190,6 +205,9 @@ impl Observer for List {
             Event::Freed { .. } | Event::RawFreed { .. } => self.frees.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
+        if let Some(earlier) = &self.earlier {
+            earlier.observe(event);
+        }
         let listeners = Arc::clone(&self.listeners.read().unwrap_or_else(PoisonError::into_inner));
         for listener in &*listeners {
             listener.observer.observe(event);
