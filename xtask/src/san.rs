@@ -1,5 +1,7 @@
 //! `san`: memory errors that a green test can hide, by AddressSanitizer and Miri.
 
+use std::process::Command;
+
 use crate::error::Result;
 use crate::loom::with_rustflags;
 use crate::report::Outcome;
@@ -12,6 +14,11 @@ const ADDRESS: [&str; 3] = ["orlop-alloc", "orlop-tensor", "orlop-testkit"];
 
 /// Crates whose unit tests Miri can interpret in reasonable time.
 const MIRI: [&str; 3] = ["orlop-core", "orlop-alloc", "orlop-tensor"];
+
+/// The integration tests that are about memory, of the crate that hands it to safe code.
+const MIRI_OUTSIDE: &str = "orlop-tensor";
+const MIRI_TESTS: [&str; 6] =
+    ["access::", "lazy::", "storage::", "workspace::", "dlpack::import", "dlpack::export"];
 
 /// The tests under AddressSanitizer, with leaks reported as errors.
 pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
@@ -54,16 +61,25 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
     if names.is_empty() {
         return Ok(Outcome::no_crate(&MIRI));
     }
-    let mut command = shell.nightly_cargo(&["miri", "test", "--quiet", "--lib"]);
-    command.args(package_args(&names));
+    let mut units = shell.nightly_cargo(&["miri", "test", "--quiet", "--lib"]);
+    interpreted(shell, "san-miri", units.args(package_args(&names)))?;
+    if names.contains(&MIRI_OUTSIDE) {
+        let mut outside = shell.nightly_cargo(&["miri", "test", "--quiet", "-p", MIRI_OUTSIDE]);
+        outside.args(["--features", "dlpack", "--test", "it", "--"]).args(MIRI_TESTS);
+        interpreted(shell, "san-miri-outside", &mut outside)?;
+    }
+    Ok(Outcome::Passed(names.join(", ")))
+}
+
+/// Runs tests under Miri.
+fn interpreted(shell: &Shell, name: &str, command: &mut Command) -> Result<()> {
     // Property tests keep to a few cases: Miri is a hundred times slower than the machine.
     let cases = std::env::var("PROPTEST_CASES").unwrap_or_else(|_| "4".to_owned());
     command.env("PROPTEST_CASES", cases);
     // Tests read the environment and the clock.
     let flags = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
     command.env("MIRIFLAGS", flags).env("CARGO_TARGET_DIR", shell.target().join("miri"));
-    shell.run("san-miri", &mut command)?;
-    Ok(Outcome::Passed(names.join(", ")))
+    shell.run(name, command)
 }
 
 fn host(shell: &Shell) -> Option<String> {
