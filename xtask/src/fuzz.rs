@@ -6,6 +6,7 @@ use std::fs;
 
 use crate::error::{Error, Result};
 use crate::report::Outcome;
+use crate::san::host;
 use crate::setup::has_nightly;
 use crate::shell::Shell;
 
@@ -24,10 +25,7 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
     if !has_nightly(shell) {
         return Ok(Outcome::Skipped("there is no nightly toolchain".to_owned()));
     }
-    let Some(host) = shell
-        .ask("rustc", &["-vV"])
-        .and_then(|version| version.lines().find_map(|line| line.strip_prefix("host: ").map(str::to_owned)))
-    else {
+    let Some(host) = host(shell) else {
         return Ok(Outcome::Skipped("rustc does not name its host".to_owned()));
     };
     if !host.ends_with("linux-gnu") {

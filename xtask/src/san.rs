@@ -82,7 +82,8 @@ fn interpreted(shell: &Shell, name: &str, command: &mut Command) -> Result<()> {
     shell.run(name, command)
 }
 
-fn host(shell: &Shell) -> Option<String> {
+/// The machine's own target.
+pub(crate) fn host(shell: &Shell) -> Option<String> {
     let version = shell.ask("rustc", &["-vV"])?;
     version.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
 }

@@ -82,8 +82,7 @@ impl<T: Plain> ExactSizeIterator for Elements<'_, T> {}
 /// The elements of a tensor, in row-major order, for as long as nobody may write them.
 #[derive(Debug)]
 pub struct TensorElements<'a, T> {
-    first: NonNull<T>,
-    offsets: Offsets<'a>,
+    elements: Elements<'a, T>,
     _guard: ReadGuard<'a>,
 }
 
@@ -107,8 +106,10 @@ impl Tensor {
         imp.check_dtype(T::DTYPE)?;
         let guard = imp.storage.cell().read()?;
         let first = imp.first(guard.host()?, guard.bytes())?;
-        let offsets = Offsets::new(imp.layout.shape(), imp.layout.strides());
-        Ok(TensorElements { first, offsets, _guard: guard })
+        // SAFETY: `first` has seen that all elements lie inside the storage, which lives as long as the tensor is borrowed;
+        // nobody writes while the guard lives, which is kept beside.
+        let elements = unsafe { Elements::new(first, imp.layout.shape(), imp.layout.strides()) };
+        Ok(TensorElements { elements, _guard: guard })
     }
 }
 
@@ -117,15 +118,11 @@ impl<T: Plain> Iterator for TensorElements<'_, T> {
 
     #[inline]
     fn next(&mut self) -> Option<T> {
-        let offset = self.offsets.next()?;
-        // SAFETY: `first` has seen that all elements lie inside the storage.
-        let place = unsafe { self.first.add(offset) };
-        // SAFETY: an element, which nobody writes while the guard lives.
-        Some(unsafe { place.read() })
+        self.elements.next()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.offsets.left, Some(self.offsets.left))
+        self.elements.size_hint()
     }
 }
 

@@ -263,15 +263,6 @@ impl Tensor {
         Ok(Self::new(imp.storage.clone(), layout, dtype))
     }
 
-    /// The sizes, strides and offset of another tensor over this storage.
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if an element would lie outside.
-    pub fn with_layout_of(&self, other: &Self) -> Result<Self> {
-        self.checked(other.imp()?.layout.clone())
-    }
-
     /// A layout that may reach elsewhere.
     fn checked(&self, layout: Layout) -> Result<Self> {
         let imp = self.imp()?;

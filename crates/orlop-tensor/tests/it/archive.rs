@@ -3,17 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
 use crate::cases::{Case, cases, damages, elements, in_little_memory};
-use orlop_alloc::backing::{Backing, Region, System};
-use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, Context, DeviceOps, Place};
-use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
+use crate::far::{FAR, with_device};
+use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::interchange::NamedTensors;
 use orlop_tensor::interchange::archive::{self, ArchiveError, LoadOptions};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 use proptest::prelude::*;
 use std::ops::Range;
-use std::ptr::NonNull;
-use std::sync::Arc;
 
 fn archive_error(error: Error) -> ArchiveError {
     match error {
@@ -121,69 +117,12 @@ fn files_are_replaced_whole() {
     assert!(matches!(refusal(archive::load(folder.path().join("none"))), ArchiveError::Io { .. }));
 }
 
-const FAR: Device = Device::custom(1, 0);
-
-/// Host memory that says it is the device's.
-#[derive(Debug)]
-struct FarMemory(System);
-
-// SAFETY: the system's regions.
-unsafe impl Backing for FarMemory {
-    fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
-        self.0.reserve(bytes, align)
-    }
-
-    unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.release(region) };
-    }
-
-    fn access(&self) -> Access {
-        Access::Device
-    }
-
-    fn device(&self) -> Device {
-        FAR
-    }
-
-    fn name(&self) -> &str {
-        "far"
-    }
-}
-
-#[derive(Debug)]
-struct FarOps;
-
-// SAFETY: plain memory operations over the given ranges.
-unsafe impl DeviceOps for FarOps {
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
-        Ok(())
-    }
-
-    unsafe fn fill(&self, _: NonNull<u8>, _: &[u8], _: usize, _: StreamId) -> orlop_alloc::Result<()> {
-        Ok(())
-    }
-
-    fn synchronize(&self, _: StreamId) -> orlop_alloc::Result<()> {
-        Ok(())
-    }
-}
-
-fn with_device(test: impl FnOnce()) {
-    let context = Context::new();
-    context.register(FAR, MemoryKind::Default, Direct::new(FarMemory(System::new()))).unwrap();
-    context.register_ops(FAR, Arc::new(FarOps));
-    context.scope(test);
-}
-
 /// More than what is on the host at a time.
 #[test]
 fn devices_are_kept() {
     let here = Tensor::arange(0.0, 5_000_000.0, 1.0, DType::F32).unwrap();
     let mut bytes = Vec::new();
-    with_device(|| {
+    with_device(|_| {
         let there = here.to_device(FAR).unwrap();
         let cut = there.narrow(0, 10, 3).unwrap();
         bytes = archive::to_bytes([("there", &there), ("cut", &cut), ("here", &here)]).unwrap();
@@ -208,7 +147,7 @@ fn host_kinds_stay_on_the_host() {
     let pinned = TensorOptions::from(DType::U8).kind(MemoryKind::HostPinned);
     let bytes = archive::to_bytes([("a", Tensor::ones([4], pinned).unwrap())]).unwrap();
     assert_eq!(archive::from_bytes(&bytes).unwrap().get("a").unwrap().memory_kind(), MemoryKind::HostPinned);
-    with_device(|| {
+    with_device(|_| {
         let there = archive::from_bytes_with(&bytes, &LoadOptions::new().map_device(&|_| FAR)).unwrap();
         let there = there.get("a").unwrap();
         assert_eq!((there.device(), there.memory_kind()), (FAR, MemoryKind::Default));

@@ -12,6 +12,7 @@ mod diagnose;
 mod display;
 #[cfg(feature = "dlpack")]
 mod dlpack;
+mod far;
 mod lazy;
 #[cfg(feature = "ndarray")]
 mod ndarray;
