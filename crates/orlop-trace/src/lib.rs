@@ -27,6 +27,7 @@
 
 mod error;
 mod format;
+pub mod history;
 mod info;
 mod pool;
 mod process;

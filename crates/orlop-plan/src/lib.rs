@@ -1,0 +1,3 @@
+//! Static memory plans: lifetimes in, offsets out.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,141 @@
+//! A device's history as a program for an allocator: blocks by number, each with its life, and what is asked in which
+//! order. Addresses are gone; what is left can be asked of any allocator, and planned.
+
+use super::{Action, BlockState, DeviceHistory, SiteId, TextId};
+use orlop_core::{MemoryKind, StreamId};
+use std::collections::HashMap;
+
+/// A block of a [`Workload`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkBlock {
+    /// How many bytes were asked for.
+    pub bytes: u64,
+    /// The address that it had; only a key, for comparing.
+    pub address: u64,
+    /// For which stream.
+    pub stream: StreamId,
+    /// By whom.
+    pub site: SiteId,
+    /// Its tag.
+    pub text: TextId,
+    /// What it is for.
+    pub kind: MemoryKind,
+    /// The step that allocates it; `None` if it was there at the start.
+    pub born: Option<usize>,
+    /// The step that frees it; `None` if it is still there in the end.
+    pub died: Option<usize>,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkStep {
+    /// Allocate this block.
+    Allocate(u32),
+    /// It is used by this stream, too.
+    Use(u32, StreamId),
+    /// Free it.
+    Free(u32),
+    /// A request for so many bytes that failed when it was recorded.
+    Failed(u64, StreamId),
+}
+
+/// What a program asked of a device's allocator.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// The blocks; those that were there at the start come first, in order of address.
+    pub blocks: Vec<WorkBlock>,
+    /// What is asked, in order.
+    pub steps: Vec<WorkStep>,
+    /// The event of the history that each step comes from.
+    pub events: Vec<u32>,
+    /// How many blocks were there at the start.
+    pub at_start: usize,
+}
+
+impl Workload {
+    /// Of what happened on a device. Events that do not follow from those before (see
+    /// [`Warning`](super::Warning)) are left out.
+    #[must_use]
+    pub fn of(history: &DeviceHistory) -> Self {
+        let mut work = Self::default();
+        let mut live: HashMap<u64, u32> = HashMap::new();
+        let held =
+            history.start.iter().flat_map(|segment| segment.blocks.iter().map(move |block| (segment, block)));
+        for (segment, block) in held.filter(|(_, block)| block.state == BlockState::Live) {
+            let id = work.push(WorkBlock {
+                bytes: block.requested,
+                address: block.address,
+                stream: segment.stream,
+                site: block.site,
+                text: TextId::NONE,
+                kind: MemoryKind::default(),
+                born: None,
+                died: None,
+            });
+            live.insert(block.address, id);
+        }
+        work.at_start = work.blocks.len();
+        // Histories that have only the completion of a free are rare, and made by hand.
+        let requested = history.events.iter().any(|event| event.action == Action::FreeRequested);
+        let freed = if requested { Action::FreeRequested } else { Action::FreeCompleted };
+        for (place, event) in (0..).zip(&history.events) {
+            let step = match event.action {
+                Action::Allocate if !live.contains_key(&event.address) => {
+                    let id = work.push(WorkBlock {
+                        bytes: event.bytes,
+                        address: event.address,
+                        stream: event.stream,
+                        site: event.site,
+                        text: event.text,
+                        kind: event.kind,
+                        born: Some(work.steps.len()),
+                        died: None,
+                    });
+                    live.insert(event.address, id);
+                    WorkStep::Allocate(id)
+                }
+                Action::Use => match live.get(&event.address) {
+                    Some(&id) => WorkStep::Use(id, event.stream),
+                    None => continue,
+                },
+                Action::OutOfMemory => WorkStep::Failed(event.bytes, event.stream),
+                action if action == freed => match live.remove(&event.address) {
+                    Some(id) => {
+                        work.blocks[id as usize].died = Some(work.steps.len());
+                        WorkStep::Free(id)
+                    }
+                    None => continue,
+                },
+                _ => continue,
+            };
+            work.steps.push(step);
+            work.events.push(place);
+        }
+        work
+    }
+
+    fn push(&mut self, block: WorkBlock) -> u32 {
+        // A history has fewer than 2^32 events: see its readers.
+        let id = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
+        self.blocks.push(block);
+        id
+    }
+
+    /// The most bytes that lived at once, and the first step after which they did; as asked for, no rounding.
+    #[must_use]
+    pub fn peak(&self) -> (u64, Option<usize>) {
+        let mut live: u64 = self.blocks[..self.at_start].iter().map(|block| block.bytes).sum();
+        let mut peak = (live, None);
+        for (place, step) in self.steps.iter().enumerate() {
+            match *step {
+                WorkStep::Allocate(id) => live += self.blocks[id as usize].bytes,
+                WorkStep::Free(id) => live -= self.blocks[id as usize].bytes,
+                WorkStep::Use(..) | WorkStep::Failed(..) => {}
+            }
+            if live > peak.0 {
+                peak = (live, Some(place));
+            }
+        }
+        peak
+    }
+}
