@@ -29,6 +29,7 @@ pub mod central;
 pub mod context;
 mod copying;
 mod deleter;
+pub mod device;
 mod device_ops;
 pub mod engine;
 mod error;

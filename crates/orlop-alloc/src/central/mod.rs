@@ -23,5 +23,7 @@ pub(crate) mod regions;
 mod sorted_runs;
 mod stamps;
 
+pub(crate) use self::bins::Free;
 pub use self::engine::{Central, CentralBuilder};
 pub use self::policy::{Policy, RegionGrowth, Split};
+pub(crate) use self::sorted_runs::SortedRuns;

@@ -10,7 +10,7 @@ const RUN: usize = 128;
 
 /// A set of small copyable keys.
 #[derive(Debug, Clone)]
-pub(super) struct SortedRuns<K> {
+pub(crate) struct SortedRuns<K> {
     /// Invariants: no run is longer than `RUN`, nor empty unless it is the only one (whose storage waits for
     /// the next key); all keys ascend, within runs and across them.
     runs: Vec<Vec<K>>,
@@ -24,11 +24,11 @@ impl<K> Default for SortedRuns<K> {
 }
 
 impl<K: Copy + Ord> SortedRuns<K> {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub(super) fn last(&self) -> Option<K> {
+    pub(crate) fn last(&self) -> Option<K> {
         self.runs.last().and_then(|run| run.last()).copied()
     }
 
@@ -43,7 +43,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 
     /// Adds a key that is not there yet.
-    pub(super) fn insert(&mut self, key: K) {
+    pub(crate) fn insert(&mut self, key: K) {
         self.len += 1;
         let index = self.run_of(key);
         let Some(run) = self.runs.get_mut(index) else {
@@ -64,7 +64,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 
     /// Removes a key; false if it was not there.
-    pub(super) fn remove(&mut self, key: K) -> bool {
+    pub(crate) fn remove(&mut self, key: K) -> bool {
         let index = self.run_of(key);
         let Some(run) = self.runs.get_mut(index) else { return false };
         let at = run.partition_point(|&k| k < key);
@@ -77,7 +77,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Takes the least key from `key` on.
     #[inline]
-    pub(super) fn take_first_from(&mut self, key: K) -> Option<K> {
+    pub(crate) fn take_first_from(&mut self, key: K) -> Option<K> {
         let index = self.run_of(key);
         let run = self.runs.get_mut(index)?;
         let at = run.partition_point(|&k| k < key);
@@ -89,7 +89,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Takes the least key.
     #[inline]
-    pub(super) fn take_first(&mut self) -> Option<K> {
+    pub(crate) fn take_first(&mut self) -> Option<K> {
         if self.len == 0 { None } else { Some(self.take(0, 0)) }
     }
 
@@ -107,7 +107,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Keys from `key` on, ascending.
     #[inline]
-    pub(super) fn from(&self, key: K) -> impl Iterator<Item = K> + '_ {
+    pub(crate) fn from(&self, key: K) -> impl Iterator<Item = K> + '_ {
         let index = self.run_of(key);
         let runs = self.runs.get(index..).unwrap_or(&[]);
         let (first, rest) = runs.split_first().map_or((&[][..], runs), |(first, rest)| (&first[..], rest));
@@ -115,11 +115,22 @@ impl<K: Copy + Ord> SortedRuns<K> {
         first[at..].iter().chain(rest.iter().flatten()).copied()
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    /// The greatest key below `key`.
+    pub(crate) fn last_below(&self, key: K) -> Option<K> {
+        let index = self.run_of(key);
+        let run = self.runs.get(index)?;
+        let at = run.partition_point(|&k| k < key);
+        match at {
+            0 => self.runs[..index].last()?.last().copied(),
+            at => Some(run[at - 1]),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.capacity() * size_of::<K>()).sum()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = K> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = K> + '_ {
         self.runs.iter().flatten().copied()
     }
 }
@@ -144,6 +155,7 @@ mod tests {
                     prop_assert_eq!(runs.remove(key), tree.remove(&key));
                 }
                 prop_assert_eq!(runs.from(key).next(), tree.range(key..).next().copied());
+                prop_assert_eq!(runs.last_below(key), tree.range(..key).next_back().copied());
                 if key % 7 == 0 {
                     let least = tree.range(key..).next().copied();
                     let taken = runs.take_first_from(key);

@@ -1,0 +1,200 @@
+//! The engine as an allocator: behind a lock, with blocks that find their way home.
+
+use super::backing::DeviceBacking;
+use super::engine::{Ask, DeviceBlock, Engine};
+use super::error::DeviceError;
+use super::policy::Policy;
+use super::stats::DeviceStats;
+use crate::sync::Mutex;
+use crate::{
+    Access, Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result,
+    Semantics, Usage,
+};
+use orlop_core::{Device, MemoryKind};
+use std::ptr::{self, NonNull};
+
+/// A caching allocator for a device.
+///
+/// ```
+/// use orlop_alloc::Request;
+/// use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy};
+/// use orlop_core::Device;
+///
+/// let device = NullDevice::new(Device::cuda(0), 80 << 30);
+/// let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
+/// let block = allocator.allocate(&Request::new(1000))?;
+/// assert_eq!((block.len(), block.capacity()), (1000, 1024));
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DeviceAllocator<B: DeviceBacking> {
+    name: Box<str>,
+    device: Device,
+    access: Access,
+    inner: Mutex<Inner<B>>,
+}
+
+#[derive(Debug)]
+struct Inner<B: DeviceBacking> {
+    engine: Engine<B>,
+    /// Records of no block, for the next ones.
+    #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
+    unused: Vec<Box<Record>>,
+}
+
+impl<B: DeviceBacking> DeviceAllocator<B> {
+    /// Over a device, by these rules.
+    #[must_use]
+    pub fn new(backing: B, policy: Policy) -> Self {
+        let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
+        let engine = Engine::new(backing, policy);
+        Self { name, device, access, inner: Mutex::new(Inner { engine, unused: Vec::new() }) }
+    }
+
+    /// Behind a handle.
+    #[must_use]
+    pub fn into_ref(self) -> AllocatorRef<Self> {
+        AllocatorRef::new(self)
+    }
+
+    /// What the engine counted, under PyTorch's names.
+    pub fn device_stats(&self) -> DeviceStats {
+        *self.inner.lock().engine.stats()
+    }
+
+    /// Does something with the engine, under its lock.
+    pub fn with_engine<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
+        act(&mut self.inner.lock().engine)
+    }
+
+    fn refuse(&self, request: &Request, error: &DeviceError) -> Error {
+        let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
+        if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = *error
+        {
+            (report.largest_free, report.free, report.live) = (largest_free, cached, live);
+            (report.reserved, report.limit) = (reserved, Some(limit));
+            report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
+            if reserved.saturating_add(rounded) > limit {
+                report.refusal = Refusal::Limit;
+            }
+        }
+        Error::OutOfMemory(Box::new(report))
+    }
+
+    /// The engine's block behind a raw one, if it is one of its own.
+    fn block_of(&self, inner: &Inner<B>, block: &RawBlock) -> Result<DeviceBlock> {
+        let address = block.ptr.as_ptr().addr();
+        let own = u32::try_from(block.token).ok().map(DeviceBlock);
+        own.filter(|&own| {
+            let start = inner.engine.address(own);
+            inner.engine.live(own).is_ok() && (start..start + inner.engine.size(own)).contains(&address)
+        })
+        .ok_or(Error::ForeignPointer { address })
+    }
+}
+
+// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the granule, and larger
+// alignments are cut out of blocks that are larger by so much. 2. host-accessible backings give initialised memory (their
+// promise). 3. the backing zeroes on the request's stream, or the request fails. 4. the engine is behind a lock. 5. records
+// are boxed, and memory is the backing's. 6. there is no counter.
+unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        request.kind.check_on(self.device)?;
+        let long_lived = request.kind == MemoryKind::Persistent;
+        let mut inner = self.inner.lock();
+        let granule = inner.engine.policy().granule;
+        let slack = request.align.bytes().saturating_sub(granule);
+        let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
+        let block = match inner.engine.allocate(ask) {
+            Ok(block) => block,
+            Err(error) => {
+                drop(inner);
+                return Err(self.refuse(request, &error));
+            }
+        };
+        let (start, size) = (inner.engine.address(block), inner.engine.size(block));
+        let address = if slack == 0 { start } else { request.align.round_up(start)? };
+        // SAFETY: a block of the engine's, which nobody uses yet.
+        if request.zeroed && !unsafe { inner.engine.backing().zero(start, size, request.stream) } {
+            // It is live: it came a moment ago.
+            let _freed = inner.engine.free(block);
+            return Err(Error::NoDeviceOps { device: self.device });
+        }
+        let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
+            // No region begins at address zero; were it so, the block would be lost, not given out.
+            return Err(Error::ForeignPointer { address });
+        };
+        let unused = inner.unused.pop();
+        drop(inner);
+        let granted = size - (address - start);
+        let mut record =
+            unused.unwrap_or_else(|| Box::new(Record::new(ptr, granted, self.device, self.access)));
+        (record.ptr, record.granted, record.token) = (ptr, granted, block.token());
+        record.assign(request);
+        Ok(RawBlock::new(record))
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let own = self.block_of(&inner, &block)?;
+        for stream in block.uses.iter() {
+            inner.engine.record_stream(own, stream).map_err(|_| foreign(&block))?;
+        }
+        inner.engine.free(own).map_err(|_| foreign(&block))?;
+        // SAFETY: it is one of ours, whose records are boxes.
+        inner.unused.push(unsafe { block.into_record() });
+        Ok(())
+    }
+
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { stream_ordered: true, switches_device: false }
+    }
+
+    fn usage(&self) -> Usage {
+        let inner = self.inner.lock();
+        let stats = inner.engine.stats();
+        Usage {
+            reserved: stats.reserved_bytes.all.current,
+            peak_reserved: stats.reserved_bytes.all.peak,
+            regions: inner.engine.region_count() as u64,
+            deferred: stats.active.all.current - stats.allocation.all.current,
+            metadata: (inner.engine.metadata() + inner.unused.len() * size_of::<Record>()) as u64,
+        }
+    }
+
+    fn reset_peak(&self) {
+        self.inner.lock().engine.reset_peaks();
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let mut inner = self.inner.lock();
+        let before = inner.engine.stats().reserved_bytes.all.current;
+        if before > target {
+            inner.engine.empty_cache();
+            inner.unused = Vec::new();
+        }
+        before - inner.engine.stats().reserved_bytes.all.current
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        let inner = self.inner.lock();
+        report.reserved = inner.engine.stats().reserved_bytes.all.current;
+        report.largest_free = inner.engine.largest_free();
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.inner.lock().engine.verify()
+    }
+}
+
+fn foreign(block: &RawBlock) -> Error {
+    Error::ForeignPointer { address: block.ptr.as_ptr().addr() }
+}

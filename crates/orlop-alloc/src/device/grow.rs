@@ -1,0 +1,207 @@
+//! How memory is gained: in regions of its own, or in pages that are mapped into a range of addresses.
+
+use super::backing::DeviceBacking;
+use super::chunks::{Chunk, Index, NONE, State};
+use super::engine::{Engine, Search};
+use super::policy::Growth;
+use super::pool::{Region, at};
+
+impl<B: DeviceBacking> Engine<B> {
+    /// A chunk from new memory, in no index; `retry` after everything was given back.
+    pub(super) fn grow(&mut self, search: Search, retry: bool) -> Option<Index> {
+        if retry {
+            self.stats.num_alloc_retries += 1;
+        }
+        let bytes = self.policy.region_bytes(search.size);
+        let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
+        if paged && self.policy.beyond.stitch {
+            return self.grow_stitched(search);
+        }
+        if !self.may_hold(bytes) {
+            return None;
+        }
+        if paged { self.grow_in_pages(search) } else { self.grow_by_region(search, bytes) }
+    }
+
+    /// Whether so many bytes more are allowed.
+    pub(super) fn may_hold(&self, bytes: usize) -> bool {
+        self.limit.is_none_or(|limit| {
+            let held = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
+            held.is_some_and(|held| held <= limit)
+        })
+    }
+
+    fn grow_by_region(&mut self, search: Search, bytes: usize) -> Option<Index> {
+        let address = self.backing.allocate(bytes)?;
+        let Some(index) = self.add_region(search, address, bytes, None, State::Live) else {
+            // SAFETY: it was allocated a moment ago, and nobody knows of it.
+            unsafe { self.backing.release(address, bytes) };
+            return None;
+        };
+        let small = self.pools[search.pool as usize].small;
+        self.stats.segment.add(small, 1);
+        self.stats.reserved_bytes.add(small, bytes as u64);
+        if bytes >= self.policy.max_split {
+            self.stats.oversize_segments.add(1);
+        }
+        self.stats.num_device_alloc += 1;
+        Some(index)
+    }
+
+    fn add_region(
+        &mut self,
+        search: Search,
+        address: usize,
+        bytes: usize,
+        page: Option<usize>,
+        state: State,
+    ) -> Option<Index> {
+        let Search { stream, pool, .. } = search;
+        let region = self.regions.insert(Region { address, bytes, first: NONE, page, stream, pool })?;
+        let chunk = Chunk {
+            address,
+            size: bytes,
+            requested: 0,
+            previous: NONE,
+            next: NONE,
+            region,
+            pool,
+            stream,
+            state,
+            events: 0,
+            uses: 0,
+            freed_at: 0,
+            before: NONE,
+            after: NONE,
+        };
+        let Some(index) = self.chunks.insert(chunk) else {
+            self.regions.remove(region);
+            return None;
+        };
+        self.regions.begins(region, index);
+        Some(index)
+    }
+
+    /// The size of pages in a pool.
+    pub(super) fn page(&self, pool: u32) -> usize {
+        match self.policy.growth {
+            Growth::Pages { small, large } => {
+                if self.pools[pool as usize].small {
+                    small
+                } else {
+                    large
+                }
+            }
+            Growth::Segments { step, .. } => step,
+        }
+    }
+
+    /// Maps as many pages as the request needs behind the free memory of the first range that has the addresses.
+    fn grow_in_pages(&mut self, search: Search) -> Option<Index> {
+        let mut chunk = match self.first_range(search) {
+            Some(chunk) => chunk,
+            None => self.add_range(search)?,
+        };
+        if self.chunks[chunk].state == State::Unmapped {
+            let bytes = self.chunks[chunk].size.min(search.size);
+            self.map_new(chunk, bytes)?;
+        }
+        while self.chunks[chunk].size < search.size {
+            // By `first_range` what follows has no pages, and together they are large enough.
+            let behind = self.chunks[chunk].next;
+            let missing = search.size - self.chunks[chunk].size;
+            let bytes = self.chunks.get(behind)?.size.min(missing);
+            self.map_new(behind, bytes)?;
+            chunk = behind;
+        }
+        self.take(chunk);
+        Some(chunk)
+    }
+
+    /// The first chunk, free or without pages, from which on there are addresses enough.
+    fn first_range(&self, search: Search) -> Option<Index> {
+        let of = self.pools[search.pool as usize].get(search.stream)?;
+        of.unmapped.iter().find_map(|place| {
+            let previous = self.chunks[place.chunk].previous;
+            let from = if self.is_available(previous) { previous } else { place.chunk };
+            (self.available_from(from, search.size) >= search.size).then_some(from)
+        })
+    }
+
+    pub(super) fn is_available(&self, chunk: Index) -> bool {
+        self.chunks.get(chunk).is_some_and(|chunk| matches!(chunk.state, State::Free | State::Unmapped))
+    }
+
+    /// How many addresses in a row are free or without pages; no more are counted than are needed.
+    pub(super) fn available_from(&self, first: Index, needed: usize) -> usize {
+        let mut bytes = 0;
+        for (_, chunk) in self.chunks.walk(first) {
+            if bytes >= needed || !matches!(chunk.state, State::Free | State::Unmapped) {
+                break;
+            }
+            bytes += chunk.size;
+        }
+        bytes
+    }
+
+    /// Sets a new range of addresses aside: an eighth more than the device has memory, so that pages can move to its end.
+    pub(super) fn add_range(&mut self, search: Search) -> Option<Index> {
+        let memory = usize::try_from(self.backing.memory()).ok()?;
+        let page = self.page(search.pool);
+        let bytes = memory.checked_add(memory / 8)?.max(search.size).checked_next_multiple_of(page)?;
+        let address = self.backing.reserve_addresses(bytes)?;
+        let Some(index) = self.add_region(search, address, bytes, Some(page), State::Unmapped) else {
+            // SAFETY: they were reserved a moment ago, and nobody knows of them.
+            unsafe { self.backing.release_addresses(address, bytes) };
+            return None;
+        };
+        self.put_unmapped(index);
+        Some(index)
+    }
+
+    pub(super) fn put_unmapped(&mut self, index: Index) {
+        let Chunk { pool, stream, address, .. } = self.chunks[index];
+        self.pools[pool as usize].of(stream).unmapped.insert(at(address, index));
+    }
+
+    pub(super) fn take_unmapped(&mut self, index: Index) {
+        let Chunk { pool, stream, address, .. } = self.chunks[index];
+        let removed = self.pools[pool as usize].of(stream).unmapped.remove(at(address, index));
+        debug_assert!(removed, "a chunk without pages that is not in its index");
+    }
+
+    /// Puts new pages under the first bytes of a chunk without pages, which becomes free and merges with its
+    /// neighbours. `None` if there is no memory; nothing has changed then.
+    fn map_new(&mut self, index: Index, bytes: usize) -> Option<()> {
+        let Chunk { address, size, pool, region, .. } = self.chunks[index];
+        let page = self.regions.get(region)?.page?;
+        // Ranges, and what in them has no pages, begin and end at multiples of the page.
+        let bytes = bytes.checked_next_multiple_of(page)?.min(size);
+        // SAFETY: the chunk has no pages; it begins at a multiple of the page, and so does what is behind `bytes`.
+        if !unsafe { self.backing.map(address, bytes, page) } {
+            return None;
+        }
+        self.count_gained(pool, bytes);
+        self.take_unmapped(index);
+        if bytes < size
+            && let Some(rest) = self.cut_back(index, bytes, State::Unmapped)
+        {
+            self.put_unmapped(rest);
+        }
+        self.merge_around(index, State::Free);
+        self.put(index);
+        Some(())
+    }
+
+    pub(super) fn count_gained(&mut self, pool: u32, bytes: usize) {
+        let small = self.pools[pool as usize].small;
+        self.stats.reserved_bytes.add(small, bytes as u64);
+        self.stats.num_device_alloc += 1;
+    }
+
+    pub(super) fn merge_around(&mut self, index: Index, state: State) {
+        let Chunk { previous, next, .. } = self.chunks[index];
+        self.merge(index, previous, state);
+        self.merge(index, next, state);
+    }
+}

@@ -1,0 +1,62 @@
+//! The device engine: best fit with splitting and coalescing, per stream, by the rules of a [`Policy`].
+//!
+//! [`Policy::torch`] is PyTorch's CUDACachingAllocator, address for address and figure for figure: what it would have
+//! done under other settings can be asked of it. [`Policy::orlop`] is ours. One [`Engine`] runs both, over a
+//! [`DeviceBacking`]: a device, or [`NullDevice`], which is addresses and no memory.
+//!
+//! # How a request is served
+//!
+//! | step | PyTorch's rules | ours |
+//! |---|---|---|
+//! | events of blocks that came back | the oldest of each stream is asked about | one |
+//! | free memory of the stream | best fit, split if enough remains | the same; in the small pools in constant time |
+//! | of other streams | no | yes: the stream that asked waits for the other, on the device |
+//! | callbacks | yes | yes |
+//! | old regions go back | with a limit and a threshold | the same |
+//! | new memory | regions, or pages at the end of a range | pages; moved from where they are free once more is held than was ever in use |
+//! | large unsplit regions go back | with `max_split_size` | the same |
+//! | all streams are waited for | and everything free goes back | the same, but it looks once more before |
+//!
+//! # Invariants
+//!
+//! 1. The chunks of a region cover it without gap or overlap, in order of address.
+//! 2. A free chunk is in the index of its pool and stream, once; a chunk without pages in that of addresses; no other is.
+//! 3. No two neighbours of one stream are both free, or both without pages.
+//! 4. Reserved bytes are those of the regions, pages counted where there are some.
+//! 5. Pages are taken only from free chunks, after their stream was waited for.
+//!
+//! [`Engine::verify`] proves 1 to 4 by walking everything.
+
+mod allocator;
+mod backing;
+mod chunks;
+mod conf;
+mod engine;
+mod error;
+mod grow;
+mod heap;
+mod index;
+mod inspect;
+mod null;
+mod pending;
+mod policy;
+mod pool;
+mod private;
+mod release;
+mod restore;
+mod stats;
+mod stitch;
+mod streams;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use self::allocator::DeviceAllocator;
+pub use self::backing::{DeviceBacking, EventId};
+pub use self::conf::{ConfError, ROUNDING_INTERVALS, TorchConf};
+pub use self::engine::{Ask, DeviceBlock, Engine};
+pub use self::error::DeviceError;
+pub use self::inspect::{DevicePiece, DeviceSegment, PieceState};
+pub use self::null::NullDevice;
+pub use self::policy::{Beyond, Growth, IndexKind, Policy};
+pub use self::private::{PoolId, StreamFilter};
+pub use self::stats::{DeviceStats, Stat, StatByPool};

@@ -1,0 +1,154 @@
+//! Blocks that were given back while other streams may use them.
+//!
+//! When such a block comes back, a mark is put into each of those streams; the memory is free when all are passed. Marks
+//! of one stream are passed in order, so each stream has a queue.
+
+use super::backing::{DeviceBacking, EventId};
+use super::chunks::{Index, State};
+use super::engine::Engine;
+use std::collections::{HashMap, VecDeque};
+
+/// The bit of [`Chunk::uses`](super::chunks::Chunk::uses) that says to look into the table.
+const MORE: u32 = 63;
+
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// By stream.
+    queues: Vec<Queue>,
+    /// The queues, in order of their streams' ids.
+    order: Vec<u32>,
+    /// How many marks there are.
+    marks: usize,
+    /// The queue that is asked next.
+    turn: usize,
+    /// Streams beyond the 63rd that use a chunk.
+    more: HashMap<Index, Vec<u32>>,
+    /// Blocks that came back during a capture, in which marks may not be asked about.
+    pub(super) after_capture: Vec<Index>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    marks: VecDeque<(EventId, Index)>,
+    /// How far ahead the next question goes, less one.
+    reach: usize,
+}
+
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.marks == 0
+    }
+}
+
+impl<B: DeviceBacking> Engine<B> {
+    /// Remembers that a stream uses a live chunk.
+    pub(super) fn add_use(&mut self, chunk: Index, stream: u32) {
+        if stream < MORE {
+            self.chunks[chunk].uses |= 1 << stream;
+            return;
+        }
+        self.chunks[chunk].uses |= 1 << MORE;
+        let more = self.pending.more.entry(chunk).or_default();
+        if !more.contains(&stream) {
+            more.push(stream);
+        }
+    }
+
+    /// Puts a mark into each stream that uses a chunk.
+    pub(super) fn mark(&mut self, chunk: Index) {
+        let uses = std::mem::take(&mut self.chunks[chunk].uses);
+        let few = (0..MORE).filter(|&stream| uses & (1 << stream) != 0);
+        let more = if uses & (1 << MORE) == 0 { None } else { self.pending.more.remove(&chunk) };
+        let streams: Vec<u32> = few.chain(more.unwrap_or_default()).collect();
+        self.chunks[chunk].state = State::Pending;
+        for stream in streams {
+            let event = self.backing.record(self.streams.id(stream));
+            let place = stream as usize;
+            if place >= self.pending.queues.len() {
+                self.pending.queues.resize_with(place + 1, Queue::default);
+            }
+            if !self.pending.order.contains(&stream) {
+                self.pending.order.push(stream);
+                self.pending.order.sort_by_key(|&stream| self.streams.id(stream));
+            }
+            self.pending.queues[place].marks.push_back((event, chunk));
+            self.pending.marks += 1;
+            self.chunks[chunk].events += 1;
+        }
+    }
+
+    /// Asks about marks, and frees what they kept.
+    #[inline]
+    pub(super) fn poll(&mut self) {
+        if self.pending.is_empty() && self.pending.after_capture.is_empty() {
+            return;
+        }
+        for chunk in std::mem::take(&mut self.pending.after_capture) {
+            self.mark(chunk);
+        }
+        if self.policy.beyond.poll_one { self.poll_one() } else { self.poll_all() }
+    }
+
+    /// The oldest mark of each stream, until one is not passed; streams in order of their ids. (PyTorch's order is that
+    /// of a hash table. It decides what merges with what first, and so shows in how often pieces were counted.)
+    fn poll_all(&mut self) {
+        for place in 0..self.pending.order.len() {
+            let stream = self.pending.order[place] as usize;
+            while let Some(&(event, _)) = self.pending.queues[stream].marks.front()
+                && self.backing.is_done(event)
+            {
+                self.pass(stream);
+            }
+        }
+    }
+
+    /// One mark of one stream. If it is passed so are those before it: the further the better, as long as it works.
+    fn poll_one(&mut self) {
+        let queues = self.pending.queues.len();
+        let mut turns = (0..queues).map(|more| (self.pending.turn + more) % queues);
+        let Some(stream) = turns.find(|&stream| !self.pending.queues[stream].marks.is_empty()) else {
+            return;
+        };
+        self.pending.turn = (stream + 1) % queues;
+        let queue = &mut self.pending.queues[stream];
+        let ahead = queue.reach.min(queue.marks.len() - 1);
+        let event = queue.marks[ahead].0;
+        if self.backing.is_done(event) {
+            queue.reach = ahead * 2 + 1;
+            for _ in 0..ahead {
+                if let Some(&(before, _)) = self.pending.queues[stream].marks.front() {
+                    self.backing.forget(before);
+                }
+                self.pass(stream);
+            }
+            self.pass(stream);
+        } else {
+            queue.reach = ahead / 2;
+        }
+    }
+
+    /// The first mark of a stream is passed.
+    fn pass(&mut self, stream: usize) {
+        let Some((_, chunk)) = self.pending.queues[stream].marks.pop_front() else { return };
+        self.pending.marks -= 1;
+        self.chunks[chunk].events -= 1;
+        if self.chunks[chunk].events == 0 {
+            self.settle(chunk);
+        }
+    }
+
+    /// Waits until all marks are passed.
+    pub(super) fn wait_for_all(&mut self) {
+        self.stats.num_sync_all_streams += 1;
+        for chunk in std::mem::take(&mut self.pending.after_capture) {
+            self.mark(chunk);
+        }
+        for place in 0..self.pending.order.len() {
+            let stream = self.pending.order[place] as usize;
+            while let Some(&(event, _)) = self.pending.queues[stream].marks.front() {
+                self.backing.synchronize(event);
+                self.pass(stream);
+            }
+        }
+    }
+}

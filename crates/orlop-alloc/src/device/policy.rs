@@ -1,0 +1,235 @@
+//! The rules of a device engine, as data.
+
+use super::conf::{ROUNDING_INTERVALS, TorchConf};
+
+const MIB: usize = 1 << 20;
+
+/// What an engine does where allocators differ. One engine runs them all: "what would have fitted?" is a loop over
+/// policies.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Policy {
+    /// A name for people.
+    pub name: &'static str,
+    /// Sizes are multiples of this many bytes.
+    pub granule: usize,
+    /// Into how many steps a power of two is divided when sizes are rounded up, by interval from 1 MiB; 0 and 1: none.
+    pub rounding: [usize; ROUNDING_INTERVALS],
+    /// Requests of up to so many bytes are small: they have pools of their own.
+    pub small_limit: usize,
+    /// How memory is gained.
+    pub growth: Growth,
+    /// A piece that remains of a large block is split off if it has at least so many bytes.
+    pub large_remainder: usize,
+    /// Blocks of so many bytes and more are never split, and serve no request below.
+    pub max_split: usize,
+    /// A request of `max_split` and more takes a block that is larger by less than so many bytes.
+    pub max_non_split_rounding: usize,
+    /// From this share of the allowed memory on, old regions are given back first; 0: never.
+    pub collect_from: f64,
+    /// At most this share of the device's memory.
+    pub fraction: Option<f64>,
+    /// How free blocks are found in the small pools.
+    pub small_index: IndexKind,
+    /// What is done for a request beyond PyTorch's way.
+    pub beyond: Beyond,
+}
+
+/// How memory is gained from the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Growth {
+    /// In regions of their own.
+    Segments {
+        /// For small requests, in bytes.
+        small: usize,
+        /// For requests below `large_below`.
+        large: usize,
+        /// Larger ones get regions of their own size.
+        large_below: usize,
+        /// Their sizes are multiples of this.
+        step: usize,
+    },
+    /// In pages that are mapped into a range of addresses, which so grows in place. On a device without pages: in
+    /// segments.
+    Pages {
+        /// The size of pages in small pools, in bytes.
+        small: usize,
+        /// In large pools.
+        large: usize,
+    },
+}
+
+/// How free blocks are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexKind {
+    /// In order of size and address: the best fit, of several the lowest.
+    Ordered,
+    /// In lists by size, 32 to a power of two: a good fit, in constant time.
+    Segregated,
+}
+
+/// What PyTorch's allocator does not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Beyond {
+    /// Ask about one event at a time, instead of one of each stream.
+    pub poll_one: bool,
+    /// Take a block of another stream, and let the stream that asked wait for that one on the device.
+    pub steal: bool,
+    /// Move wholly free pages to where they are needed, before more are gained.
+    pub stitch: bool,
+    /// Look once more after waiting for streams, and give up only then.
+    pub look_again: bool,
+    /// Keep the block that was freed last as it is: the next request is often for the same size.
+    pub keep_hot: bool,
+    /// Keep what lives long apart from what does not.
+    pub by_lifetime: bool,
+}
+
+impl Policy {
+    /// PyTorch's CUDACachingAllocator with these settings: every address and every figure is the same.
+    ///
+    /// Source: PyTorch's `CUDACachingAllocator.cpp`; checked against the binary (`testdata/torch-golden`).
+    #[must_use]
+    pub fn torch(conf: &TorchConf) -> Self {
+        let growth = match conf.expandable_segments {
+            true => Growth::Pages { small: 2 * MIB, large: conf.large_segment_size },
+            false => Growth::Segments {
+                small: 2 * MIB,
+                large: conf.large_segment_size,
+                large_below: 10 * MIB,
+                step: 2 * MIB,
+            },
+        };
+        Self {
+            name: "torch",
+            granule: 512,
+            rounding: conf.roundup_power2_divisions,
+            small_limit: MIB,
+            growth,
+            large_remainder: if conf.expandable_segments { 512 } else { MIB + 1 },
+            max_split: conf.max_split_size.unwrap_or(usize::MAX),
+            max_non_split_rounding: conf.max_non_split_rounding,
+            collect_from: conf.garbage_collection_threshold,
+            fraction: conf.memory_fraction,
+            small_index: IndexKind::Ordered,
+            beyond: Beyond::default(),
+        }
+    }
+
+    /// Ours: best fit in pages of 2 MiB that go where they are needed; no request fails while there is a way.
+    #[must_use]
+    pub fn orlop() -> Self {
+        Self {
+            name: "orlop",
+            growth: Growth::Pages { small: 2 * MIB, large: 2 * MIB },
+            large_remainder: 512,
+            small_index: IndexKind::Segregated,
+            beyond: Beyond {
+                poll_one: true,
+                steal: true,
+                stitch: true,
+                look_again: true,
+                keep_hot: true,
+                by_lifetime: true,
+            },
+            ..Self::torch(&TorchConf::default())
+        }
+    }
+
+    /// Ours on a device whose pages stay where they are.
+    #[must_use]
+    pub fn orlop_without_pages() -> Self {
+        Self {
+            name: "orlop-segments",
+            growth: Growth::Segments {
+                small: 2 * MIB,
+                large: 20 * MIB,
+                large_below: 10 * MIB,
+                step: 2 * MIB,
+            },
+            ..Self::orlop()
+        }
+    }
+
+    /// A request's size as it is kept; `None` if no memory is so large.
+    #[inline]
+    pub(super) fn round(&self, bytes: usize) -> Option<usize> {
+        if bytes <= self.granule {
+            return Some(self.granule);
+        }
+        let interval = (bytes.ilog2() as usize).saturating_sub(20).min(ROUNDING_INTERVALS - 1);
+        let divisions = self.rounding[interval];
+        if divisions > 1 && bytes > self.granule.saturating_mul(divisions) {
+            let step = (1_usize << bytes.ilog2()) >> divisions.ilog2();
+            return bytes.checked_next_multiple_of(step.max(1)).filter(|&size| size <= isize::MAX as usize);
+        }
+        bytes.checked_next_multiple_of(self.granule).filter(|&size| size <= isize::MAX as usize)
+    }
+
+    /// How large a region for a request of `size` bytes is.
+    pub(super) fn region_bytes(&self, size: usize) -> usize {
+        let (small, large, below, step) = match self.growth {
+            Growth::Segments { small, large, large_below, step } => (small, large, large_below, step),
+            Growth::Pages { small, large } => (small, large.max(20 * MIB), 10 * MIB, 2 * MIB),
+        };
+        if size <= self.small_limit {
+            small
+        } else if size < below {
+            large
+        } else {
+            size.checked_next_multiple_of(step).unwrap_or(size)
+        }
+    }
+
+    /// Whether what remains of a block is split off.
+    #[inline]
+    pub(super) fn splits(&self, small: bool, request: usize, remaining: usize) -> bool {
+        if small || matches!(self.growth, Growth::Pages { .. }) {
+            remaining >= self.granule
+        } else {
+            request < self.max_split && remaining >= self.large_remainder
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_as_pytorch_rounds_them() {
+        let plain = Policy::torch(&TorchConf::default());
+        for (bytes, size) in [(0, 512), (1, 512), (512, 512), (513, 1024), (1_000_000, 1_000_448)] {
+            assert_eq!(plain.round(bytes), Some(size));
+        }
+        assert_eq!(plain.round(usize::MAX), None);
+        let quarters =
+            TorchConf { roundup_power2_divisions: [4; ROUNDING_INTERVALS], ..TorchConf::default() };
+        let quarters = Policy::torch(&quarters);
+        // Above 2048 bytes: steps of a quarter of the power of two below.
+        for (bytes, size) in
+            [(2048, 2048), (2049, 2560), (4096, 4096), (4097, 5120), (1200 << 10, 1280 << 10)]
+        {
+            assert_eq!(quarters.round(bytes), Some(size), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn regions_are_as_large_as_pytorchs() {
+        let plain = Policy::torch(&TorchConf::default());
+        let sizes = [
+            (512, 2),
+            (1 << 20, 2),
+            ((1 << 20) + 512, 20),
+            ((10 << 20) - 512, 20),
+            (10 << 20, 10),
+            ((10 << 20) + 512, 12),
+        ];
+        for (size, mib) in sizes {
+            assert_eq!(plain.region_bytes(size), mib << 20);
+        }
+    }
+}

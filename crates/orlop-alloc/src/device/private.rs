@@ -1,0 +1,172 @@
+//! Private pools: memory that a captured graph has to itself, so that what it wrote stays where it is.
+
+use super::DeviceError;
+use super::backing::DeviceBacking;
+use super::chunks::Index;
+use super::engine::{Engine, Search};
+use super::policy::IndexKind;
+use super::pool::Pool;
+use orlop_core::StreamId;
+use std::fmt;
+
+/// A private pool's name (PyTorch: `MempoolId_t`); (0, 0) is none.
+pub type PoolId = (u64, u64);
+
+/// Says which streams a capture takes in.
+pub type StreamFilter = Box<dyn Fn(StreamId) -> bool + Send>;
+
+#[derive(Default)]
+pub(super) struct PrivatePools {
+    pools: Vec<PrivatePool>,
+    /// Captures that are going on: the place of their pool, and whose requests go there.
+    underway: Vec<(usize, StreamFilter)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PrivatePool {
+    /// `None`: nobody uses it and it has no memory; the next new one may have its pools.
+    id: Option<PoolId>,
+    users: u32,
+    small: u32,
+    large: u32,
+    on_oom: bool,
+}
+
+impl PrivatePools {
+    #[inline]
+    pub(super) fn is_capturing(&self) -> bool {
+        !self.underway.is_empty()
+    }
+
+    /// The pools, small and large, that a stream's requests go to; `None`: the common ones.
+    #[inline]
+    pub(super) fn captures(&self, stream: StreamId) -> Option<(u32, u32)> {
+        let (place, _) = self.underway.iter().find(|(_, takes)| takes(stream))?;
+        self.pools.get(*place).map(|pool| (pool.small, pool.large))
+    }
+
+    fn place(&self, id: PoolId) -> Option<usize> {
+        self.pools.iter().position(|pool| pool.id == Some(id))
+    }
+
+    /// The pools of those that nobody uses any more.
+    pub(super) fn freeable(&self) -> impl Iterator<Item = usize> + '_ {
+        let unused = self.pools.iter().filter(|pool| pool.id.is_some() && pool.users == 0);
+        unused.flat_map(|pool| [pool.large as usize, pool.small as usize])
+    }
+
+    /// The name of the pool at a place.
+    pub(super) fn id(&self, place: u32) -> Option<PoolId> {
+        self.pools.get(place as usize)?.id
+    }
+}
+
+impl fmt::Debug for PrivatePools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrivatePools").field("pools", &self.pools).finish_non_exhaustive()
+    }
+}
+
+impl<B: DeviceBacking> Engine<B> {
+    /// From now on requests of the streams that `takes` names are served by a private pool, which is made if it is new
+    /// (PyTorch: `begin_allocate_to_pool`). Until the end no event is asked about and no cached memory goes back.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::TooManyPools`].
+    pub fn begin_allocate_to_pool(&mut self, id: PoolId, takes: StreamFilter) -> Result<(), DeviceError> {
+        let place = match self.private.place(id) {
+            Some(place) => place,
+            None => self.add_private(id)?,
+        };
+        self.private.pools[place].users += 1;
+        self.private.underway.push((place, takes));
+        Ok(())
+    }
+
+    /// Ends what [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::NoPool`] if that did not happen.
+    pub fn end_allocate_to_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
+        let underway = self.private.underway.iter();
+        let place = underway.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
+        let place = place.ok_or(DeviceError::NoPool { id })?;
+        let last = self.private.underway.len() - 1;
+        self.private.underway.remove(last - place);
+        Ok(())
+    }
+
+    /// One user fewer; what nobody uses may go back to the device (PyTorch: `release_pool`).
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::NoPool`] if nobody uses it.
+    pub fn release_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
+        let place = self.private.place(id).ok_or(DeviceError::NoPool { id })?;
+        let pool = &mut self.private.pools[place];
+        pool.users = pool.users.checked_sub(1).ok_or(DeviceError::NoPool { id })?;
+        Ok(())
+    }
+
+    /// Lets requests of others have free memory of a private pool before they fail (PyTorch: `use_on_oom`).
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::NoPool`] if there is none of this name.
+    pub fn use_pool_on_oom(&mut self, id: PoolId, allowed: bool) -> Result<(), DeviceError> {
+        let place = self.private.place(id).ok_or(DeviceError::NoPool { id })?;
+        self.private.pools[place].on_oom = allowed;
+        Ok(())
+    }
+
+    fn add_private(&mut self, id: PoolId) -> Result<usize, DeviceError> {
+        let vacant = self.private.pools.iter().position(|pool| pool.id.is_none());
+        if let Some(place) = vacant {
+            let pool = &mut self.private.pools[place];
+            (pool.id, pool.on_oom) = (Some(id), false);
+            return Ok(place);
+        }
+        let place = self.private.pools.len();
+        let (Ok(small), Ok(number)) = (u32::try_from(self.pools.len()), u32::try_from(place)) else {
+            return Err(DeviceError::TooManyPools);
+        };
+        let granule = self.policy.granule;
+        self.pools.push(Pool::new(true, Some(number), self.policy.small_index, granule));
+        self.pools.push(Pool::new(false, Some(number), IndexKind::Ordered, granule));
+        self.private.pools.push(PrivatePool {
+            id: Some(id),
+            users: 0,
+            small,
+            large: small + 1,
+            on_oom: false,
+        });
+        Ok(place)
+    }
+
+    /// Forgets private pools without users and without memory.
+    pub(super) fn drop_empty_private(&mut self) {
+        for pool in &mut self.private.pools {
+            let has_memory =
+                |region: &super::pool::Region| region.pool == pool.small || region.pool == pool.large;
+            if pool.users == 0 && !self.regions.iter().any(|(_, region)| has_memory(region)) {
+                pool.id = None;
+            }
+        }
+    }
+
+    /// The last thing to try: free memory of private pools that allow it.
+    pub(super) fn search_last(&mut self, search: Search) -> Option<Index> {
+        if self.pools[search.pool as usize].private.is_some() {
+            return None;
+        }
+        let allowed: Vec<PrivatePool> =
+            self.private.pools.iter().filter(|pool| pool.id.is_some() && pool.on_oom).copied().collect();
+        let small = search.size <= self.policy.small_limit;
+        allowed.into_iter().find_map(|pool| {
+            let pool = if small { pool.small } else { pool.large };
+            self.search(Search { pool, ..search })
+        })
+    }
+}

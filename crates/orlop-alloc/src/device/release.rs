@@ -1,0 +1,200 @@
+//! How memory goes back to the device: of old age, for a larger request, or all that can.
+
+use super::backing::DeviceBacking;
+use super::chunks::{Chunk, Index, State};
+use super::engine::{Engine, LARGE, Search};
+
+impl<B: DeviceBacking> Engine<B> {
+    /// Whether old regions are given back: only with a limit.
+    #[inline]
+    pub(super) fn collects(&self) -> bool {
+        self.policy.collect_from > 0.0 && self.limit.is_some()
+    }
+
+    /// Gives back regions of the large pool that were not used for longer than the others on average, until what is held
+    /// is below the share of the limit that the policy names.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "shares and means of sizes and ages, rounded as PyTorch rounds them"
+    )]
+    pub(super) fn collect(&mut self) {
+        let Some(limit) = self.limit.filter(|_| self.policy.collect_from > 0.0) else { return };
+        let threshold = (self.policy.collect_from * limit as f64) as u64;
+        let held = self.stats.reserved_bytes.all.current;
+        if held <= threshold {
+            return;
+        }
+        let target = held - threshold;
+        let pool = &self.pools[LARGE as usize];
+        let searches = pool.searches;
+        let mut old: Vec<(Index, u64)> = pool
+            .free(&self.chunks)
+            .into_iter()
+            .filter(|&index| self.chunks[index].is_whole())
+            .map(|index| (index, searches - self.chunks[index].freed_at))
+            .collect();
+        let mut total: u64 = old.iter().map(|&(_, age)| age).sum();
+        let mut reclaimed = 0;
+        while reclaimed < target && !old.is_empty() {
+            let mean = total as f64 / old.len() as f64;
+            let is_young =
+                |&(index, age): &(Index, u64)| (age as f64) < mean || self.is_paged(&self.chunks[index]);
+            let (young, aged): (Vec<_>, Vec<_>) = old.into_iter().partition(is_young);
+            if aged.is_empty() {
+                break;
+            }
+            for (index, age) in aged {
+                reclaimed += self.chunks[index].size as u64;
+                total -= age;
+                self.release_region(index);
+            }
+            old = young;
+        }
+    }
+
+    /// Gives blocks back that are never split: one that is large enough, or several from the largest down. Whether that
+    /// makes room for the request.
+    pub(super) fn release_oversize(&mut self, search: Search) -> bool {
+        let max = self.policy.max_split;
+        if max == usize::MAX {
+            return false;
+        }
+        let needed = search.size.max(max);
+        let Some(of) = self.pools[search.pool as usize].get(search.stream) else { return false };
+        let large = of.free.at_least(needed).next();
+        if let Some(index) = large {
+            self.release_region(index);
+            return true;
+        }
+        let mut released = 0;
+        let mut below = needed;
+        while released < needed {
+            let of = self.pools[search.pool as usize].get(search.stream);
+            let Some(index) = of.and_then(|of| of.free.last_below(below)) else { break };
+            let chunk = self.chunks[index];
+            if chunk.size < max {
+                break;
+            }
+            if self.is_paged(&chunk) {
+                // It stays; on with the next smaller ones.
+                below = chunk.size;
+                continue;
+            }
+            released += chunk.size;
+            self.release_region(index);
+        }
+        released >= needed
+    }
+
+    /// Waits for all streams and gives all free memory back: whole regions, and pages.
+    pub(super) fn release_cached(&mut self) {
+        self.wait_for_all();
+        let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
+        let pools: Vec<usize> = common.chain(self.private.freeable()).collect();
+        for pool in pools {
+            self.release_pool_memory(pool);
+        }
+        self.drop_empty_private();
+    }
+
+    pub(super) fn release_pool_memory(&mut self, pool: usize) {
+        let free = self.pools[pool].free(&self.chunks);
+        let mut paged = Vec::new();
+        for index in free {
+            let chunk = self.chunks[index];
+            if self.is_paged(&chunk) {
+                paged.push(index);
+            } else if chunk.is_whole() {
+                self.release_region(index);
+            }
+        }
+        for index in paged {
+            let whole = self.unmap_free(index);
+            if let Some(whole) = whole.filter(|&index| self.chunks[index].is_whole()) {
+                self.release_range(whole);
+            }
+        }
+    }
+
+    /// Gives the region of a free chunk back, which is all of it.
+    pub(super) fn release_region(&mut self, index: Index) {
+        let Chunk { address, size, pool, region, .. } = self.chunks[index];
+        let small = self.pools[pool as usize].small;
+        self.take(index);
+        self.chunks.remove(index);
+        self.regions.remove(region);
+        self.stats.segment.sub(small, 1);
+        self.stats.reserved_bytes.sub(small, size as u64);
+        if size >= self.policy.max_split {
+            self.stats.oversize_segments.sub(1);
+        }
+        self.stats.num_device_free += 1;
+        // SAFETY: the chunk was the whole region, as it came from `allocate`; it was free, so that no stream uses it but
+        // its own, which the device waits for.
+        unsafe { self.backing.release(address, size) };
+    }
+
+    /// Takes the pages away that lie wholly in a free chunk. The chunk without pages, if there were any.
+    fn unmap_free(&mut self, index: Index) -> Option<Index> {
+        let Chunk { address, size, region, pool, .. } = self.chunks[index];
+        let region = *self.regions.get(region)?;
+        let page = region.page?;
+        let begin = (address - region.address).checked_next_multiple_of(page)? + region.address;
+        let end = address + size - (address + size - region.address) % page;
+        if begin >= end {
+            return None;
+        }
+        let unmapped = self.hollow(index, begin, end)?;
+        let small = self.pools[pool as usize].small;
+        self.stats.reserved_bytes.sub(small, (end - begin) as u64);
+        self.stats.num_device_free += 1;
+        // SAFETY: the pages lay in a free chunk; the device waits for the stream that it was kept for.
+        unsafe { self.backing.unmap(begin, end - begin, page) };
+        Some(unmapped)
+    }
+
+    /// Makes the middle of a free chunk one without pages, and merges it with its neighbours of that sort. The caller
+    /// takes the pages.
+    pub(super) fn hollow(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
+        self.take(index);
+        let Chunk { address, size, region, .. } = self.chunks[index];
+        let before = begin - address;
+        let after = address + size - end;
+        if before > 0 {
+            let Some(front) = self.cut_front(index, before) else {
+                self.put(index);
+                return None;
+            };
+            self.put(front);
+        }
+        if after > 0 {
+            let Some(back) = self.cut_back(index, end - begin, State::Free) else {
+                self.put(index);
+                return None;
+            };
+            self.put(back);
+        }
+        let home = self.regions.get(region).map(|region| (region.stream, region.pool));
+        let chunk = &mut self.chunks[index];
+        chunk.state = State::Unmapped;
+        if let Some((stream, pool)) = home {
+            // Addresses belong to the stream that their range was made for.
+            (chunk.stream, chunk.pool) = (stream, pool);
+        }
+        self.merge_around(index, State::Unmapped);
+        self.put_unmapped(index);
+        Some(index)
+    }
+
+    /// Gives a range of addresses back that has no pages.
+    pub(super) fn release_range(&mut self, index: Index) {
+        let Chunk { address, size, region, .. } = self.chunks[index];
+        self.take_unmapped(index);
+        self.chunks.remove(index);
+        self.regions.remove(region);
+        // SAFETY: the chunk was the whole range, as it was reserved, and has no pages.
+        unsafe { self.backing.release_addresses(address, size) };
+    }
+}

@@ -1,0 +1,252 @@
+//! Free pages go where they are needed.
+//!
+//! Memory is fragmented when enough is free, but not in one piece. Pages of memory are not bound to an address: those
+//! that lie wholly in free chunks can be taken from there and mapped in a row. That costs a wait for the streams that
+//! may still run on them, and calls of the driver; so pages are first gained from the device, as long as there was never
+//! a moment at which all that the engine holds was in use. From then on a request that finds no block is a matter of
+//! fragmentation, and free pages are moved.
+
+use super::backing::DeviceBacking;
+use super::chunks::{Chunk, Index, State};
+use super::engine::{Engine, Search};
+use std::collections::BTreeSet;
+
+/// Beyond the peak of what was in use, so much of it may be gained before pages are moved: a 256th.
+const SLACK_LOG2: u32 = 8;
+
+/// Addresses without pages that are about to have some.
+#[derive(Debug, Clone, Copy)]
+struct Hole {
+    address: usize,
+    bytes: usize,
+}
+
+/// A range of addresses that is being filled: in no index, and nobody else's.
+#[derive(Debug)]
+struct Claim {
+    chunk: Index,
+    page: usize,
+    /// What has no pages yet, in order of address.
+    holes: Vec<Hole>,
+}
+
+impl Claim {
+    fn missing(&self) -> usize {
+        self.holes.iter().map(|hole| hole.bytes).sum()
+    }
+}
+
+impl<B: DeviceBacking> Engine<B> {
+    /// A chunk for a request that no free chunk fits, in no index: of pages that are gained, or moved.
+    pub(super) fn grow_stitched(&mut self, search: Search) -> Option<Index> {
+        let mut claim = self.claim(search)?;
+        if self.is_needed(&claim, search) && self.fill_new(&mut claim) {
+            return Some(claim.chunk);
+        }
+        self.fill_moved(&mut claim);
+        if claim.holes.is_empty() || self.fill_new(&mut claim) {
+            return Some(claim.chunk);
+        }
+        self.give_up(claim);
+        None
+    }
+
+    /// Whether more was never in use than what would be held, but for some slack.
+    fn is_needed(&self, claim: &Claim, search: Search) -> bool {
+        let active = &self.stats.active_bytes.all;
+        let peak = active.peak.max(active.current + search.size as u64);
+        let held = self.stats.reserved_bytes.all.current + claim.missing() as u64;
+        held <= peak + (peak >> SLACK_LOG2) + claim.page as u64
+    }
+
+    /// Takes addresses for a request out of the indexes: those that need the fewest pages.
+    fn claim(&mut self, search: Search) -> Option<Claim> {
+        let first = match self.cheapest_range(search) {
+            Some(first) => first,
+            None => self.add_range(search)?,
+        };
+        let page = self.page(search.pool);
+        let mut claim = Claim { chunk: first, page, holes: Vec::new() };
+        let mut bytes = 0;
+        let mut next = first;
+        while bytes < search.size {
+            let index = next;
+            let Chunk { address, size, state, .. } = *self.chunks.get(index)?;
+            let mut size = size;
+            if state == State::Unmapped {
+                self.take_unmapped(index);
+                let wanted = (search.size - bytes).checked_next_multiple_of(page)?;
+                if wanted < size
+                    && let Some(rest) = self.cut_back(index, wanted, State::Unmapped)
+                {
+                    self.put_unmapped(rest);
+                    size = wanted;
+                }
+                claim.holes.push(Hole { address, bytes: size });
+            } else {
+                self.take(index);
+            }
+            bytes += size;
+            next = self.chunks[index].next;
+            self.chunks[index].state = State::Live;
+            if index != first {
+                self.chunks.unlink(index);
+                self.chunks.remove(index);
+                self.chunks[first].size += size;
+            }
+        }
+        Some(claim)
+    }
+
+    /// The chunk, free or without pages, from which on a request needs the fewest new pages.
+    fn cheapest_range(&self, search: Search) -> Option<Index> {
+        let of = self.pools[search.pool as usize].get(search.stream)?;
+        let mut best: Option<(usize, Index)> = None;
+        for place in of.unmapped.iter() {
+            let previous = self.chunks[place.chunk].previous;
+            let free_before = self.chunks.get(previous).is_some_and(|chunk| usable(chunk, search));
+            let from = if free_before { previous } else { place.chunk };
+            if let Some(missing) = self.missing_from(from, search)
+                && best.is_none_or(|(least, _)| missing < least)
+            {
+                best = Some((missing, from));
+            }
+        }
+        best.map(|(_, from)| from)
+    }
+
+    /// How many bytes without pages a request would need from here on; `None` if it does not fit.
+    fn missing_from(&self, first: Index, search: Search) -> Option<usize> {
+        let (mut bytes, mut missing) = (0, 0);
+        for (_, chunk) in self.chunks.walk(first) {
+            if chunk.state == State::Unmapped {
+                missing += chunk.size.min(search.size - bytes);
+            } else if !usable(chunk, search) {
+                return None;
+            }
+            bytes += chunk.size;
+            if bytes >= search.size {
+                return Some(missing);
+            }
+        }
+        None
+    }
+
+    /// Fills all holes with pages from the device; false if there is no memory, and what was filled stays so.
+    fn fill_new(&mut self, claim: &mut Claim) -> bool {
+        let pool = self.chunks[claim.chunk].pool;
+        while let Some(&Hole { address, bytes }) = claim.holes.first() {
+            // SAFETY: nothing is mapped in a hole, which is ours; its ends are multiples of the page.
+            if !self.may_hold(bytes) || !unsafe { self.backing.map(address, bytes, claim.page) } {
+                return false;
+            }
+            self.count_gained(pool, bytes);
+            claim.holes.remove(0);
+        }
+        true
+    }
+
+    /// Fills holes with pages that lie wholly in free chunks, from the smallest of those on.
+    fn fill_moved(&mut self, claim: &mut Claim) {
+        let mut sources = self.sources(claim.page);
+        sources.sort_unstable_by_key(|&(_, pages)| pages.bytes);
+        let mut missing = claim.missing();
+        let mut used = 0;
+        for &(_, pages) in &sources {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(pages.bytes);
+            used += 1;
+        }
+        sources.truncate(used);
+        let streams: BTreeSet<u32> = sources.iter().map(|&(index, _)| self.chunks[index].stream).collect();
+        for stream in streams {
+            let event = self.backing.record(self.streams.id(stream));
+            self.backing.synchronize(event);
+        }
+        let small = self.pools[self.chunks[claim.chunk].pool as usize].small;
+        for (index, pages) in sources {
+            let bytes = pages.bytes.min(claim.missing());
+            let from_small = self.pools[self.chunks[index].pool as usize].small;
+            if bytes == 0 || self.hollow(index, pages.address, pages.address + bytes).is_none() {
+                continue;
+            }
+            if from_small != small {
+                self.stats.reserved_bytes.pass(from_small, bytes as u64);
+            }
+            self.move_pages(claim, Hole { address: pages.address, bytes });
+        }
+    }
+
+    /// Moves pages, which are nobody's by now, into the first holes.
+    fn move_pages(&mut self, claim: &mut Claim, mut pages: Hole) {
+        while pages.bytes > 0
+            && let Some(hole) = claim.holes.first_mut()
+        {
+            let bytes = hole.bytes.min(pages.bytes);
+            // SAFETY: the pages lay in a free chunk whose stream was waited for; nothing is mapped in the hole.
+            if !unsafe { self.backing.remap(pages.address, hole.address, bytes, claim.page) } {
+                // They cannot be moved: they go back to the device, and others come from there.
+                // SAFETY: as above.
+                unsafe { self.backing.unmap(pages.address, pages.bytes, claim.page) };
+                let small = self.pools[self.chunks[claim.chunk].pool as usize].small;
+                self.stats.reserved_bytes.sub(small, pages.bytes as u64);
+                self.stats.num_device_free += 1;
+                return;
+            }
+            self.stats.remapped_bytes += bytes as u64;
+            pages = Hole { address: pages.address + bytes, bytes: pages.bytes - bytes };
+            *hole = Hole { address: hole.address + bytes, bytes: hole.bytes - bytes };
+            if hole.bytes == 0 {
+                claim.holes.remove(0);
+            }
+        }
+    }
+
+    /// Free chunks with whole pages in them, and which those are.
+    fn sources(&self, page: usize) -> Vec<(Index, Hole)> {
+        let common = self.pools.iter().filter(|pool| pool.private.is_none());
+        let free = common.flat_map(|pool| pool.at_least(&self.chunks, page));
+        free.filter_map(|index| {
+            let chunk = &self.chunks[index];
+            let region = self.regions.get(chunk.region).filter(|region| region.page == Some(page))?;
+            let begin = (chunk.address - region.address).checked_next_multiple_of(page)? + region.address;
+            let end = chunk.address + chunk.size;
+            let end = end - (end - region.address) % page;
+            (begin < end).then_some((index, Hole { address: begin, bytes: end - begin }))
+        })
+        .collect()
+    }
+
+    /// Puts a claim back: what has pages becomes free, the rest waits for pages again.
+    fn give_up(&mut self, claim: Claim) {
+        for hole in claim.holes.iter().rev() {
+            let Chunk { address, size, .. } = self.chunks[claim.chunk];
+            let end = hole.address + hole.bytes;
+            if end < address + size
+                && let Some(behind) = self.cut_back(claim.chunk, end - address, State::Live)
+            {
+                self.insert_free(behind);
+            }
+            if hole.address == address {
+                self.unmapped_again(claim.chunk);
+                return;
+            }
+            if let Some(empty) = self.cut_back(claim.chunk, hole.address - address, State::Live) {
+                self.unmapped_again(empty);
+            }
+        }
+        self.insert_free(claim.chunk);
+    }
+
+    fn unmapped_again(&mut self, index: Index) {
+        self.chunks[index].state = State::Unmapped;
+        self.merge_around(index, State::Unmapped);
+        self.put_unmapped(index);
+    }
+}
+
+fn usable(chunk: &Chunk, search: Search) -> bool {
+    chunk.state == State::Free && chunk.stream == search.stream && chunk.pool == search.pool
+}

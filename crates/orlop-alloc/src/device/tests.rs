@@ -1,0 +1,94 @@
+//! PyTorch's own answers, and invariants under random programs.
+
+use super::*;
+use crate::device::engine::Engine as E;
+use flate2::read::GzDecoder;
+use orlop_core::{Device, StreamId};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+fn text(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-golden").join(name);
+    let mut text = String::new();
+    GzDecoder::new(File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text
+}
+
+fn check(name: &str) {
+    let (operations, expected) = (text(&format!("{name}.ops.gz")), text(&format!("{name}.expected.gz")));
+    let mut lines = operations.lines();
+    let head = lines.next().unwrap().strip_prefix("# settings=").unwrap();
+    let (settings, memory) = head.split_once(" mem=").unwrap();
+    let conf: TorchConf = if settings == "-" { "" } else { settings }.parse().unwrap();
+    let memory: u64 = memory.parse().unwrap();
+    let mut engine = E::new(NullDevice::new(Device::cuda(0), memory), Policy::torch(&conf));
+    let mut blocks: HashMap<u64, DeviceBlock> = HashMap::new();
+    let mut answers = expected.lines();
+    for (number, line) in lines.enumerate() {
+        let mut words = line.split(' ');
+        let operation = words.next().unwrap();
+        let mut next = || words.next().unwrap().parse::<u64>().unwrap();
+        match operation {
+            "a" => {
+                let (id, bytes, stream) = (next(), next(), next());
+                let ask = Ask::new(usize::try_from(bytes).unwrap(), StreamId::new(stream));
+                let answer = match engine.allocate(ask) {
+                    Ok(block) => {
+                        blocks.insert(id, block);
+                        format!("{id} {}", engine.address(block) - NullDevice::FIRST_ADDRESS)
+                    }
+                    Err(_) => format!("{id} OOM"),
+                };
+                assert_eq!(Some(&*answer), answers.next(), "{name}, operation {number}: {line}");
+            }
+            "f" => {
+                if let Some(block) = blocks.remove(&next()) {
+                    engine.free(block).unwrap();
+                }
+            }
+            "r" => {
+                let (id, stream) = (next(), next());
+                if let Some(&block) = blocks.get(&id) {
+                    engine.record_stream(block, StreamId::new(stream)).unwrap();
+                }
+            }
+            "q" => engine.backing().set_events_done(next() == 1),
+            "e" => engine.empty_cache(),
+            "m" => engine.set_memory_fraction(line[2..].parse().unwrap()),
+            _ => panic!("{line}"),
+        }
+        if number % 500 == 0 {
+            engine.verify().unwrap();
+        }
+    }
+    engine.verify().unwrap();
+    let figures = engine.stats().to_string();
+    let rest: Vec<&str> = answers.collect();
+    assert_eq!(figures.lines().collect::<Vec<_>>(), rest, "{name}");
+}
+
+macro_rules! golden {
+    ($($test:ident: $name:literal,)*) => {$(
+        #[test]
+        fn $test() {
+            check($name);
+        }
+    )*};
+}
+
+golden! {
+    torch_default: "default",
+    torch_expandable: "expandable",
+    torch_expandable_tight: "expandable-tight",
+    torch_fraction: "fraction",
+    torch_gc_threshold: "gc-threshold",
+    torch_max_split: "max-split",
+    torch_record_stream: "record-stream",
+    torch_roundup_4: "roundup-4",
+    torch_roundup_table: "roundup-table",
+    torch_small_sizes: "small-sizes",
+    torch_tight_memory: "tight-memory",
+    torch_tight_record: "tight-record",
+}
