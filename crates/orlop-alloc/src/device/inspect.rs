@@ -101,6 +101,25 @@ impl<B: DeviceBacking> Engine<B> {
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
+    /// The largest free piece that a request of `bytes` bytes may have: small requests and large ones, and private pools,
+    /// have their own.
+    #[must_use]
+    pub fn largest_fit(&self, bytes: usize) -> u64 {
+        let small = bytes <= self.policy.small_limit;
+        let may = |chunk: &Chunk| {
+            let pool = &self.pools[chunk.pool as usize];
+            pool.small == small && pool.private.is_none()
+        };
+        let free = self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && may(chunk));
+        free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
+    }
+
+    /// Bytes of pages that lie wholly in free pieces of the common pools: what can be moved together.
+    #[must_use]
+    pub fn whole_free_pages(&self) -> u64 {
+        self.sources(self.page(0)).iter().map(|&(_, pages)| pages.bytes as u64).sum()
+    }
+
     /// Bytes of the engine's own records.
     #[must_use]
     pub fn metadata(&self) -> usize {

@@ -55,6 +55,12 @@ impl PrivatePools {
         unused.flat_map(|pool| [pool.large as usize, pool.small as usize])
     }
 
+    /// Whether this is a private pool that somebody uses.
+    pub(super) fn has_users(&self, place: Option<u32>) -> bool {
+        let pool = place.and_then(|place| self.pools.get(place as usize));
+        pool.is_some_and(|pool| pool.users > 0)
+    }
+
     /// The name of the pool at a place.
     pub(super) fn id(&self, place: u32) -> Option<PoolId> {
         self.pools.get(place as usize)?.id
@@ -94,7 +100,7 @@ impl<B: DeviceBacking> Engine<B> {
         let place = underway.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
         let place = place.ok_or(DeviceError::NoPool { id })?;
         let last = self.private.underway.len() - 1;
-        self.private.underway.remove(last - place);
+        drop(self.private.underway.remove(last - place));
         Ok(())
     }
 

@@ -16,9 +16,9 @@ const SLACK_LOG2: u32 = 8;
 
 /// Addresses without pages that are about to have some.
 #[derive(Debug, Clone, Copy)]
-struct Hole {
+pub(super) struct Hole {
     address: usize,
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
 /// A range of addresses that is being filled: in no index, and nobody else's.
@@ -205,7 +205,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Free chunks with whole pages in them, and which those are.
-    fn sources(&self, page: usize) -> Vec<(Index, Hole)> {
+    pub(super) fn sources(&self, page: usize) -> Vec<(Index, Hole)> {
         let common = self.pools.iter().filter(|pool| pool.private.is_none());
         let free = common.flat_map(|pool| pool.at_least(&self.chunks, page));
         free.filter_map(|index| {

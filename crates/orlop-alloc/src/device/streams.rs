@@ -31,7 +31,7 @@ impl<B: DeviceBacking> Engine<B> {
         let free =
             self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && chunk.stream != stream);
         let foreign: Vec<(Index, u32)> = free
-            .filter(|(_, chunk)| self.pools[chunk.pool as usize].private.is_none())
+            .filter(|(_, chunk)| !self.private.has_users(self.pools[chunk.pool as usize].private))
             .map(|(index, chunk)| (index, chunk.stream))
             .collect();
         let others: BTreeSet<u32> = foreign.iter().map(|&(_, other)| other).collect();

@@ -1,7 +1,6 @@
-//! PyTorch's own answers, and invariants under random programs.
+//! PyTorch's own answers: every address, and every figure in the end.
 
-use super::*;
-use crate::device::engine::Engine as E;
+use crate::device::{Ask, DeviceBlock, Engine, NullDevice, Policy, TorchConf};
 use flate2::read::GzDecoder;
 use orlop_core::{Device, StreamId};
 use std::collections::HashMap;
@@ -23,7 +22,7 @@ fn check(name: &str) {
     let (settings, memory) = head.split_once(" mem=").unwrap();
     let conf: TorchConf = if settings == "-" { "" } else { settings }.parse().unwrap();
     let memory: u64 = memory.parse().unwrap();
-    let mut engine = E::new(NullDevice::new(Device::cuda(0), memory), Policy::torch(&conf));
+    let mut engine = Engine::new(NullDevice::new(Device::cuda(0), memory), Policy::torch(&conf));
     let mut blocks: HashMap<u64, DeviceBlock> = HashMap::new();
     let mut answers = expected.lines();
     for (number, line) in lines.enumerate() {

@@ -1,0 +1,5 @@
+//! Tests of the whole engine.
+
+mod golden;
+mod programs;
+mod promises;

@@ -1,0 +1,146 @@
+//! What ours promises beyond PyTorch's rules.
+
+use crate::device::{Ask, DeviceBlock, Engine, NullDevice, Policy, TorchConf};
+use orlop_core::{Device, StreamId};
+
+const MIB: usize = 1 << 20;
+
+fn engine(policy: Policy, mib: u64) -> Engine<NullDevice> {
+    Engine::new(NullDevice::new(Device::cuda(0), mib << 20), policy)
+}
+
+fn on(mib: usize, stream: u64) -> Ask {
+    Ask::new(mib * MIB, StreamId::new(stream))
+}
+
+fn torch() -> Policy {
+    Policy::torch(&TorchConf::default())
+}
+
+/// A block that another stream uses comes back, and its memory is asked for at once: PyTorch's allocator waits, gives
+/// whole regions back, does not look again and fails.
+#[test]
+fn a_block_that_waiting_makes_free_is_found() {
+    let pending = |policy: Policy| {
+        let mut engine = engine(policy, 20);
+        let kept = engine.allocate(on(5, 0)).unwrap();
+        let used = engine.allocate(on(12, 0)).or_else(|_| engine.allocate(on(9, 0))).unwrap();
+        engine.record_stream(used, StreamId::new(1)).unwrap();
+        engine.backing().set_events_done(false);
+        engine.free(used).unwrap();
+        let again = engine.allocate(on(9, 0));
+        engine.verify().unwrap();
+        let _ = kept;
+        again.is_ok()
+    };
+    assert!(!pending(torch()), "PyTorch's");
+    assert!(pending(Policy::orlop()));
+    assert!(pending(Policy::orlop_without_pages()));
+}
+
+#[test]
+fn memory_of_another_stream_is_taken_and_the_stream_that_takes_it_waits() {
+    for (policy, fits) in [(torch(), false), (Policy::orlop(), true), (Policy::orlop_without_pages(), true)] {
+        let mut engine = engine(policy, 40);
+        let first = engine.allocate(on(30, 1)).unwrap();
+        let kept = engine.allocate(on(2, 1)).ok();
+        engine.free(first).unwrap();
+        let second = engine.allocate(on(30, 2)).is_ok();
+        let waited = engine.backing().waits() > 0;
+        // PyTorch's gives the region back to the device and gains it again.
+        assert!(second);
+        assert_eq!(waited, fits);
+        let _ = kept;
+        engine.verify().unwrap();
+    }
+}
+
+#[test]
+fn free_pages_are_moved_together() {
+    let mut engine = engine(Policy::orlop(), 400);
+    let blocks: Vec<DeviceBlock> = (0..40).map(|_| engine.allocate(on(10, 0)).unwrap()).collect();
+    for block in blocks.iter().skip(1).step_by(2) {
+        engine.free(*block).unwrap();
+    }
+    // 200 MiB are free, in twenty pieces.
+    let whole = engine.allocate(on(198, 0)).unwrap();
+    engine.verify().unwrap();
+    assert_eq!(engine.size(whole), 198 * MIB);
+    assert_eq!(engine.backing().used(), 400 << 20);
+    assert!(engine.stats().remapped_bytes >= 190 << 20);
+
+    let mut torch = Engine::new(NullDevice::new(Device::cuda(0), 400 << 20), torch());
+    let blocks: Vec<DeviceBlock> = (0..40).map(|_| torch.allocate(on(9, 0)).unwrap()).collect();
+    for block in blocks.iter().skip(1).step_by(2) {
+        torch.free(*block).unwrap();
+    }
+    assert!(torch.allocate(on(100, 0)).is_err());
+}
+
+#[test]
+fn at_most_one_event_is_asked_about_however_many_streams_are_pending() {
+    let mut engine = engine(Policy::orlop(), 4000);
+    for stream in 1..=32 {
+        let block = engine.allocate(on(2, 0)).unwrap();
+        engine.record_stream(block, StreamId::new(stream)).unwrap();
+        engine.backing().set_events_done(false);
+        engine.free(block).unwrap();
+    }
+    for done in [false, true] {
+        engine.backing().set_events_done(done);
+        for _ in 0..100 {
+            let before = engine.backing().queries();
+            let block = engine.allocate(on(1, 0)).unwrap();
+            assert!(engine.backing().queries() - before <= 1);
+            engine.free(block).unwrap();
+        }
+    }
+    let stats = engine.stats();
+    assert_eq!(stats.active.all.current, stats.allocation.all.current, "all are back");
+}
+
+#[test]
+fn many_marks_of_one_stream_take_few_questions() {
+    let mut engine = engine(Policy::orlop(), 40_000);
+    engine.backing().set_events_done(false);
+    for _ in 0..1000 {
+        let block = engine.allocate(on(2, 0)).unwrap();
+        engine.record_stream(block, StreamId::new(1)).unwrap();
+        engine.free(block).unwrap();
+    }
+    engine.backing().set_events_done(true);
+    for _ in 0..12 {
+        let block = engine.allocate(Ask::new(512, StreamId::DEFAULT)).unwrap();
+        engine.free(block).unwrap();
+    }
+    assert_eq!(engine.stats().active.all.current, 0);
+}
+
+#[test]
+fn what_lives_long_is_kept_apart() {
+    let mut engine = engine(Policy::orlop(), 1000);
+    let long = |mib| Ask { long_lived: true, ..on(mib, 0) };
+    let weight = engine.allocate(long(4)).unwrap();
+    let short = engine.allocate(on(4, 0)).unwrap();
+    let other = engine.allocate(long(4)).unwrap();
+    assert_eq!(engine.address(other) - engine.address(weight), 4 * MIB);
+    engine.free(short).unwrap();
+    engine.verify().unwrap();
+}
+
+#[test]
+fn a_restored_engine_goes_on_where_the_other_was() {
+    let mut first = engine(torch(), 1000);
+    let blocks: Vec<DeviceBlock> = [3, 1, 7, 30, 2].map(|mib| first.allocate(on(mib, 0)).unwrap()).into();
+    first.free(blocks[1]).unwrap();
+    first.free(blocks[3]).unwrap();
+    let mut second = engine(torch(), 1000);
+    let restored = second.restore(&first.segments());
+    assert_eq!(restored.len(), 3);
+    second.verify().unwrap();
+    assert_eq!(second.segments(), first.segments());
+    for mib in [1, 25, 2, 9] {
+        let (a, b) = (first.allocate(on(mib, 0)).unwrap(), second.allocate(on(mib, 0)).unwrap());
+        assert_eq!(first.address(a), second.address(b));
+    }
+}
