@@ -25,31 +25,33 @@ pub(super) enum State {
     Vacant,
 }
 
-/// A piece of a region.
+/// A piece of a region: one cache line.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
 pub(super) struct Chunk {
     pub(super) address: usize,
     pub(super) size: usize,
     pub(super) requested: usize,
+    /// Of a block the other streams that use it: a bit for each of the first 63, the last for any beyond (see
+    /// `Pending::more`). Of a free chunk how often its pool had been searched when it became free.
+    pub(super) note: u64,
     /// The chunk before it in its region.
     pub(super) previous: Index,
     /// The chunk behind it; of a vacant place, the next vacant one.
     pub(super) next: Index,
-    pub(super) region: Index,
-    pub(super) pool: u32,
-    /// The stream that may use it without waiting, by number in the engine.
-    pub(super) stream: u32,
-    pub(super) state: State,
-    /// Events that its other streams have not passed.
-    pub(super) events: u32,
-    /// Other streams that use it: a bit for each of the first 63, the last for any beyond (see `Pending::more`).
-    pub(super) uses: u64,
-    /// How often its pool had been searched when it became free.
-    pub(super) freed_at: u64,
     /// Neighbours in the list of its size.
     pub(super) before: Index,
     pub(super) after: Index,
+    pub(super) region: Index,
+    /// The stream that may use it without waiting, by number in the engine.
+    pub(super) stream: u32,
+    /// Events that its other streams have not passed.
+    pub(super) events: u32,
+    pub(super) pool: u16,
+    pub(super) state: State,
 }
+
+const _: () = assert!(size_of::<Chunk>() == 64);
 
 impl Chunk {
     /// A piece of the same region, pool and stream.
@@ -62,8 +64,7 @@ impl Chunk {
             next: NONE,
             state,
             events: 0,
-            uses: 0,
-            freed_at: 0,
+            note: 0,
             before: NONE,
             after: NONE,
             ..*self

@@ -15,11 +15,11 @@ use orlop_core::StreamId;
 use std::fmt;
 
 /// The common pools, in this order; private ones follow.
-pub(super) const SMALL: u32 = 0;
-pub(super) const LARGE: u32 = 1;
+pub(super) const SMALL: u16 = 0;
+pub(super) const LARGE: u16 = 1;
 /// For what lives long, where the policy keeps that apart.
-const LONG_LIVED: u32 = 2;
-const COMMON: u32 = 4;
+const LONG_LIVED: u16 = 2;
+const COMMON: u16 = 4;
 
 /// A block of an [`Engine`], by number. It is as good as a pointer: whoever frees it must not use it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ pub(super) struct Search {
     /// Bytes, rounded.
     pub(super) size: usize,
     pub(super) stream: u32,
-    pub(super) pool: u32,
+    pub(super) pool: u16,
 }
 
 /// Best fit with splitting and coalescing for a device, by the rules of a [`Policy`].
@@ -221,7 +221,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
         let index = self.live(block)?;
-        let Chunk { size, pool, uses, .. } = self.chunks[index];
+        let Chunk { size, pool, note: uses, .. } = self.chunks[index];
         let small = self.pools[pool as usize].small;
         self.stats.allocation.sub(small, 1);
         self.stats.allocated_bytes.sub(small, size as u64);

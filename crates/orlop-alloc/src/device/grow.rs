@@ -69,8 +69,7 @@ impl<B: DeviceBacking> Engine<B> {
             stream,
             state,
             events: 0,
-            uses: 0,
-            freed_at: 0,
+            note: 0,
             before: NONE,
             after: NONE,
         };
@@ -83,7 +82,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// The size of pages in a pool.
-    pub(super) fn page(&self, pool: u32) -> usize {
+    pub(super) fn page(&self, pool: u16) -> usize {
         match self.policy.growth {
             Growth::Pages { small, large } => {
                 if self.pools[pool as usize].small {
@@ -193,7 +192,7 @@ impl<B: DeviceBacking> Engine<B> {
         Some(())
     }
 
-    pub(super) fn count_gained(&mut self, pool: u32, bytes: usize) {
+    pub(super) fn count_gained(&mut self, pool: u16, bytes: usize) {
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.add(small, bytes as u64);
         self.stats.num_device_alloc += 1;

@@ -65,7 +65,7 @@ impl<B: DeviceBacking> Engine<B> {
         let Chunk { pool, stream, .. } = self.chunks[index];
         let pool = &mut self.pools[pool as usize];
         let chunk = &mut self.chunks[index];
-        (chunk.state, chunk.freed_at) = (State::Free, pool.searches);
+        (chunk.state, chunk.note) = (State::Free, pool.searches);
         pool.of(stream).free.insert(&mut self.chunks, index);
     }
 
@@ -132,7 +132,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     fn count_live(&mut self, index: Index, requested: usize) {
         let chunk = &mut self.chunks[index];
-        (chunk.state, chunk.requested) = (State::Live, requested);
+        (chunk.state, chunk.requested, chunk.note) = (State::Live, requested, 0);
         let size = chunk.size;
         let small = self.pools[chunk.pool as usize].small;
         let stats = &mut self.stats;

@@ -8,7 +8,7 @@ use crate::central::{Free, SortedRuns};
 const STEPS: usize = 32;
 
 /// So many chunks of a list that may be too small are looked at before the next list is taken from.
-const TRIES: usize = 16;
+const TRIES: usize = 3;
 
 /// One of the ways to keep free chunks; which is the policy's choice.
 #[derive(Debug)]

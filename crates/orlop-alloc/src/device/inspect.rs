@@ -166,7 +166,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     fn verify_indexes(&self, rule: &dyn Fn(bool, &'static str) -> Result<()>) -> Result<()> {
         let mut indexed: HashSet<Index> = HashSet::new();
-        for (number, pool) in (0_u32..).zip(&self.pools) {
+        for (number, pool) in (0_u16..).zip(&self.pools) {
             for (stream, of) in pool.streams() {
                 let free = of.free.all(&self.chunks).into_iter().map(|index| (index, State::Free));
                 let unmapped = of.unmapped.iter().map(|place| (place.chunk, State::Unmapped));

@@ -8,7 +8,7 @@ use super::chunks::{Index, State};
 use super::engine::Engine;
 use std::collections::{HashMap, VecDeque};
 
-/// The bit of [`Chunk::uses`](super::chunks::Chunk::uses) that says to look into the table.
+/// The bit of [`Chunk::note`](super::chunks::Chunk::note) that says to look into the table.
 const MORE: u32 = 63;
 
 #[derive(Debug, Default)]
@@ -44,10 +44,10 @@ impl<B: DeviceBacking> Engine<B> {
     /// Remembers that a stream uses a live chunk.
     pub(super) fn add_use(&mut self, chunk: Index, stream: u32) {
         if stream < MORE {
-            self.chunks[chunk].uses |= 1 << stream;
+            self.chunks[chunk].note |= 1 << stream;
             return;
         }
-        self.chunks[chunk].uses |= 1 << MORE;
+        self.chunks[chunk].note |= 1 << MORE;
         let more = self.pending.more.entry(chunk).or_default();
         if !more.contains(&stream) {
             more.push(stream);
@@ -56,7 +56,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Puts a mark into each stream that uses a chunk.
     pub(super) fn mark(&mut self, chunk: Index) {
-        let uses = std::mem::take(&mut self.chunks[chunk].uses);
+        let uses = std::mem::take(&mut self.chunks[chunk].note);
         let few = (0..MORE).filter(|&stream| uses & (1 << stream) != 0);
         let more = if uses & (1 << MORE) == 0 { None } else { self.pending.more.remove(&chunk) };
         let streams: Vec<u32> = few.chain(more.unwrap_or_default()).collect();

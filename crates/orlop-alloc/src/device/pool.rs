@@ -85,7 +85,7 @@ pub(super) struct Region {
     pub(super) page: Option<usize>,
     /// The stream that it was made for.
     pub(super) stream: u32,
-    pub(super) pool: u32,
+    pub(super) pool: u16,
 }
 
 /// Regions by number.

@@ -27,8 +27,8 @@ struct PrivatePool {
     /// `None`: nobody uses it and it has no memory; the next new one may have its pools.
     id: Option<PoolId>,
     users: u32,
-    small: u32,
-    large: u32,
+    small: u16,
+    large: u16,
     on_oom: bool,
 }
 
@@ -40,7 +40,7 @@ impl PrivatePools {
 
     /// The pools, small and large, that a stream's requests go to; `None`: the common ones.
     #[inline]
-    pub(super) fn captures(&self, stream: StreamId) -> Option<(u32, u32)> {
+    pub(super) fn captures(&self, stream: StreamId) -> Option<(u16, u16)> {
         let (place, _) = self.underway.iter().find(|(_, takes)| takes(stream))?;
         self.pools.get(*place).map(|pool| (pool.small, pool.large))
     }
@@ -135,10 +135,13 @@ impl<B: DeviceBacking> Engine<B> {
             return Ok(place);
         }
         let place = self.private.pools.len();
-        let (Ok(small), Ok(number)) = (u32::try_from(self.pools.len()), u32::try_from(place)) else {
+        let (Ok(small), Ok(number)) = (u16::try_from(self.pools.len()), u32::try_from(place)) else {
             return Err(DeviceError::TooManyPools);
         };
         let granule = self.policy.granule;
+        if small == u16::MAX {
+            return Err(DeviceError::TooManyPools);
+        }
         self.pools.push(Pool::new(true, Some(number), self.policy.small_index, granule));
         self.pools.push(Pool::new(false, Some(number), IndexKind::Ordered, granule));
         self.private.pools.push(PrivatePool {

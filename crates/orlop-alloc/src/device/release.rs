@@ -33,7 +33,7 @@ impl<B: DeviceBacking> Engine<B> {
             .free(&self.chunks)
             .into_iter()
             .filter(|&index| self.chunks[index].is_whole())
-            .map(|index| (index, searches - self.chunks[index].freed_at))
+            .map(|index| (index, searches - self.chunks[index].note))
             .collect();
         let mut total: u64 = old.iter().map(|&(_, age)| age).sum();
         let mut reclaimed = 0;

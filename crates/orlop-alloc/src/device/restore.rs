@@ -57,8 +57,7 @@ impl Engine<NullDevice> {
                 stream,
                 state: State::Live,
                 events: 0,
-                uses: 0,
-                freed_at: 0,
+                note: 0,
                 before: NONE,
                 after: NONE,
             };

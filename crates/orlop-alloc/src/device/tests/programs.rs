@@ -63,7 +63,11 @@ fn run(policy: Policy, memory: u64, steps: Vec<Step>) -> Result<(), TestCaseErro
                 Err(_) if ours && capturing.is_empty() => {
                     let size = bytes.next_multiple_of(512) as u64;
                     let stats = engine.stats();
-                    prop_assert_eq!(stats.active.all.current, stats.allocation.all.current, "all frees were waited for");
+                    prop_assert_eq!(
+                        stats.active.all.current,
+                        stats.allocation.all.current,
+                        "all frees were waited for"
+                    );
                     prop_assert!(engine.largest_fit(bytes) < size);
                     if paged && bytes > 1 << 20 {
                         let left = memory - engine.stats().reserved_bytes.all.current;

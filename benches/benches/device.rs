@@ -1,0 +1,142 @@
+//! The device engine over addresses without memory, statistics on: what a pair of an allocation and its return costs.
+//!
+//! *hot* returns a block and asks for the same size again. *live n* keeps so many blocks of random sizes and replaces one
+//! at random each time. Once the bare engine, once through `dyn Allocator` with its handle. Beside them a chain of
+//! dependent reads at random places of a table as large as the engine's own records for a million blocks: what memory
+//! itself costs.
+
+use criterion::{BatchSize, Criterion, Throughput};
+use orlop_alloc::device::{Ask, DeviceAllocator, DeviceBlock, Engine, NullDevice, Policy, TorchConf};
+use orlop_alloc::{AllocatorRef, Block, Request};
+use orlop_core::{Device, StreamId};
+use std::hint::black_box;
+use std::time::Duration;
+
+/// Numbers that follow no pattern, the same in each run (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() >> 16).unwrap_or(0) % limit
+    }
+
+    /// From 512 bytes to 2 MiB, each power of two as often as another.
+    fn bytes(&mut self) -> usize {
+        let log2 = 9 + self.below(12);
+        (1 << log2) + self.below(1 << log2)
+    }
+}
+
+const MEMORY: u64 = 1 << 44;
+
+fn device() -> NullDevice {
+    NullDevice::new(Device::cuda(0), MEMORY)
+}
+
+fn policies() -> [(&'static str, Policy); 3] {
+    let torch = Policy::torch(&TorchConf::default());
+    [("orlop", Policy::orlop()), ("orlop-segments", Policy::orlop_without_pages()), ("torch", torch)]
+}
+
+fn ask(bytes: usize) -> Ask {
+    Ask::new(bytes, StreamId::DEFAULT)
+}
+
+fn hot(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("hot pair");
+    group.throughput(Throughput::Elements(1));
+    for (name, policy) in policies() {
+        for bytes in [4 << 10, 4 << 20] {
+            let mut engine = Engine::new(device(), policy.clone());
+            group.bench_function(format!("{name}, engine, {bytes}"), |bencher| {
+                bencher.iter(|| {
+                    let block = engine.allocate(ask(black_box(bytes))).expect("memory");
+                    engine.free(block).expect("it is live");
+                });
+            });
+            let allocator: AllocatorRef = DeviceAllocator::new(device(), policy.clone()).into_ref().erase();
+            group.bench_function(format!("{name}, dyn Allocator, {bytes}"), |bencher| {
+                bencher.iter(|| allocator.allocate(&Request::new(black_box(bytes))).expect("memory"));
+            });
+        }
+    }
+    group.finish();
+}
+
+fn live(criterion: &mut Criterion, count: usize) {
+    let mut group = criterion.benchmark_group(format!("live {count}"));
+    group.throughput(Throughput::Elements(1));
+    for (name, policy) in policies() {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut engine = Engine::new(device(), policy.clone());
+        let mut blocks: Vec<DeviceBlock> =
+            (0..count).map(|_| engine.allocate(ask(random.bytes())).expect("memory")).collect();
+        let mut replace = || {
+            let place = random.below(count);
+            engine.free(blocks[place]).expect("it is live");
+            blocks[place] = engine.allocate(ask(random.bytes())).expect("memory");
+        };
+        (0..count).for_each(|_| replace());
+        group.bench_function(format!("{name}, engine"), |bencher| bencher.iter(&mut replace));
+        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let allocator: AllocatorRef = DeviceAllocator::new(device(), policy).into_ref().erase();
+        let mut ask = || Request::new(random.bytes());
+        let mut blocks: Vec<Option<Block>> =
+            (0..count).map(|_| Some(allocator.allocate(&ask()).expect("memory"))).collect();
+        let mut places = Random(88_172_645_463_325_252);
+        let mut replace = || {
+            let place = places.below(count);
+            blocks[place] = None;
+            blocks[place] = Some(allocator.allocate(&ask()).expect("memory"));
+        };
+        (0..count).for_each(|_| replace());
+        group.bench_function(format!("{name}, dyn Allocator"), |bencher| bencher.iter(&mut replace));
+    }
+    group.finish();
+}
+
+/// One cycle through all places of a table of 128 bytes for each of a million blocks.
+fn memory(criterion: &mut Criterion) {
+    const PLACES: usize = 1 << 20;
+    const WORDS: usize = 16;
+    let mut order: Vec<u32> = (0..u32::try_from(PLACES).unwrap_or(u32::MAX)).collect();
+    let mut random = Random(7);
+    for place in (1..PLACES).rev() {
+        order.swap(place, random.below(place));
+    }
+    let mut table = vec![[0_u64; WORDS]; PLACES];
+    for pair in 0..PLACES {
+        table[order[pair] as usize][0] = u64::from(order[(pair + 1) % PLACES]);
+    }
+    let mut place = 0;
+    criterion.bench_function("a dependent read at random", |bencher| {
+        bencher.iter_batched(
+            || (),
+            |()| {
+                place = usize::try_from(table[black_box(place)][0]).unwrap_or(0);
+                place
+            },
+            BatchSize::NumIterations(1_000_000),
+        );
+    });
+}
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(20)
+        .configure_from_args();
+    hot(&mut criterion);
+    live(&mut criterion, 10_000);
+    live(&mut criterion, 1_000_000);
+    memory(&mut criterion);
+    criterion.final_summary();
+}
