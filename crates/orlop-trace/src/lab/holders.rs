@@ -1,6 +1,6 @@
 //! Who holds the memory at a moment: by call site, stream, kind and tag, and the largest blocks one by one.
 
-use super::naming::{Names, Naming};
+use super::names::{Names, Naming};
 use crate::history::{DeviceHistory, SiteId, Sites, TextId, WorkBlock, Workload};
 use serde::Serialize;
 use std::cmp::Reverse;

@@ -4,7 +4,7 @@
 use super::fragmentation::SegmentsInfo;
 use super::holders::{Holdings, events_after, live, peak};
 use super::moment::Moments;
-use super::naming::{Names, Naming};
+use super::names::{Names, Naming};
 use super::out_of_memory::OutOfMemory;
 use crate::history::{Action, DeviceHistory, History, Sites, WorkStep, Workload};
 use serde::Serialize;

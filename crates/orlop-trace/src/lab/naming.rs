@@ -11,6 +11,9 @@ use std::fmt::{self, Write as _};
 /// Names longer than this are cut: template arguments, mostly.
 const LONGEST: usize = 96;
 
+/// The same for frames that are given in full.
+const LONGEST_FRAME: usize = 400;
+
 /// What stands where the source names no call site.
 pub const NO_SITE: &str = "(no call site)";
 
@@ -103,7 +106,8 @@ impl Sites {
         let text = |frame: Frame| {
             let (file, function) = (self.name(frame.file), self.name(frame.function));
             let known = !matches!(file, "" | "??");
-            cleaned(&if known { format!("{file}:{} {function}", frame.line) } else { function.to_owned() })
+            let text = if known { format!("{file}:{} {function}", frame.line) } else { function.to_owned() };
+            cleaned(&text, LONGEST_FRAME)
         };
         self.frames(site).map(text).collect()
     }
@@ -287,18 +291,18 @@ fn frame_text(sites: &Sites, frame: Frame, lines: bool) -> String {
         } else {
             format!("{file} {function}")
         };
-        return cleaned(&text);
+        return cleaned(&text, LONGEST);
     }
     if let Some(operator) = operator(function) {
-        return cleaned(&format!("aten::{operator}"));
+        return cleaned(&format!("aten::{operator}"), LONGEST);
     }
     if let Some(node) = node(function) {
-        return cleaned(node);
+        return cleaned(node, LONGEST);
     }
     if function.starts_with("torch::autograd::Engine") {
         return "autograd".to_owned();
     }
-    cleaned(&short_function(function))
+    cleaned(&short_function(function), LONGEST)
 }
 
 /// The file's name; with its folder where the name alone says nothing.
@@ -316,10 +320,10 @@ fn short_function(function: &str) -> String {
 }
 
 /// No control characters, which a terminal would obey, and of sensible length.
-fn cleaned(text: &str) -> String {
+fn cleaned(text: &str, longest: usize) -> String {
     let mut cleaned = String::new();
     for (place, letter) in text.chars().enumerate() {
-        if place == LONGEST {
+        if place == longest {
             cleaned.push('…');
             break;
         }

@@ -5,10 +5,10 @@
 //! back to the device, until it has enough for a new one: which is a knapsack, and is not solved
 //! exactly: either those that hold the fewest live bytes for their size, or one alone, whichever is less.
 
-use super::fragmentation::{SegmentsInfo, is_cached};
+use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
 use super::holders::{BySite, Holdings, Shares, Sum, live, steps_after};
 use super::moment::{Moments, SMALL};
-use super::naming::{Names, Naming};
+use super::names::{Names, Naming};
 use crate::history::{BlockState, DeviceHistory, Event, Segment, SegmentBlock, Workload};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -43,6 +43,8 @@ pub struct OutOfMemory {
     pub held: Holdings,
     /// The segments then; `None` where the source does not tell.
     pub segments: Option<SegmentsInfo>,
+    /// Whether all that was free, in segments and on the device, would have been enough: in one piece.
+    pub fragmented: bool,
     /// What would have made it fit, the least to give up first. Empty if nothing of the allocator's would have.
     pub releases: Vec<Release>,
 }
@@ -100,7 +102,9 @@ impl OutOfMemory {
         let mut releases: Vec<Release> =
             ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
         releases.sort_by_key(|release| release.bytes);
-        let memory = Some(event.address.saturating_add(SegmentsInfo::of(&segments, None).bytes.reserved));
+        let bytes = Fragmentation::of(&segments);
+        let memory = Some(event.address.saturating_add(bytes.reserved));
+        let free = [bytes.split, bytes.cached].into_iter().fold(event.address, u64::saturating_add);
         let begin = history.events.first().map_or(0, |first| first.time);
         Self {
             event: place,
@@ -111,6 +115,7 @@ impl OutOfMemory {
             device_free: event.address,
             held: Holdings::after(steps, work, history, names, naming),
             segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, memory)),
+            fragmented: free >= event.bytes,
             releases,
         }
     }

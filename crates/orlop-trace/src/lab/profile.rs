@@ -28,6 +28,8 @@ const VERSION: u32 = 1;
 pub struct Profile {
     /// The form of what follows.
     pub orlop_profile: u32,
+    /// How many lines of the program are in each name.
+    pub depth: usize,
     /// By device.
     pub devices: Vec<DeviceProfile>,
 }
@@ -74,8 +76,9 @@ impl Profile {
     /// Of a history, with `depth` lines of the program in each name.
     #[must_use]
     pub fn of(history: &History, depth: usize) -> Self {
+        let depth = depth.max(1);
         let device = |device: &DeviceHistory| DeviceProfile::of(device, &history.sites, depth);
-        Self { orlop_profile: VERSION, devices: history.devices.iter().map(device).collect() }
+        Self { orlop_profile: VERSION, depth, devices: history.devices.iter().map(device).collect() }
     }
 
     /// Whether a profile that was read is of a form that is known here.
