@@ -1,8 +1,10 @@
 //! Moments, against an allocator that knows.
 
-use super::Moments;
 use super::made::{Machine, plain};
-use crate::history::{Action, DeviceHistory, Event, Segment, SiteId, TextId};
+use super::{Gate, Moments, Naming, Profile, SnapshotInfo, Tolerance};
+use crate::history::{
+    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, TextId,
+};
 use orlop_core::{MemoryKind, StreamId};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -79,6 +81,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Action::RegionLost,
         Action::Mapped,
         Action::Unmapped,
+        Action::OutOfMemory,
     ]);
     // Few addresses, so that things meet; and the last ones there are.
     let address =
@@ -86,6 +89,27 @@ fn any_event() -> impl Strategy<Value = Event> {
     let bytes = prop_oneof![(0..32_u64).prop_map(|pages| pages * 512), any::<u64>(), 0..4000_u64];
     (action, address, bytes, 0..2_u64)
         .prop_map(|(action, address, bytes, stream)| raw(action, address, bytes, stream))
+}
+
+/// With blocks that do not cover it, overlap, or lie elsewhere.
+fn any_segment() -> impl Strategy<Value = Segment> {
+    let states = [BlockState::Live, BlockState::Pending, BlockState::Free];
+    let block = (any_event(), prop::sample::select(states.to_vec()), any::<bool>()).prop_map(
+        |(event, state, huge)| {
+            let requested = if huge { u64::MAX } else { event.bytes };
+            SegmentBlock {
+                address: event.address,
+                bytes: event.bytes,
+                requested,
+                state,
+                site: SiteId::UNKNOWN,
+            }
+        },
+    );
+    (any_event(), vec(block, 0..6), any::<(bool, bool)>()).prop_map(|(event, blocks, (small, expandable))| {
+        let Event { address, bytes, stream, site, .. } = event;
+        Segment { address, bytes, stream, small, expandable, pool: (0, 0), site, blocks }
+    })
 }
 
 /// Segments in order, apart, and covered by their blocks.
@@ -123,12 +147,19 @@ proptest! {
     }
 
     #[test]
-    fn events_that_make_no_sense_break_nothing(events in vec(any_event(), 0..600)) {
-        let history = DeviceHistory { events, ..DeviceHistory::default() };
+    fn events_that_make_no_sense_break_nothing(
+        events in vec(any_event(), 0..600), start in vec(any_segment(), 0..8), end in vec(any_segment(), 0..8),
+    ) {
+        let history = DeviceHistory { start, events, end, ..DeviceHistory::default() };
         let moments = Moments::new(&history);
         for events in (0..=history.events.len()).step_by(37) {
             check(&moments.after(events));
         }
+        let history = History { devices: vec![history], ..History::default() };
+        let profile = Profile::of(&history, 1);
+        prop_assert!(Gate::check(&profile, &profile, Tolerance::default()).passed);
+        let info = SnapshotInfo::of(&history, Naming::default());
+        prop_assert_eq!(info.devices[0].peak.held.bytes, profile.devices[0].peak_live);
     }
 }
 
@@ -170,7 +201,7 @@ fn a_block_ends_where_another_begins() {
     assert_eq!(sizes(2), [18 << 10, 1 << 10, 1 << 10]);
     assert_eq!(sizes(3), [18 << 10, 1 << 10, 1 << 10]);
     // Without completions a request is all there is.
-    assert_eq!(moments.at(4)[0].blocks[0].state, crate::history::BlockState::Free);
+    assert_eq!(moments.at(4)[0].blocks[0].state, BlockState::Free);
     assert_eq!(moments.strays(), 0);
 }
 
