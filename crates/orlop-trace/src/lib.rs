@@ -36,6 +36,7 @@ mod pool;
 mod process;
 mod replay;
 mod trace;
+pub mod what_if;
 
 pub use self::error::{Field, Result, TraceError};
 pub use self::format::{MAX_LINE, Operation, Operations};

@@ -14,8 +14,11 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let bytes = self.policy.region_bytes(search.size);
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
-        if paged && self.policy.beyond.stitch {
-            return self.grow_stitched(search);
+        if self.policy.beyond.hold_to_peak.is_some() {
+            if paged {
+                return self.grow_stitched(search);
+            }
+            self.make_room(search, bytes);
         }
         if !self.may_hold(bytes) {
             return None;
@@ -29,6 +32,38 @@ impl<B: DeviceBacking> Engine<B> {
             let held = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
             held.is_some_and(|held| held <= limit)
         })
+    }
+
+    /// Whether more would be held, with so many bytes for a request, than was ever in use and the slack that the policy
+    /// allows.
+    pub(super) fn is_beyond_peak(&self, search: Search, bytes: usize) -> bool {
+        let Some(share) = self.policy.beyond.hold_to_peak else { return false };
+        let active = &self.stats.active_bytes.all;
+        let peak = active.peak.max(active.current + search.size as u64);
+        let held = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
+        held > peak + peak.checked_shr(share).unwrap_or(0)
+    }
+
+    /// Gives wholly free regions back, the smallest first, until a new one holds what is held to the peak.
+    fn make_room(&mut self, search: Search, bytes: usize) {
+        if !self.is_beyond_peak(search, bytes) {
+            return;
+        }
+        let common = self.pools.iter().filter(|pool| pool.private.is_none());
+        let free = common.flat_map(|pool| pool.free(&self.chunks));
+        let mut whole: Vec<Index> = free.filter(|&index| self.is_whole_region(index)).collect();
+        whole.sort_unstable_by_key(|&index| self.chunks[index].size);
+        for index in whole {
+            if !self.is_beyond_peak(search, bytes) {
+                break;
+            }
+            self.release_region(index);
+        }
+    }
+
+    fn is_whole_region(&self, index: Index) -> bool {
+        let chunk = &self.chunks[index];
+        chunk.is_whole() && !self.is_paged(chunk)
     }
 
     fn grow_by_region(&mut self, search: Search, bytes: usize) -> Option<Index> {

@@ -22,7 +22,9 @@ impl<B: DeviceBacking> Engine<B> {
     fn find(&self, search: Search) -> Option<Index> {
         let of = self.pools[search.pool as usize].get(search.stream)?;
         let found = match (&of.free, self.policy.growth) {
-            (FreeChunks::Ordered(runs), Growth::Pages { .. }) if !self.policy.beyond.stitch => {
+            (FreeChunks::Ordered(runs), Growth::Pages { .. })
+                if self.policy.beyond.hold_to_peak.is_none() =>
+            {
                 // What can grow in place counts as what it can grow to: the smallest of those, as far as they descend.
                 let mut next =
                     runs.from(Free { size: search.size, address: 0, chunk: 0 }).map(|free| free.chunk);

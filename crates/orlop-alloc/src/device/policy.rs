@@ -78,8 +78,9 @@ pub struct Beyond {
     pub poll_one: bool,
     /// Take a block of another stream, and let the stream that asked wait for that one on the device.
     pub steal: bool,
-    /// Move wholly free pages to where they are needed, before more are gained.
-    pub stitch: bool,
+    /// Once more would be held than was ever in use, and this share of it (one over a power of two: 7 is a 128th), make
+    /// room first: move wholly free pages to where they are needed, or give wholly free regions back.
+    pub hold_to_peak: Option<u32>,
     /// Look once more after waiting for streams, and give up only then.
     pub look_again: bool,
     /// Keep the block that was freed last as it is: the next request is often for the same size.
@@ -130,7 +131,7 @@ impl Policy {
             beyond: Beyond {
                 poll_one: true,
                 steal: true,
-                stitch: true,
+                hold_to_peak: Some(7),
                 look_again: true,
                 keep_hot: true,
                 by_lifetime: true,
@@ -142,6 +143,7 @@ impl Policy {
     /// Ours on a device whose pages stay where they are.
     #[must_use]
     pub fn orlop_without_pages() -> Self {
+        let ours = Self::orlop();
         Self {
             name: "orlop-segments",
             growth: Growth::Segments {
@@ -150,7 +152,8 @@ impl Policy {
                 large_below: 10 * MIB,
                 step: 2 * MIB,
             },
-            ..Self::orlop()
+            beyond: Beyond { hold_to_peak: Some(6), ..ours.beyond },
+            ..ours
         }
     }
 

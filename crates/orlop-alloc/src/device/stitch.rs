@@ -11,9 +11,6 @@ use super::chunks::{Chunk, Index, State};
 use super::engine::{Engine, Search};
 use std::collections::BTreeSet;
 
-/// Beyond the peak of what was in use, so much of it may be gained before pages are moved: a 256th.
-const SLACK_LOG2: u32 = 8;
-
 /// Addresses without pages that are about to have some.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hole {
@@ -40,7 +37,9 @@ impl<B: DeviceBacking> Engine<B> {
     /// A chunk for a request that no free chunk fits, in no index: of pages that are gained, or moved.
     pub(super) fn grow_stitched(&mut self, search: Search) -> Option<Index> {
         let mut claim = self.claim(search)?;
-        if self.is_needed(&claim, search) && self.fill_new(&mut claim) {
+        // A page of rounding is not fragmentation.
+        let needed = claim.missing().saturating_sub(claim.page);
+        if !self.is_beyond_peak(search, needed) && self.fill_new(&mut claim) {
             return Some(claim.chunk);
         }
         self.fill_moved(&mut claim);
@@ -49,14 +48,6 @@ impl<B: DeviceBacking> Engine<B> {
         }
         self.give_up(claim);
         None
-    }
-
-    /// Whether more was never in use than what would be held, but for some slack.
-    fn is_needed(&self, claim: &Claim, search: Search) -> bool {
-        let active = &self.stats.active_bytes.all;
-        let peak = active.peak.max(active.current + search.size as u64);
-        let held = self.stats.reserved_bytes.all.current + claim.missing() as u64;
-        held <= peak + (peak >> SLACK_LOG2) + claim.page as u64
     }
 
     /// Takes addresses for a request out of the indexes: those that need the fewest pages.

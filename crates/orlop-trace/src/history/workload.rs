@@ -121,6 +121,29 @@ impl Workload {
         id
     }
 
+    /// A request that failed, as a block that nobody got.
+    pub(crate) fn request(&self, bytes: u64, stream: StreamId) -> WorkBlock {
+        WorkBlock {
+            bytes,
+            address: 0,
+            stream,
+            site: SiteId::UNKNOWN,
+            text: TextId::NONE,
+            kind: MemoryKind::default(),
+            born: None,
+            died: None,
+        }
+    }
+
+    /// Bytes that live before a step, as asked for.
+    #[must_use]
+    pub fn live_before(&self, step: usize) -> u64 {
+        let alive = |block: &&WorkBlock| {
+            block.born.is_none_or(|born| born < step) && block.died.is_none_or(|died| died >= step)
+        };
+        self.blocks.iter().filter(alive).map(|block| block.bytes).sum()
+    }
+
     /// The most bytes that lived at once, and the first step after which they did; as asked for, no rounding.
     #[must_use]
     pub fn peak(&self) -> (u64, Option<usize>) {

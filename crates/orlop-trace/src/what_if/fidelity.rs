@@ -1,0 +1,98 @@
+//! Whether the engine does what the allocator did that was recorded: the same addresses, from the recorded state on.
+//!
+//! A replay by PyTorch's rules is worth what this says.
+
+use crate::history::{Action, BlockState, DeviceHistory, Segment};
+use orlop_alloc::device::{
+    Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, TorchConf,
+};
+use orlop_core::Device;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// How many recorded addresses the engine gave, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct Fidelity {
+    /// Allocations in the trace.
+    pub allocations: u64,
+    /// Those that have the address that was recorded.
+    pub same: u64,
+    /// The first event whose address is another.
+    pub first_difference: Option<usize>,
+}
+
+impl Fidelity {
+    /// Replays a device's events by PyTorch's rules, from the segments at the start on. Nothing is set right in between:
+    /// one difference leads to more. What a region gained in the trace is called is taken from the trace.
+    #[must_use]
+    pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
+        let device = NullDevice::new(Device::cuda(0), super::machine::UNLIMITED);
+        let mut engine = Engine::new(device, Policy::torch(conf));
+        let segments: Vec<DeviceSegment> = history.start.iter().filter_map(segment).collect();
+        let restored = engine.restore(&segments);
+        let mut blocks: HashMap<u64, DeviceBlock> =
+            restored.into_iter().map(|(at, block)| (at as u64, block)).collect();
+        for event in history.events.iter().filter(|event| event.action == Action::RegionGained) {
+            if let (Ok(address), Ok(bytes)) = (usize::try_from(event.address), usize::try_from(event.bytes)) {
+                engine.backing().expect(address, bytes);
+            }
+        }
+        let mut fidelity = Self::default();
+        for (place, event) in history.events.iter().enumerate() {
+            match event.action {
+                Action::Allocate => {
+                    fidelity.allocations += 1;
+                    let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
+                    let got = engine.allocate(Ask::new(bytes, event.stream)).ok();
+                    let address = got.map(|block| engine.address(block) as u64);
+                    if address == Some(event.address) {
+                        fidelity.same += 1;
+                    } else {
+                        fidelity.first_difference.get_or_insert(place);
+                    }
+                    if let Some(before) = got.and_then(|block| blocks.insert(event.address, block)) {
+                        // A block that the trace never frees, and whose place it gives away.
+                        let _freed = engine.free(before);
+                    }
+                }
+                Action::Use => {
+                    if let Some(&block) = blocks.get(&event.address) {
+                        let _noted = engine.record_stream(block, event.stream);
+                    }
+                }
+                Action::FreeRequested => {
+                    if let Some(block) = blocks.remove(&event.address) {
+                        let _freed = engine.free(block);
+                    }
+                }
+                _ => {}
+            }
+        }
+        fidelity
+    }
+}
+
+fn segment(segment: &Segment) -> Option<DeviceSegment> {
+    let pieces = segment.blocks.iter().map(|block| {
+        Some(DevicePiece {
+            address: usize::try_from(block.address).ok()?,
+            bytes: usize::try_from(block.bytes).ok()?,
+            requested: usize::try_from(block.requested).ok()?,
+            state: match block.state {
+                BlockState::Live => PieceState::Live,
+                BlockState::Pending => PieceState::Pending,
+                BlockState::Free => PieceState::Free,
+            },
+        })
+    });
+    Some(DeviceSegment {
+        address: usize::try_from(segment.address).ok()?,
+        bytes: usize::try_from(segment.bytes).ok()?,
+        stream: segment.stream,
+        small: segment.small,
+        expandable: segment.expandable,
+        pool: segment.pool,
+        pieces: pieces.collect::<Option<_>>()?,
+    })
+}

@@ -1,0 +1,136 @@
+//! The engines behind one face: blocks by the number that the workload gives them.
+
+use super::rules::Rules;
+use crate::history::WorkBlock;
+use orlop_alloc::backing::Null;
+use orlop_alloc::central::{Central, Policy};
+use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
+use orlop_alloc::{AllocatorRef, Block, Error, Request};
+use orlop_core::{Device, MemoryKind, StreamId};
+
+/// So much memory that nothing fails for want of it: address spaces still hold some thousand ranges of it.
+pub(super) const UNLIMITED: u64 = 1 << 46;
+
+/// What an engine holds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Held {
+    pub(super) reserved: u64,
+    pub(super) peak_reserved: u64,
+    pub(super) retries: u64,
+    pub(super) remapped: u64,
+    pub(super) steals: u64,
+    /// Times that memory was gained from the device.
+    pub(super) gained: u64,
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lack {
+    pub(super) reserved: u64,
+    pub(super) cached: u64,
+    pub(super) largest_free: u64,
+}
+
+#[expect(clippy::large_enum_variant, reason = "there is one for each replay")]
+pub(super) enum Machine {
+    Device { engine: Engine<NullDevice>, blocks: Vec<Option<DeviceBlock>> },
+    Bfc { allocator: AllocatorRef, blocks: Vec<Option<Block>> },
+}
+
+impl Machine {
+    pub(super) fn new(rules: &Rules, memory: u64, blocks: usize) -> Self {
+        match rules.policy() {
+            Some(policy) => Self::Device {
+                engine: Engine::new(NullDevice::new(Device::cuda(0), memory), policy),
+                blocks: vec![None; blocks],
+            },
+            None => {
+                let limit = usize::try_from(memory).unwrap_or(usize::MAX);
+                let backing = Null::with_limit(Device::CPU, memory);
+                let allocator =
+                    Central::builder(backing).policy(Policy::tensorflow()).limit(limit).build().erase();
+                Self::Bfc { allocator, blocks: (0..blocks).map(|_| None).collect() }
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn allocate(&mut self, id: u32, block: &WorkBlock) -> Result<(), Lack> {
+        let place = id as usize;
+        // A size that no memory has fails as any other that is too large.
+        let bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
+        match self {
+            Self::Device { engine, blocks } => {
+                let long_lived = block.kind == MemoryKind::Persistent;
+                let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, block.stream) });
+                blocks[place] = Some(got.map_err(|error| lack(&error))?);
+            }
+            Self::Bfc { allocator, blocks } => {
+                let got = allocator.allocate(&Request::new(bytes.max(1)));
+                blocks[place] = Some(got.map_err(|error| match error {
+                    Error::OutOfMemory(report) => Lack {
+                        reserved: report.reserved,
+                        cached: report.free,
+                        largest_free: report.largest_free,
+                    },
+                    _ => Lack::default(),
+                })?);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn free(&mut self, id: u32) {
+        let place = id as usize;
+        match self {
+            Self::Device { engine, blocks } => {
+                if let Some(block) = blocks[place].take() {
+                    // It is live: it was kept since it was handed out.
+                    let freed = engine.free(block);
+                    debug_assert!(freed.is_ok());
+                }
+            }
+            Self::Bfc { blocks, .. } => blocks[place] = None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn used_by(&mut self, id: u32, stream: StreamId) {
+        if let Self::Device { engine, blocks } = self
+            && let Some(block) = blocks[id as usize]
+        {
+            let noted = engine.record_stream(block, stream);
+            debug_assert!(noted.is_ok());
+        }
+    }
+
+    pub(super) fn held(&self) -> Held {
+        match self {
+            Self::Device { engine, .. } => {
+                let stats = engine.stats();
+                Held {
+                    reserved: stats.reserved_bytes.all.current,
+                    peak_reserved: stats.reserved_bytes.all.peak,
+                    retries: stats.num_alloc_retries,
+                    remapped: stats.remapped_bytes,
+                    steals: stats.num_stream_steals,
+                    gained: stats.num_device_alloc,
+                }
+            }
+            Self::Bfc { allocator, .. } => {
+                let usage = allocator.stats().usage;
+                Held { reserved: usage.reserved, peak_reserved: usage.peak_reserved, ..Held::default() }
+            }
+        }
+    }
+}
+
+fn lack(error: &DeviceError) -> Lack {
+    match *error {
+        DeviceError::OutOfMemory { reserved, cached, largest_free, .. } => {
+            Lack { reserved, cached, largest_free }
+        }
+        _ => Lack::default(),
+    }
+}

@@ -1,0 +1,214 @@
+//! One workload by one allocator's rules.
+
+use super::machine::{Machine, UNLIMITED};
+use super::rules::Rules;
+use crate::history::{WorkStep, Workload};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// A replay of a [`Workload`]: the production engine, over addresses instead of memory.
+///
+/// The blocks that were there at the start are allocated first, in order of address. It ends with the first request that
+/// fails. A request that failed when it was recorded is made, too; if it succeeds, the replay goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Simulation<'a> {
+    work: &'a Workload,
+    memory: u64,
+    passes: usize,
+}
+
+/// What a [`Simulation`] came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// The allocator.
+    pub rules: String,
+    /// What to paste into `PYTORCH_CUDA_ALLOC_CONF`, if it is PyTorch's.
+    pub conf: Option<String>,
+    /// Bytes that the device had; `None` if it had enough.
+    pub memory: Option<u64>,
+    /// The most bytes that lived at once, as asked for.
+    pub peak_live: u64,
+    /// The most bytes that were held from the device.
+    pub peak_reserved: u64,
+    /// `peak_reserved` over `peak_live`; 1 if nothing ever lived.
+    pub ratio: f64,
+    /// Bytes held in the end.
+    pub reserved: u64,
+    /// Times that all cached memory had to go back before a request could be served.
+    pub retries: u64,
+    /// Times that memory was gained from the device.
+    pub device_allocations: u64,
+    /// Bytes of pages that were moved.
+    pub remapped: u64,
+    /// The same, in the last pass only.
+    pub remapped_last: u64,
+    /// Times that a stream took another's memory and waited for it.
+    pub steals: u64,
+    /// The request that failed.
+    pub out_of_memory: Option<FailedRequest>,
+    /// Requests and returns, those for the blocks at the start left out.
+    pub operations: u64,
+    /// How long the replay took, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// A request that failed in a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct FailedRequest {
+    /// The step of the workload; `None` if not even the blocks fitted that were there at the start.
+    pub step: Option<usize>,
+    /// The event of the history.
+    pub event: Option<u32>,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Bytes that lived.
+    pub live: u64,
+    /// Bytes held from the device.
+    pub reserved: u64,
+    /// Bytes of them that were free.
+    pub cached: u64,
+    /// The largest free block.
+    pub largest_free: u64,
+}
+
+impl<'a> Simulation<'a> {
+    /// Of this workload, on a device with memory enough.
+    #[must_use]
+    pub fn new(work: &'a Workload) -> Self {
+        Self { work, memory: UNLIMITED, passes: 1 }
+    }
+
+    /// On a device of so many bytes.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = bytes.min(UNLIMITED);
+        self
+    }
+
+    /// The whole of it so often: what was not there at the start, and is in the end, is freed in between. Zero counts as
+    /// one.
+    #[must_use]
+    pub fn passes(mut self, passes: usize) -> Self {
+        self.passes = passes.max(1);
+        self
+    }
+
+    /// Replays by these rules.
+    #[must_use]
+    pub fn run(&self, rules: &Rules) -> Outcome {
+        let mut machine = Machine::new(rules, self.memory, self.work.blocks.len() + 1);
+        let begin = Instant::now();
+        let (mut operations, mut remapped_before) = (0, 0);
+        let mut failed = self.begin(&mut machine);
+        for pass in 0..self.passes {
+            if failed.is_some() {
+                break;
+            }
+            if pass > 0 {
+                remapped_before = machine.held().remapped;
+                self.rewind(&mut machine);
+            }
+            failed = self.pass(&mut machine, &mut operations);
+        }
+        let nanoseconds = begin.elapsed().min(Duration::from_secs(1 << 30)).as_nanos();
+        let held = machine.held();
+        let peak_live = self.work.peak().0;
+        Outcome {
+            rules: rules.to_string(),
+            conf: rules.conf(),
+            memory: (self.memory < UNLIMITED).then_some(self.memory),
+            peak_live,
+            peak_reserved: held.peak_reserved,
+            ratio: if peak_live == 0 { 1.0 } else { held.peak_reserved as f64 / peak_live as f64 },
+            reserved: held.reserved,
+            retries: held.retries,
+            device_allocations: held.gained,
+            remapped: held.remapped,
+            remapped_last: held.remapped - remapped_before,
+            steals: held.steals,
+            out_of_memory: failed,
+            operations,
+            nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Whether the workload runs by these rules in so many bytes.
+    pub(super) fn runs(&self, rules: &Rules, memory: u64) -> bool {
+        let simulation = self.memory(memory);
+        let mut machine = Machine::new(rules, simulation.memory, self.work.blocks.len() + 1);
+        simulation.begin(&mut machine).is_none() && simulation.pass(&mut machine, &mut 0).is_none()
+    }
+
+    /// Allocates what was there at the start.
+    fn begin(&self, machine: &mut Machine) -> Option<FailedRequest> {
+        let mut live = 0;
+        for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
+            if let Err(lack) = machine.allocate(id, block) {
+                return Some(FailedRequest {
+                    step: None,
+                    event: None,
+                    bytes: block.bytes,
+                    live,
+                    reserved: lack.reserved,
+                    cached: lack.cached,
+                    largest_free: lack.largest_free,
+                });
+            }
+            live += block.bytes;
+        }
+        None
+    }
+
+    fn pass(&self, machine: &mut Machine, operations: &mut u64) -> Option<FailedRequest> {
+        // Where a request is kept that failed when it was recorded.
+        let failed_block = u32::try_from(self.work.blocks.len()).unwrap_or(u32::MAX);
+        for (place, step) in self.work.steps.iter().enumerate() {
+            let (id, block) = match *step {
+                WorkStep::Allocate(id) => (id, self.work.blocks[id as usize]),
+                WorkStep::Free(id) => {
+                    machine.free(id);
+                    *operations += 1;
+                    continue;
+                }
+                WorkStep::Use(id, stream) => {
+                    machine.used_by(id, stream);
+                    continue;
+                }
+                WorkStep::Failed(bytes, stream) => (failed_block, self.work.request(bytes, stream)),
+            };
+            *operations += 1;
+            if let Err(lack) = machine.allocate(id, &block) {
+                return Some(FailedRequest {
+                    step: Some(place),
+                    event: self.work.events.get(place).copied(),
+                    bytes: block.bytes,
+                    live: self.work.live_before(place),
+                    reserved: lack.reserved,
+                    cached: lack.cached,
+                    largest_free: lack.largest_free,
+                });
+            }
+            if id == failed_block {
+                machine.free(id);
+            }
+        }
+        None
+    }
+
+    /// Between passes: what is in the end becomes what was at the start.
+    fn rewind(&self, machine: &mut Machine) {
+        for (id, block) in (0..).zip(&self.work.blocks) {
+            if block.died.is_none() && block.born.is_some() {
+                machine.free(id);
+            }
+        }
+        for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
+            if block.died.is_some() {
+                // What it had was enough a pass ago; if it fails now its free does nothing.
+                let _refused = machine.allocate(id, block);
+            }
+        }
+    }
+}
