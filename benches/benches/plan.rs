@@ -7,7 +7,7 @@
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
 use flate2::read::GzDecoder;
-use orlop_plan::{Budget, Buffer, ORDERS, Plan, Problem, Skyline, greedy_by_size, verify};
+use orlop_plan::{Budget, Buffer, ORDERS, Plan, Problem, Skyline, Verdict, greedy_by_size, verify};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::hint::black_box;
@@ -32,8 +32,8 @@ const PROBLEMS: [&str; 9] = [
 /// How often the hard ones are planned anew.
 const ITERATIONS: u64 = 1000;
 
-/// By problem, then contender: height over bound where there is a plan, and every sample in milliseconds.
-type Table = BTreeMap<String, Vec<(String, Option<f64>, Vec<f64>)>>;
+/// By problem, then contender: the verdict where there is a plan, and every sample in milliseconds.
+type Table = BTreeMap<String, Vec<(String, Option<Verdict>, Vec<f64>)>>;
 
 struct Bench<'a> {
     group: BenchmarkGroup<'a, WallTime>,
@@ -41,7 +41,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn run<T>(&mut self, contender: &str, name: &str, ratio: Option<f64>, mut work: impl FnMut() -> T) {
+    fn run<T>(&mut self, contender: &str, name: &str, verdict: Option<Verdict>, mut work: impl FnMut() -> T) {
         let samples = Mutex::new(Vec::new());
         self.group.bench_function(BenchmarkId::new(contender, name), |bencher| {
             bencher.iter_custom(|times| {
@@ -59,26 +59,26 @@ impl Bench<'_> {
         let samples = samples.into_inner().unwrap_or_else(PoisonError::into_inner);
         if !samples.is_empty() {
             let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-            table.entry(name.to_owned()).or_default().push((contender.to_owned(), ratio, samples));
+            table.entry(name.to_owned()).or_default().push((contender.to_owned(), verdict, samples));
         }
     }
 
     fn plan(&mut self, contender: &str, name: &str, problem: &Problem, plan: impl Fn(&Problem) -> Plan) {
         let first = plan(problem);
         verify(problem, &first).expect("plans are right");
-        self.run(contender, name, Some(first.ratio()), || plan(black_box(problem)));
+        self.run(contender, name, Some(first.verdict()), || plan(black_box(problem)));
     }
 
     fn print(&self) {
-        println!("\nheight over bound, milliseconds (median of the samples)");
+        println!("\nverdict, milliseconds (median of the samples)");
         for (name, row) in self.table.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-            let cells = row.iter_mut().map(|(contender, ratio, samples)| {
+            let cells = row.iter_mut().map(|(contender, verdict, samples)| {
                 samples.sort_by(f64::total_cmp);
                 let median = samples[samples.len() / 2];
-                let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.5} "));
-                format!("{contender} {ratio}{median:.2} ms")
+                let verdict = verdict.map_or(String::new(), |verdict| format!("{verdict}, "));
+                format!("{contender}: {verdict}{median:.2} ms")
             });
-            println!("{name:<22} {}", cells.collect::<Vec<_>>().join("   "));
+            println!("{name:<22} {}", cells.collect::<Vec<_>>().join("; "));
         }
     }
 }

@@ -28,7 +28,11 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Optimal => f.write_str("optimal"),
-            Self::Within(ratio) => write!(f, "within {:.2} %", (ratio - 1.0) * 100.0),
+            // Rounded up: it is a promise, and not the one that is made above.
+            Self::Within(ratio) => {
+                let hundredths = ((ratio - 1.0) * 10_000.0).ceil().max(1.0);
+                write!(f, "within {:.2} %", hundredths / 100.0)
+            }
         }
     }
 }
@@ -118,7 +122,9 @@ mod tests {
             (plan.verdict(), plan.height(), plan.lower_bound()),
             (Verdict::Within(1.0), half + 1, half)
         );
-        assert_eq!(plan.verdict().to_string(), "within 0.00 %");
+        assert_eq!(plan.verdict().to_string(), "within 0.01 %");
+        let words = [1.25, 1.007_581, 2.0].map(|ratio| Verdict::Within(ratio).to_string());
+        assert_eq!(words, ["within 25.00 %", "within 0.76 %", "within 100.00 %"]);
     }
 
     #[test]

@@ -71,8 +71,9 @@ proptest! {
 
 #[test]
 fn the_bound_is_not_always_met() {
-    // The first two and the last two fill their moments; what is between them must lie above a 3 and above or below the
-    // other 3, without a gap at either end.
+    // In 5 bytes the first two leave 3 for the one and 2 for all that follow it: say the upper two. The last two do the
+    // same at the other end, and the buffer of 1..4, which lives with both, puts the other 3 below, too. Then what lives
+    // in 2..4 has no byte that is free at 2 and at 3.
     let first = [Buffer::new(0..2, 3), Buffer::new(0..1, 2)];
     let between = [Buffer::new(1..3, 1), Buffer::new(1..4, 1), Buffer::new(2..4, 1)];
     let last = [Buffer::new(3..6, 3), Buffer::new(4..7, 2)];
