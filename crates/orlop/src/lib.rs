@@ -7,6 +7,10 @@
 //! | [`core`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
 //! | [`alloc`] | allocators, blocks, backings, adaptors, context | `orlop-alloc` |
 #![cfg_attr(
+    feature = "plan",
+    doc = "| [`plan`] | static memory plans: lifetimes in, offsets out | `orlop-plan` |"
+)]
+#![cfg_attr(
     feature = "tensor",
     doc = "| [`tensor`] | tensors: storage, views, copy-on-write, accessors, interchange | `orlop-tensor` |"
 )]
@@ -28,6 +32,8 @@
 
 pub use orlop_alloc as alloc;
 pub use orlop_core as core;
+#[cfg(feature = "plan")]
+pub use orlop_plan as plan;
 #[cfg(feature = "tensor")]
 pub use orlop_tensor as tensor;
 #[cfg(feature = "trace")]

@@ -1,0 +1,233 @@
+//! Reading a problem.
+
+use super::line::{Lines, fields};
+use crate::{Buffer, Column, CsvError, Problem, ProblemBuilder};
+use orlop_core::Alignment;
+use std::borrow::Cow;
+use std::io::{BufReader, Read};
+
+/// The most of a field that an error repeats, in characters.
+const SHOWN: usize = 40;
+
+/// Where the columns are.
+#[derive(Debug, Default)]
+struct Header {
+    columns: usize,
+    id: Option<usize>,
+    start: Option<usize>,
+    end: Option<usize>,
+    /// Whether the end is the last moment, and not the one after it.
+    end_lives: bool,
+    size: Option<usize>,
+    alignment: Option<usize>,
+    gaps: Option<usize>,
+}
+
+impl Header {
+    fn new(names: &[Cow<'_, str>], line: u64) -> Result<Self, CsvError> {
+        let mut header = Self { columns: names.len(), ..Self::default() };
+        for (index, name) in names.iter().enumerate() {
+            let (place, column) = match name.to_ascii_lowercase().as_str() {
+                "id" | "buffer" | "buffer_id" => (&mut header.id, Column::Id),
+                "lower" | "start" | "begin" => (&mut header.start, Column::Start),
+                "upper" => (&mut header.end, Column::End),
+                "end" => {
+                    header.end_lives = true;
+                    (&mut header.end, Column::End)
+                }
+                "size" => (&mut header.size, Column::Size),
+                "alignment" => (&mut header.alignment, Column::Alignment),
+                "gaps" => (&mut header.gaps, Column::Gaps),
+                _ => continue,
+            };
+            if place.replace(index).is_some() {
+                return Err(CsvError::ColumnTwice { line, column });
+            }
+        }
+        let needed = [(header.start, Column::Start), (header.end, Column::End), (header.size, Column::Size)];
+        match needed.iter().find(|(place, _)| place.is_none()) {
+            Some(&(_, column)) => Err(CsvError::MissingColumn { line, column }),
+            None => Ok(header),
+        }
+    }
+}
+
+/// One buffer's line.
+struct Row<'a> {
+    fields: Vec<Cow<'a, str>>,
+    line: u64,
+}
+
+impl Row<'_> {
+    /// A column's text, if there is such a column.
+    fn text(&self, place: Option<usize>) -> Option<&str> {
+        place.and_then(|place| self.fields.get(place)).map(|field| &**field)
+    }
+
+    fn unexpected(&self, column: Column, found: &str) -> CsvError {
+        CsvError::Unexpected { line: self.line, column, found: found.chars().take(SHOWN).collect() }
+    }
+
+    fn number(&self, place: Option<usize>, column: Column) -> Result<u64, CsvError> {
+        let text = self.text(place).unwrap_or_default();
+        // The standard library also takes a sign.
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|_| digits).ok_or_else(|| self.unexpected(column, text))
+    }
+
+    fn end(&self, header: &Header) -> Result<u64, CsvError> {
+        let end = self.number(header.end, Column::End)?;
+        let behind = if header.end_lives { end.checked_add(1) } else { Some(end) };
+        behind.ok_or_else(|| self.unexpected(Column::End, self.text(header.end).unwrap_or_default()))
+    }
+
+    fn alignment(&self, header: &Header) -> Result<Alignment, CsvError> {
+        if header.alignment.is_none() {
+            return Ok(Alignment::ONE);
+        }
+        let bytes = self.number(header.alignment, Column::Alignment)?;
+        let alignment = usize::try_from(bytes).ok().and_then(|bytes| Alignment::new(bytes).ok());
+        alignment.ok_or_else(|| self.unexpected(Column::Alignment, &bytes.to_string()))
+    }
+
+    fn buffer(&self, header: &Header) -> Result<Buffer, CsvError> {
+        if let Some(gaps) = self.text(header.gaps).filter(|gaps| !gaps.is_empty()) {
+            return Err(self.unexpected(Column::Gaps, gaps));
+        }
+        let lifetime = self.number(header.start, Column::Start)?..self.end(header)?;
+        let size = self.number(header.size, Column::Size)?;
+        Ok(Buffer::new(lifetime, size).aligned(self.alignment(header)?))
+    }
+}
+
+/// Whether an id is this number, written as we would write it.
+fn counts(id: &str, number: u64) -> bool {
+    let padded = id.len() > 1 && id.starts_with('0');
+    !padded && !id.starts_with('+') && id.parse() == Ok(number)
+}
+
+impl Problem {
+    /// Reads a problem from text: see [`csv`](crate::csv) for the format. Ids that only count the buffers from 0 are
+    /// not kept as names.
+    ///
+    /// ```
+    /// use orlop_plan::Problem;
+    ///
+    /// let problem = Problem::read_csv("id,lower,upper,size\nweights,0,9,4096\nx,2,3,512\n".as_bytes())?;
+    /// assert_eq!((problem.name(1), problem.buffers()[1].size), (Some("x"), 512));
+    /// let error = Problem::read_csv("id,lower,upper,size\nweights,0,nine,4096\n".as_bytes()).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "line 2: the end cannot be \"nine\", expected a whole number below 2^64"
+    /// );
+    /// # Ok::<(), orlop_plan::CsvError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`CsvError`], with the line.
+    pub fn read_csv(reader: impl Read) -> Result<Self, CsvError> {
+        let mut lines = Lines::new(BufReader::new(reader));
+        let header = match lines.next()? {
+            Some((line, names)) => Header::new(&fields(&names).ok_or(CsvError::Quote { line })?, line)?,
+            None => Header::new(&[], 1)?,
+        };
+        let mut builder = ProblemBuilder::new();
+        let (mut count, mut counting) = (0_u64, true);
+        while let Some((line, text)) = lines.next()? {
+            let row = Row { fields: fields(&text).ok_or(CsvError::Quote { line })?, line };
+            let found = row.fields.len();
+            if found != header.columns {
+                return Err(CsvError::Fields { line, found, expected: header.columns });
+            }
+            let buffer = row.buffer(&header)?;
+            let id = row.text(header.id).unwrap_or_default();
+            counting = counting && counts(id, count);
+            let pushed = builder.push_named(id, buffer);
+            pushed.map_err(|error| CsvError::Problem { line, error })?;
+            count += 1;
+        }
+        if counting {
+            builder.forget_names();
+        }
+        Ok(builder.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProblemError;
+
+    fn read(text: &str) -> Result<Problem, CsvError> {
+        Problem::read_csv(text.as_bytes())
+    }
+
+    #[test]
+    fn columns_in_any_order_by_any_name() {
+        let expected = [Buffer::new(3..8, 64), Buffer::new(0..1, 0)];
+        for text in [
+            "id,lower,upper,size\n0,3,8,64\n1,0,1,0\n",
+            "\u{feff}Size , begin,Upper\r\n64,3,8\r\n\r\n0,0,1",
+            "offset,buffer_id,size,start,end,hint\n7,0,64,3,7,-1\n8,1,0,0,0,x\n",
+            "alignment,gaps,size,lower,upper\n1,,64,3,8\n1,\"\",0,0,1\n",
+        ] {
+            let problem = read(text).unwrap();
+            assert_eq!(problem.buffers(), expected, "{text:?}");
+            assert!(!problem.has_names());
+        }
+    }
+
+    #[test]
+    fn names_and_alignments() {
+        let problem =
+            read("id,lower,upper,size,alignment\n0,0,1,1,256\n\"a, b\",0,1,1,1\n,0,1,1,2\n").unwrap();
+        assert_eq!([0, 1, 2].map(|index| problem.name(index)), [Some("0"), Some("a, b"), None]);
+        assert_eq!(problem.buffers()[0].alignment, Alignment::PLANNED);
+        let padded = read("id,lower,upper,size\n0,0,1,1\n01,0,1,1\n").unwrap();
+        assert_eq!([0, 1].map(|index| padded.name(index)), [Some("0"), Some("01")]);
+    }
+
+    #[test]
+    fn errors_have_their_line() {
+        let cases = [
+            ("", "line 1: no column for the start, expected `lower`, `start` or `begin`"),
+            ("\nlower,upper\n", "line 2: no column for the size, expected `size`"),
+            (
+                "lower,start,upper,size\n",
+                "line 1: a second column for the start: `lower`, `start` or `begin` are the same",
+            ),
+            ("lower,upper,size\n\n0,1\n", "line 3: 2 fields, but the header has 3"),
+            (
+                "lower,upper,size\n0,+1,2\n",
+                "line 2: the end cannot be \"+1\", expected a whole number below 2^64",
+            ),
+            (
+                "lower,upper,size\n,1,2\n",
+                "line 2: the start cannot be \"\", expected a whole number below 2^64",
+            ),
+            (
+                "lower,end,size\n0,18446744073709551615,2\n",
+                "line 2: the end cannot be \"18446744073709551615\", expected a whole number below 2^64",
+            ),
+            (
+                "lower,upper,size,alignment\n0,1,2,3\n",
+                "line 2: the alignment cannot be \"3\", expected a power of two",
+            ),
+            (
+                "lower,upper,size,gaps\n0,9,2,3-4\n",
+                "line 2: the gaps cannot be \"3-4\", expected nothing: lifetimes with gaps are not supported",
+            ),
+            (
+                "lower,upper,size\n0,\"1,2\n",
+                "line 2: a quote is not closed, or something stands behind a quoted field",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(read(text).unwrap_err().to_string(), expected, "{text:?}");
+        }
+        let error = read("lower,upper,size\n1,2,3\n4,4,5\n").unwrap_err();
+        let empty = ProblemError::EmptyLifetime { index: 1, start: 4, end: 4 };
+        assert!(matches!(error, CsvError::Problem { line: 3, error } if error == empty), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Writing a problem, with the offsets of a plan or without.
+
+use crate::buffer::alignment_bytes;
+use crate::{Plan, Problem};
+use orlop_core::Alignment;
+use std::fmt;
+use std::io::{self, Write};
+
+/// A name as a field.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let special = |character: char| matches!(character, ',' | '"') || character.is_control();
+        if !self.0.contains(special) && self.0.trim() == self.0 {
+            return f.write_str(self.0);
+        }
+        f.write_str("\"")?;
+        for character in self.0.chars() {
+            match character {
+                '"' => f.write_str("\"\"")?,
+                // A line is a buffer.
+                _ if character.is_control() => f.write_str(" ")?,
+                _ => write!(f, "{character}")?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
+impl Problem {
+    /// Writes the problem as text that [`read_csv`](Self::read_csv) and minimalloc read: `id,lower,upper,size`, and
+    /// `alignment` if any buffer has one. Without any names, ids count from 0. Control characters in names become
+    /// spaces.
+    ///
+    /// # Errors
+    ///
+    /// Those of `writer`.
+    pub fn write_csv(&self, writer: impl Write) -> io::Result<()> {
+        write(self, None, writer)
+    }
+}
+
+impl Plan {
+    /// Writes the problem as [`Problem::write_csv`] does, with a column `offset` more.
+    ///
+    /// # Errors
+    ///
+    /// Those of `writer`. If the problem is another one, buffers that the plan does not know have offset 0.
+    pub fn write_csv(&self, problem: &Problem, writer: impl Write) -> io::Result<()> {
+        write(problem, Some(self), writer)
+    }
+}
+
+fn write(problem: &Problem, plan: Option<&Plan>, writer: impl Write) -> io::Result<()> {
+    let mut writer = io::BufWriter::new(writer);
+    let aligned = problem.buffers().iter().any(|buffer| buffer.alignment > Alignment::ONE);
+    let alignment = if aligned { ",alignment" } else { "" };
+    let offset = if plan.is_some() { ",offset" } else { "" };
+    writeln!(writer, "id,lower,upper,size{alignment}{offset}")?;
+    for (index, buffer) in problem.buffers().iter().enumerate() {
+        if problem.has_names() {
+            write!(writer, "{}", Quoted(problem.name(index).unwrap_or_default()))?;
+        } else {
+            write!(writer, "{index}")?;
+        }
+        write!(writer, ",{},{},{}", buffer.start, buffer.end, buffer.size)?;
+        if aligned {
+            write!(writer, ",{}", alignment_bytes(buffer.alignment))?;
+        }
+        if let Some(plan) = plan {
+            write!(writer, ",{}", plan.offset(index).unwrap_or(0))?;
+        }
+        writeln!(writer)?;
+    }
+    writer.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, ProblemBuilder};
+
+    fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+        let mut bytes = Vec::new();
+        write(&mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn with_and_without_the_rest() {
+        let one = Buffer::new(2..5, 7);
+        let plain = Problem::new([one]).unwrap();
+        assert_eq!(text(|out| plain.write_csv(out)), "id,lower,upper,size\n0,2,5,7\n");
+        let mut builder = ProblemBuilder::new();
+        builder.push_named(" a,\n\"b\" ", one.aligned(Alignment::PLANNED)).unwrap();
+        builder.push(one).unwrap();
+        let problem = builder.finish();
+        let plan = Plan::new(&problem, vec![256, 0]).unwrap();
+        let expected = "id,lower,upper,size,alignment,offset\n\" a, \"\"b\"\" \",2,5,7,256,256\n,2,5,7,1,0\n";
+        assert_eq!(text(|out| plan.write_csv(&problem, out)), expected);
+    }
+}

@@ -1,0 +1,218 @@
+//! What is to be planned: buffers that were checked once, so that nobody after has to.
+//!
+//! The checks are those that let every planner compute without overflow: lifetimes are not empty, and all buffers on
+//! top of each other, with the gaps that alignments can cost, end below 2^64. No plan that makes sense is higher.
+
+use crate::error::BufferRef;
+use crate::{Buffer, ProblemError};
+
+/// The most buffers that a problem may have: their numbers and those of twice as many moments fit into 32 bits.
+pub const MAX_BUFFERS: usize = 1 << 30;
+
+/// Buffers to be placed, in the order in which they were given.
+///
+/// ```
+/// use orlop_plan::{Buffer, Problem};
+///
+/// let problem = Problem::new([Buffer::new(0..2, 100), Buffer::new(1..3, 50), Buffer::new(2..4, 100)])?;
+/// assert_eq!((problem.len(), problem.lower_bound()), (3, 150));
+/// # Ok::<(), orlop_plan::ProblemError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Problem {
+    buffers: Vec<Buffer>,
+    names: Names,
+}
+
+impl Problem {
+    /// A problem of buffers without names. [`ProblemBuilder`] gives them names.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] where a lifetime is empty, or there is too much of anything.
+    pub fn new(buffers: impl IntoIterator<Item = Buffer>) -> Result<Self, ProblemError> {
+        let mut builder = ProblemBuilder::new();
+        for buffer in buffers {
+            builder.push(buffer)?;
+        }
+        Ok(builder.finish())
+    }
+
+    /// The buffers, by number.
+    #[must_use]
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// How many buffers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buffers.is_empty()
+    }
+
+    /// What a buffer is called, if it has a name.
+    #[must_use]
+    pub fn name(&self, index: usize) -> Option<&str> {
+        self.names.get(index)
+    }
+
+    /// Whether any buffer has a name.
+    #[must_use]
+    pub fn has_names(&self) -> bool {
+        !self.names.ends.is_empty()
+    }
+
+    pub(crate) fn buffer_ref(&self, index: usize) -> BufferRef {
+        BufferRef { index, name: self.name(index).map(Into::into) }
+    }
+}
+
+/// A [`Problem`] in the making; checks each buffer as it comes.
+///
+/// ```
+/// use orlop_plan::{Buffer, ProblemBuilder};
+///
+/// let mut builder = ProblemBuilder::new();
+/// let weights = builder.push_named("weights", Buffer::new(0..9, 4096))?;
+/// builder.push(Buffer::new(2..3, 512))?;
+/// assert!(builder.push(Buffer::new(3..3, 512)).is_err());
+/// let problem = builder.finish();
+/// assert_eq!((problem.name(weights), problem.name(1)), (Some("weights"), None));
+/// # Ok::<(), orlop_plan::ProblemError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ProblemBuilder {
+    problem: Problem,
+    /// The most bytes that the buffers could take together.
+    claimed: u64,
+}
+
+impl ProblemBuilder {
+    /// No buffers yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a buffer and returns its number.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`]; the buffer is not added then.
+    pub fn push(&mut self, buffer: Buffer) -> Result<usize, ProblemError> {
+        let index = self.problem.buffers.len();
+        if index == MAX_BUFFERS {
+            return Err(ProblemError::TooMany { limit: MAX_BUFFERS });
+        }
+        let Buffer { start, end, size, .. } = buffer;
+        if start >= end {
+            return Err(ProblemError::EmptyLifetime { index, start, end });
+        }
+        let claimed = buffer.largest_claim().and_then(|claim| self.claimed.checked_add(claim));
+        self.claimed = claimed.ok_or(ProblemError::TotalOverflow { index, size })?;
+        self.problem.buffers.push(buffer);
+        Ok(index)
+    }
+
+    /// Adds a buffer with a name and returns its number. Names are for people: they need not differ. An empty one is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push).
+    pub fn push_named(&mut self, name: &str, buffer: Buffer) -> Result<usize, ProblemError> {
+        let index = self.push(buffer)?;
+        self.problem.names.set(index, name);
+        Ok(index)
+    }
+
+    /// The problem.
+    #[must_use]
+    pub fn finish(self) -> Problem {
+        self.problem
+    }
+
+    pub(crate) fn forget_names(&mut self) {
+        self.problem.names = Names::default();
+    }
+}
+
+/// Names one after the other in one text: a million small strings would cost more than all the rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Names {
+    text: String,
+    /// Where each ends. May be shorter than the buffers: those behind have none.
+    ends: Vec<usize>,
+}
+
+impl Names {
+    fn set(&mut self, index: usize, name: &str) {
+        if name.is_empty() {
+            return;
+        }
+        self.ends.resize(index, self.text.len());
+        self.text.push_str(name);
+        self.ends.push(self.text.len());
+    }
+
+    fn get(&self, index: usize) -> Option<&str> {
+        let end = *self.ends.get(index)?;
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.text.get(start..end).filter(|name| !name.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop_core::Alignment;
+
+    #[test]
+    fn what_cannot_be_planned_is_refused_with_its_number() {
+        let refused = |buffers: &[Buffer]| Problem::new(buffers.iter().copied()).unwrap_err();
+        let good = Buffer::new(0..1, 8);
+        let empty = ProblemError::EmptyLifetime { index: 1, start: 4, end: 4 };
+        assert_eq!(refused(&[good, Buffer::new(4..4, 8)]), empty);
+        #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+        let backwards = Buffer::new(5..4, 8);
+        assert_eq!(refused(&[backwards]), ProblemError::EmptyLifetime { index: 0, start: 5, end: 4 });
+        let rest = Buffer::new(7..8, u64::MAX - 8);
+        assert!(Problem::new([good, rest]).is_ok());
+        let one_more = ProblemError::TotalOverflow { index: 2, size: 1 };
+        assert_eq!(refused(&[good, rest, Buffer::new(0..1, 1)]), one_more);
+        let gap = rest.aligned(Alignment::new(2).unwrap());
+        assert_eq!(refused(&[good, gap]), ProblemError::TotalOverflow { index: 1, size: u64::MAX - 8 });
+    }
+
+    #[test]
+    fn a_refused_buffer_leaves_no_trace() {
+        let mut builder = ProblemBuilder::new();
+        builder.push(Buffer::new(0..1, u64::MAX)).unwrap();
+        assert!(builder.push_named("x", Buffer::new(0..1, 1)).is_err());
+        assert_eq!(builder.push_named("y", Buffer::new(0..1, 0)), Ok(1));
+        let problem = builder.finish();
+        assert_eq!((problem.len(), problem.name(0), problem.name(1)), (2, None, Some("y")));
+    }
+
+    #[test]
+    fn some_have_names() {
+        let mut builder = ProblemBuilder::new();
+        let one = Buffer::new(0..1, 1);
+        for name in [None, Some("a"), Some(""), None, Some("bc"), None] {
+            match name {
+                Some(name) => builder.push_named(name, one).unwrap(),
+                None => builder.push(one).unwrap(),
+            };
+        }
+        let problem = builder.finish();
+        let names: Vec<_> = (0..7).map(|index| problem.name(index)).collect();
+        assert_eq!(names, [None, Some("a"), None, None, Some("bc"), None, None]);
+        assert_eq!(problem.buffer_ref(4).to_string(), "buffer 4 (\"bc\")");
+    }
+}

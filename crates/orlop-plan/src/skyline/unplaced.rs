@@ -1,0 +1,101 @@
+//! The buffers that are not placed yet: which fits into a valley, and is the best of those?
+//!
+//! A tree over the spans in order of their first section. Each node knows the smallest end and the best rank below it.
+//! Those that begin in the valley are a range of leaves; in it, a node is looked into only if something in it ends in
+//! time and something in it is better than what was found. The two need not be the same buffer, so the worst case is
+//! linear; on real problems a question looks at a few dozen nodes.
+
+use crate::normal::Span;
+
+/// The smallest end and the best (smallest) rank under a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Node {
+    behind: u32,
+    rank: u32,
+}
+
+/// Of a leaf that is placed or never was a span. No rank is that large.
+const NONE: Node = Node { behind: u32::MAX, rank: u32::MAX };
+
+impl Node {
+    fn both(self, other: Self) -> Self {
+        Self { behind: self.behind.min(other.behind), rank: self.rank.min(other.rank) }
+    }
+}
+
+/// Node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the leaves.
+#[derive(Debug)]
+pub(super) struct Unplaced {
+    nodes: Vec<Node>,
+}
+
+impl Unplaced {
+    pub(super) fn new(spans: usize) -> Self {
+        Self { nodes: vec![NONE; 2 * spans.next_power_of_two()] }
+    }
+
+    fn leaves(&self) -> usize {
+        self.nodes.len() / 2
+    }
+
+    /// All spans, with these ranks.
+    pub(super) fn fill(&mut self, spans: &[Span], ranks: &[u32]) {
+        let leaves = self.leaves();
+        for ((leaf, span), &rank) in self.nodes[leaves..].iter_mut().zip(spans).zip(ranks) {
+            *leaf = Node { behind: span.behind, rank };
+        }
+        for node in (1..leaves).rev() {
+            self.nodes[node] = self.nodes[2 * node].both(self.nodes[2 * node + 1]);
+        }
+    }
+
+    pub(super) fn remove(&mut self, span: usize) {
+        let mut node = self.leaves() + span;
+        self.nodes[node] = NONE;
+        while node > 1 {
+            node /= 2;
+            let both = self.nodes[2 * node].both(self.nodes[2 * node + 1]);
+            if self.nodes[node] == both {
+                break;
+            }
+            self.nodes[node] = both;
+        }
+    }
+
+    /// The span of the best rank among `spans` that ends at `behind` or before.
+    pub(super) fn best(&self, spans: std::ops::Range<u32>, behind: u32) -> Option<usize> {
+        let mut best = (u32::MAX, 0);
+        let (mut low, mut high) = (self.leaves() + spans.start as usize, self.leaves() + spans.end as usize);
+        // The range is the leaves under some nodes: at most two on each level.
+        while low < high {
+            if low % 2 == 1 {
+                self.descend(low, behind, &mut best);
+                low += 1;
+            }
+            if high % 2 == 1 {
+                high -= 1;
+                self.descend(high, behind, &mut best);
+            }
+            low /= 2;
+            high /= 2;
+        }
+        (best.0 != u32::MAX).then(|| best.1 - self.leaves())
+    }
+
+    fn descend(&self, node: usize, behind: u32, best: &mut (u32, usize)) {
+        let here = self.nodes[node];
+        if here.behind > behind || here.rank >= best.0 {
+            return;
+        }
+        if node >= self.leaves() {
+            *best = (here.rank, node);
+            return;
+        }
+        let (left, right) = (2 * node, 2 * node + 1);
+        // What is found in the better half may spare the other.
+        let swap = self.nodes[right].rank < self.nodes[left].rank;
+        let (near, far) = if swap { (right, left) } else { (left, right) };
+        self.descend(near, behind, best);
+        self.descend(far, behind, best);
+    }
+}

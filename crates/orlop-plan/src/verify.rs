@@ -1,0 +1,142 @@
+//! Whether a plan is right, found out without trusting whoever made it.
+//!
+//! A sweep over time keeps those that live, by offset. One that starts can only overlap its two neighbours there: all
+//! others are behind them. Shares nothing with the planners but the types.
+
+use crate::buffer::alignment_bytes;
+use crate::{Plan, PlanError, Problem};
+use std::collections::BTreeMap;
+
+/// Checks a plan: one offset for each buffer, each a multiple of its alignment; no two buffers with a byte in common at
+/// a moment at which both live; the height where the highest one ends; no bound above it. Takes n log n steps.
+///
+/// ```
+/// use orlop_plan::{Buffer, Plan, PlanError, Problem, verify};
+///
+/// let problem = Problem::new([Buffer::new(0..2, 100), Buffer::new(1..3, 50), Buffer::new(2..4, 100)])?;
+/// verify(&problem, &Plan::new(&problem, vec![0, 100, 0])?)?;
+/// let error = verify(&problem, &Plan::new(&problem, vec![0, 100, 120])?).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "buffer 1 and buffer 2 both live at 2 and have the bytes 120..150 in common"
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// [`PlanError`]: the first thing that is wrong; of overlaps the first in time.
+pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
+    let (buffers, offsets) = (problem.buffers(), plan.offsets());
+    if offsets.len() != buffers.len() {
+        return Err(PlanError::Count { offsets: offsets.len(), buffers: buffers.len() });
+    }
+    let mut highest_end = 0;
+    let mut events = Vec::with_capacity(2 * buffers.len());
+    for (index, (buffer, &offset)) in buffers.iter().zip(offsets).enumerate() {
+        let alignment = alignment_bytes(buffer.alignment);
+        if !offset.is_multiple_of(alignment) {
+            return Err(PlanError::Misaligned { buffer: problem.buffer_ref(index), offset, alignment });
+        }
+        let size = buffer.size;
+        let Some(end) = offset.checked_add(size) else {
+            return Err(PlanError::Overflow { buffer: problem.buffer_ref(index), offset, size });
+        };
+        if size > 0 {
+            highest_end = highest_end.max(end);
+            // At the same moment ends come first.
+            events.push((buffer.end, false, index));
+            events.push((buffer.start, true, index));
+        }
+    }
+    let height = plan.height();
+    if height != highest_end {
+        return Err(PlanError::Height { height, highest_end });
+    }
+    events.sort_unstable();
+    let mut live: BTreeMap<u64, usize> = BTreeMap::new();
+    for (time, starts, index) in events {
+        let offset = offsets[index];
+        if !starts {
+            live.remove(&offset);
+            continue;
+        }
+        let end = |index: usize| offsets[index] + buffers[index].size;
+        let below = live.range(..=offset).next_back().filter(|&(_, &other)| end(other) > offset);
+        let above = || live.range(offset..).next().filter(|&(&other, _)| other < end(index));
+        if let Some((&other_offset, &other)) = below.or_else(above) {
+            let (from, to) = (offset.max(other_offset), end(index).min(end(other)));
+            let (first, second) = (problem.buffer_ref(other), problem.buffer_ref(index));
+            return Err(PlanError::Overlap { first, second, time, from, to });
+        }
+        live.insert(offset, index);
+    }
+    // Last, since overlaps are what mostly brings a plan below the bound.
+    if plan.lower_bound() > height {
+        return Err(PlanError::Bound { lower_bound: plan.lower_bound(), height });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, ProblemBuilder};
+    use orlop_core::Alignment;
+
+    fn check(buffers: &[Buffer], offsets: &[u64]) -> Result<(), PlanError> {
+        let problem = Problem::new(buffers.iter().copied()).unwrap();
+        verify(&problem, &Plan::new(&problem, offsets.to_vec()).unwrap())
+    }
+
+    fn overlap(result: Result<(), PlanError>) -> Option<(usize, usize, u64, u64, u64)> {
+        match result {
+            Ok(()) => None,
+            Err(PlanError::Overlap { first, second, time, from, to }) => {
+                Some((first.index, second.index, time, from, to))
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn neighbours_in_time_or_space_do_not_overlap() {
+        let two = |one, other, offsets: [u64; 2]| {
+            overlap(check(&[Buffer::new(one, 10), Buffer::new(other, 10)], &offsets))
+        };
+        assert_eq!(two(0..5, 5..9, [0, 0]), None);
+        assert_eq!(two(5..9, 0..5, [0, 0]), None);
+        assert_eq!(two(0..5, 4..9, [0, 10]), None);
+        assert_eq!(two(0..5, 4..9, [10, 0]), None);
+        assert_eq!(two(0..5, 4..9, [0, 9]), Some((0, 1, 4, 9, 10)));
+        assert_eq!(two(4..9, 0..5, [0, 9]), Some((1, 0, 4, 9, 10)));
+        assert_eq!(two(4..9, 4..9, [3, 3]), Some((0, 1, 4, 3, 13)));
+    }
+
+    #[test]
+    fn a_large_one_over_small_ones_and_the_reverse() {
+        let (small, large) = (Buffer::new(0..9, 1), Buffer::new(1..2, 100));
+        assert_eq!(overlap(check(&[small, small, large], &[7, 50, 0])), Some((0, 2, 1, 7, 8)));
+        assert_eq!(overlap(check(&[large, small], &[0, 50])), Some((1, 0, 1, 50, 51)));
+    }
+
+    #[test]
+    fn what_has_no_bytes_overlaps_nothing() {
+        let none = Buffer::new(0..9, 0);
+        assert_eq!(check(&[Buffer::new(0..9, 4), none, none], &[0, 2, 2]), Ok(()));
+    }
+
+    #[test]
+    fn the_rest_of_what_can_be_wrong() {
+        let mut builder = ProblemBuilder::new();
+        builder.push_named("x", Buffer::new(0..1, 8).aligned(Alignment::new(4).unwrap())).unwrap();
+        let problem = builder.finish();
+        let error = verify(&problem, &Plan::new(&problem, vec![6]).unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "buffer 0 (\"x\"): the offset 6 is no multiple of 4");
+        let wrong = |height, bound| verify(&problem, &Plan::of_planner(vec![0], height, bound)).unwrap_err();
+        assert_eq!(wrong(7, 7), PlanError::Height { height: 7, highest_end: 8 });
+        assert_eq!(wrong(8, 9), PlanError::Bound { lower_bound: 9, height: 8 });
+        let count = verify(&problem, &Plan::of_planner(vec![], 0, 0)).unwrap_err();
+        assert_eq!(count, PlanError::Count { offsets: 0, buffers: 1 });
+    }
+}
