@@ -3,3 +3,4 @@
 mod hostile;
 mod replays;
 mod shipped;
+mod snapshot;
