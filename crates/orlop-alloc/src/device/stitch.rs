@@ -39,15 +39,17 @@ impl<B: DeviceBacking> Engine<B> {
         let mut claim = self.claim(search)?;
         // A page of rounding is not fragmentation.
         let needed = claim.missing().saturating_sub(claim.page);
-        if !self.is_beyond_peak(search, needed) && self.fill_new(&mut claim) {
-            return Some(claim.chunk);
+        let filled = !self.is_beyond_peak(search, needed) && self.fill_new(&mut claim);
+        if !filled {
+            self.fill_moved(&mut claim);
+            if !claim.holes.is_empty() && !self.fill_new(&mut claim) {
+                self.give_up(claim);
+                return None;
+            }
         }
-        self.fill_moved(&mut claim);
-        if claim.holes.is_empty() || self.fill_new(&mut claim) {
-            return Some(claim.chunk);
-        }
-        self.give_up(claim);
-        None
+        // Rounded up to pages it may have come to a free chunk.
+        self.merge_around(claim.chunk, State::Free);
+        Some(claim.chunk)
     }
 
     /// Takes addresses for a request out of the indexes: those that need the fewest pages.
