@@ -2,8 +2,9 @@
 
 use crate::allocators;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use orlop::alloc::backing;
+use orlop::core::ByteSize;
 use orlop::trace::Touch;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Replays traces through allocators, and shows what each costs in time and memory
     Replay(ReplayArguments),
+    /// Finds the allocator settings under which a recorded run needs the least memory
+    WhatIf(WhatIfArguments),
     /// Looks at traces
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -33,9 +36,22 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files in the trace format, plain or gzip; or directories: then all *.csv and *.csv.gz in them
+    /// Files in the trace format, plain or gzip; or directories: then all *.csv and *.csv.gz in them. With --policy: any
+    /// recording, as for what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
+
+    /// A device's allocator, over addresses instead of memory
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["allocators", "backing", "touch"])]
+    pub(crate) policy: Option<Allocator>,
+
+    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF
+    #[arg(long, value_name = "SETTINGS", requires = "policy")]
+    pub(crate) conf: Option<String>,
+
+    /// Memory of the device, like 80GiB
+    #[arg(long, value_name = "BYTES", requires = "policy", value_parser = bytes)]
+    pub(crate) memory: Option<u64>,
 
     /// Allocators, separated by commas or by giving the option again [default: all but arena and system]
     #[arg(long = "allocator", short, value_name = "NAME", value_delimiter = ',', value_parser = choices())]
@@ -64,6 +80,46 @@ pub(crate) struct ReplayArguments {
     pub(crate) json: bool,
 }
 
+/// A device's allocator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Allocator {
+    /// PyTorch's, address for address
+    Torch,
+    /// Ours, on a device whose pages can be moved
+    Orlop,
+    /// Ours, on a device that gives memory in pieces
+    OrlopSegments,
+    /// TensorFlow's BFC
+    Tensorflow,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhatIfArguments {
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Memory of the device, like 80GiB [default: as recorded, if it was; or else as much as is needed]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory: Option<u64>,
+
+    /// Only this device
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u32>,
+
+    /// Only so many rows, the best
+    #[arg(long, value_name = "N")]
+    pub(crate) top: Option<NonZeroUsize>,
+
+    /// Neither looks for the smallest memory nor for a perfect plan
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Prints an array of objects instead
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
     /// Files in the trace format, plain or gzip; or directories: then all *.csv and *.csv.gz in them
@@ -77,6 +133,11 @@ pub(crate) struct InfoArguments {
 
 /// The backing that is address space and nothing else: traces of any size replay over it.
 pub(crate) const NULL: &str = "null";
+
+/// Bytes, with a unit or without: `80GiB`, `24 GB`, `1048576`.
+fn bytes(text: &str) -> Result<u64, orlop::core::Error> {
+    text.parse().map(|ByteSize(bytes)| bytes)
+}
 
 fn backings() -> PossibleValuesParser {
     PossibleValuesParser::new(backing::NAMED.iter().copied().chain([NULL]))

@@ -14,6 +14,7 @@ mod output;
 mod progress;
 mod replay;
 mod table;
+mod what_if;
 
 use self::arguments::{Arguments, Command, TraceCommand};
 use clap::Parser;
@@ -25,7 +26,11 @@ static GLOBAL: orlop::alloc::bare::GlobalAllocator = orlop::alloc::bare::GlobalA
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Replay(arguments) => match arguments.policy {
+            Some(policy) => what_if::replay(&arguments, policy),
+            None => replay::run(&arguments),
+        },
+        Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
     };
     match done {

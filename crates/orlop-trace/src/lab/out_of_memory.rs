@@ -83,6 +83,14 @@ pub struct Release {
 }
 
 impl OutOfMemory {
+    /// Bytes that the device had for this program: what was held and what was left. `None` where the source does not
+    /// tell what was held.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        let segments = self.segments.as_ref()?;
+        self.device_free.checked_add(segments.bytes.reserved)
+    }
+
     /// Of an [`OutOfMemory`](crate::history::Action::OutOfMemory) event at this place.
     pub(super) fn of(
         place: usize,

@@ -1,0 +1,256 @@
+//! `orlop what-if`, and `orlop replay --policy`.
+
+use crate::arguments::{Allocator, ReplayArguments, WhatIfArguments};
+use crate::output;
+use crate::table;
+use orlop::trace::history::{DeviceHistory, History, Workload};
+use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemory};
+use orlop::trace::what_if::{Fidelity, Outcome, Rules, Simulation, WhatIf, WhatIfReport, WhatIfRow};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Settings that no run can be told to have had are taken for PyTorch's defaults.
+const DEFAULT: &str = "";
+
+/// A file's answer.
+#[derive(Serialize)]
+struct Answer {
+    file: String,
+    device: u32,
+    warnings: usize,
+    /// How true replays by PyTorch's rules are to the recorded run.
+    fidelity: Option<Fidelity>,
+    /// Bytes that PyTorch held at the end of the recorded run.
+    recorded_reserved: Option<u64>,
+    /// Requests that failed when they were recorded.
+    failed: Vec<OutOfMemory>,
+    #[serde(flatten)]
+    report: WhatIfReport,
+}
+
+/// Runs `orlop what-if`.
+pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Vec<String>> {
+    let history = read(&arguments.file)?;
+    let mut answers = Vec::new();
+    for device in
+        history.devices.iter().filter(|device| arguments.device.is_none_or(|only| only == device.device))
+    {
+        answers.push(answer(arguments, &history, device));
+    }
+    if answers.is_empty() {
+        return Err(vec![format!("{}: nothing was recorded on that device", arguments.file.display())]);
+    }
+    if arguments.json {
+        return output::print_json(&answers);
+    }
+    let mut out = String::new();
+    for answer in &answers {
+        out.push_str(&text(arguments, answer));
+    }
+    output::print(&out)
+}
+
+fn read(path: &Path) -> Result<History, Vec<String>> {
+    History::read(path).map_err(|error| vec![error.to_string()])
+}
+
+fn answer(arguments: &WhatIfArguments, history: &History, device: &DeviceHistory) -> Answer {
+    let work = Workload::of(device);
+    let recorded = history.settings.as_deref().unwrap_or(DEFAULT);
+    let baseline = Rules::torch(recorded).or_else(|_| Rules::torch(DEFAULT));
+    let failed = DeviceInfo::of(device, &history.sites, Naming::default()).out_of_memory;
+    let memory = arguments.memory.or(device.memory).or_else(|| failed.last().and_then(OutOfMemory::memory));
+    let mut sweep = WhatIf::new(&work).memory(memory).smallest(!arguments.quick).plan(!arguments.quick);
+    let mut fidelity = None;
+    if let Ok(Rules::Torch(conf)) = &baseline {
+        fidelity = (!device.start.is_empty()).then(|| Fidelity::of(device, conf));
+        sweep = sweep.baseline(Rules::Torch(conf.clone()));
+    }
+    let held: u64 = device.end.iter().map(|segment| segment.bytes).sum();
+    Answer {
+        file: arguments.file.display().to_string(),
+        device: device.device,
+        warnings: history.warnings.len(),
+        fidelity,
+        recorded_reserved: (!device.end.is_empty()).then_some(held),
+        failed,
+        report: sweep.run(),
+    }
+}
+
+fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
+    let mut out = String::new();
+    let report = &answer.report;
+    // Writing to a string cannot fail.
+    let _ = write_head(&mut out, answer);
+    let shown = arguments.top.map_or(report.rows.len(), |top| top.get());
+    let mut table = table::new(
+        ["allocator and settings"],
+        ["reserved", "ratio", "saves", "smallest memory", "fails in", "retries", "moved", "ns/op"],
+    );
+    for row in report.rows.iter().take(shown) {
+        table.add_row(table::row([label(row).as_str()], columns(row)));
+    }
+    let _ = write!(out, "\n{}\n", table.trim_fmt());
+    let _ = write_advice(&mut out, answer);
+    for failure in &answer.failed {
+        let _ = writeln!(
+            out,
+            "\nThe request of {} by {} failed; see orlop snapshot info for who held the memory.",
+            table::bytes(failure.requested),
+            failure.site
+        );
+    }
+    out
+}
+
+fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
+    let report = &answer.report;
+    writeln!(out, "{}, device {}", answer.file, answer.device)?;
+    writeln!(
+        out,
+        "  peak of live bytes           {}: no allocator can do with less",
+        table::bytes(report.peak_live)
+    )?;
+    if let Some(perfect) = report.perfect {
+        let proof = if perfect.optimal { ", and none is smaller" } else { "" };
+        writeln!(out, "  a perfect plan               {}{proof}", table::bytes(perfect.bytes))?;
+    }
+    if let Some(recorded) = answer.recorded_reserved {
+        writeln!(out, "  held at the recorded end     {}", table::bytes(recorded))?;
+    }
+    if let Some(memory) = report.memory {
+        writeln!(out, "  memory of the device         {}", table::bytes(memory))?;
+    }
+    if let Some(fidelity) = answer.fidelity {
+        let (same, all) = (table::count(fidelity.same), table::count(fidelity.allocations));
+        writeln!(out, "  addresses as recorded        {same} of {all} by PyTorch's rules")?;
+    }
+    if answer.warnings > 0 {
+        writeln!(
+            out,
+            "  the file does not fit together in {} places: see orlop snapshot info",
+            answer.warnings
+        )?;
+    }
+    Ok(())
+}
+
+fn label(row: &WhatIfRow) -> String {
+    let mark = if row.is_baseline { " (as recorded)" } else { "" };
+    format!("{}{mark}", row.outcome.rules)
+}
+
+fn columns(row: &WhatIfRow) -> [String; 8] {
+    let outcome = &row.outcome;
+    let saves = match row.saves {
+        0 => "0".to_owned(),
+        saves if saves > 0 => table::bytes(saves.unsigned_abs()),
+        costs => format!("-{}", table::bytes(costs.unsigned_abs())),
+    };
+    let operations = outcome.operations.max(1) as f64;
+    let reserved = match outcome.out_of_memory {
+        Some(_) => "out of memory".to_owned(),
+        None => table::bytes(outcome.peak_reserved),
+    };
+    [
+        reserved,
+        format!("{:.3}", outcome.ratio),
+        saves,
+        row.smallest.map_or_else(String::new, |smallest| table::bytes(smallest.runs)),
+        row.smallest.and_then(|smallest| smallest.fails).map_or_else(String::new, table::bytes),
+        table::count(outcome.retries),
+        if outcome.remapped == 0 { String::new() } else { table::bytes(outcome.remapped) },
+        format!("{:.0}", outcome.nanoseconds as f64 / operations),
+    ]
+}
+
+/// The line to paste: the best of PyTorch's own settings.
+fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
+    let report = &answer.report;
+    let runs = |row: &&WhatIfRow| row.outcome.out_of_memory.is_none();
+    let best = report.rows.iter().filter(runs).find(|row| row.outcome.conf.is_some());
+    let Some(best) = best else {
+        return writeln!(out, "\nNo settings of PyTorch's run in this memory.");
+    };
+    let conf = best.outcome.conf.as_deref().unwrap_or_default();
+    if best.is_baseline {
+        return writeln!(out, "\nOf PyTorch's settings, those of the recorded run are the best.");
+    }
+    let line = if conf.is_empty() {
+        "unset PYTORCH_CUDA_ALLOC_CONF".to_owned()
+    } else {
+        format!("PYTORCH_CUDA_ALLOC_CONF={conf}")
+    };
+    writeln!(out, "\nThe best of PyTorch's settings:\n  {line}")
+}
+
+/// Runs `orlop replay --policy`.
+pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(), Vec<String>> {
+    let rules = match policy {
+        Allocator::Torch => Rules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
+            .map_err(|error| vec![format!("--conf: {error}")])?,
+        Allocator::Orlop => Rules::Orlop,
+        Allocator::OrlopSegments => Rules::OrlopSegments,
+        Allocator::Tensorflow => Rules::TensorFlow,
+    };
+    let mut outcomes = Vec::new();
+    for path in &arguments.traces {
+        let history = read(path)?;
+        for device in &history.devices {
+            let work = Workload::of(device);
+            let simulation = Simulation::new(&work).passes(arguments.repeat.map_or(1, |passes| passes.get()));
+            let simulation = arguments.memory.map_or(simulation, |memory| simulation.memory(memory));
+            outcomes.push(Replayed {
+                file: path.display().to_string(),
+                device: device.device,
+                outcome: simulation.run(&rules),
+            });
+        }
+    }
+    if arguments.json {
+        return output::print_json(&outcomes);
+    }
+    let mut table = table::new(
+        ["trace", "allocator"],
+        ["peak live", "peak reserved", "ratio", "retries", "moved", "operations", "ns/op"],
+    );
+    let mut failures = String::new();
+    for Replayed { file, outcome, .. } in &outcomes {
+        let numbers = [
+            table::bytes(outcome.peak_live),
+            table::bytes(outcome.peak_reserved),
+            format!("{:.4}", outcome.ratio),
+            table::count(outcome.retries),
+            table::bytes(outcome.remapped),
+            table::count(outcome.operations),
+            format!("{:.0}", outcome.nanoseconds as f64 / outcome.operations.max(1) as f64),
+        ];
+        let name = Path::new(file)
+            .file_name()
+            .map_or_else(|| file.clone(), |name| name.to_string_lossy().into_owned());
+        table.add_row(table::row([name.as_str(), outcome.rules.as_str()], numbers));
+        if let Some(failed) = outcome.out_of_memory {
+            let _ = writeln!(
+                failures,
+                "{name}: out of memory at {}: {} asked, {} live, {} reserved, {} of it free (largest piece {})",
+                failed.event.map_or_else(|| "the start".to_owned(), |event| format!("event {event}")),
+                table::bytes(failed.bytes),
+                table::bytes(failed.live),
+                table::bytes(failed.reserved),
+                table::bytes(failed.cached),
+                table::bytes(failed.largest_free),
+            );
+        }
+    }
+    output::print(&format!("{}\n{failures}", table.trim_fmt()))
+}
+
+#[derive(Serialize)]
+struct Replayed {
+    file: String,
+    device: u32,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
