@@ -1,4 +1,4 @@
-//! The `orlop` program: what a trace costs, under which allocator.
+//! The `orlop` program: what a trace costs, under which allocator; and where the bytes of a snapshot went.
 //!
 //! All it knows is in the libraries; here are only words, tables and exit codes: 0 for success, 1 for a run that
 //! failed, 2 for a command line that makes no sense.
@@ -7,16 +7,20 @@
 
 mod allocators;
 mod arguments;
+mod diff;
+mod gate;
+mod histories;
 mod info;
 mod inputs;
 mod isolated;
 mod output;
 mod progress;
 mod replay;
+mod snapshot;
 mod table;
 mod what_if;
 
-use self::arguments::{Arguments, Command, TraceCommand};
+use self::arguments::{Arguments, Command, SnapshotCommand, TraceCommand};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -32,6 +36,9 @@ fn main() -> ExitCode {
         },
         Command::WhatIf(arguments) => what_if::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
+        Command::Snapshot(SnapshotCommand::Info(arguments)) => snapshot::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
+        Command::Gate(arguments) => gate::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

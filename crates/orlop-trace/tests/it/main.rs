@@ -1,6 +1,7 @@
 //! The shipped traces, hostile input and replays, through the public interface.
 
 mod hostile;
+mod lab;
 mod replays;
 mod shipped;
 mod snapshot;
