@@ -200,7 +200,7 @@ fn with_frames(name: &str, frames: &[String]) -> String {
     [name.to_owned()].into_iter().chain(frames).collect()
 }
 
-fn failure_text(text: &mut String, failed: &OutOfMemory) {
+pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemory) {
     let _ = writeln!(
         text,
         "\nout of memory: {} asked for by {} (event {}, {}); the device had {} left",

@@ -1,10 +1,9 @@
 //! `orlop what-if`, and `orlop replay --policy`.
 
 use crate::arguments::{Allocator, ReplayArguments, WhatIfArguments};
-use crate::output;
-use crate::table;
+use crate::{histories, output, snapshot, table};
 use orlop::trace::history::{DeviceHistory, History, Workload};
-use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemory};
+use orlop::trace::lab::{Naming, OutOfMemory, SnapshotInfo};
 use orlop::trace::what_if::{Fidelity, Outcome, Rules, Simulation, WhatIf, WhatIfReport, WhatIfRow};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -31,12 +30,15 @@ struct Answer {
 
 /// Runs `orlop what-if`.
 pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Vec<String>> {
-    let history = read(&arguments.file)?;
+    let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
+    let mut infos = SnapshotInfo::of(&history, Naming::default()).devices;
     let mut answers = Vec::new();
     for device in
         history.devices.iter().filter(|device| arguments.device.is_none_or(|only| only == device.device))
     {
-        answers.push(answer(arguments, &history, device));
+        let info = infos.iter_mut().find(|info| info.device == device.device);
+        let failed = info.map(|info| std::mem::take(&mut info.out_of_memory)).unwrap_or_default();
+        answers.push(answer(arguments, &history, device, failed));
     }
     if answers.is_empty() {
         return Err(vec![format!("{}: nothing was recorded on that device", arguments.file.display())]);
@@ -51,15 +53,15 @@ pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Vec<String>> {
     output::print(&out)
 }
 
-fn read(path: &Path) -> Result<History, Vec<String>> {
-    History::read(path).map_err(|error| vec![error.to_string()])
-}
-
-fn answer(arguments: &WhatIfArguments, history: &History, device: &DeviceHistory) -> Answer {
+fn answer(
+    arguments: &WhatIfArguments,
+    history: &History,
+    device: &DeviceHistory,
+    failed: Vec<OutOfMemory>,
+) -> Answer {
     let work = Workload::of(device);
     let recorded = history.settings.as_deref().unwrap_or(DEFAULT);
     let baseline = Rules::torch(recorded).or_else(|_| Rules::torch(DEFAULT));
-    let failed = DeviceInfo::of(device, &history.sites, Naming::default()).out_of_memory;
     let memory = arguments.memory.or(device.memory).or_else(|| failed.last().and_then(OutOfMemory::memory));
     let mut sweep = WhatIf::new(&work).memory(memory).smallest(!arguments.quick).plan(!arguments.quick);
     let mut fidelity = None;
@@ -95,12 +97,7 @@ fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
     let _ = write!(out, "\n{}\n", table.trim_fmt());
     let _ = write_advice(&mut out, answer);
     for failure in &answer.failed {
-        let _ = writeln!(
-            out,
-            "\nThe request of {} by {} failed; see orlop snapshot info for who held the memory.",
-            table::bytes(failure.requested),
-            failure.site
-        );
+        snapshot::failure_text(&mut out, failure);
     }
     out
 }
@@ -174,16 +171,22 @@ fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
     let Some(best) = best else {
         return writeln!(out, "\nNo settings of PyTorch's run in this memory.");
     };
-    let conf = best.outcome.conf.as_deref().unwrap_or_default();
     if best.is_baseline {
         return writeln!(out, "\nOf PyTorch's settings, those of the recorded run are the best.");
     }
-    let line = if conf.is_empty() {
-        "unset PYTORCH_CUDA_ALLOC_CONF".to_owned()
-    } else {
-        format!("PYTORCH_CUDA_ALLOC_CONF={conf}")
+    let line = match best.outcome.conf.as_deref() {
+        None | Some("") => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+        Some(conf) => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
     };
-    writeln!(out, "\nThe best of PyTorch's settings:\n  {line}")
+    writeln!(out, "\nThe best of PyTorch's settings:\n  {line}")?;
+    let needs = |row: &WhatIfRow| row.smallest.map(|smallest| table::bytes(smallest.runs));
+    let recorded = report.rows.iter().find(|row| row.is_baseline).and_then(needs);
+    match (needs(best), recorded) {
+        (Some(now), Some(before)) => {
+            writeln!(out, "It runs in {now}; with the settings of the recorded run it takes {before}.")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Runs `orlop replay --policy`.
@@ -197,7 +200,7 @@ pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(
     };
     let mut outcomes = Vec::new();
     for path in &arguments.traces {
-        let history = read(path)?;
+        let history = histories::read(path).map_err(|error| vec![error])?;
         for device in &history.devices {
             let work = Workload::of(device);
             let simulation = Simulation::new(&work).passes(arguments.repeat.map_or(1, |passes| passes.get()));

@@ -2,6 +2,8 @@
 
 #[path = "cli/histories.rs"]
 mod histories;
+#[path = "cli/what_if.rs"]
+mod what_if;
 
 use serde_json::Value;
 use std::fs;

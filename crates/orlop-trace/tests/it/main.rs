@@ -5,3 +5,4 @@ mod lab;
 mod replays;
 mod shipped;
 mod snapshot;
+mod what_if;

@@ -1,0 +1,99 @@
+//! The shipped snapshots under other rules.
+
+use orlop_trace::history::{DeviceHistory, History, Workload};
+use orlop_trace::what_if::{Fidelity, Rules, Simulation, WhatIf};
+use std::path::Path;
+
+/// Name, allocations in the trace.
+const RUNS: [(&str, u64); 4] = [
+    ("gpt-medium_128_training", 6526),
+    ("gpt-medium_256_inference", 1280),
+    ("gpt-medium_512_inference", 1666),
+    ("gpt-medium_512_training", 7591),
+];
+
+fn device(name: &str) -> DeviceHistory {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-snapshots");
+    let mut history = History::read(folder.join(format!("{name}.pickle.gz"))).expect("it is shipped");
+    history.devices.remove(0)
+}
+
+fn torch(conf: &str) -> Rules {
+    Rules::torch(conf).expect("settings of PyTorch's")
+}
+
+#[test]
+fn from_the_recorded_state_on_every_recorded_address_comes_out() {
+    for (name, allocations) in RUNS {
+        let fidelity = Fidelity::of(&device(name), &"".parse().unwrap());
+        assert_eq!((fidelity.allocations, fidelity.same), (allocations, allocations), "{name}");
+        assert_eq!(fidelity.first_difference, None);
+    }
+}
+
+#[test]
+fn other_settings_lead_to_other_addresses() {
+    let conf = "roundup_power2_divisions:2".parse().unwrap();
+    let fidelity = Fidelity::of(&device(RUNS[0].0), &conf);
+    assert!(fidelity.same < fidelity.allocations);
+}
+
+#[test]
+fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
+    for (name, _) in RUNS {
+        let device = device(name);
+        let work = Workload::of(&device);
+        let simulation = Simulation::new(&work);
+        let [ours, segments, theirs] =
+            [Rules::Orlop, Rules::OrlopSegments, torch("")].map(|rules| simulation.run(&rules).ratio);
+        assert!(ours <= 1.01, "{name}: {ours}");
+        assert!(segments <= 1.03, "{name}: {segments}");
+        assert!(ours <= theirs, "{name}: {ours} and {theirs}");
+        assert!(ours >= 1.0);
+    }
+}
+
+#[test]
+fn the_smallest_memory_is_one_that_was_tried() {
+    let device = device("gpt-medium_256_inference");
+    let work = Workload::of(&device);
+    let report = WhatIf::new(&work).smallest(true).plan(true).run();
+    assert_eq!(report.rows.len(), 24);
+    let perfect = report.perfect.unwrap();
+    assert!(perfect.bytes >= report.peak_live && perfect.bytes < report.peak_live / 100 * 101);
+    for row in &report.rows {
+        let rules = if let Some(conf) = &row.outcome.conf { torch(conf) } else { continue };
+        let Some(smallest) = row.smallest else { panic!("{rules} runs in what it held") };
+        let runs = |memory| Simulation::new(&work).memory(memory).run(&rules).out_of_memory.is_none();
+        assert!(runs(smallest.runs), "{rules}");
+        assert!(smallest.fails.is_none_or(|memory| !runs(memory)), "{rules}");
+        assert!(smallest.runs >= report.peak_live);
+    }
+    let baseline: Vec<_> = report.rows.iter().filter(|row| row.is_baseline).collect();
+    assert_eq!((baseline.len(), baseline[0].saves), (1, 0));
+}
+
+#[test]
+fn too_little_memory_is_told_with_the_event() {
+    let device = device("gpt-medium_512_training");
+    let work = Workload::of(&device);
+    let (peak, _) = work.peak();
+    for rules in
+        [torch(""), torch("expandable_segments:True"), Rules::Orlop, Rules::OrlopSegments, Rules::TensorFlow]
+    {
+        let outcome = Simulation::new(&work).memory(peak - (64 << 20)).run(&rules);
+        let failed = outcome.out_of_memory.unwrap();
+        assert!(failed.step.is_some() && failed.event.is_some(), "{rules}");
+        assert!(failed.live + failed.bytes > peak - (512 << 20), "{rules}: {failed:?}");
+        let start = Simulation::new(&work).memory(1 << 30).run(&rules);
+        assert_eq!(start.out_of_memory.unwrap().step, None);
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
+    let work = Workload::of(&device("mosaic-sample"));
+    for rules in [torch(""), Rules::Orlop, Rules::TensorFlow] {
+        assert_eq!(Simulation::new(&work).passes(3).run(&rules).out_of_memory, None);
+    }
+}
