@@ -189,6 +189,18 @@ pub enum TraceError {
         /// As a multiple of the live peak.
         times: usize,
     },
+    /// The history has nothing of this device.
+    #[error("nothing is known of device {device}")]
+    NoSuchDevice {
+        /// Which.
+        device: u32,
+    },
+    /// What was to be written cannot be.
+    #[error("cannot be written: {error}")]
+    Write {
+        /// Why.
+        error: io::Error,
+    },
 }
 
 impl TraceError {

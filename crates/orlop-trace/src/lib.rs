@@ -32,6 +32,7 @@ mod info;
 mod pool;
 mod process;
 mod replay;
+pub mod report;
 mod trace;
 
 pub use self::error::{Field, Result, TraceError};
