@@ -10,6 +10,8 @@
 //! | replay | time, reserved memory, page faults | [`Replay`], [`ReplayReport`] |
 //! | search | the smallest fixed pool that holds it | [`smallest_pool`] |
 //!
+//! A [`history`] tells more: addresses, segments, call sites. What it says about where the bytes went is the [`lab`].
+//!
 //! ```
 //! use orlop_alloc::backing::System;
 //! use orlop_alloc::central::Central;
@@ -29,6 +31,7 @@ mod error;
 mod format;
 pub mod history;
 mod info;
+pub mod lab;
 mod pool;
 mod process;
 mod replay;

@@ -1,0 +1,384 @@
+//! All segments and blocks of a device at any moment of its history.
+//!
+//! Events tell of blocks, not of the pieces that are left between them. So the events are applied to the start, by
+//! address: an allocation takes its part of the free piece around it, a free joins with its free neighbours, and
+//! regions come and go. Recorders write down how much was *asked for*, and not how much was taken; how much follows
+//! from PyTorch's rules (512 bytes at least, and small rests stay with the block), from the end, where the block is
+//! still there then, and from later blocks that begin where this one is thought to go on.
+//!
+//! Whoever looks at one moment looks at others, too: a slider in a report. States are kept at distances that grow with
+//! what a state takes, so that all of them together take no more than the events, and a moment is never far from one.
+
+use crate::history::{Action, BlockState, DeviceHistory, Event, Segment, SegmentBlock, SiteId};
+use orlop_core::StreamId;
+use std::collections::{BTreeMap, HashMap};
+
+/// PyTorch's `kMinBlockSize`.
+const ALIGNMENT: u64 = 512;
+
+/// PyTorch's `kSmallSize`: requests up to here are small, and so are rests that are not split off.
+pub(super) const SMALL: u64 = 1 << 20;
+
+/// PyTorch's `kSmallBuffer`: the size of segments for small requests.
+const SMALL_SEGMENT: u64 = 2 << 20;
+
+/// The shortest distance between kept states, in events.
+const DISTANCE: usize = 256;
+
+/// The states of a device's segments over its history.
+///
+/// ```
+/// use orlop_trace::history::DeviceHistory;
+/// use orlop_trace::lab::Moments;
+///
+/// let history = DeviceHistory::default();
+/// assert!(Moments::new(&history).after(0).is_empty());
+/// ```
+#[derive(Debug)]
+pub struct Moments<'a> {
+    history: &'a DeviceHistory,
+    rules: Rules,
+    /// States after so many events, by that number; the first is the start.
+    kept: Vec<(usize, State)>,
+    strays: u64,
+}
+
+/// What is known beyond the events.
+#[derive(Debug)]
+struct Rules {
+    /// Bytes of the blocks that are still there in the end, by the event that allocates them.
+    taken: HashMap<usize, u64>,
+    /// The segments in the end: pool and size class of those that the events only give an address and a size.
+    end: BTreeMap<u64, Region>,
+    /// Whether there are no completions, so that a request to free is all there is.
+    at_once: bool,
+}
+
+impl<'a> Moments<'a> {
+    /// Walks through the history once.
+    #[must_use]
+    pub fn new(history: &'a DeviceHistory) -> Self {
+        let rules = Rules::of(history);
+        let mut state = State::of(&history.start);
+        let mut kept = vec![(0, state.clone())];
+        let mut next = DISTANCE.max(state.pieces.len());
+        for (place, event) in history.events.iter().enumerate() {
+            if place == next {
+                kept.push((place, state.clone()));
+                next = place + DISTANCE.max(state.pieces.len());
+            }
+            state.apply(place, event, &rules);
+        }
+        Self { history, rules, kept, strays: state.strays }
+    }
+
+    /// Segments and their blocks, in order of address, right after the event at this place (from 0).
+    #[must_use]
+    pub fn at(&self, event: usize) -> Vec<Segment> {
+        self.after(event.saturating_add(1))
+    }
+
+    /// Segments and their blocks, in order of address, after so many events; after 0 it is the start.
+    #[must_use]
+    pub fn after(&self, events: usize) -> Vec<Segment> {
+        let events = events.min(self.history.events.len());
+        let nearest = self.kept.partition_point(|(place, _)| *place <= events).saturating_sub(1);
+        let Some((from, state)) = self.kept.get(nearest) else { return Vec::new() };
+        let mut state = state.clone();
+        for (place, event) in self.history.events.iter().enumerate().take(events).skip(*from) {
+            state.apply(place, event, &self.rules);
+        }
+        state.segments()
+    }
+
+    /// How many events fit nothing that is there, and were passed over: all those of blocks, if the source tells
+    /// nothing of segments.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+}
+
+impl Rules {
+    fn of(history: &DeviceHistory) -> Self {
+        let live = |segment: &'_ Segment| {
+            let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
+            live.map(|block| (block.address, *block)).collect::<Vec<_>>()
+        };
+        let end: HashMap<u64, SegmentBlock> = history.end.iter().flat_map(live).collect();
+        let mut last = HashMap::new();
+        for (place, event) in history.events.iter().enumerate() {
+            if event.action == Action::Allocate && end.contains_key(&event.address) {
+                last.insert(event.address, place);
+            }
+        }
+        let taken = last.into_iter().filter_map(|(address, place)| {
+            let (block, event) = (end.get(&address)?, history.events.get(place)?);
+            (block.requested == event.bytes).then_some((place, block.bytes))
+        });
+        Self {
+            taken: taken.collect(),
+            end: history.end.iter().map(|segment| (segment.address, Region::of(segment))).collect(),
+            at_once: !history.events.iter().any(|event| event.action == Action::FreeCompleted),
+        }
+    }
+}
+
+/// A segment without its blocks.
+#[derive(Debug, Clone, Copy)]
+struct Region {
+    bytes: u64,
+    stream: StreamId,
+    small: bool,
+    expandable: bool,
+    pool: (u64, u64),
+    site: SiteId,
+}
+
+impl Region {
+    fn of(segment: &Segment) -> Self {
+        let &Segment { bytes, stream, small, expandable, pool, site, .. } = segment;
+        Self { bytes, stream, small, expandable, pool, site }
+    }
+
+    /// Whether pages mapped after it are part of it.
+    fn goes_on_in(&self, next: &Self) -> bool {
+        self.expandable && next.expandable && self.stream == next.stream && self.pool == next.pool
+    }
+}
+
+/// Regions do not overlap, and the pieces of each cover it without gaps.
+#[derive(Debug, Clone, Default)]
+struct State {
+    regions: BTreeMap<u64, Region>,
+    pieces: BTreeMap<u64, SegmentBlock>,
+    strays: u64,
+}
+
+impl State {
+    fn of(segments: &[Segment]) -> Self {
+        let mut state = Self::default();
+        for segment in segments {
+            state.gain(segment.address, Region::of(segment));
+            for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
+                state.place(block, Some(block.bytes));
+            }
+        }
+        state.strays = 0;
+        state
+    }
+
+    fn segments(&self) -> Vec<Segment> {
+        let mut pieces = self.pieces.values().peekable();
+        let regions = self.regions.iter().map(|(&address, region)| {
+            let mut blocks = Vec::new();
+            while let Some(piece) = pieces.next_if(|piece| piece.address - address < region.bytes) {
+                blocks.push(*piece);
+            }
+            let &Region { bytes, stream, small, expandable, pool, site } = region;
+            Segment { address, bytes, stream, small, expandable, pool, site, blocks }
+        });
+        regions.collect()
+    }
+
+    fn apply(&mut self, place: usize, event: &Event, rules: &Rules) {
+        let &Event { address, bytes, stream, site, .. } = event;
+        match event.action {
+            Action::Allocate => {
+                let block = SegmentBlock { address, bytes, requested: bytes, state: BlockState::Live, site };
+                self.place(&block, rules.taken.get(&place).copied());
+            }
+            Action::FreeRequested if rules.at_once => self.free(address),
+            Action::FreeRequested => match self.pieces.get_mut(&address) {
+                Some(piece) if piece.state == BlockState::Live => piece.state = BlockState::Pending,
+                _ => self.stray(),
+            },
+            Action::FreeCompleted => self.free(address),
+            Action::RegionGained | Action::Mapped => {
+                let mapped = event.action == Action::Mapped;
+                let known = rules.end.range(..=address).next_back();
+                let known = known.filter(|(start, end)| address - **start < end.bytes).map(|(_, end)| *end);
+                let small = known.map_or(bytes <= SMALL_SEGMENT, |end| end.small);
+                let pool = known.map_or((0, 0), |end| end.pool);
+                let expandable = mapped || known.is_some_and(|end| end.expandable);
+                self.carve(address, bytes);
+                self.gain(address, Region { bytes, stream, small, expandable, pool, site });
+                if mapped {
+                    self.join(address);
+                }
+            }
+            Action::RegionLost | Action::Unmapped => self.carve(address, bytes),
+            Action::Use | Action::OutOfMemory | Action::Snapshot | Action::Annotation => {}
+        }
+    }
+
+    fn stray(&mut self) {
+        self.strays = self.strays.saturating_add(1);
+    }
+
+    /// The region around an address.
+    fn region(&self, address: u64) -> Option<(u64, &Region)> {
+        let (&start, region) = self.regions.range(..=address).next_back()?;
+        (address - start < region.bytes).then_some((start, region))
+    }
+
+    /// A block takes its part of the free piece around it: `taken` bytes, or what PyTorch would.
+    fn place(&mut self, block: &SegmentBlock, taken: Option<u64>) {
+        match self.room(block) {
+            Some((piece, room, splits)) => {
+                let at = block.address - piece.address;
+                let taken = taken.unwrap_or_else(|| splits.taken(block.requested, room));
+                let taken = taken.clamp(block.requested.max(1), room);
+                if at > 0 {
+                    self.pieces.insert(piece.address, SegmentBlock { bytes: at, ..piece });
+                }
+                self.pieces.insert(block.address, SegmentBlock { bytes: taken, ..*block });
+                if taken < room {
+                    self.insert_free(block.address + taken, room - taken);
+                }
+            }
+            None => self.stray(),
+        }
+    }
+
+    /// The piece in which a block begins, how many bytes it has from there on, and how its region splits.
+    fn room(&self, block: &SegmentBlock) -> Option<(SegmentBlock, u64, Splits)> {
+        let (_, region) = self.region(block.address)?;
+        let (_, &piece) = self.pieces.range(..=block.address).next_back()?;
+        let at = block.address - piece.address;
+        let room = piece.bytes.checked_sub(at).filter(|&room| room > 0 && room >= block.requested)?;
+        // A block that is in use ends where another begins: it had less than was thought.
+        let free = piece.state == BlockState::Free || at >= piece.requested.max(1);
+        free.then_some((piece, room, Splits { finely: region.small || region.expandable }))
+    }
+
+    fn insert_free(&mut self, address: u64, bytes: u64) {
+        let free =
+            SegmentBlock { address, bytes, requested: 0, state: BlockState::Free, site: SiteId::UNKNOWN };
+        self.pieces.insert(address, free);
+        self.coalesce(address);
+    }
+
+    fn free(&mut self, address: u64) {
+        match self.pieces.get(&address) {
+            Some(&piece) if piece.state != BlockState::Free => {
+                let free = SegmentBlock { state: BlockState::Free, site: SiteId::UNKNOWN, ..piece };
+                self.pieces.insert(address, free);
+                self.coalesce(address);
+            }
+            _ => self.stray(),
+        }
+    }
+
+    /// Joins the piece at this address, if it is free, with those beside it in its region.
+    fn coalesce(&mut self, address: u64) {
+        let Some((start, region)) = self.region(address) else { return };
+        let length = region.bytes;
+        let piece = self.pieces.get(&address).copied().filter(|piece| piece.state == BlockState::Free);
+        let Some(mut piece) = piece else { return };
+        let next = piece.address + piece.bytes;
+        if next - start < length
+            && let Some(after) = self.pieces.get(&next).copied()
+            && after.state == BlockState::Free
+        {
+            self.pieces.remove(&next);
+            piece.bytes += after.bytes;
+        }
+        let before = self.pieces.range(start..address).next_back().map(|(_, before)| *before);
+        if let Some(before) = before.filter(|before| before.state == BlockState::Free) {
+            self.pieces.remove(&address);
+            piece = SegmentBlock { bytes: before.bytes + piece.bytes, ..before };
+        }
+        self.pieces.insert(piece.address, piece);
+    }
+
+    /// A new region, free all through. Where there is something already, or no address, there is none.
+    fn gain(&mut self, address: u64, region: Region) {
+        let Some(end) = address.checked_add(region.bytes).filter(|&end| end > address) else {
+            return self.stray();
+        };
+        let before = self.regions.range(..end).next_back();
+        if before.is_some_and(|(start, before)| start + before.bytes > address) {
+            return self.stray();
+        }
+        self.regions.insert(address, region);
+        self.insert_free(address, region.bytes);
+    }
+
+    /// Pages that lie beside others of the same pool are one region with them.
+    fn join(&mut self, address: u64) {
+        let mut start = address;
+        let before = self.regions.range(..address).next_back().map(|(&start, before)| (start, *before));
+        if let Some((at, before)) = before
+            && let Some(region) = self.regions.get(&address).copied()
+            && at + before.bytes == address
+            && before.goes_on_in(&region)
+        {
+            self.regions.remove(&address);
+            self.regions.insert(at, Region { bytes: before.bytes + region.bytes, ..before });
+            self.coalesce(address);
+            start = at;
+        }
+        if let Some(region) = self.regions.get(&start).copied()
+            && let Some(after) = self.regions.get(&(start + region.bytes)).copied()
+            && region.goes_on_in(&after)
+        {
+            self.regions.remove(&(start + region.bytes));
+            self.regions.insert(start, Region { bytes: region.bytes + after.bytes, ..region });
+            self.coalesce(start + region.bytes);
+        }
+    }
+
+    /// Takes everything out of an address range.
+    fn carve(&mut self, address: u64, bytes: u64) {
+        let end = address.saturating_add(bytes);
+        while let Some((start, region)) =
+            self.regions.range(..end).next_back().map(|(&start, region)| (start, *region))
+        {
+            let stop = start + region.bytes;
+            if stop <= address {
+                break;
+            }
+            self.regions.remove(&start);
+            if start < address {
+                self.regions.insert(start, Region { bytes: address - start, ..region });
+            }
+            if stop > end {
+                self.regions.insert(end, Region { bytes: stop - end, ..region });
+            }
+        }
+        while let Some(piece) = self.pieces.range(..end).next_back().map(|(_, piece)| *piece) {
+            let stop = piece.address + piece.bytes;
+            if stop <= address {
+                break;
+            }
+            self.pieces.remove(&piece.address);
+            let mut keep = |at: u64, bytes: u64| {
+                let requested = piece.requested.min(bytes);
+                self.pieces.insert(at, SegmentBlock { address: at, bytes, requested, ..piece });
+            };
+            if piece.address < address {
+                keep(piece.address, address - piece.address);
+            }
+            if stop > end {
+                keep(end, stop - end);
+            }
+        }
+    }
+}
+
+/// PyTorch's `should_split`, without a limit on the blocks that are split.
+#[derive(Debug, Clone, Copy)]
+struct Splits {
+    finely: bool,
+}
+
+impl Splits {
+    /// How much of `room` bytes a request takes.
+    fn taken(self, requested: u64, room: u64) -> u64 {
+        let Some(rounded) = requested.max(1).checked_next_multiple_of(ALIGNMENT) else { return room };
+        let rest = room.saturating_sub(rounded);
+        let split = if self.finely { rest >= ALIGNMENT } else { rest > SMALL };
+        if split { rounded } else { room }
+    }
+}

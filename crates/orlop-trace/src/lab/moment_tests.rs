@@ -1,0 +1,214 @@
+//! Moments, against an allocator that knows.
+
+use super::made::{Machine, plain};
+use super::{Gate, Moments, Naming, Profile, SnapshotInfo, Tolerance};
+use crate::history::{
+    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, TextId,
+};
+use orlop_core::{MemoryKind, StreamId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+enum Ask {
+    Allocate { bytes: u64, stream: u64 },
+    RequestFree(usize),
+    CompleteFree(usize),
+    Free(usize),
+    Fail(u64),
+    EmptyCache,
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let bytes = prop_oneof![1..5000_u64, 100_000..1_500_000_u64, 1_000_000..30_000_000_u64];
+    prop_oneof![
+        6 => (bytes, 0..2_u64).prop_map(|(bytes, stream)| Ask::Allocate { bytes, stream }),
+        1 => any::<usize>().prop_map(Ask::RequestFree),
+        1 => any::<usize>().prop_map(Ask::CompleteFree),
+        4 => any::<usize>().prop_map(Ask::Free),
+        1 => any::<u64>().prop_map(Ask::Fail),
+        1 => Just(Ask::EmptyCache),
+    ]
+}
+
+fn run(asks: &[Ask], expandable: bool) -> Machine {
+    let mut machine = Machine::default();
+    machine.expandable = expandable;
+    let (mut live, mut pending) = (Vec::new(), Vec::new());
+    for ask in asks {
+        match *ask {
+            Ask::Allocate { bytes, stream } => live.push(machine.allocate(bytes, stream, SiteId::UNKNOWN)),
+            Ask::RequestFree(which) if !live.is_empty() => {
+                let block = live.swap_remove(which % live.len());
+                machine.request_free(block);
+                pending.push(block);
+            }
+            Ask::CompleteFree(which) if !pending.is_empty() => {
+                machine.complete_free(pending.swap_remove(which % pending.len()));
+            }
+            Ask::Free(which) if !live.is_empty() => machine.free(live.swap_remove(which % live.len())),
+            Ask::Fail(bytes) => machine.fail(bytes, 0, 0),
+            Ask::EmptyCache => machine.empty_cache(),
+            _ => {}
+        }
+    }
+    // A history without any completion is taken for one that has only requests.
+    let last = machine.allocate(1, 0, SiteId::UNKNOWN);
+    machine.free(last);
+    machine
+}
+
+fn raw(action: Action, address: u64, bytes: u64, stream: u64) -> Event {
+    Event {
+        time: 0,
+        address,
+        bytes,
+        stream: StreamId::new(stream),
+        site: SiteId::UNKNOWN,
+        text: TextId::NONE,
+        thread: 0,
+        action,
+        kind: MemoryKind::Default,
+    }
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let action = prop::sample::select(vec![
+        Action::Allocate,
+        Action::FreeRequested,
+        Action::FreeCompleted,
+        Action::RegionGained,
+        Action::RegionLost,
+        Action::Mapped,
+        Action::Unmapped,
+        Action::OutOfMemory,
+    ]);
+    // Few addresses, so that things meet; and the last ones there are.
+    let address =
+        prop_oneof![(0..64_u64).prop_map(|page| page * 512), (0..2048_u64).prop_map(|back| u64::MAX - back)];
+    let bytes = prop_oneof![(0..32_u64).prop_map(|pages| pages * 512), any::<u64>(), 0..4000_u64];
+    (action, address, bytes, 0..2_u64)
+        .prop_map(|(action, address, bytes, stream)| raw(action, address, bytes, stream))
+}
+
+/// With blocks that do not cover it, overlap, or lie elsewhere.
+fn any_segment() -> impl Strategy<Value = Segment> {
+    let states = [BlockState::Live, BlockState::Pending, BlockState::Free];
+    let block = (any_event(), prop::sample::select(states.to_vec()), any::<bool>()).prop_map(
+        |(event, state, huge)| {
+            let requested = if huge { u64::MAX } else { event.bytes };
+            SegmentBlock {
+                address: event.address,
+                bytes: event.bytes,
+                requested,
+                state,
+                site: SiteId::UNKNOWN,
+            }
+        },
+    );
+    (any_event(), vec(block, 0..6), any::<(bool, bool)>()).prop_map(|(event, blocks, (small, expandable))| {
+        let Event { address, bytes, stream, site, .. } = event;
+        Segment { address, bytes, stream, small, expandable, pool: (0, 0), site, blocks }
+    })
+}
+
+/// Segments in order, apart, and covered by their blocks.
+fn check(segments: &[Segment]) {
+    let mut free_from = 0;
+    for segment in segments {
+        assert!(segment.address >= free_from && segment.bytes > 0);
+        let mut at = segment.address;
+        for block in &segment.blocks {
+            assert_eq!(block.address, at);
+            assert!(block.bytes > 0);
+            at = at.checked_add(block.bytes).expect("an address");
+        }
+        assert_eq!(at, segment.address + segment.bytes);
+        free_from = at;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_moment_is_what_it_was(
+        asks in vec(ask(), 1..200), expandable: bool, cut: prop::sample::Index, with_end: bool,
+    ) {
+        let machine = run(&asks, expandable);
+        prop_assume!(!machine.events.is_empty());
+        let cut = cut.index(machine.events.len());
+        let history = machine.history(cut, with_end);
+        let moments = Moments::new(&history);
+        prop_assert_eq!(moments.strays(), 0);
+        for (place, truth) in machine.truth[cut..].iter().enumerate() {
+            prop_assert_eq!(&plain(moments.at(place)), truth, "event {} of {:?}", place, history.events);
+        }
+    }
+
+    #[test]
+    fn events_that_make_no_sense_break_nothing(
+        events in vec(any_event(), 0..600), start in vec(any_segment(), 0..8), end in vec(any_segment(), 0..8),
+    ) {
+        let history = DeviceHistory { start, events, end, ..DeviceHistory::default() };
+        let moments = Moments::new(&history);
+        for events in (0..=history.events.len()).step_by(37) {
+            check(&moments.after(events));
+        }
+        let history = History { devices: vec![history], ..History::default() };
+        let profile = Profile::of(&history, 1);
+        prop_assert!(Gate::check(&profile, &profile, Tolerance::default()).passed);
+        let info = SnapshotInfo::of(&history, Naming::default());
+        prop_assert_eq!(info.devices[0].peak.held.bytes, profile.devices[0].peak_live);
+    }
+}
+
+#[test]
+fn far_moments_are_near_a_kept_state() {
+    let mut machine = Machine::default();
+    let mut live = Vec::new();
+    for turn in 0..2000_u64 {
+        live.push(machine.allocate(512 + turn % 7 * 300_000, 0, SiteId::UNKNOWN));
+        if turn % 3 == 0 {
+            let place = usize::try_from(turn).unwrap_or(0) * 31 % live.len();
+            machine.free(live.swap_remove(place));
+        }
+    }
+    let history = machine.history(0, true);
+    let moments = Moments::new(&history);
+    assert!(moments.after(0).is_empty());
+    for place in (0..history.events.len()).step_by(97) {
+        assert_eq!(plain(moments.at(place)), machine.truth[place]);
+    }
+    assert_eq!(moments.at(usize::MAX), moments.after(history.events.len()));
+}
+
+#[test]
+fn a_block_ends_where_another_begins() {
+    // Rounding up to a power of two, which the rules know nothing of, and rests that they would not split off.
+    let events = vec![
+        raw(Action::RegionGained, 1 << 30, 20 << 20, 0),
+        raw(Action::Allocate, 1 << 30, 18 << 20, 0),
+        raw(Action::Allocate, (1 << 30) + (19 << 20), 512 << 10, 0),
+        raw(Action::Allocate, (1 << 30) + (18 << 20), 1 << 20, 0),
+        raw(Action::FreeRequested, 1 << 30, 18 << 20, 0),
+    ];
+    let history = DeviceHistory { events, ..DeviceHistory::default() };
+    let moments = Moments::new(&history);
+    let sizes = |event| moments.at(event)[0].blocks.iter().map(|block| block.bytes >> 10).collect::<Vec<_>>();
+    assert_eq!(sizes(0), [20 << 10]);
+    assert_eq!(sizes(1), [18 << 10, 2 << 10]);
+    assert_eq!(sizes(2), [18 << 10, 1 << 10, 1 << 10]);
+    assert_eq!(sizes(3), [18 << 10, 1 << 10, 1 << 10]);
+    // Without completions a request is all there is.
+    assert_eq!(moments.at(4)[0].blocks[0].state, BlockState::Free);
+    assert_eq!(moments.strays(), 0);
+}
+
+#[test]
+fn blocks_without_segments_are_strays() {
+    let events = vec![raw(Action::Allocate, 512, 100, 0), raw(Action::FreeRequested, 512, 100, 0)];
+    let history = DeviceHistory { events, ..DeviceHistory::default() };
+    let moments = Moments::new(&history);
+    assert_eq!((moments.strays(), moments.at(1)), (2, Vec::new()));
+}

@@ -1,0 +1,457 @@
+//! Which frames of a call site say something to a person.
+//!
+//! A recorded stack has fifty frames and more, and most are the same for every allocation: the recorder itself, the
+//! allocator, the dispatcher, the interpreter. What somebody wants to read is the line of *their* program, and what
+//! that line called. So a name has two parts: `model.py:101 forward < aten::rsqrt`. Memory that the backward pass
+//! allocates has no line of any program, only the node of the graph: `MulBackward0 < aten::mul_Tensor`.
+
+use crate::history::{Frame, SiteId, Sites};
+use std::fmt::{self, Write as _};
+
+/// Names longer than this are cut: template arguments, mostly.
+const LONGEST: usize = 96;
+
+/// The same for frames that are given in full.
+const LONGEST_FRAME: usize = 400;
+
+/// What stands where the source names no call site.
+pub const NO_SITE: &str = "(no call site)";
+
+/// What stands for memory that was there when the recording began, if the source does not say who asked for it.
+pub const BEFORE: &str = "(held before the recording)";
+
+/// The telling frames of a call site.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub struct SiteName {
+    /// Who called [`SiteName::user`], nearest first; as many as were asked for.
+    pub callers: Vec<Frame>,
+    /// The innermost line of the program itself: Python that is in no installed package. If all is in packages, the
+    /// innermost outside PyTorch's own. Without any Python, the node of the backward pass.
+    pub user: Option<Frame>,
+    /// What that line called: the innermost line of a package, or else the outermost operator.
+    pub op: Option<Frame>,
+}
+
+impl SiteName {
+    /// Whether no frame says anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.user.is_none() && self.op.is_none()
+    }
+
+    /// As a person reads it, outermost first: `train.py:41 step < linear.py:125 forward`.
+    pub fn display<'a>(&'a self, sites: &'a Sites) -> impl fmt::Display + 'a {
+        Shown { name: self, sites, lines: true }
+    }
+
+    /// The same without line numbers: what stays the same when somebody edits the lines above.
+    #[must_use]
+    pub fn key(&self, sites: &Sites) -> String {
+        Shown { name: self, sites, lines: false }.to_string()
+    }
+}
+
+struct Shown<'a> {
+    name: &'a SiteName,
+    sites: &'a Sites,
+    lines: bool,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frames = self.name.callers.iter().rev().chain(&self.name.user).chain(&self.name.op);
+        let mut between = "";
+        for &frame in frames {
+            f.write_str(between)?;
+            f.write_str(&frame_text(self.sites, frame, self.lines))?;
+            between = " < ";
+        }
+        if between.is_empty() { f.write_str(NO_SITE) } else { Ok(()) }
+    }
+}
+
+impl Sites {
+    /// The telling frames of a site.
+    ///
+    /// ```
+    /// use orlop_trace::history::Sites;
+    ///
+    /// let mut sites = Sites::default();
+    /// let frames = [
+    ///     sites.frame("c10::cuda::CUDACachingAllocator::malloc()", "??", 0),
+    ///     sites.frame("forward", "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", 125),
+    ///     sites.frame("_call_impl", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", 1790),
+    ///     sites.frame("step", "/home/me/train.py", 41),
+    /// ];
+    /// let site = sites.stack(&frames);
+    /// assert_eq!(sites.summary(site).display(&sites).to_string(), "train.py:41 step < linear.py:125 forward");
+    /// ```
+    #[must_use]
+    pub fn summary(&self, site: SiteId) -> SiteName {
+        self.summary_with(site, 1)
+    }
+
+    /// The telling frames of a site, with `depth` lines of the program instead of one.
+    #[must_use]
+    pub fn summary_with(&self, site: SiteId, depth: usize) -> SiteName {
+        let frames: Vec<(Frame, Origin)> =
+            self.frames(site).map(|frame| (frame, Origin::of(self, frame))).collect();
+        name(self, &frames, depth)
+    }
+
+    /// All frames of a site, innermost first, as text.
+    #[must_use]
+    pub fn full(&self, site: SiteId) -> Vec<String> {
+        let text = |frame: Frame| {
+            let (file, function) = (self.name(frame.file), self.name(frame.function));
+            let known = !matches!(file, "" | "??");
+            let text = if known { format!("{file}:{} {function}", frame.line) } else { function.to_owned() };
+            cleaned(&text, LONGEST_FRAME)
+        };
+        self.frames(site).map(text).collect()
+    }
+}
+
+/// Where a frame comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Python of the program.
+    Program,
+    /// Python of some package.
+    Package,
+    /// Python of PyTorch.
+    Torch,
+    /// Python that only passes calls on.
+    Plumbing,
+    /// A node of the backward pass.
+    Node,
+    /// An operator's entry.
+    Operator,
+    /// C++ of frameworks, the interpreter, the system.
+    Glue,
+    /// Other compiled code.
+    Native,
+}
+
+/// PyTorch's own folders, for a PyTorch that is not installed as a package.
+const TORCH_FOLDERS: [&str; 12] = [
+    "/torch/nn/",
+    "/torch/optim/",
+    "/torch/autograd/",
+    "/torch/utils/",
+    "/torch/cuda/",
+    "/torch/distributed/",
+    "/torch/fx/",
+    "/torch/_dynamo/",
+    "/torch/_inductor/",
+    "/torch/_functorch/",
+    "/torch/functional.py",
+    "/torch/_tensor.py",
+];
+
+/// Files of PyTorch that wrap every call, or every step.
+const PLUMBING: [&str; 8] = [
+    "/nn/modules/module.py",
+    "/utils/_contextlib.py",
+    "/utils/_device.py",
+    "/optim/optimizer.py",
+    "/_dynamo/eval_frame.py",
+    "/autograd/function.py",
+    "/torch/_ops.py",
+    "/torch/overrides.py",
+];
+
+/// How names of compiled functions begin that stand below every allocation.
+const GLUE: [&str; 22] = [
+    "at::",
+    "c10::",
+    "torch::",
+    "caffe2::",
+    "std::",
+    "pybind11::",
+    "void at::",
+    "void c10::",
+    "_Py",
+    "Py",
+    "_PyObject",
+    "cfunction_",
+    "method_",
+    "vectorcall",
+    "slot_tp_",
+    "type_call",
+    "object_",
+    "pthread_",
+    "start_thread",
+    "clone",
+    "__",
+    "_start",
+];
+
+impl Origin {
+    fn of(sites: &Sites, frame: Frame) -> Self {
+        let (file, function) = (sites.name(frame.file), sites.name(frame.function));
+        if file.ends_with(".py") || (file.starts_with('<') && file.ends_with('>')) {
+            return Self::of_python(file);
+        }
+        if operator(function).is_some() {
+            Self::Operator
+        } else if node(function).is_some() {
+            Self::Node
+        } else if function.is_empty()
+            || function == "??"
+            || GLUE.iter().any(|glue| function.starts_with(glue))
+        {
+            Self::Glue
+        } else {
+            Self::Native
+        }
+    }
+
+    fn of_python(file: &str) -> Self {
+        let installed = file.contains("site-packages/") || file.contains("dist-packages/");
+        let torch = file.contains("-packages/torch/")
+            || file.starts_with("torch/")
+            || (!installed && TORCH_FOLDERS.iter().any(|folder| file.contains(folder)));
+        if torch {
+            let wraps = PLUMBING.iter().any(|end| file.ends_with(end));
+            return if wraps { Self::Plumbing } else { Self::Torch };
+        }
+        if installed {
+            return Self::Package;
+        }
+        if file.contains("/lib/python3") || file.starts_with("<frozen") {
+            Self::Plumbing
+        } else {
+            Self::Program
+        }
+    }
+}
+
+fn name(sites: &Sites, frames: &[(Frame, Origin)], depth: usize) -> SiteName {
+    let first = |from: &[(Frame, Origin)], wanted: &[Origin]| {
+        from.iter().position(|(_, origin)| wanted.contains(origin))
+    };
+    let user = [Origin::Program, Origin::Package, Origin::Torch]
+        .into_iter()
+        .find_map(|origin| first(frames, &[origin]).map(|place| (place, origin)));
+    let Some((place, origin)) = user else { return compiled(sites, frames) };
+    let inner = &frames[..place];
+    // The nearest line of a package says more than PyTorch's below it: `einops.py einsum`, not `functional.py einsum`.
+    let called = first(inner, &[Origin::Package]).or_else(|| first(inner, &[Origin::Torch]));
+    let op = called.or_else(|| inner.iter().rposition(|(_, origin)| *origin == Origin::Operator));
+    let callers = frames[place + 1..].iter().filter(|(_, caller)| *caller == origin);
+    SiteName {
+        callers: callers.take(depth.saturating_sub(1)).map(|&(frame, _)| frame).collect(),
+        user: Some(frames[place].0),
+        op: op.map(|op| inner[op].0),
+    }
+}
+
+/// Of a stack without Python: the backward pass, or a program without any.
+fn compiled(sites: &Sites, frames: &[(Frame, Origin)]) -> SiteName {
+    let node = frames.iter().position(|(_, origin)| *origin == Origin::Node);
+    let inner = node.map_or(frames, |node| &frames[..node]);
+    let op = inner.iter().rposition(|(_, origin)| *origin == Origin::Operator);
+    // The engine sums what comes from several nodes; then there is an operator, and no node.
+    let engine = || {
+        frames
+            .iter()
+            .position(|&(frame, _)| sites.name(frame.function).starts_with("torch::autograd::Engine"))
+    };
+    let native = || frames.iter().position(|(_, origin)| *origin == Origin::Native);
+    let user = node.or_else(|| if op.is_some() { engine() } else { native() });
+    // What is left is glue only; better its innermost name than none.
+    let last = || frames.iter().position(|&(frame, _)| !matches!(sites.name(frame.function), "" | "??"));
+    let user = user.or_else(|| if op.is_none() { last() } else { None });
+    SiteName {
+        callers: Vec::new(),
+        user: user.and_then(|user| frames.get(user)).map(|&(frame, _)| frame),
+        op: op.and_then(|op| inner.get(op)).map(|&(frame, _)| frame),
+    }
+}
+
+/// `exp` of `at::_ops::exp::call(…)`.
+fn operator(function: &str) -> Option<&str> {
+    function.strip_prefix("at::_ops::")?.split_once("::call(").map(|(name, _)| name)
+}
+
+/// `MulBackward0` of `torch::autograd::generated::MulBackward0::apply(…)`.
+fn node(function: &str) -> Option<&str> {
+    let (path, _) = function.strip_prefix("torch::autograd::")?.split_once("::apply(")?;
+    path.rsplit("::").next().filter(|name| !name.is_empty())
+}
+
+fn frame_text(sites: &Sites, frame: Frame, lines: bool) -> String {
+    let (file, function) = (sites.name(frame.file), sites.name(frame.function));
+    if file.ends_with(".py") || file.starts_with('<') {
+        let file = short_file(file);
+        let text = if lines && frame.line > 0 {
+            format!("{file}:{} {function}", frame.line)
+        } else {
+            format!("{file} {function}")
+        };
+        return cleaned(&text, LONGEST);
+    }
+    if let Some(operator) = operator(function) {
+        return cleaned(&format!("aten::{operator}"), LONGEST);
+    }
+    if let Some(node) = node(function) {
+        return cleaned(node, LONGEST);
+    }
+    if function.starts_with("torch::autograd::Engine") {
+        return "autograd".to_owned();
+    }
+    cleaned(&short_function(function), LONGEST)
+}
+
+/// The file's name; with its folder where the name alone says nothing.
+fn short_file(file: &str) -> &str {
+    let mut parts = file.rmatch_indices(['/', '\\']).map(|(at, _)| at + 1);
+    let (name, folder) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if &file[name..] == "__init__.py" { &file[folder..] } else { &file[name..] }
+}
+
+/// Without arguments and template arguments.
+fn short_function(function: &str) -> String {
+    let function = function.replace("(anonymous namespace)::", "");
+    let end = function.find(['(', '<', '[']).filter(|&end| end > 0).unwrap_or(function.len());
+    function[..end].trim_end().to_owned()
+}
+
+/// No control characters, which a terminal would obey, and of sensible length.
+fn cleaned(text: &str, longest: usize) -> String {
+    let mut cleaned = String::new();
+    for (place, letter) in text.chars().enumerate() {
+        if place == longest {
+            cleaned.push('…');
+            break;
+        }
+        // Writing to a String cannot fail.
+        let _ = cleaned.write_char(if letter.is_control() { '?' } else { letter });
+    }
+    cleaned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKAGES: &str = "/home/me/.venv/lib/python3.12/site-packages";
+
+    fn stack(frames: &[(&str, &str, u32)]) -> (Sites, SiteId) {
+        let mut sites = Sites::default();
+        let numbers: Vec<u32> = frames
+            .iter()
+            .map(|&(function, file, line)| sites.frame(function, &file.replace("PKG", PACKAGES), line))
+            .collect();
+        let site = sites.stack(&numbers);
+        (sites, site)
+    }
+
+    fn shown(frames: &[(&str, &str, u32)], depth: usize) -> String {
+        let (sites, site) = stack(frames);
+        sites.summary_with(site, depth).display(&sites).to_string()
+    }
+
+    const BELOW: [(&str, &str, u32); 4] = [
+        ("torch::unwind::unwind()", "??", 0),
+        ("c10::cuda::CUDACachingAllocator::Native::malloc(void**)", "", 0),
+        ("at::_ops::_to_copy::call(at::Tensor const&)", "??", 0),
+        ("at::native::to(at::Tensor const&)", "??", 0),
+    ];
+
+    fn on_top(rest: &[(&'static str, &'static str, u32)]) -> Vec<(&'static str, &'static str, u32)> {
+        BELOW.iter().chain(rest).copied().collect()
+    }
+
+    #[test]
+    fn a_line_of_the_program_is_named_with_what_it_called() {
+        let frames = on_top(&[
+            ("at::_ops::exp::redispatch(c10::DispatchKeySet)", "??", 0),
+            ("at::_ops::exp::call(at::Tensor const&)", "??", 0),
+            ("PyCMethod_New", "??", 0),
+            ("softmax", "/home/me/proj/nn_utils.py", 6),
+            ("_PyEval_EvalFrameDefault", "??", 0),
+            ("_call_impl", "PKG/torch/nn/modules/module.py", 1790),
+            ("attend", "/home/me/proj/model.py", 432),
+            ("<module>", "/home/me/proj/train.py", 249),
+        ]);
+        assert_eq!(shown(&frames, 1), "nn_utils.py:6 softmax < aten::exp");
+        assert_eq!(shown(&frames, 2), "model.py:432 attend < nn_utils.py:6 softmax < aten::exp");
+        assert_eq!(
+            shown(&frames, 9),
+            "train.py:249 <module> < model.py:432 attend < nn_utils.py:6 softmax < aten::exp"
+        );
+        let (sites, site) = stack(&frames);
+        assert_eq!(sites.summary(site).key(&sites), "nn_utils.py softmax < aten::exp");
+        assert_eq!(sites.full(site).len(), frames.len());
+        assert_eq!(sites.full(site)[7], "/home/me/proj/nn_utils.py:6 softmax");
+    }
+
+    #[test]
+    fn packages_are_named_before_pytorch_and_the_program_before_packages() {
+        let einsum = on_top(&[
+            ("einsum", "PKG/torch/functional.py", 373),
+            ("einsum", "PKG/einops/_backends.py", 291),
+            ("forward", "/home/me/model.py", 39),
+        ]);
+        assert_eq!(shown(&einsum, 1), "model.py:39 forward < _backends.py:291 einsum");
+        let step = on_top(&[
+            ("_multi_tensor_adamw", "PKG/torch/optim/adamw.py", 600),
+            ("wrapper", "PKG/torch/optim/optimizer.py", 533),
+            ("train", "/home/me/train.py", 12),
+        ]);
+        assert_eq!(shown(&step, 1), "train.py:12 train < adamw.py:600 _multi_tensor_adamw");
+        let packaged = on_top(&[
+            ("forward", "PKG/torch/nn/modules/linear.py", 125),
+            ("_call_impl", "PKG/torch/nn/modules/module.py", 1790),
+            ("forward", "PKG/transformers/models/llama/__init__.py", 80),
+        ]);
+        assert_eq!(shown(&packaged, 1), "llama/__init__.py:80 forward < linear.py:125 forward");
+        let only_torch = on_top(&[
+            ("_multi_tensor_adamw", "PKG/torch/optim/adamw.py", 600),
+            ("wrapper", "PKG/torch/optim/optimizer.py", 533),
+        ]);
+        assert_eq!(shown(&only_torch, 1), "adamw.py:600 _multi_tensor_adamw < aten::_to_copy");
+    }
+
+    #[test]
+    fn the_backward_pass_is_named_by_its_nodes() {
+        let node = on_top(&[
+            ("at::_ops::mul_Tensor::call(at::Tensor const&)", "??", 0),
+            (
+                "torch::autograd::generated::MulBackward0_apply_functional(std::vector<at::Tensor>)",
+                "F.cpp",
+                0,
+            ),
+            ("torch::autograd::generated::MulBackward0::apply(std::vector<at::Tensor>)", "??", 0),
+            ("torch::autograd::Engine::evaluate_function(int)", "??", 0),
+            ("__clone", "??", 0),
+        ]);
+        assert_eq!(shown(&node, 1), "MulBackward0 < aten::mul_Tensor");
+        let engine =
+            on_top(&[("torch::autograd::Engine::evaluate_function(int)", "??", 0), ("__clone", "??", 0)]);
+        assert_eq!(shown(&engine, 1), "autograd < aten::_to_copy");
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_and_other_programs_are_named_too() {
+        assert_eq!(shown(&[], 1), NO_SITE);
+        assert_eq!(shown(&[("??", "??", 0)], 1), NO_SITE);
+        let native = [
+            ("std::vector<int>::push(int)", "??", 0),
+            ("engine::run<int>(Plan const&)", "e.cpp", 3),
+            ("main", "m.c", 1),
+        ];
+        assert_eq!(shown(&native, 1), "engine::run");
+        assert_eq!(shown(&[("c10::cuda::malloc(int)", "", 0)], 1), "c10::cuda::malloc");
+    }
+
+    #[test]
+    fn a_terminal_is_not_commanded() {
+        assert_eq!(shown(&[("f\u{1b}[2J", "a\nb.py", 3)], 1), "a?b.py:3 f?[2J");
+        let long = "x".repeat(1000);
+        assert_eq!(shown(&[(&long, "a.py", 3)], 1).chars().count(), LONGEST + 1);
+    }
+}

@@ -1,0 +1,289 @@
+//! Why a request failed, and the least that would have had to go for it to fit.
+//!
+//! Two ways lead there. Inside a segment, neighbours can go until what is between them is large enough: of all such
+//! windows the one with the fewest live bytes is found exactly, in one pass with two fingers. Or whole segments can go
+//! back to the device, until it has enough for a new one: which is a knapsack, and is not solved
+//! exactly: either those that hold the fewest live bytes for their size, or one alone, whichever is less.
+
+use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
+use super::holders::{BySite, Holdings, Shares, Sum, live, steps_after};
+use super::moment::{Moments, SMALL};
+use super::names::{Names, Naming};
+use crate::history::{BlockState, DeviceHistory, Event, Segment, SegmentBlock, Workload};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// PyTorch gains regions in multiples of this (`kRoundLarge`), and of exactly this for small requests.
+const ROUND_LARGE: u64 = 2 << 20;
+
+/// PyTorch gains this much for requests below [`MIN_LARGE`] (`kLargeBuffer`).
+const LARGE_BUFFER: u64 = 20 << 20;
+
+/// From here on a request gets a region of its own (`kMinLargeAlloc`).
+const MIN_LARGE: u64 = 10 << 20;
+
+/// A request that failed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// The place of the event, from 0.
+    pub event: usize,
+    /// When, in nanoseconds since the first event.
+    pub time_ns: u64,
+    /// How many bytes were asked for.
+    pub requested: u64,
+    /// For which stream.
+    pub stream: u64,
+    /// By whom.
+    pub site: String,
+    /// What the device had left.
+    pub device_free: u64,
+    /// Who held memory then.
+    pub held: Holdings,
+    /// The segments then; `None` where the source does not tell.
+    pub segments: Option<SegmentsInfo>,
+    /// Whether all that was free, in segments and on the device, would have been enough: in one piece.
+    pub fragmented: bool,
+    /// What would have made it fit, the least to give up first. Empty if nothing of the allocator's would have.
+    pub releases: Vec<Release>,
+}
+
+/// How room is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Way {
+    /// Neighbours in one segment go.
+    Neighbours,
+    /// Whole segments go back to the device.
+    Segments,
+}
+
+/// Something that could have been released so that a request fits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Release {
+    /// How.
+    pub way: Way,
+    /// Where the freed range begins; of segments, the first one.
+    pub address: u64,
+    /// How long the range is, free pieces included; of segments, all of them together.
+    pub range: u64,
+    /// How many segments are touched.
+    pub segments: u64,
+    /// Live bytes that go, with their rounding.
+    pub bytes: u64,
+    /// Live blocks that go.
+    pub blocks: u64,
+    /// Bytes in it that only wait for a stream.
+    pub pending: u64,
+    /// Who holds what goes.
+    pub by_site: Shares,
+}
+
+impl OutOfMemory {
+    /// Of an [`OutOfMemory`](crate::history::Action::OutOfMemory) event at this place.
+    pub(super) fn of(
+        place: usize,
+        event: &Event,
+        history: &DeviceHistory,
+        work: &Workload,
+        moments: &Moments<'_>,
+        names: &mut Names<'_>,
+        naming: Naming,
+    ) -> Self {
+        let steps = steps_after(work, place);
+        let segments = moments.after(place);
+        let there: HashMap<u64, bool> =
+            live(work, steps).map(|block| (block.address, block.born.is_none())).collect();
+        let request = Request { bytes: event.bytes, device_free: event.address };
+        let ways = [request.neighbours(event, &segments), request.segments(&segments)];
+        let mut releases: Vec<Release> =
+            ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
+        releases.sort_by_key(|release| release.bytes);
+        let bytes = Fragmentation::of(&segments);
+        let memory = Some(event.address.saturating_add(bytes.reserved));
+        let free = [bytes.split, bytes.cached].into_iter().fold(event.address, u64::saturating_add);
+        let begin = history.events.first().map_or(0, |first| first.time);
+        Self {
+            event: place,
+            time_ns: event.time.saturating_sub(begin),
+            requested: event.bytes,
+            stream: event.stream.get(),
+            site: names.label(event.site, false),
+            device_free: event.address,
+            held: Holdings::after(steps, work, history, names, naming),
+            segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, memory)),
+            fragmented: free >= event.bytes,
+            releases,
+        }
+    }
+}
+
+/// What is asked for, and what the device could give.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    bytes: u64,
+    device_free: u64,
+}
+
+/// Blocks that could go.
+#[derive(Debug)]
+struct Found<'a> {
+    way: Way,
+    address: u64,
+    range: u64,
+    segments: u64,
+    blocks: Vec<&'a SegmentBlock>,
+}
+
+impl Request {
+    /// The window in a segment that serves such requests with the fewest live bytes.
+    fn neighbours<'a>(&self, event: &Event, segments: &'a [Segment]) -> Option<Found<'a>> {
+        let serves = |segment: &&Segment| {
+            segment.stream == event.stream && segment.pool == (0, 0) && segment.small == (self.bytes <= SMALL)
+        };
+        let windows = segments.iter().filter(serves).filter_map(|segment| {
+            let window = self.window(segment)?;
+            Some((window, segment))
+        });
+        let (window, segment) = windows.min_by_key(|(window, _)| window.live)?;
+        let blocks = segment.blocks.get(window.from..window.to)?;
+        Some(Found {
+            way: Way::Neighbours,
+            address: blocks.first()?.address,
+            range: window.bytes,
+            segments: 1,
+            blocks: blocks.iter().collect(),
+        })
+    }
+
+    /// The window of one segment with the fewest live bytes.
+    fn window(&self, segment: &Segment) -> Option<Window> {
+        let mut best: Option<Window> = None;
+        let mut window = Window { from: 0, to: 0, bytes: 0, live: 0 };
+        for from in 0..segment.blocks.len() {
+            window.from = from;
+            // What grows in place can go on where it ends.
+            let more = |window: &Window| {
+                let last = segment.expandable && window.to == segment.blocks.len();
+                window.bytes.saturating_add(if last { self.device_free } else { 0 }) < self.bytes
+            };
+            while more(&window) {
+                let Some(block) = segment.blocks.get(window.to) else { return best };
+                window.bytes = window.bytes.saturating_add(block.bytes);
+                window.live = window.live.saturating_add(live_bytes(block));
+                window.to += 1;
+            }
+            if window.to > from && best.is_none_or(|best| window.live < best.live) {
+                best = Some(window);
+            }
+            let Some(block) = segment.blocks.get(from) else { return best };
+            if window.to == from {
+                // Nothing of the segment is needed: then nothing has to go.
+                return best;
+            }
+            window.bytes = window.bytes.saturating_sub(block.bytes);
+            window.live = window.live.saturating_sub(live_bytes(block));
+        }
+        best
+    }
+
+    /// Segments that go back until the device can give a new one.
+    fn segments<'a>(&self, segments: &'a [Segment]) -> Option<Found<'a>> {
+        let growth = match self.bytes {
+            0..=SMALL => ROUND_LARGE,
+            bytes if bytes < MIN_LARGE => LARGE_BUFFER,
+            bytes => bytes.checked_next_multiple_of(ROUND_LARGE)?,
+        };
+        let (cached, used): (Vec<&Segment>, Vec<&Segment>) = segments
+            .iter()
+            .filter(|segment| segment.pool == (0, 0) && !segment.expandable)
+            .partition(|segment| is_cached(segment));
+        let cached = cached.iter().fold(self.device_free, |sum, segment| sum.saturating_add(segment.bytes));
+        let missing = growth.checked_sub(cached).filter(|&missing| missing > 0)?;
+        let mut offers: Vec<(u64, &Segment)> = used
+            .into_iter()
+            .map(|segment| (segment.blocks.iter().map(live_bytes).fold(0, u64::saturating_add), segment))
+            .collect();
+        // Fewest live bytes for their size first: a/b < c/d as a·d < c·b.
+        offers.sort_by(|(live, segment), (other_live, other)| {
+            let cross = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
+            cross(*live, other.bytes).cmp(&cross(*other_live, segment.bytes))
+        });
+        let alone =
+            offers.iter().filter(|(_, segment)| segment.bytes >= missing).min_by_key(|(live, _)| *live);
+        let alone = alone.copied();
+        let mut gained: u64 = 0;
+        let mut taken = Vec::new();
+        for offer in offers {
+            if gained >= missing {
+                break;
+            }
+            gained = gained.saturating_add(offer.1.bytes);
+            taken.push(offer);
+        }
+        if gained < missing {
+            return None;
+        }
+        // The last one may have made others needless.
+        taken.sort_by_key(|(live, _)| Reverse(*live));
+        taken.retain(|(_, segment)| {
+            let needless = gained.saturating_sub(segment.bytes) >= missing;
+            if needless {
+                gained -= segment.bytes;
+            }
+            !needless
+        });
+        let together = taken.iter().fold(0, |sum: u64, (live, _)| sum.saturating_add(*live));
+        if let Some(alone) = alone.filter(|(live, _)| *live < together) {
+            gained = alone.1.bytes;
+            taken = vec![alone];
+        }
+        taken.sort_by_key(|(_, segment)| segment.address);
+        Some(Found {
+            way: Way::Segments,
+            address: taken.first()?.1.address,
+            range: gained,
+            segments: taken.len() as u64,
+            blocks: taken.iter().flat_map(|(_, segment)| &segment.blocks).collect(),
+        })
+    }
+}
+
+/// A run of blocks.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    from: usize,
+    to: usize,
+    bytes: u64,
+    live: u64,
+}
+
+fn live_bytes(block: &SegmentBlock) -> u64 {
+    if block.state == BlockState::Live { block.bytes } else { 0 }
+}
+
+impl Found<'_> {
+    /// `there`: whether the block at an address was there when the recording began.
+    fn release(&self, there: &HashMap<u64, bool>, names: &mut Names<'_>, naming: Naming) -> Release {
+        let (mut sites, mut all) = (BySite::default(), Sum::default());
+        for block in self.blocks.iter().filter(|block| block.state == BlockState::Live) {
+            let there = there.get(&block.address).copied().unwrap_or(true);
+            sites.add_site(names, block.site, there, block.bytes);
+            all.add(block.bytes);
+        }
+        let pending = self.blocks.iter().filter(|block| block.state == BlockState::Pending);
+        Release {
+            way: self.way,
+            address: self.address,
+            range: self.range,
+            segments: self.segments,
+            bytes: all.bytes,
+            blocks: all.blocks,
+            pending: pending.fold(0, |sum, block| sum.saturating_add(block.bytes)),
+            by_site: sites.shares(names, all, naming),
+        }
+    }
+}
