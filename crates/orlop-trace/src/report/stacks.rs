@@ -53,7 +53,10 @@ impl<'a> Stacks<'a> {
             return number;
         }
         let frames = self.sites.frames(site).map(|frame| self.frame(frame)).collect();
-        let name = self.text(Cow::Owned(name(self.sites, site)));
+        let summary = self.sites.summary(site);
+        // The page knows better words for no site: it knows whether the block was there from the beginning.
+        let name = if summary.is_empty() { String::new() } else { summary.display(self.sites).to_string() };
+        let name = self.text(Cow::Owned(name));
         let number = length(&self.stacks);
         self.stacks.push(Stack { name, frames });
         self.stack_ids.insert(site, number);
@@ -103,15 +106,4 @@ impl<'a> Stacks<'a> {
 
 fn length<T>(list: &[T]) -> u64 {
     u64::try_from(list.len()).unwrap_or(u64::MAX)
-}
-
-/// A call site in a few words.
-fn name(sites: &Sites, site: SiteId) -> String {
-    let python = |frame: &Frame| sites.name(frame.file).ends_with(".py");
-    let frame = sites.frames(site).find(python).or_else(|| sites.frames(site).next());
-    frame.map_or_else(String::new, |frame| {
-        let file = sites.name(frame.file);
-        let file = file.rsplit('/').next().unwrap_or(file);
-        format!("{} ({file}:{})", sites.name(frame.function), frame.line)
-    })
 }

@@ -1,5 +1,9 @@
-//! The shipped traces, hostile input and replays, through the public interface.
+//! The shipped traces, hostile input, replays and reports, through the public interface.
 
+#[cfg(unix)] // The browser is driven over inherited descriptors.
+mod browser;
 mod hostile;
 mod replays;
+#[cfg(unix)]
+mod report;
 mod shipped;

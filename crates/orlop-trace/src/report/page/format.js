@@ -46,12 +46,11 @@ function ticks(from, to, most, base) {
   return { list, step };
 }
 
-/** A mark of the axis of bytes: all marks in the unit that the largest needs. */
-function tickBytes(value, top) {
+/** A mark of the axis of bytes: all marks in the largest unit of which their distance is a quarter at least. */
+function tickBytes(value, step) {
   if (value === 0) return "0";
-  const unit = Math.min(UNITS.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(top, 1)) / 10)));
-  const scaled = value / 1024 ** unit;
-  return (Number.isInteger(scaled) ? scaled : parseFloat(scaled.toFixed(4))) + " " + UNITS[unit];
+  const unit = Math.min(UNITS.length - 1, Math.floor(Math.log2(step * 4) / 10));
+  return grouped.format(value / 1024 ** unit) + " " + UNITS[unit];
 }
 
 /** A mark of the axis of time: all marks in the unit that their distance needs. */

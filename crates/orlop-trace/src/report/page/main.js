@@ -200,6 +200,7 @@ class App {
 
   /** Remembers what has to be drawn anew, once, in the next frame. */
   changed(...what) {
+    if (!this.device) return;
     if (!this.due.size) requestAnimationFrame(() => this.update());
     for (const name of what) this.due.add(name);
   }
@@ -292,7 +293,7 @@ async function main() {
   const report = await load();
   const app = new App(report);
   wire(app);
-  if (!report.meta.devices.length) { $("busy").textContent = "Nothing happened on any device."; return; }
+  if (!report.meta.devices.length) { $("busy").textContent = "Nothing happened on any device."; return ready(); }
   app.open(0);
   listen(app);
   checked("data-mode", app.mode);
@@ -300,8 +301,11 @@ async function main() {
   app.showTab("regions");
   $("busy").remove();
   window.orlopReport = { app, bench: (frames) => bench(app, frames) };
-  document.documentElement.dataset.ready = "true";
+  ready();
 }
+
+/** For whoever waits for the page. */
+function ready() { document.documentElement.dataset.ready = "true"; }
 
 main().catch((error) => {
   $("busy").textContent = `This page cannot be shown: ${error}`;

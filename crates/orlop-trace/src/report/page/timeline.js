@@ -90,14 +90,15 @@ class Chart {
     const { over, app: { view } } = this, soft = styled("soft"), grid = styled("grid");
     over.textBaseline = "middle";
     over.textAlign = "right";
-    for (const at of ticks(view.y0, view.y1, height / 44, 2).list) {
+    const marks = ticks(view.y0, view.y1, height / 44, 2);
+    for (const at of marks.list) {
       const y = Math.round(view.y(at)) + 0.5;
       over.fillStyle = grid;
       over.globalAlpha = 0.55;
       over.fillRect(0, y - 0.5, width, 1);
       over.globalAlpha = 1;
       over.fillStyle = soft;
-      over.fillText(tickBytes(at, view.y1), -7, Math.min(Math.max(y, 6), height - 5));
+      over.fillText(tickBytes(at, marks.step), -7, Math.min(Math.max(y, 6), height - 5));
     }
     over.fillStyle = styled("line");
     over.fillRect(0, height, width, 1);
