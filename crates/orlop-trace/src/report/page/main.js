@@ -17,6 +17,7 @@ class App {
     this.notes = notesOf(this.device, this.report.stacks);
     Object.assign(this, { pinned: -1, hovered: -1, chosenGroup: -1, cursor: this.device.peak });
     this.map.forget();
+    document.querySelector("main").classList.toggle("flat", !this.device.meta.segments && !this.report.meta.what_if.length);
     $("scrub").max = this.device.events;
     $("go-oom").hidden = !this.device.meta.out_of_memory.length;
     this.group(this.by);

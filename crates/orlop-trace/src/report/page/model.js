@@ -146,6 +146,20 @@ class Device {
     return found;
   }
 
+  /** The largest blocks of a moment, the largest first. */
+  largestAt(moment, most) {
+    const { bytes } = this, order = (a, b) => bytes[b] - bytes[a] || a - b;
+    let kept = [], least = -1;
+    for (const block of this.present(moment)) {
+      if (bytes[block] <= least) continue;
+      kept.push(block);
+      if (kept.length < 4 * most) continue;
+      kept = kept.sort(order).slice(0, most);
+      least = bytes[kept[most - 1]];
+    }
+    return kept.sort(order).slice(0, most);
+  }
+
   /** The block at this height of a moment's stack; -1 above it. */
   blockAt(moment, height) {
     if (height < 0 || height >= this.live[moment]) return -1;
@@ -183,7 +197,7 @@ class Device {
   mapAt(moment) {
     const { address, bytes, rest, freed } = this;
     const segments = this.segmentsAt(moment);
-    const blocks = this.present(moment, true).sort((a, b) => address[a] - address[b]);
+    const blocks = this.meta.segments ? this.present(moment, true).sort((a, b) => address[a] - address[b]) : [];
     const sums = { moment, live: 0, pending: 0, reserved: 0, free: 0, holes: 0, largest: 0, rests: 0, blocks: 0, lost: 0 };
     let next = 0;
     for (const segment of segments) {

@@ -62,7 +62,7 @@ function framesOf(stacks, site) {
 /** While no block is chosen: those that are worth it. */
 function showLargest(app, place) {
   const { device, cursor, report: { stacks } } = app;
-  const largest = device.present(cursor).sort((a, b) => device.bytes[b] - device.bytes[a] || a - b).slice(0, 40);
+  const largest = device.largestAt(cursor, 40);
   place.replaceChildren(
     el("p", { className: "none", textContent: "Click a block for its life and the stack that asked for it. The largest at the cursor:" }),
     el("ol", { className: "blocks" }, ...largest.map((block) => el("li", {}, el("button", { onclick: () => app.pin(block), title: device.siteOf(block, stacks) },

@@ -138,7 +138,7 @@ class Raster {
           if (owner === 0) { pixels[to] = 0; continue; }
           let pixel = colours[owner - 1];
           const floor = y > 0 && owners[at - 1] !== owner && owners[at + 1] === owner && owners[at + 2] === owner;
-          const wall = c > 0 && owners[at - height] !== owner
+          const wall = c > 0 && owners[at - height] !== owner && owners[at - 1] === owner && owners[at + 1] === owner
             && owners[at + height] === owner && owners[at + 2 * height] === owner && owners[at + 3 * height] === owner;
           if (floor || wall) {
             pixel = dark ? pixel - (pixel >>> 2 & 0x3f3f3f) : pixel + ((0xffffff & ~pixel) >>> 1 & 0x7f7f7f);
