@@ -20,6 +20,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Replays traces through allocators, and shows what each costs in time and memory
     Replay(ReplayArguments),
+    /// Makes a page that shows where the memory went, block by block
+    Report(ReportArguments),
     /// Looks at traces
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -73,6 +75,25 @@ pub(crate) struct InfoArguments {
     /// Prints an array of objects instead
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// A PyTorch memory snapshot, or a trace; plain or gzip
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Where the page goes: one file that needs nothing else
+    #[arg(long, short, value_name = "PAGE", default_value = "report.html")]
+    pub(crate) output: PathBuf,
+
+    /// What stands above it [default: the file's name]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) title: Option<String>,
+
+    /// Only this device [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u32>,
 }
 
 /// The backing that is address space and nothing else: traces of any size replay over it.

@@ -13,6 +13,7 @@ mod isolated;
 mod output;
 mod progress;
 mod replay;
+mod report;
 mod table;
 
 use self::arguments::{Arguments, Command, TraceCommand};
@@ -26,6 +27,7 @@ static GLOBAL: orlop::alloc::bare::GlobalAllocator = orlop::alloc::bare::GlobalA
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
     };
     match done {

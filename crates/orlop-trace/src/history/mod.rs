@@ -4,12 +4,14 @@
 //! happened ([`DeviceHistory::events`]) and what was there in the end ([`DeviceHistory::end`]). Call sites are kept once,
 //! in [`Sites`]; events name them by number, and are 56 bytes.
 
+mod annotation;
 mod sites;
 mod workload;
 
 use orlop_core::{MemoryKind, StreamId};
 use std::fmt;
 
+pub use self::annotation::{Annotation, Stage};
 pub use self::sites::{Frame, SiteId, Sites, TextId};
 pub use self::workload::{WorkBlock, WorkStep, Workload};
 
@@ -23,6 +25,9 @@ pub struct History {
     pub sites: Sites,
     /// The allocator's settings, as the source has them (PyTorch: `PYTORCH_CUDA_ALLOC_CONF`).
     pub settings: Option<String>,
+    /// What the program said about itself beside the events, in the order of the source (PyTorch:
+    /// `external_annotations`).
+    pub annotations: Vec<Annotation>,
     /// What does not fit together in the source. It is told, and the rest is used.
     pub warnings: Vec<Warning>,
 }

@@ -3,8 +3,9 @@
 use super::columns::{Columns, Payload};
 use super::extents::{Class, Extent, Extents};
 use super::lives::{Life, has_segments, lives, moment};
+use super::notes::{Note, notes};
 use super::stacks::Stacks;
-use crate::history::{Action, DeviceHistory, Event};
+use crate::history::{Action, Annotation, DeviceHistory, Event};
 use orlop_core::StreamId;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -36,13 +37,6 @@ struct Failure {
     site: u64,
 }
 
-/// Something that the program said.
-#[derive(Debug, Serialize)]
-struct Note {
-    moment: u64,
-    text: u64,
-}
-
 /// Streams, numbered in the order in which they are met; the default one is 0.
 #[derive(Debug)]
 struct Streams {
@@ -61,10 +55,16 @@ impl Streams {
 }
 
 impl Device {
-    pub(super) fn of(history: &DeviceHistory, stacks: &mut Stacks<'_>, payload: &mut Payload) -> Self {
+    pub(super) fn of(
+        history: &DeviceHistory,
+        annotations: &[Annotation],
+        stacks: &mut Stacks<'_>,
+        payload: &mut Payload,
+    ) -> Self {
         let (lives, _) = lives(history);
         let extents = Extents::of(history);
-        let first = lives.iter().map(|life| life.address).chain(extents.list.iter().map(|extent| extent.address));
+        let first =
+            lives.iter().map(|life| life.address).chain(extents.list.iter().map(|extent| extent.address));
         let base = first.min().unwrap_or(0);
         let mut streams = Streams { ids: HashMap::new(), names: Vec::new() };
         streams.number(StreamId::DEFAULT);
@@ -90,9 +90,7 @@ impl Device {
                 })
                 .collect(),
             snapshots: of(Action::Snapshot).map(|(moment, _)| moment).collect(),
-            notes: of(Action::Annotation)
-                .map(|(moment, event)| Note { moment, text: stacks.text_id(event.text) })
-                .collect(),
+            notes: notes(annotations, history, stacks),
             columns,
         }
     }

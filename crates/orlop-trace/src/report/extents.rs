@@ -125,7 +125,8 @@ impl Extents {
 
     /// Events do not say what a region serves; segments in the end do.
     fn name(&mut self, segments: &[Segment]) {
-        let ends: BTreeMap<u64, &Segment> = segments.iter().map(|segment| (segment.address, segment)).collect();
+        let ends: BTreeMap<u64, &Segment> =
+            segments.iter().map(|segment| (segment.address, segment)).collect();
         for place in 0..self.list.len() {
             let Some(&extent) = self.list.get(place) else { break };
             let around = ends.range(..=extent.address).next_back().map(|(_, &segment)| segment);
@@ -178,7 +179,10 @@ mod tests {
     fn regions_come_and_go() {
         let events = vec![event(Action::RegionGained, 100, 10), event(Action::RegionLost, 0, 50)];
         assert_eq!(
-            spans(events, vec![segment(0, &[crate::report::testing::block(0, 50, crate::history::BlockState::Free)])]),
+            spans(
+                events,
+                vec![segment(0, &[crate::report::testing::block(0, 50, crate::history::BlockState::Free)])]
+            ),
             [(0, 50, 0, 2), (100, 10, 1, u64::MAX)]
         );
     }
@@ -186,18 +190,12 @@ mod tests {
     #[test]
     fn pages_from_the_midst_leave_two() {
         let events = vec![event(Action::Mapped, 0, 100), event(Action::Unmapped, 40, 20)];
-        assert_eq!(
-            spans(events, vec![]),
-            [(0, 100, 1, 2), (0, 40, 2, u64::MAX), (60, 40, 2, u64::MAX)]
-        );
+        assert_eq!(spans(events, vec![]), [(0, 100, 1, 2), (0, 40, 2, u64::MAX), (60, 40, 2, u64::MAX)]);
     }
 
     #[test]
     fn what_is_gained_over_another_replaces_it() {
         let events = vec![event(Action::RegionGained, 0, 64), event(Action::RegionGained, 32, u64::MAX)];
-        assert_eq!(
-            spans(events, vec![]),
-            [(0, 64, 1, 2), (0, 32, 2, u64::MAX), (32, u64::MAX, 2, u64::MAX)]
-        );
+        assert_eq!(spans(events, vec![]), [(0, 64, 1, 2), (0, 32, 2, u64::MAX), (32, u64::MAX, 2, u64::MAX)]);
     }
 }

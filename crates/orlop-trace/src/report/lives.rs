@@ -3,7 +3,9 @@
 //! Times here are *moments*: moment m is after m events, so a history of n events has n + 1 of them. A block born by
 //! event e is there from moment e + 1. Blocks in order of birth are also the order in which the page stacks them.
 
-use crate::history::{Action, BlockState, DeviceHistory, Segment, SegmentBlock, SiteId, TextId, WorkStep, Workload};
+use crate::history::{
+    Action, BlockState, DeviceHistory, Segment, SegmentBlock, SiteId, TextId, WorkStep, Workload,
+};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::HashMap;
 
@@ -129,10 +131,7 @@ fn hold(history: &DeviceHistory, lives: &mut [Life], end: u64) {
     }
 }
 
-fn pieces(
-    segments: &[Segment],
-    state: BlockState,
-) -> impl Iterator<Item = (&Segment, SegmentBlock)> {
+fn pieces(segments: &[Segment], state: BlockState) -> impl Iterator<Item = (&Segment, SegmentBlock)> {
     segments.iter().flat_map(move |segment| {
         segment.blocks.iter().filter(move |block| block.state == state).map(move |&block| (segment, block))
     })

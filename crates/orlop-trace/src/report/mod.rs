@@ -21,6 +21,7 @@ mod columns;
 mod device;
 mod extents;
 mod lives;
+mod notes;
 mod page;
 mod stacks;
 #[cfg(test)]

@@ -71,7 +71,10 @@ fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Writ
     let history = report.history;
     let mut payload = Payload::default();
     let mut stacks = Stacks::new(&history.sites);
-    let devices = devices.iter().map(|history| Device::of(history, &mut stacks, &mut payload)).collect();
+    let devices = devices
+        .iter()
+        .map(|device| Device::of(device, &history.annotations, &mut stacks, &mut payload))
+        .collect();
     let meta = Meta {
         title: report.title,
         source: report.source,

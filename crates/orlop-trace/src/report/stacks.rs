@@ -1,7 +1,7 @@
 //! Call sites as the page gets them: only those that are named, numbered anew from 0.
 
 use super::columns::{Columns, Payload};
-use crate::history::{Frame, Sites, SiteId, TextId};
+use crate::history::{Frame, SiteId, Sites, TextId};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -79,7 +79,8 @@ impl Browser {
         };
         let target = browser.ask("Target.createTarget", json!({"url": "about:blank"}), START)?;
         let attach = json!({"targetId": target["targetId"], "flatten": true});
-        browser.session = browser.call("Target.attachToTarget", attach)["sessionId"].as_str().map(str::to_owned);
+        browser.session =
+            browser.call("Target.attachToTarget", attach)["sessionId"].as_str().map(str::to_owned);
         browser.call("Page.enable", json!({}));
         browser.call("Runtime.enable", json!({}));
         browser.call("Network.enable", json!({}));
@@ -104,7 +105,9 @@ impl Browser {
 
     /// Waits until what was asked for is drawn.
     pub(crate) fn frame(&mut self) {
-        self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => 1)");
+        self.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => 1)",
+        );
     }
 
     /// What an expression of the page's own language is.

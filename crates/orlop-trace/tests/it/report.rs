@@ -3,7 +3,8 @@
 use crate::browser::Browser;
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, TextId,
+    Action, Annotation, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Stage,
+    TextId,
 };
 use orlop_trace::report::{ReportData, Verdict, WhatIfRow};
 use serde_json::Value;
@@ -106,7 +107,12 @@ impl Page {
     fn of(history: &History, rows: &[WhatIfRow]) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let file = File::create(folder.path().join("report.html")).expect("a file");
-        ReportData::new(history).title("A <test>").source("test.pickle").what_if(rows).write(file).expect("a page");
+        ReportData::new(history)
+            .title("A <test>")
+            .source("test.pickle")
+            .what_if(rows)
+            .write(file)
+            .expect("a page");
         Self { folder }
     }
 
@@ -146,10 +152,25 @@ fn a_page_says_what_the_history_says() {
     assert_eq!(browser.text("#title"), "A <test>");
     holds(
         &browser.text("#cards"),
-        &["12.0 MiB", "event 2", "16.0 MiB", "1.333 × peak live", "4.00 MiB", "7", "1 time", "64.0 MiB asked for"],
+        &[
+            "12.0 MiB",
+            "event 2",
+            "16.0 MiB",
+            "1.333 × peak live",
+            "4.00 MiB",
+            "7",
+            "1 time",
+            "64.0 MiB asked for",
+        ],
     );
-    holds(&browser.text("#legend"), &["(held before the recording)", "model.py:10 attend", "loss.py:77 sweep"]);
-    holds(&browser.text("#moment-figures"), &["12.0 MiB live in 16.0 MiB reserved", "4.00 MiB free in 1 hole"]);
+    holds(
+        &browser.text("#legend"),
+        &["(held before the recording)", "model.py:10 attend", "loss.py:77 sweep"],
+    );
+    holds(
+        &browser.text("#moment-figures"),
+        &["12.0 MiB live in 16.0 MiB reserved", "4.00 MiB free in 1 hole"],
+    );
 
     let (x, y) = place(&mut browser, 2, 5 * MIB);
     browser.moves(x, y);
@@ -181,7 +202,10 @@ fn holes_are_seen_at_any_moment() {
         browser.key(".");
     }
     holds(&browser.text("#moment"), &["event 5 of 7", "4.00 ms", "memory is free", "2.00 MiB"]);
-    holds(&browser.text("#moment-figures"), &["6.00 MiB free in 2 holes, largest 4.00 MiB, fragmentation 33 %"]);
+    holds(
+        &browser.text("#moment-figures"),
+        &["6.00 MiB free in 2 holes, largest 4.00 MiB, fragmentation 33 %"],
+    );
     let hole = "(() => { const { map } = orlopReport.app, box = map.canvas.getBoundingClientRect(), part = map.parts[0]; \
                 return [box.x + part.x + 5 * 1048576 * part.scale % box.width, \
                   box.y + part.y + map.row / 2 + Math.floor(5 * 1048576 * part.scale / box.width) * (map.row + 4)]; })()";
@@ -201,9 +225,8 @@ fn the_view_follows_wheel_mouse_and_keys() {
     let Some(mut browser) = Browser::start(1280, 800) else { return };
     let page = Page::of(&churn(3000), &[]);
     page.open(&mut browser);
-    let span = |browser: &mut Browser| {
-        point(browser.evaluate("[orlopReport.app.view.x0, orlopReport.app.view.x1]"))
-    };
+    let span =
+        |browser: &mut Browser| point(browser.evaluate("[orlopReport.app.view.x0, orlopReport.app.view.x1]"));
     let all = span(&mut browser);
     let (x, y) = place(&mut browser, 1500, MIB);
     browser.wheel(x, y, -500.0);
@@ -243,13 +266,39 @@ fn searches_and_tables_answer() {
     assert_eq!(browser.evaluate("orlopReport.app.wanted.filter((one) => one).length"), 1);
 
     browser.clicks_on("#tab-whatif");
-    let names = "Array.from(document.querySelectorAll('#whatif tbody tr td:first-child'), (cell) => cell.innerText)";
+    let names =
+        "Array.from(document.querySelectorAll('#whatif tbody tr td:first-child'), (cell) => cell.innerText)";
     assert_eq!(browser.evaluate(names), serde_json::json!(["other", "recorded", "third"]));
     browser.clicks_on("#whatif th:nth-child(5) button");
     assert_eq!(browser.evaluate(names), serde_json::json!(["recorded", "other", "third"]));
     browser.clicks_on("#whatif th:nth-child(5) button");
     assert_eq!(browser.evaluate(names), serde_json::json!(["third", "other", "recorded"]));
     holds(&browser.text("#whatif"), &["does not fit", "expandable_segments:True", "14.0 MiB", "1.250"]);
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+}
+
+#[test]
+fn each_device_has_its_own_view() {
+    let Some(mut browser) = Browser::start(1280, 800) else { return };
+    let mut history = small();
+    let mut other = churn(500).devices.remove(0);
+    other.device = 3;
+    history.devices.push(other);
+    let name = history.sites.text("evaluation");
+    let mark = |time, stage| Annotation { time, device: Some(0), name, stage };
+    history.annotations = vec![mark(1_000_000, Stage::Begin), mark(4_000_000, Stage::End)];
+    Page::of(&history, &[]).open(&mut browser);
+    let bands = "orlopReport.app.notes.bands.map(({ from, to, text }) => [from, to, text])";
+    assert_eq!(browser.evaluate(bands), serde_json::json!([[1, 5, "evaluation"]]));
+    browser.key("t");
+    browser.evaluate(
+        "(() => { const list = document.getElementById('device'); list.value = 1; list.dispatchEvent(new Event('change')); })()",
+    );
+    browser.frame();
+    assert_eq!(browser.evaluate("document.getElementById('device').selectedOptions[0].textContent"), "3");
+    assert!(!browser.text("#cards").contains("12.0 MiB"));
+    assert_eq!(browser.evaluate("document.querySelector('[data-axis=event]').ariaChecked"), "true");
+    assert_eq!(browser.evaluate(bands), serde_json::json!([]));
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
@@ -293,7 +342,9 @@ fn churn(events: usize) -> History {
     let sites: Vec<SiteId> = (0..400)
         .map(|line| {
             let frames: Vec<u32> = (0..20)
-                .map(|depth| history.sites.frame(&format!("f{}", line % (depth * 7 + 3)), "/x/model.py", line))
+                .map(|depth| {
+                    history.sites.frame(&format!("f{}", line % (depth * 7 + 3)), "/x/model.py", line)
+                })
                 .collect();
             history.sites.stack(&frames)
         })

@@ -35,7 +35,7 @@ class Groups {
     }
   }
 
-  /** The groups in order of what they hold at the peak, then of what they took in all. */
+  /** The groups in order of what they hold at the peak and on the whole, then of what they took in all. */
   count(device, { of, name }) {
     const places = new Map(), groups = [];
     const first = new Uint32Array(device.blocks);
@@ -44,15 +44,16 @@ class Groups {
       if (place === undefined) {
         place = groups.length;
         places.set(of[i], place);
-        groups.push({ name: name(of[i]), blocks: 0, total: 0, peak: 0, from: place });
+        groups.push({ name: name(of[i]), blocks: 0, total: 0, peak: 0, mean: 0, from: place });
       }
       first[i] = place;
       const group = groups[place], there = device.born[i] <= device.peak && device.freed[i] > device.peak;
       group.blocks++;
       group.total += device.bytes[i];
+      group.mean += device.bytes[i] * (device.freed[i] - device.born[i]) / (device.events + 1);
       if (there) group.peak += device.bytes[i];
     }
-    this.list = groups.slice().sort((a, b) => b.peak - a.peak || b.total - a.total);
+    this.list = groups.slice().sort((a, b) => (b.peak + b.mean) - (a.peak + a.mean) || b.total - a.total);
     const rank = new Uint32Array(groups.length);
     this.list.forEach((group, place) => { rank[group.from] = place; group.rank = place; });
     this.of = first.map((place) => rank[place]);

@@ -17,6 +17,7 @@ class App {
     this.notes = notesOf(this.device, this.report.stacks);
     Object.assign(this, { pinned: -1, hovered: -1, chosenGroup: -1, cursor: this.device.peak });
     this.map.forget();
+    checked("data-axis", this.view.axis);
     document.querySelector("main").classList.toggle("flat", !this.device.meta.segments && !this.report.meta.what_if.length);
     $("scrub").max = this.device.events;
     $("go-oom").hidden = !this.device.meta.out_of_memory.length;
@@ -138,11 +139,14 @@ class App {
   }
 
   hoverNote(x, y, event) {
-    const { view, device } = this, lane = Math.floor((y + this.chart.top - 2) / LANE);
-    const band = this.notes.bands.find((band) => band.lane === lane && view.x(view.place(band.from)) <= x + 1 && view.x(view.place(band.to)) >= x - 1);
+    const { chart } = this, lane = Math.floor((y + this.chart.top - 2) / LANE);
+    const band = this.notes.bands.find((band) => {
+      const [from, to] = chart.bandX(band);
+      return band.lane === lane && from <= x + 1 && Math.max(to, from + 2) >= x - 1;
+    });
     if (!band) return this.hideTip();
     this.showTip(event, [el("b", { textContent: band.text }), el("p", { textContent:
-      `events ${count(band.from)} to ${count(band.to)}, ${duration(device.timeOf(band.to) - device.timeOf(band.from))}` })]);
+      `events ${count(band.from)} to ${count(band.to)}, ${duration(band.end - band.start)}` })]);
   }
 
   momentLine(moment) {
@@ -225,15 +229,19 @@ class App {
 
 /** Notes of the program as bands, in lanes so that they do not cover each other. */
 function notesOf(device, stacks) {
-  const bands = [], ends = [];
-  for (const note of device.meta.notes) {
-    const text = stacks.texts[note.text], to = note.to ?? note.moment;
-    let lane = ends.findIndex((end) => end <= note.moment);
+  const ends = [], bands = device.meta.notes.map((note) => ({ ...note, text: stacks.texts[note.text] }));
+  // What holds others comes first, and so above them.
+  bands.sort((a, b) => a.start - b.start || b.end - a.end || a.from - b.from || b.to - a.to);
+  const hues = new Map();
+  for (const band of bands) {
+    let lane = ends.findIndex(([to, end]) => to <= band.from && end <= band.start);
     if (lane < 0) lane = ends.length;
-    ends[lane] = Math.max(to, note.moment + 1);
-    bands.push({ from: note.moment, to, text, lane });
+    ends[lane] = [Math.max(band.to, band.from + 1), Math.max(band.end, band.start)];
+    band.lane = lane;
+    if (!hues.has(band.text)) hues.set(band.text, hues.size % HUES.length);
+    band.hue = hues.get(band.text);
   }
-  return { bands, lanes: ends.length };
+  return { bands, lanes: Math.min(ends.length, LANES) };
 }
 
 /** Marks which of several is on. */
@@ -298,7 +306,6 @@ async function main() {
   app.open(0);
   listen(app);
   checked("data-mode", app.mode);
-  checked("data-axis", app.view.axis);
   app.showTab("regions");
   $("busy").remove();
   window.orlopReport = { app, bench: (frames) => bench(app, frames) };

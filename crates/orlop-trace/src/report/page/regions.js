@@ -16,6 +16,10 @@ class RegionMap {
     this.order = "address";
     this.box.addEventListener("pointermove", (event) => this.hover(event));
     this.box.addEventListener("pointerleave", () => { this.lit = null; app.hideTip(); });
+    this.box.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (step) { app.setCursor(app.cursor + step, true); event.preventDefault(); }
+    });
     this.box.addEventListener("click", (event) => {
       const part = this.partAt(event);
       if (part?.piece && part.piece.block >= 0) app.pin(part.piece.block);

@@ -1,7 +1,7 @@
 // The chart: the raster, and over it axes, lines, marks and the cursor.
 
 /** Room around the plot, in CSS pixels: for bytes, above for marks and notes, for events or time. */
-const LEFT = 74, RIGHT = 12, TOP = 20, BOTTOM = 24, LANE = 17;
+const LEFT = 74, RIGHT = 12, TOP = 20, BOTTOM = 24, LANE = 17, LANES = 3;
 /** More pixels than this are not drawn, but scaled up. */
 const MOST_PIXELS = 3.2e6;
 
@@ -20,7 +20,7 @@ class Chart {
   /** Fits the canvases to their boxes. */
   measure() {
     const { clientWidth: width, clientHeight: height } = this.box, { app } = this;
-    this.top = TOP + LANE * Math.min(app.notes.lanes, 3);
+    this.top = TOP + LANE * app.notes.lanes;
     this.plotWidth = Math.max(50, width - LEFT - RIGHT);
     this.plotHeight = Math.max(50, height - this.top - BOTTOM);
     let ratio = Math.min(devicePixelRatio || 1, 2);
@@ -118,18 +118,20 @@ class Chart {
     over.fillText(event ? "events" : "time", width, height + 7);
   }
 
-  /** What the program said, as bands above the plot that fall through it. */
+  /** What the program said, as bands above the plot; lines in it show where they begin and end. */
   drawNotes(height) {
-    const { over, app: { view, notes } } = this;
-    notes.bands.forEach((band, i) => {
-      if (band.lane > 2) return;
-      const from = Math.max(-1, view.x(view.place(band.from)));
-      const to = Math.min(this.plotWidth + 1, Math.max(view.x(view.place(band.to)), from + 2));
-      if (to < 0 || from > this.plotWidth) return;
-      const colour = css(groupColour(i % HUES.length)), y = -this.top + 2 + band.lane * LANE;
-      over.globalAlpha = 0.10;
+    const { over, app: { notes } } = this, drawn = [];
+    for (const band of notes.bands) {
+      if (band.lane >= LANES) continue;
+      const place = this.bandX(band), from = Math.max(-1, place[0]);
+      const to = Math.min(this.plotWidth + 1, Math.max(place[1], place[0] + 2));
+      // Many that fall on one pixel are one there.
+      if (to < 0 || from > this.plotWidth || to < drawn[band.lane] + 1) continue;
+      drawn[band.lane] = to;
+      const colour = css(groupColour(band.hue)), y = -this.top + 2 + band.lane * LANE;
       over.fillStyle = colour;
-      over.fillRect(from, 0, to - from, height);
+      over.globalAlpha = 0.6;
+      for (const x of place) over.fillRect(Math.round(x), y, 1, height - y);
       over.globalAlpha = 0.35;
       over.fillRect(from, y, to - from, LANE - 3);
       over.globalAlpha = 1;
@@ -138,7 +140,13 @@ class Chart {
       over.textBaseline = "middle";
       const text = shortened(over, band.text, to - from - 8);
       if (text) over.fillText(text, from + 4, y + LANE / 2 - 1);
-    });
+    }
+  }
+
+  /** Where a band begins and ends, in pixels of the plot. */
+  bandX(band) {
+    const { view } = this.app;
+    return view.axis === "event" ? [view.x(band.from), view.x(band.to)] : [view.x(band.start), view.x(band.end)];
   }
 
   /** Reserved bytes, and the memory that there is. */
