@@ -19,7 +19,7 @@ function count(value) { return grouped.format(value); }
 function plural(value, one, many = one + "s") { return count(value) + " " + (value === 1 ? one : many); }
 
 /** A share as per cent. */
-function percent(share) { return (share * 100).toFixed(share < 0.1 ? 1 : 0) + " %"; }
+function percent(share) { return (share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0) + " %"; }
 
 /** Nanoseconds, as people say them. */
 function duration(ns) {

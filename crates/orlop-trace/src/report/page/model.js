@@ -57,7 +57,9 @@ class Device {
       this.live[m] += this.live[m - 1];
       this.reserved[m] += this.reserved[m - 1];
       if (this.live[m] > this.live[peak]) peak = m;
-      if (this.reserved[m] > this.reserved[peakReserved]) peakReserved = m;
+      // Of the moments that reserve the most, the one that fills it best.
+      const more = this.reserved[m] - this.reserved[peakReserved];
+      if (more > 0 || (more === 0 && this.live[m] > this.live[peakReserved])) peakReserved = m;
     }
     this.peak = peak;
     this.peakReserved = peakReserved;

@@ -152,7 +152,7 @@ function showNotes(app) {
   $("panel-notes").replaceChildren(...parts);
   $("tab-notes").textContent = meta.warnings.length ? `Notes (${count(meta.warnings.length)})` : "Notes";
   $("panel-help").replaceChildren(el("dl", {}, ...KEYS.flatMap(([keys, what]) => [
-    el("dt", {}, ...keys.split(", ").flatMap((key, i) => [i ? " " : "", el("kbd", { textContent: key })])), el("dd", { textContent: what })])));
+    el("dt", {}, ...keys.split("|").flatMap((key, i) => [i ? " " : "", el("kbd", { textContent: key })])), el("dd", { textContent: what })])));
 }
 
 /** The moment of the cursor in words. */

@@ -114,11 +114,11 @@ function overviewDrag(app) {
 }
 
 const KEYS = [
-  ["Wheel, pinch, + −", "zoom in time"], ["Shift + wheel, Shift + ↑ ↓", "zoom in bytes"], ["Drag, arrow keys", "pan"],
+  ["Wheel|Pinch|+ −", "zoom in time"], ["Shift + wheel|Shift + ↑ ↓", "zoom in bytes"], ["Drag|Arrow keys", "pan"],
   ["Shift + drag", "zoom to a part"], ["Click", "choose a block and set the cursor"],
-  ["Click or drag below the chart", "move the cursor"], [", .", "cursor one event back, on"], ["0, double click", "show all"],
+  ["Click or drag below the chart", "move the cursor"], [",|.", "cursor one event back, on"], ["0|Double click", "show all"],
   ["F", "fit the bytes to what is in view"], ["P", "cursor to the peak"], ["O", "cursor to the next request that failed"],
-  ["B A", "blocks, areas"], ["E T", "events, time"], ["/", "search"], ["Esc", "forget search and chosen block"], ["?", "these keys"],
+  ["B|A", "blocks, areas"], ["E|T", "events, time"], ["/", "search"], ["Esc", "forget search and chosen block"], ["?", "these keys"],
 ];
 
 function chartKey(app, { key, shiftKey }) {

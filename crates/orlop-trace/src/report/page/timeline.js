@@ -79,22 +79,28 @@ class Chart {
     over.beginPath();
     over.rect(0, -top, width, height + top + 1);
     over.clip();
+    this.labels = [];
     this.drawNotes(height);
-    this.drawLines(width, height);
     this.drawMarks(width, height);
+    over.beginPath();
+    over.rect(0, 0, width, height + 1);
+    over.clip();
+    this.drawLines(width, height);
     over.restore();
+    // Words come last, and in the order of what they are worth: those that find no room are left out.
+    for (const label of this.labels) this.drawLabel(label);
     over.restore();
   }
 
   drawAxes(width, height) {
-    const { over, app: { view } } = this, soft = styled("soft"), grid = styled("grid");
+    const { over, app: { view } } = this, soft = styled("soft"), ink = styled("ink");
     over.textBaseline = "middle";
     over.textAlign = "right";
     const marks = ticks(view.y0, view.y1, height / 44, 2);
     for (const at of marks.list) {
       const y = Math.round(view.y(at)) + 0.5;
-      over.fillStyle = grid;
-      over.globalAlpha = 0.55;
+      over.fillStyle = ink;
+      over.globalAlpha = 0.09;
       over.fillRect(0, y - 0.5, width, 1);
       over.globalAlpha = 1;
       over.fillStyle = soft;
@@ -176,26 +182,22 @@ class Chart {
     over.globalAlpha = 1;
     if (device.meta.segments) {
       const y = line((moment) => device.reserved[moment], styled("accent"), []);
-      if (y > 4 && y < height) this.label("reserved", width - 6, y - 7, "right", styled("accent"));
+      if (y > 0 && y < height) this.label("reserved", width, y > 16 ? y - 8 : y + 9, styled("accent"));
     }
     if (device.meta.memory) {
       const y = line(() => device.meta.memory, styled("bad"), [5, 4]);
-      if (y > 4) this.label("device memory", width - 6, y - 7, "right", styled("bad"));
+      if (y > 0 && y < height) this.label("device memory", 0, y > 16 ? y - 8 : y + 9, styled("bad"));
     }
   }
 
   drawMarks(width, height) {
     const { over, app } = this, { view, device } = app;
-    const taken = [];
     const mark = (moment, text, colour, y) => {
       const x = this.momentX(moment);
       if (x < 0 || x > width) return;
       over.fillStyle = colour;
       over.fillRect(Math.round(x), -TOP + 15, 1, height + TOP - 15);
-      const half = over.measureText(text).width / 2 + 6, middle = Math.max(half, Math.min(width - half, x));
-      if (taken.some((label) => label.y === y && Math.abs(label.middle - middle) < label.half + half)) return;
-      taken.push({ y, middle, half });
-      this.label(text, middle, y, "center", colour);
+      this.label(text, x, y, colour);
     };
     mark(device.peak, "peak " + bytes(device.live[device.peak]), styled("ink"), -TOP / 2 + 1);
     // A request fails when memory is full: its mark must not hide that of the peak.
@@ -217,18 +219,28 @@ class Chart {
     }
   }
 
-  /** A word that can be read over whatever is there. */
-  label(text, x, y, align, colour) {
-    const { over } = this, width = over.measureText(text).width;
-    const left = align === "left" ? x : align === "right" ? x - width : x - width / 2;
+  /** A word around a place, or below it where another word is already. */
+  label(text, x, y, colour) {
+    const half = this.over.measureText(text).width / 2 + 5, middle = Math.max(half, Math.min(this.plotWidth - half, x));
+    const covered = (at) => this.labels.some((label) => Math.abs(label.y - at) < 14 && Math.abs(label.middle - middle) < label.half + half);
+    // Above the plot is one line only; and the same word at the same place says nothing new.
+    const same = this.labels.some((label) => label.text === text && Math.abs(label.middle - middle) < label.half + half);
+    const place = y < 0 ? [y] : [y, y + 15, y + 30, y + 45];
+    const free = place.find((at) => !covered(at));
+    if (!same && free !== undefined) this.labels.push({ text, middle, y: free, half, colour });
+  }
+
+  /** On a ground of its own, to be read over whatever is there. */
+  drawLabel({ text, middle, y, half, colour }) {
+    const { over } = this;
     over.globalAlpha = 0.85;
     over.fillStyle = styled("panel");
-    over.fillRect(left - 3, y - 7, width + 6, 14);
+    over.fillRect(middle - half + 2, y - 7, 2 * half - 4, 14);
     over.globalAlpha = 1;
     over.fillStyle = colour;
-    over.textAlign = "left";
+    over.textAlign = "center";
     over.textBaseline = "middle";
-    over.fillText(text, left, y);
+    over.fillText(text, middle, y);
   }
 
   /** The whole history, and which part of it is in view. */
