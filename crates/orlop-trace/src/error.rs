@@ -1,5 +1,7 @@
 //! What can go wrong with a trace: typed, with the line it went wrong on.
 
+use crate::snapshot::SnapshotError;
+
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -64,6 +66,24 @@ pub enum TraceError {
         path: PathBuf,
         /// Why.
         error: Box<TraceError>,
+    },
+    /// The file is of no format that is known.
+    #[error("neither a memory snapshot (pickle or JSON) nor a trace")]
+    Unknown,
+    /// The file unpacks to more than any recording of its length.
+    #[error("cannot be read: {error}")]
+    Bomb {
+        /// How much it may unpack to.
+        error: io::Error,
+    },
+    /// The file is a memory snapshot that cannot be read, or a history cannot be one.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// Writing stopped.
+    #[error("cannot be written: {error}")]
+    Write {
+        /// Why.
+        error: io::Error,
     },
     /// Reading stopped: the disk, or compressed data that is damaged or cut off.
     #[error("line {line}: cannot be read: {error}")]
@@ -194,12 +214,6 @@ pub enum TraceError {
     NoSuchDevice {
         /// Which.
         device: u32,
-    },
-    /// What was to be written cannot be.
-    #[error("cannot be written: {error}")]
-    Write {
-        /// Why.
-        error: io::Error,
     },
 }
 

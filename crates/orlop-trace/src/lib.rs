@@ -5,6 +5,8 @@
 //!
 //! | step | what | with |
 //! |---|---|---|
+//! | read | any recording: PyTorch memory snapshots, traces | [`history::History`] |
+//! | write | what pytorch.org/memory_viz opens | [`snapshot`] |
 //! | read | text, plain or gzip, one operation a line | [`Operations`], [`Trace`] |
 //! | describe | sizes, lifetimes, peak | [`TraceInfo`] |
 //! | replay | time, reserved memory, page faults | [`Replay`], [`ReplayReport`] |
@@ -37,6 +39,7 @@ mod pool;
 mod process;
 mod replay;
 pub mod report;
+pub mod snapshot;
 mod trace;
 
 pub use self::error::{Field, Result, TraceError};

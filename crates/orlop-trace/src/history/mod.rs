@@ -2,20 +2,34 @@
 //!
 //! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`]), what
 //! happened ([`DeviceHistory::events`]) and what was there in the end ([`DeviceHistory::end`]). Call sites are kept once,
-//! in [`Sites`]; events name them by number, and are 56 bytes.
+//! in [`Sites`]; events name them by number, and are 48 bytes. What few events have is beside them
+//! ([`DeviceHistory::details`]).
+//!
+//! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but not what was
+//! there in the beginning, that is worked out ([`History::find_start`]).
 
 mod annotation;
+mod equal;
+mod input;
+mod of_trace;
+mod read;
 mod sites;
+mod start;
+mod warning;
 mod workload;
 
 use orlop_core::{MemoryKind, StreamId};
-use std::fmt;
 
 pub use self::annotation::{Annotation, Stage};
 pub use self::sites::{Frame, SiteId, Sites, TextId};
+pub(crate) use self::warning::warn;
+pub use self::warning::{MAX_WARNINGS, Warning};
 pub use self::workload::{WorkBlock, WorkStep, Workload};
 
 /// What happened, on all devices.
+///
+/// Two are equal if they say the same: numbers of sites and texts may differ, and warnings, which are about a source, do
+/// not count.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct History {
@@ -44,8 +58,19 @@ pub struct DeviceHistory {
     pub start: Vec<Segment>,
     /// In the order in which they happened.
     pub events: Vec<Event>,
+    /// What only some events have, in the order of the events; [`DeviceHistory::detail`] finds it.
+    pub details: Vec<EventDetail>,
     /// Segments and blocks after the last event, in order of address. Empty where the source does not tell.
     pub end: Vec<Segment>,
+}
+
+impl DeviceHistory {
+    /// What an event has beside what all have; `None` where that is nothing.
+    #[must_use]
+    pub fn detail(&self, event: usize) -> Option<&EventDetail> {
+        let place = self.details.binary_search_by_key(&event, |detail| detail.event as usize).ok()?;
+        self.details.get(place)
+    }
 }
 
 /// A region that an allocator holds from the device (PyTorch: segment).
@@ -118,6 +143,17 @@ pub struct Event {
     pub kind: MemoryKind,
 }
 
+/// What only some events have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventDetail {
+    /// The event's place, from 0.
+    pub event: u32,
+    /// What was being compiled or run compiled (PyTorch: `compile_context`); [`TextId::NONE`] if nothing.
+    pub context: TextId,
+    /// The private pool that it happened in; (0, 0) is the common one.
+    pub pool: (u64, u64),
+}
+
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -144,84 +180,4 @@ pub enum Action {
     Snapshot,
     /// The program said something: the event's text.
     Annotation,
-}
-
-/// What does not fit together in a source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Warning {
-    /// A block is freed that was never allocated, nor there at the end as it would have to be.
-    FreedUnknown {
-        /// Which device.
-        device: u32,
-        /// The place of the event, from 0.
-        event: usize,
-        /// The block.
-        address: u64,
-    },
-    /// A block is allocated over one that lives.
-    Overlap {
-        /// Which device.
-        device: u32,
-        /// The place of the event, from 0.
-        event: usize,
-        /// The new block.
-        address: u64,
-    },
-    /// A block lives at the end by the events, and no segment has it.
-    NotInSegments {
-        /// Which device.
-        device: u32,
-        /// The block.
-        address: u64,
-        /// Its size.
-        bytes: u64,
-    },
-    /// The blocks of a segment do not cover it.
-    BrokenSegment {
-        /// Which device.
-        device: u32,
-        /// The segment.
-        address: u64,
-    },
-    /// The bytes of a freed block are not those that were allocated.
-    SizeDiffers {
-        /// Which device.
-        device: u32,
-        /// The place of the event, from 0.
-        event: usize,
-        /// The block.
-        address: u64,
-    },
-    /// So many more warnings are not kept.
-    More {
-        /// How many.
-        count: u64,
-    },
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::FreedUnknown { device, event, address } => {
-                write!(f, "device {device}, event {event}: frees a block at {address:#x} that is not there")
-            }
-            Self::Overlap { device, event, address } => {
-                write!(f, "device {device}, event {event}: allocates at {address:#x}, where a block lives")
-            }
-            Self::NotInSegments { device, address, bytes } => {
-                write!(f, "device {device}: the block of {bytes} bytes at {address:#x} is in no segment")
-            }
-            Self::BrokenSegment { device, address } => {
-                write!(f, "device {device}: the blocks of the segment at {address:#x} do not cover it")
-            }
-            Self::SizeDiffers { device, event, address } => {
-                write!(
-                    f,
-                    "device {device}, event {event}: frees {address:#x} with another size than it was allocated with"
-                )
-            }
-            Self::More { count } => write!(f, "and {count} more"),
-        }
-    }
 }

@@ -54,9 +54,12 @@ impl Extents {
         }
         for (place, event) in history.events.iter().enumerate() {
             let now = moment(place);
+            let class = if event.action == Action::Mapped { Class::Expandable } else { Class::Unknown };
             match event.action {
-                Action::RegionGained => extents.gain(fresh(event, now, Class::Unknown)),
-                Action::Mapped => extents.gain(fresh(event, now, Class::Expandable)),
+                Action::RegionGained | Action::Mapped => {
+                    let pool = extents.pool(history.detail(place).map_or((0, 0), |detail| detail.pool));
+                    extents.gain(Extent { pool, ..fresh(event, now, class) });
+                }
                 Action::RegionLost | Action::Unmapped => extents.lose(event.address, event.bytes, now),
                 _ => {}
             }

@@ -7,3 +7,4 @@ mod replays;
 #[cfg(unix)]
 mod report;
 mod shipped;
+mod snapshot;

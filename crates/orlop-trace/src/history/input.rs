@@ -1,0 +1,89 @@
+//! Bytes of a file, unpacked if they are packed, with a bound on what a packed file may become.
+
+use flate2::read::MultiGzDecoder;
+use std::io::{self, Chain, Cursor, Read};
+
+/// What every gzip file begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// How much a packed file may hold, whatever its length.
+pub(super) const UNPACKED_BYTES: u64 = 16 << 20;
+
+/// How many bytes more it may hold for each of its own. Snapshots become 18 times as large, as JSON 50 times; gzip can do
+/// 1032.
+pub(super) const UNPACKED_RATIO: u64 = 256;
+
+/// A file that unpacks to more than [`UNPACKED_RATIO`] allows.
+#[derive(Debug, thiserror::Error)]
+#[error("it unpacks to more than {limit} bytes, {UNPACKED_RATIO} times its own length: this is no recording")]
+pub(super) struct Bomb {
+    limit: u64,
+}
+
+/// Bytes that are read as they are, or unpacked.
+pub(super) enum Input<R: Read> {
+    Plain(Head<R>),
+    /// On the heap: the decoder's tables are large.
+    Gzip(Box<Unpacked<Head<R>>>),
+}
+
+/// The bytes that were looked at, then the rest.
+type Head<R> = Chain<Cursor<Vec<u8>>, R>;
+
+impl<R: Read> Input<R> {
+    pub(super) fn new(mut reader: R) -> io::Result<Self> {
+        let head = peek(&mut reader, GZIP.len())?;
+        let packed = head == GZIP;
+        let whole = Cursor::new(head).chain(reader);
+        Ok(if packed {
+            let decoder = MultiGzDecoder::new(Counted { reader: whole, bytes: 0 });
+            Self::Gzip(Box::new(Unpacked { decoder, bytes: 0 }))
+        } else {
+            Self::Plain(whole)
+        })
+    }
+}
+
+impl<R: Read> Read for Input<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(reader) => reader.read(buffer),
+            Self::Gzip(reader) => reader.read(buffer),
+        }
+    }
+}
+
+/// The first bytes, fewer if there are no more.
+pub(super) fn peek(reader: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(bytes);
+    reader.by_ref().take(bytes as u64).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+pub(super) struct Unpacked<R> {
+    decoder: MultiGzDecoder<Counted<R>>,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.decoder.read(buffer)?;
+        self.bytes = self.bytes.saturating_add(read as u64);
+        let packed = self.decoder.get_ref().bytes;
+        let limit = packed.saturating_mul(UNPACKED_RATIO).saturating_add(UNPACKED_BYTES);
+        if self.bytes > limit { Err(io::Error::other(Bomb { limit })) } else { Ok(read) }
+    }
+}
+
+struct Counted<R> {
+    reader: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.bytes = self.bytes.saturating_add(read as u64);
+        Ok(read)
+    }
+}

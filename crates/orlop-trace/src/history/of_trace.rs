@@ -1,0 +1,63 @@
+//! Traces, which have ids, as histories, which have addresses.
+//!
+//! Each block gets addresses that no other block of the trace has, one after the other: a history's blocks may not
+//! overlap, and ids are used again. Times count operations.
+
+use super::{Action, DeviceHistory, Event, History, SiteId, TextId};
+use crate::{Step, Trace};
+use orlop_core::{MemoryKind, StreamId};
+
+/// Blocks begin at multiples of this, as PyTorch's do.
+const ALIGNMENT: u64 = 512;
+
+impl From<&Trace> for History {
+    /// On device 0. A free is a [`FreeRequested`](Action::FreeRequested) and a [`FreeCompleted`](Action::FreeCompleted),
+    /// as no stream holds it back.
+    ///
+    /// ```
+    /// use orlop_trace::{Trace, history::{Action, History}};
+    ///
+    /// let history = History::from(&Trace::parse("a,7,100\nf,7\na,7,200\n".as_bytes())?);
+    /// let events = &history.devices[0].events;
+    /// assert_eq!((events[0].address, events[3].address), (512, 1024));
+    /// assert_eq!(events[2].action, Action::FreeCompleted);
+    /// # Ok::<(), orlop_trace::TraceError>(())
+    /// ```
+    fn from(trace: &Trace) -> Self {
+        let mut device = DeviceHistory::default();
+        device.events.reserve(trace.len());
+        let mut blocks = vec![(0, 0, StreamId::DEFAULT); trace.slots()];
+        let mut next = ALIGNMENT;
+        for (time, step) in (0..).zip(trace.steps()) {
+            let event = |action, (address, bytes, stream)| Event {
+                time,
+                address,
+                bytes,
+                stream,
+                site: SiteId::UNKNOWN,
+                text: TextId::NONE,
+                thread: 0,
+                action,
+                kind: MemoryKind::Default,
+            };
+            match step {
+                Step::Allocate { slot, bytes, stream } => {
+                    let block = (next, bytes as u64, stream);
+                    // Addresses only name blocks: past the last one they begin again.
+                    let room = block.1.checked_next_multiple_of(ALIGNMENT).unwrap_or(0).max(ALIGNMENT);
+                    next = next.checked_add(room).unwrap_or(ALIGNMENT);
+                    if let Some(place) = blocks.get_mut(slot) {
+                        *place = block;
+                    }
+                    device.events.push(event(Action::Allocate, block));
+                }
+                Step::Free { slot } => {
+                    let block = blocks.get(slot).copied().unwrap_or_default();
+                    device.events.push(event(Action::FreeRequested, block));
+                    device.events.push(event(Action::FreeCompleted, block));
+                }
+            }
+        }
+        Self { devices: vec![device], ..Self::default() }
+    }
+}

@@ -1,0 +1,128 @@
+//! Any file that this crate knows, told by its first bytes: the one place that knows all formats.
+//!
+//! To add one: a line in [`Format`], how it begins in [`Format::of`], and who reads it in [`History::parse`].
+
+use super::History;
+use super::input::{Bomb, Input, peek};
+use crate::snapshot::{self, SnapshotError};
+use crate::{Result, Trace, TraceError};
+use std::fs::File;
+use std::io::{BufReader, Cursor, Read};
+use std::path::Path;
+
+/// How much of a file is looked at.
+const HEAD: usize = 4096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    /// A PyTorch memory snapshot, as `_dump_snapshot` writes it.
+    Pickle,
+    /// The same as JSON.
+    Json,
+    /// Lines `a,<id>,<bytes>` and `f,<id>`: see [`Trace`].
+    Lines,
+}
+
+impl Format {
+    fn of(head: &[u8]) -> Option<Self> {
+        let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+        match head {
+            // Protocol 2 and later say so; a dict of protocol 0 or 1 begins with `(d` or `}q`.
+            [0x80, 0..=5, ..] | [b'(', b'd', ..] | [b'}', b'q' | b'(' | b'.', ..] => Some(Self::Pickle),
+            _ => match text.first()? {
+                b'{' => Some(Self::Json),
+                b'a' | b'f' if text.get(1) == Some(&b',') => Some(Self::Lines),
+                b'#' => Some(Self::Lines),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl History {
+    /// Reads a file, plain or gzip: a PyTorch memory snapshot (pickle or JSON), or lines as of [`Trace`].
+    ///
+    /// ```no_run
+    /// let history = orlop_trace::history::History::read("snapshot.pickle")?;
+    /// for warning in &history.warnings {
+    ///     eprintln!("{warning}");
+    /// }
+    /// # Ok::<(), orlop_trace::TraceError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What [`History::parse`] says, with the file's name.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| TraceError::Open { path: path.to_owned(), error })?;
+        Self::parse(file).map_err(|error| error.in_file(path))
+    }
+
+    /// Reads bytes, plain or gzip: the first ones tell of which format.
+    ///
+    /// A packed file may unpack to 16 MiB and 256 times its own length, no more.
+    ///
+    /// ```
+    /// use orlop_trace::history::{Action, History};
+    ///
+    /// let json = r#"{"device_traces": [[{"action": "alloc", "addr": 512, "size": 100, "stream": 0}]]}"#;
+    /// let history = History::parse(json.as_bytes())?;
+    /// assert_eq!(history.devices[0].events[0].action, Action::Allocate);
+    /// # Ok::<(), orlop_trace::TraceError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Unknown`] for bytes of no known format, [`TraceError::Snapshot`] and what [`Trace::parse`] says for
+    /// what is wrong with a known one, [`TraceError::Bomb`] for one that unpacks to too much.
+    pub fn parse(reader: impl Read) -> Result<Self> {
+        let read = |error| TraceError::Read { line: 1, error };
+        let mut input = Input::new(reader).map_err(read)?;
+        let head = peek(&mut input, HEAD).map_err(read)?;
+        let format = Format::of(&head).ok_or(TraceError::Unknown)?;
+        // A byte order mark is no JSON.
+        let skipped = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+        let mut head = Cursor::new(head);
+        head.set_position(skipped);
+        let whole = head.chain(input);
+        match format {
+            Format::Pickle => snapshot::read_pickle(whole).map_err(told),
+            Format::Json => snapshot::read_json(BufReader::with_capacity(128 << 10, whole)).map_err(told),
+            Format::Lines => Trace::parse(whole).map(|trace| Self::from(&trace)),
+        }
+    }
+}
+
+/// The same, or that the file unpacks to too much.
+fn told(error: SnapshotError) -> TraceError {
+    match error {
+        SnapshotError::Read(error) if error.get_ref().is_some_and(|inner| inner.is::<Bomb>()) => {
+            TraceError::Bomb { error }
+        }
+        error => TraceError::Snapshot(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_by_their_first_bytes() {
+        for (head, format) in [
+            (&b"\x80\x04\x95"[..], Some(Format::Pickle)),
+            (b"(dp0\n", Some(Format::Pickle)),
+            (b"}q\x00(", Some(Format::Pickle)),
+            (b" \n {\"segments\": []}", Some(Format::Json)),
+            (b"\xef\xbb\xbf{}", Some(Format::Json)),
+            (b"# a trace\n", Some(Format::Lines)),
+            (b"\na,0,1\n", Some(Format::Lines)),
+            (b"abc", None),
+            (b"\x80", None),
+            (b"", None),
+        ] {
+            assert_eq!(Format::of(head), format, "{head:?}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What was there before the first event, worked out from what was there after the last.
+//!
+//! A recording begins in the middle of a run. The segments at its end are known to the byte, so the events are undone
+//! from the last to the first: a block that was allocated becomes free and merges with the free memory beside it, a block
+//! that was freed comes back, segments go and return. What is left is the state that the allocator was in, block by
+//! block, and replaying the events from there under the same rules gives every recorded address.
+//!
+//! One thing is not written anywhere: how long a freed block was. Events have what was *asked for*; the allocator rounds
+//! that up, and keeps what is too little to split off (see `rules`). That rest is found from two facts about memory whose
+//! pieces have a least size: a free piece beside the block that is smaller than any free piece can be belongs to the
+//! block; and where the memory behind the block was in use again before the block was freed, the use begins where the
+//! block ends (see `state`). Only if nothing ever happened in the memory behind it is the block taken to have no rest.
+//!
+//! What cannot be undone is told as a [`Warning`] and left out.
+
+mod rules;
+mod state;
+
+use self::rules::Rules;
+use self::state::{Region, State};
+use super::{Action, BlockState, DeviceHistory, EventDetail, History, MAX_WARNINGS, Warning, warn};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// A region of this length serves small requests: all of PyTorch's do, and no others.
+const SMALL_REGION: u64 = 2 << 20;
+
+/// Pages that serve large requests are mapped so many bytes at a time.
+const LARGE_PAGE: u64 = 20 << 20;
+
+impl History {
+    /// Sets [`start`](DeviceHistory::start) of every device from its segments at the end and its events, by PyTorch's
+    /// rules under [`settings`](History::settings). Readers of snapshots have done so.
+    ///
+    /// A device that has neither segments nor events about them is left as it is. What does not fit is added to
+    /// [`warnings`](History::warnings).
+    pub fn find_start(&mut self) {
+        let rules = Rules::parse(self.settings.as_deref().unwrap_or_default());
+        for device in &mut self.devices {
+            let told = |action| matches!(action, Action::RegionGained | Action::RegionLost);
+            let mapped = |action| matches!(action, Action::Mapped | Action::Unmapped);
+            let regions = device.events.iter().any(|event| told(event.action) || mapped(event.action));
+            if device.end.is_empty() && !regions {
+                continue;
+            }
+            let mut undo = Undo::new(device, rules.clone());
+            for place in (0..device.events.len()).rev() {
+                undo.event(device, place);
+            }
+            let (start, found) = undo.finish();
+            device.start = start;
+            for warning in found {
+                warn(&mut self.warnings, warning);
+            }
+        }
+    }
+}
+
+struct Undo {
+    device: u32,
+    state: State,
+    /// Whether the source tells when a block was given back, or only when its memory was free.
+    requests: bool,
+    /// Blocks that were freed where no segment is, until their allocation is found: where, the event, the bytes.
+    outside: HashMap<u64, (usize, u64)>,
+    /// The first ones of those that were found, which come last.
+    warnings: VecDeque<Warning>,
+    more: u64,
+}
+
+impl Undo {
+    fn new(device: &DeviceHistory, rules: Rules) -> Self {
+        Self {
+            device: device.device,
+            state: State::of(&device.end, rules),
+            requests: has_requests(device),
+            outside: HashMap::new(),
+            warnings: VecDeque::new(),
+            more: 0,
+        }
+    }
+
+    fn warn(&mut self, warning: Warning) {
+        self.warnings.push_front(warning);
+        if self.warnings.len() >= MAX_WARNINGS {
+            self.warnings.pop_back();
+            self.more += 1;
+        }
+    }
+
+    fn event(&mut self, history: &DeviceHistory, place: usize) {
+        let Some(event) = history.events.get(place) else { return };
+        let (device, address, bytes) = (self.device, event.address, event.bytes);
+        let region = |expandable, small| Region {
+            bytes,
+            stream: event.stream,
+            small,
+            expandable,
+            pool: history.detail(place).map_or((0, 0), |&EventDetail { pool, .. }| pool),
+            site: event.site,
+        };
+        let fits = match event.action {
+            Action::Allocate => {
+                self.allocated(place, address, bytes);
+                true
+            }
+            Action::FreeRequested => {
+                self.freed(place, address, bytes, BlockState::Live);
+                true
+            }
+            Action::FreeCompleted => {
+                let state = if self.requests { BlockState::Pending } else { BlockState::Live };
+                self.freed(place, address, bytes, state);
+                true
+            }
+            Action::RegionGained => self.state.remove_region(address, bytes),
+            Action::RegionLost => self.state.add_region(address, region(false, bytes == SMALL_REGION)),
+            Action::Mapped => self.state.unmap(address, bytes),
+            Action::Unmapped => self.state.map(address, region(true, bytes < LARGE_PAGE)),
+            Action::Use | Action::OutOfMemory | Action::Snapshot | Action::Annotation => true,
+        };
+        if !fits {
+            self.warn(Warning::RegionMisfit { device, event: place, address });
+        }
+    }
+
+    /// Before an allocation its block was free.
+    fn allocated(&mut self, event: usize, address: u64, bytes: u64) {
+        let device = self.device;
+        match self.state.block(address) {
+            Some(block) if block.state == BlockState::Live => {
+                if block.requested != bytes {
+                    self.warn(Warning::SizeDiffers { device, event, address });
+                }
+                self.state.free(address);
+            }
+            _ if self.outside.remove(&address).is_some() => {
+                self.warn(Warning::NotInSegments { device, address, bytes });
+            }
+            Some(_) => self.warn(Warning::Overlap { device, event, address }),
+            None if self.state.is_used(address) => self.warn(Warning::Overlap { device, event, address }),
+            None => self.warn(Warning::NotInSegments { device, address, bytes }),
+        }
+    }
+
+    /// Before a free its block was in `state`.
+    fn freed(&mut self, event: usize, address: u64, bytes: u64, state: BlockState) {
+        match self.state.block(address) {
+            Some(block) if block.state == BlockState::Pending && state == BlockState::Live => {
+                if block.requested != bytes {
+                    let device = self.device;
+                    self.warn(Warning::SizeDiffers { device, event, address });
+                }
+                self.state.revive(address);
+            }
+            // The completion of this free was met before, outside.
+            _ if state == BlockState::Live && self.requests && self.outside.contains_key(&address) => {}
+            _ if self.state.take(address, bytes, state) => {}
+            _ => {
+                self.outside.insert(address, (event, bytes));
+            }
+        }
+    }
+
+    fn finish(mut self) -> (Vec<super::Segment>, Vec<Warning>) {
+        let mut unknown: Vec<(usize, u64)> =
+            self.outside.iter().map(|(&address, &(event, _))| (event, address)).collect();
+        unknown.sort_unstable_by_key(|&(event, _)| std::cmp::Reverse(event));
+        for (event, address) in unknown {
+            self.warn(Warning::FreedUnknown { device: self.device, event, address });
+        }
+        let mut warnings: Vec<Warning> = self.warnings.into();
+        if self.more > 0 {
+            warnings.push(Warning::More { count: self.more });
+        }
+        (self.state.into_segments(), warnings)
+    }
+}
+
+/// Whether the source tells when a block is given back. It does not if a block was allocated and then free without that.
+/// If there is neither, the frees are completions of what was given back before the first event.
+fn has_requests(device: &DeviceHistory) -> bool {
+    if device.events.iter().any(|event| event.action == Action::FreeRequested) {
+        return true;
+    }
+    let mut allocated = HashSet::new();
+    !device.events.iter().any(|event| match event.action {
+        Action::Allocate => {
+            allocated.insert(event.address);
+            false
+        }
+        Action::FreeCompleted => allocated.contains(&event.address),
+        _ => false,
+    })
+}

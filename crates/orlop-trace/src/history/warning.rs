@@ -1,0 +1,140 @@
+//! What does not fit together in a source: told, not hidden, and not in the way of the rest.
+
+use std::fmt;
+
+/// The most warnings that a history keeps, the last of which then counts the others ([`Warning::More`]).
+pub const MAX_WARNINGS: usize = 100;
+
+/// What does not fit together in a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A block is freed that was never allocated, nor there at the end as it would have to be.
+    FreedUnknown {
+        /// Which device.
+        device: u32,
+        /// The place of the event, from 0.
+        event: usize,
+        /// The block.
+        address: u64,
+    },
+    /// A block is allocated over one that lives.
+    Overlap {
+        /// Which device.
+        device: u32,
+        /// The place of the event, from 0.
+        event: usize,
+        /// The new block.
+        address: u64,
+    },
+    /// A block lives by the events, at the end or for a while, and no segment has it.
+    NotInSegments {
+        /// Which device.
+        device: u32,
+        /// The block.
+        address: u64,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The blocks of a segment do not cover it.
+    BrokenSegment {
+        /// Which device.
+        device: u32,
+        /// The segment.
+        address: u64,
+    },
+    /// The bytes of a freed block are not those that were allocated.
+    SizeDiffers {
+        /// Which device.
+        device: u32,
+        /// The place of the event, from 0.
+        event: usize,
+        /// The block.
+        address: u64,
+    },
+    /// A region is gained or lost, mapped or unmapped, where that does not fit the regions around it.
+    RegionMisfit {
+        /// Which device.
+        device: u32,
+        /// The place of the event, from 0.
+        event: usize,
+        /// The region.
+        address: u64,
+    },
+    /// An event of a kind that is not known. It is left out.
+    UnknownAction {
+        /// Which device.
+        device: u32,
+        /// Its place in the source, from 0.
+        event: usize,
+    },
+    /// So many more warnings are not kept.
+    More {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::FreedUnknown { device, event, address } => {
+                write!(f, "device {device}, event {event}: frees a block at {address:#x} that is not there")
+            }
+            Self::Overlap { device, event, address } => {
+                write!(f, "device {device}, event {event}: allocates at {address:#x}, where a block lives")
+            }
+            Self::NotInSegments { device, address, bytes } => {
+                write!(f, "device {device}: the block of {bytes} bytes at {address:#x} is in no segment")
+            }
+            Self::BrokenSegment { device, address } => {
+                write!(f, "device {device}: the blocks of the segment at {address:#x} do not cover it")
+            }
+            Self::SizeDiffers { device, event, address } => {
+                write!(
+                    f,
+                    "device {device}, event {event}: frees {address:#x} with another size than it was allocated with"
+                )
+            }
+            Self::RegionMisfit { device, event, address } => {
+                write!(
+                    f,
+                    "device {device}, event {event}: a region at {address:#x} comes or goes where it cannot"
+                )
+            }
+            Self::UnknownAction { device, event } => {
+                write!(f, "device {device}, event {event}: what happened is not known to this reader")
+            }
+            Self::More { count } => write!(f, "and {count} more"),
+        }
+    }
+}
+
+/// Adds a warning, or counts it if there are enough.
+pub(crate) fn warn(warnings: &mut Vec<Warning>, warning: Warning) {
+    let new = if let Warning::More { count } = warning { count } else { 1 };
+    let full = warnings.len() + 1 >= MAX_WARNINGS;
+    match warnings.last_mut() {
+        Some(Warning::More { count }) => *count = count.saturating_add(new),
+        _ if full => warnings.push(Warning::More { count: new }),
+        _ => warnings.push(warning),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hundred_are_kept_and_the_others_counted() {
+        let mut warnings = Vec::new();
+        for event in 0..250 {
+            warn(&mut warnings, Warning::UnknownAction { device: 0, event });
+        }
+        warn(&mut warnings, Warning::More { count: 7 });
+        assert_eq!(warnings.len(), MAX_WARNINGS);
+        assert_eq!(warnings[98], Warning::UnknownAction { device: 0, event: 98 });
+        assert_eq!(warnings[99], Warning::More { count: 151 + 7 });
+        assert_eq!(warnings[99].to_string(), "and 158 more");
+    }
+}

@@ -1,0 +1,225 @@
+//! The values of a pickle: nodes that name each other by number.
+//!
+//! Lists and dicts grow while the program runs, a batch at a time, and others grow in between. Each is a chain of runs in
+//! one array of numbers; a run at the array's end grows in place.
+
+use crate::snapshot::SnapshotError;
+use crate::snapshot::words::Word;
+
+/// A node's number.
+pub(super) type NodeId = u32;
+
+/// The most nodes, and the most places in lists and dicts. A snapshot has about one node in 25 bytes; with these limits no
+/// file, however well compressed, takes more than a few gigabytes.
+const MAX_NODES: usize = 1 << 27;
+const MAX_ITEMS: usize = 1 << 29;
+
+/// No run.
+const NONE: u32 = u32::MAX;
+
+/// Nodes that every arena has: none, the truth values, and numbers of one byte from [`Arena::BYTES`] on.
+pub(super) const ODD: NodeId = 0;
+pub(super) const FALSE: NodeId = 1;
+pub(super) const TRUE: NodeId = 2;
+const BYTES: NodeId = 3;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Node {
+    /// None, a float, a negative or very large number, bytes: nothing that a snapshot's reader uses.
+    Odd,
+    Flag(bool),
+    Number(u64),
+    /// Where in the arena's texts.
+    Text {
+        at: u32,
+        length: u32,
+        word: Word,
+    },
+    List(Chain),
+    Dict(Chain),
+    Tuple(Chain),
+}
+
+/// The first and the last run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chain {
+    first: u32,
+    last: u32,
+}
+
+impl Chain {
+    pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
+}
+
+/// Items that lie beside each other.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    at: u32,
+    length: u32,
+    next: u32,
+}
+
+pub(super) struct Arena {
+    nodes: Vec<Node>,
+    items: Vec<NodeId>,
+    runs: Vec<Run>,
+    texts: Vec<u8>,
+}
+
+/// A place in a chain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursor {
+    run: u32,
+    at: u32,
+}
+
+impl Arena {
+    pub(super) fn new() -> Self {
+        let mut nodes = vec![Node::Odd, Node::Flag(false), Node::Flag(true)];
+        nodes.extend((0..=u8::MAX).map(|byte| Node::Number(byte.into())));
+        Self { nodes, items: Vec::new(), runs: Vec::new(), texts: Vec::new() }
+    }
+
+    /// The node of a number of one byte.
+    pub(super) fn byte(byte: u8) -> NodeId {
+        BYTES + NodeId::from(byte)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> Node {
+        self.nodes.get(id as usize).copied().unwrap_or(Node::Odd)
+    }
+
+    pub(super) fn push(&mut self, node: Node, offset: u64) -> Result<NodeId, SnapshotError> {
+        let limit = MAX_NODES;
+        let id = u32::try_from(self.nodes.len()).ok().filter(|_| self.nodes.len() < limit);
+        let id = id.ok_or(SnapshotError::TooMany { offset, limit: limit as u64 })?;
+        self.nodes.push(node);
+        Ok(id)
+    }
+
+    /// Puts items to the end of a list or dict. `false` if the node is neither.
+    pub(super) fn extend(
+        &mut self,
+        id: NodeId,
+        dict: bool,
+        items: &[NodeId],
+        offset: u64,
+    ) -> Result<bool, SnapshotError> {
+        let chain = match self.nodes.get(id as usize) {
+            Some(&Node::List(chain)) if !dict => chain,
+            Some(&Node::Dict(chain)) if dict => chain,
+            _ => return Ok(false),
+        };
+        let chain = self.append(chain, items, offset)?;
+        self.nodes[id as usize] = if dict { Node::Dict(chain) } else { Node::List(chain) };
+        Ok(true)
+    }
+
+    /// A chain with items at its end.
+    pub(super) fn append(
+        &mut self,
+        chain: Chain,
+        items: &[NodeId],
+        offset: u64,
+    ) -> Result<Chain, SnapshotError> {
+        let too_many = SnapshotError::TooMany { offset, limit: MAX_ITEMS as u64 };
+        if items.is_empty() {
+            return Ok(chain);
+        }
+        if items.len() > MAX_ITEMS - self.items.len() {
+            return Err(too_many);
+        }
+        let (Ok(at), Ok(length)) = (u32::try_from(self.items.len()), u32::try_from(items.len())) else {
+            return Err(too_many);
+        };
+        self.items.extend_from_slice(items);
+        let next = u32::try_from(self.runs.len()).unwrap_or(NONE);
+        if let Some(last) = self.runs.get_mut(chain.last as usize) {
+            if last.at + last.length == at {
+                last.length += length;
+                return Ok(chain);
+            }
+            last.next = next;
+        }
+        self.runs.push(Run { at, length, next: NONE });
+        let first = if chain.first == NONE { next } else { chain.first };
+        Ok(Chain { first, last: next })
+    }
+
+    /// Where a text that is pushed next to [`Arena::texts`] begins.
+    pub(super) fn texts(&mut self) -> &mut Vec<u8> {
+        &mut self.texts
+    }
+
+    /// The text from `at` to the end of [`Arena::texts`].
+    pub(super) fn text_from(&mut self, at: usize, offset: u64) -> Result<NodeId, SnapshotError> {
+        let word = str::from_utf8(self.texts.get(at..).unwrap_or_default()).map_or(Word::Other, Word::of);
+        let (Ok(start), Ok(length)) = (u32::try_from(at), u32::try_from(self.texts.len() - at)) else {
+            return Err(SnapshotError::TooMany { offset, limit: u32::MAX.into() });
+        };
+        self.push(Node::Text { at: start, length, word }, offset)
+    }
+
+    pub(super) fn bytes(&self, at: u32, length: u32) -> &[u8] {
+        self.texts.get(at as usize..).and_then(|texts| texts.get(..length as usize)).unwrap_or_default()
+    }
+
+    pub(super) fn cursor(chain: Chain) -> Cursor {
+        Cursor { run: chain.first, at: 0 }
+    }
+
+    /// The item at a cursor, which moves on.
+    #[inline]
+    pub(super) fn next(&self, cursor: &mut Cursor) -> Option<NodeId> {
+        loop {
+            let run = self.runs.get(cursor.run as usize)?;
+            if cursor.at < run.length {
+                let item = self.items.get((run.at + cursor.at) as usize).copied();
+                cursor.at += 1;
+                return item;
+            }
+            *cursor = Cursor { run: run.next, at: 0 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(arena: &Arena, id: NodeId) -> Vec<NodeId> {
+        let (Node::List(chain) | Node::Dict(chain) | Node::Tuple(chain)) = arena.node(id) else {
+            return vec![];
+        };
+        let mut cursor = Arena::cursor(chain);
+        std::iter::from_fn(|| arena.next(&mut cursor)).collect()
+    }
+
+    #[test]
+    fn lists_grow_by_turns() {
+        let mut arena = Arena::new();
+        let one = arena.push(Node::List(Chain::EMPTY), 0).unwrap();
+        let two = arena.push(Node::List(Chain::EMPTY), 0).unwrap();
+        for (list, items) in
+            [(one, &[5, 6][..]), (one, &[7]), (two, &[8]), (one, &[9]), (two, &[]), (two, &[1])]
+        {
+            assert!(arena.extend(list, false, items, 0).unwrap());
+        }
+        assert_eq!((all(&arena, one), all(&arena, two)), (vec![5, 6, 7, 9], vec![8, 1]));
+        assert!(!arena.extend(one, true, &[1, 2], 0).unwrap());
+        assert!(!arena.extend(ODD, false, &[1], 0).unwrap());
+        assert_eq!(size_of::<Node>(), 16);
+    }
+
+    #[test]
+    fn a_list_may_be_in_itself() {
+        let mut arena = Arena::new();
+        let list = arena.push(Node::List(Chain::EMPTY), 0).unwrap();
+        assert!(arena.extend(list, false, &[list, list], 0).unwrap());
+        assert_eq!(all(&arena, list), [list, list]);
+    }
+}

@@ -1,0 +1,246 @@
+//! A history as a snapshot, in either form.
+//!
+//! [`whole`] says what stands where; an [`Output`] says how it is written. A snapshot has microseconds and no threads,
+//! memory kinds or [uses](Action::Use): those of a history that has them are left out.
+
+mod json;
+mod pickle;
+
+use self::json::Json;
+use self::pickle::Pickle;
+use super::build::MAX_DEVICES;
+use super::error::SnapshotError;
+use super::words::Word;
+use crate::history::{
+    Action, BlockState, DeviceHistory, Event, History, Segment, SiteId, Sites, Stage, TextId,
+};
+use crate::{Result, TraceError};
+use std::io::{self, Write};
+
+/// A microsecond in nanoseconds.
+const MICROSECOND: u64 = 1000;
+
+/// Writes a snapshot as PyTorch does, a pickle of protocol 4.
+///
+/// ```
+/// use orlop_trace::history::History;
+/// use orlop_trace::snapshot::write_pickle;
+///
+/// let json = r#"{"segments": [], "device_traces": [[{"action": "alloc", "addr": 512, "size": 100}]]}"#;
+/// let history = History::parse(json.as_bytes())?;
+/// let mut pickle = Vec::new();
+/// write_pickle(&history, &mut pickle)?;
+/// assert_eq!(History::parse(&pickle[..])?, history);
+/// # Ok::<(), orlop_trace::TraceError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`TraceError::Write`] if the writer fails, [`SnapshotError::Device`] for a device whose number passes 4095: there is a
+/// list of events for every number.
+pub fn write_pickle(history: &History, writer: impl Write) -> Result<()> {
+    check(history)?;
+    Pickle::write(writer, |out| whole(history, out)).map_err(|error| TraceError::Write { error })
+}
+
+/// Writes a snapshot as JSON. It is some twenty times as long as a pickle, which has each call site once.
+///
+/// # Errors
+///
+/// As for [`write_pickle`].
+pub fn write_json(history: &History, writer: impl Write) -> Result<()> {
+    check(history)?;
+    Json::write(writer, |out| whole(history, out)).map_err(|error| TraceError::Write { error })
+}
+
+fn check(history: &History) -> Result<()> {
+    match history.devices.iter().find(|device| device.device >= MAX_DEVICES) {
+        Some(device) => {
+            let device = device.device.into();
+            Err(TraceError::Snapshot(SnapshotError::Device { device, limit: MAX_DEVICES }))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A form that a snapshot can be written in.
+trait Output {
+    fn begin_record(&mut self) -> io::Result<()>;
+    fn end_record(&mut self) -> io::Result<()>;
+    fn begin_list(&mut self) -> io::Result<()>;
+    fn end_list(&mut self) -> io::Result<()>;
+    /// The next value is the next of the list.
+    fn item(&mut self) -> io::Result<()>;
+    /// The next value is that of this key.
+    fn key(&mut self, key: Word) -> io::Result<()>;
+    fn number(&mut self, number: u64) -> io::Result<()>;
+    fn flag(&mut self, flag: bool) -> io::Result<()>;
+    fn word(&mut self, word: Word) -> io::Result<()>;
+    fn string(&mut self, text: &str) -> io::Result<()>;
+    fn pair(&mut self, pair: (u64, u64)) -> io::Result<()>;
+    fn text(&mut self, sites: &Sites, text: TextId) -> io::Result<()>;
+    fn site(&mut self, sites: &Sites, site: SiteId) -> io::Result<()>;
+
+    fn numbered(&mut self, key: Word, number: u64) -> io::Result<()> {
+        self.key(key)?;
+        self.number(number)
+    }
+
+    fn worded(&mut self, key: Word, word: Word) -> io::Result<()> {
+        self.key(key)?;
+        self.word(word)
+    }
+
+    fn list<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.begin_list()?;
+        for item in items {
+            self.item()?;
+            write(self, item)?;
+        }
+        self.end_list()
+    }
+}
+
+fn whole(history: &History, out: &mut impl Output) -> io::Result<()> {
+    let sites = &history.sites;
+    out.begin_record()?;
+    out.key(Word::Segments)?;
+    let segments =
+        history.devices.iter().flat_map(|device| device.end.iter().map(move |held| (device, held)));
+    out.list(segments, |out, (device, held)| segment(sites, device.device, held, out))?;
+    out.key(Word::DeviceTraces)?;
+    let last = history.devices.iter().map(|device| device.device).max();
+    let lists = last.map_or(0, |last| last + 1);
+    out.list(0..lists, |out, number| {
+        let device = history.devices.iter().find(|device| device.device == number);
+        let events = device.into_iter().flat_map(|device| {
+            let written =
+                device.events.iter().enumerate().filter(|(_, event)| action(event.action).is_some());
+            written.map(move |(place, event)| (device, place, event))
+        });
+        out.list(events, |out, (device, place, happened)| event(sites, device, place, happened, out))
+    })?;
+    out.key(Word::AllocatorSettings)?;
+    out.begin_record()?;
+    if let Some(settings) = &history.settings {
+        out.key(Word::Configuration)?;
+        out.string(settings)?;
+    }
+    out.end_record()?;
+    out.key(Word::ExternalAnnotations)?;
+    out.list(&history.annotations, |out, annotation| {
+        out.begin_record()?;
+        out.key(Word::Stage)?;
+        match annotation.stage {
+            Stage::Begin => out.word(Word::Start)?,
+            Stage::End => out.word(Word::End)?,
+            Stage::Moment => out.string("MOMENT")?,
+        }
+        out.key(Word::Name)?;
+        out.text(sites, annotation.name)?;
+        if let Some(device) = annotation.device {
+            out.numbered(Word::Device, device.into())?;
+        }
+        out.numbered(Word::TimeUs, annotation.time / MICROSECOND)?;
+        out.end_record()
+    })?;
+    out.end_record()
+}
+
+fn segment(sites: &Sites, device: u32, segment: &Segment, out: &mut impl Output) -> io::Result<()> {
+    let sum = |pending: bool, requested: bool| -> u64 {
+        let used = segment.blocks.iter().filter(|block| match block.state {
+            BlockState::Live => true,
+            BlockState::Pending => pending,
+            BlockState::Free => false,
+        });
+        let bytes = used.map(|block| if requested { block.requested } else { block.bytes });
+        bytes.fold(0, u64::saturating_add)
+    };
+    out.begin_record()?;
+    out.numbered(Word::Device, device.into())?;
+    out.numbered(Word::Address, segment.address)?;
+    out.numbered(Word::TotalSize, segment.bytes)?;
+    out.numbered(Word::AllocatedSize, sum(false, false))?;
+    out.numbered(Word::ActiveSize, sum(true, false))?;
+    out.numbered(Word::RequestedSize, sum(true, true))?;
+    out.numbered(Word::Stream, segment.stream.get())?;
+    out.worded(Word::SegmentType, if segment.small { Word::Small } else { Word::Large })?;
+    out.key(Word::SegmentPoolId)?;
+    out.pair(segment.pool)?;
+    out.key(Word::IsExpandable)?;
+    out.flag(segment.expandable)?;
+    out.key(Word::Frames)?;
+    out.site(sites, segment.site)?;
+    out.key(Word::Blocks)?;
+    out.list(&segment.blocks, |out, block| {
+        out.begin_record()?;
+        out.numbered(Word::Address, block.address)?;
+        out.numbered(Word::Size, block.bytes)?;
+        out.numbered(Word::RequestedSize, block.requested)?;
+        let state = match block.state {
+            BlockState::Live => Word::ActiveAllocated,
+            BlockState::Pending => Word::ActivePendingFree,
+            BlockState::Free => Word::Inactive,
+        };
+        out.worded(Word::State, state)?;
+        out.key(Word::Frames)?;
+        out.site(sites, block.site)?;
+        out.end_record()
+    })?;
+    out.end_record()
+}
+
+/// What PyTorch calls it; `None` for what it does not record.
+fn action(action: Action) -> Option<Word> {
+    Some(match action {
+        Action::Allocate => Word::Alloc,
+        Action::FreeRequested => Word::FreeRequested,
+        Action::FreeCompleted => Word::FreeCompleted,
+        Action::RegionGained => Word::SegmentAlloc,
+        Action::RegionLost => Word::SegmentFree,
+        Action::Mapped => Word::SegmentMap,
+        Action::Unmapped => Word::SegmentUnmap,
+        Action::OutOfMemory => Word::Oom,
+        Action::Snapshot => Word::Snapshot,
+        Action::Annotation => Word::UserDefined,
+        Action::Use => return None,
+    })
+}
+
+fn event(
+    sites: &Sites,
+    device: &DeviceHistory,
+    place: usize,
+    event: &Event,
+    out: &mut impl Output,
+) -> io::Result<()> {
+    out.begin_record()?;
+    out.worded(Word::Action, action(event.action).unwrap_or(Word::UserDefined))?;
+    let address = if event.action == Action::OutOfMemory { Word::DeviceFree } else { Word::Addr };
+    out.numbered(address, event.address)?;
+    out.numbered(Word::Size, event.bytes)?;
+    out.numbered(Word::Stream, event.stream.get())?;
+    out.numbered(Word::TimeUs, event.time / MICROSECOND)?;
+    if event.text != TextId::NONE {
+        out.key(Word::UserMetadata)?;
+        out.text(sites, event.text)?;
+    }
+    if let Some(detail) = device.detail(place) {
+        out.key(Word::CompileContext)?;
+        if detail.context == TextId::NONE {
+            out.word(Word::NotAvailable)?;
+        } else {
+            out.text(sites, detail.context)?;
+        }
+        out.key(Word::PoolId)?;
+        out.pair(detail.pool)?;
+    }
+    out.key(Word::Frames)?;
+    out.site(sites, event.site)?;
+    out.end_record()
+}

@@ -1,0 +1,272 @@
+//! Files that mean harm: none crashes, hangs or takes memory out of proportion, and each is told what is wrong with it.
+
+use super::{GPT, unpacked};
+use flate2::Compression;
+use flate2::read::GzEncoder;
+use orlop_trace::TraceError;
+use orlop_trace::history::History;
+use orlop_trace::snapshot::{SnapshotError, write_pickle};
+use proptest::prelude::*;
+use std::io::Read;
+
+fn packed(reader: impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    GzEncoder::new(reader, Compression::best()).read_to_end(&mut bytes).expect("reading does not fail");
+    bytes
+}
+
+/// What is wrong with a pickle.
+fn wrong(bytes: &[u8]) -> SnapshotError {
+    match History::parse(bytes) {
+        Err(TraceError::Snapshot(error)) => error,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was read"),
+    }
+}
+
+fn pickle(parts: &[&[u8]]) -> Vec<u8> {
+    [b"\x80\x04", &parts.concat()[..]].concat()
+}
+
+#[test]
+fn nothing_is_run() {
+    for (opcode, name) in [
+        (&b"cos\nsystem\n"[..], "GLOBAL"),
+        (b"\x8c\x02os\x8c\x06system\x93", "STACK_GLOBAL"),
+        (b"NNR", "REDUCE"),
+        (b"NNb", "BUILD"),
+        (b"(ios\nsystem\n", "INST"),
+        (b"(No", "OBJ"),
+        (b"NN\x81", "NEWOBJ"),
+        (b"NNN\x92", "NEWOBJ_EX"),
+        (b"\x82\x01", "EXT1"),
+        (b"\x83\x01\x00", "EXT2"),
+        (b"\x84\x01\x00\x00\x00", "EXT4"),
+        (b"P1\n", "PERSID"),
+        (b"NQ", "BINPERSID"),
+    ] {
+        let error = wrong(&pickle(&[b"N0", opcode, b"."]));
+        assert!(matches!(error, SnapshotError::RunsCode { opcode, .. } if opcode == name), "{name}: {error}");
+    }
+    let error = wrong(&pickle(&[b"N0cos\nsystem\n(tR."]));
+    assert_eq!(
+        error.to_string(),
+        "offset 4: GLOBAL would run code: snapshots are plain data, this file is not"
+    );
+}
+
+#[test]
+fn malformed_pickles_are_told_where() {
+    for (body, message) in [
+        (&b"}"[..], "offset 3: the pickle ends before it is complete"),
+        (b"\x8b\xff\xff\xff\x7f", "offset 7: the pickle ends before it is complete"),
+        (b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc", "offset 14: the pickle ends before it is complete"),
+        (b"X\xff\xff\xff\xffabc.", "offset 11: the pickle ends before it is complete"),
+        (b"\x8b\xff\xff\xff\xff.", "offset 2: the value cannot be read"),
+        (b".", "offset 2: opcode 0x2e does not find what it works on"),
+        (b"e", "offset 2: opcode 0x65 does not find what it works on"),
+        (b"(e", "offset 3: opcode 0x65 does not find what it works on"),
+        (b"N(Ne", "offset 5: opcode 0x65 does not find what it works on"),
+        (b"}(Nu", "offset 5: opcode 0x75 does not find what it works on"),
+        (b"](NNu", "offset 6: opcode 0x75 does not find what it works on"),
+        (b"N(00e", "offset 5: opcode 0x30 does not find what it works on"),
+        (b"NN\x87", "offset 4: opcode 0x87 does not find what it works on"),
+        (b"a", "offset 2: opcode 0x61 does not find what it works on"),
+        (b"h\x00", "offset 2: memo 0 cannot be"),
+        (b"Nr\xff\xff\xff\xff", "offset 3: memo 4294967295 cannot be"),
+        (b"Np-1\n", "offset 3: the value cannot be read"),
+        (b"\xff", "offset 2: opcode 0xff is not one of those that snapshots are made of"),
+        (b"\x8f", "offset 2: opcode 0x8f is not one of those that snapshots are made of"),
+        (b"\x80\x06", "pickle protocol 6 is not known"),
+        (b"N.", "a snapshot was expected, and something else is there"),
+        (b"}.", "neither segments nor device_traces: this is no memory snapshot"),
+        (b"}\x8c\x08segmentsK\x01s.", "a list of records was expected, and something else is there"),
+        (b"}\x8c\x08segments](Nes.", "a segment was expected, and something else is there"),
+        (
+            b"}\x8c\x08segments](}es.",
+            "a segment has no address or a number in it, or one that is no whole number from 0 or no known word",
+        ),
+    ] {
+        assert_eq!(wrong(&pickle(&[body])).to_string(), message, "{}", body.escape_ascii());
+    }
+}
+
+#[test]
+fn odd_but_plain_pickles_are_read() {
+    let segment = b"(S'x'\n"; // A string with escapes: not plain.
+    assert!(matches!(wrong(&pickle(&[segment])), SnapshotError::Opcode { opcode: b'S', .. }));
+    // Protocol 0 and 1: text numbers, memos in text, marks.
+    let old = b"(dp0\nVsegments\np1\n(lp2\nsVdevice_traces\n(lp3\n(lp4\n(dVaction\nValloc\nsVaddr\nI512\nsVsize\nL700L\n\
+        sVtime_us\nF1.5\nsVstream\nI00\nsaas.";
+    let history = History::parse(&old[..]).expect("it is plain");
+    assert_eq!((history.devices[0].events[0].address, history.devices[0].events[0].bytes), (512, 700));
+    // Values that nobody looks at, in every form.
+    let odd = pickle(&[
+        b"}(\x8c\x08segments)\x8c\x01a(K\x01NtK\x02\x8c\x01bK\x01\x85\x8c\x01cC\x01xX\x01\x00\x00\x00dB\x01\x00\x00\x00x",
+        b"J\xff\xff\xff\xff\x8b\x09\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x01\x88\x89",
+        b"G\x3f\xf0\x00\x00\x00\x00\x00\x00(N1N20\x8a\x00u.",
+    ]);
+    assert_eq!(History::parse(&odd[..]).expect("it is plain").devices.len(), 0);
+}
+
+#[test]
+fn depth_costs_nothing() {
+    // A million lists in each other, then as many dicts, by two ways.
+    let lists = pickle(&[&b"]".repeat(1 << 20), &b"a".repeat((1 << 20) - 1), b"."]);
+    assert!(matches!(wrong(&lists), SnapshotError::Unexpected { .. }));
+    let tuples = pickle(&[b"N", &b"\x85".repeat(1 << 20), b"."]);
+    assert!(matches!(wrong(&tuples), SnapshotError::Unexpected { .. }));
+    let field = pickle(&[b"}\x8c\x08segments", &b"]".repeat(1 << 20), &b"a".repeat((1 << 20) - 1), b"s."]);
+    assert!(matches!(wrong(&field), SnapshotError::Unexpected { expected: "a segment" }));
+    for key in ["segments", "unknown", "external_annotations"] {
+        let json = format!("{{\"{key}\": {}", "[".repeat(1 << 20));
+        assert!(matches!(wrong(json.as_bytes()), SnapshotError::Json(_)));
+        let json = format!("{{\"{key}\": {}", "{\"frames\":".repeat(1 << 18));
+        assert!(matches!(wrong(json.as_bytes()), SnapshotError::Json(_)));
+    }
+}
+
+/// A list of two, of which each holds the one before twice: 2^n values in few bytes.
+fn doubled(times: usize, last: &[u8]) -> Vec<u8> {
+    let mut bytes = [last, b"\x94"].concat();
+    for memo in 0..times {
+        let memo = u8::try_from(memo).expect("few");
+        bytes.extend([b'0', b']', b'\x94', b'(', b'h', memo, b'h', memo, b'e']);
+    }
+    bytes
+}
+
+#[test]
+fn shared_values_are_not_multiplied() {
+    // Frames that hold frames are no frames; a list of lists of ... is read as far as a snapshot goes.
+    let bomb = doubled(100, b"}");
+    let site = pickle(&[b"}\x8c\x0ddevice_traces](](}\x8c\x06frames", &bomb, b"seees."]);
+    let _ = History::parse(&site[..]);
+    // A thousand devices that share a list of a thousand events.
+    let event = b"}(\x8c\x06action\x8c\x05alloc\x8c\x04addrK\x01\x8c\x04sizeK\x01u\x94";
+    let events = [b"](", &event[..], &b"h\x00".repeat(999), b"e\x94"].concat();
+    let traces = pickle(&[b"}\x8c\x0ddevice_traces](", &events, &b"h\x01".repeat(999), b"es."]);
+    let error = wrong(&traces);
+    assert!(matches!(error, SnapshotError::Swollen { bytes, .. } if bytes == traces.len() as u64), "{error}");
+    // A thousand events that share a field record of a thousand keys.
+    let wide = [b"}(\x8c\x06action\x8c\x08snapshot", &b"\x8c\x01xN".repeat(999)[..], b"u\x94"].concat();
+    let shared = pickle(&[b"}\x8c\x0ddevice_traces](](", &wide, &b"h\x00".repeat(999), b"ees."]);
+    assert!(matches!(wrong(&shared), SnapshotError::Swollen { .. }));
+    // One long name, shared by many frames, is kept once and looked at once.
+    let name = [b"X\x00\x00\x01\x00", &[b'n'; 1 << 16][..], b"\x94"].concat();
+    let frames = b"}\x8c\x04nameh\x00s".repeat(1000);
+    let deep = pickle(&[
+        &name,
+        b"0}\x8c\x0ddevice_traces](](}(\x8c\x06action\x8c\x08snapshot\x8c\x06frames](",
+        &frames,
+        b"eueees.",
+    ]);
+    let deep = History::parse(&deep[..]);
+    assert!(deep.is_err() || deep.is_ok_and(|history| history.sites.len() == 2));
+}
+
+#[test]
+fn a_list_in_itself_is_no_snapshot() {
+    let itself = pickle(&[b"}\x94\x8c\x08segments]\x94h\x01ash\x00\x8c\x0ddevice_tracesh\x01s."]);
+    assert!(matches!(wrong(&itself), SnapshotError::Unexpected { expected: "a segment" }));
+}
+
+#[test]
+fn packed_files_may_not_become_too_large() {
+    let zeros = std::io::repeat(b'N').take(32 << 20);
+    let bomb = packed(b"\x80\x04(".chain(zeros));
+    assert!(matches!(History::parse(&bomb[..]).unwrap_err(), TraceError::Bomb { .. }));
+    let spaces = std::io::repeat(b' ').take(32 << 20);
+    let bomb = packed(b"{".chain(spaces));
+    let error = History::parse(&bomb[..]).unwrap_err();
+    assert!(matches!(error, TraceError::Bomb { .. }), "{error}");
+}
+
+#[test]
+fn segments_that_cannot_be_are_mended() {
+    let json = |segments: &str| format!("{{\"segments\": [{segments}]}}");
+    for (segments, kept) in [
+        (r#"{"address": 18446744073709551615, "total_size": 2, "blocks": []}"#, 0),
+        (r#"{"address": 1, "total_size": 0, "blocks": []}"#, 0),
+        (
+            r#"{"address": 1, "total_size": 5, "blocks": [{"address": 0, "size": 3, "state": "inactive"},
+               {"address": 18446744073709551615, "size": 18446744073709551615, "state": "inactive"}]}"#,
+            1,
+        ),
+        (
+            r#"{"address": 1, "total_size": 5, "blocks": [{"size": 5, "state": "inactive"}]},
+               {"address": 5, "total_size": 5, "blocks": [{"size": 5, "state": "inactive"}]}"#,
+            1,
+        ),
+    ] {
+        let history = History::parse(json(segments).as_bytes()).expect("it is mended");
+        let found: usize = history.devices.iter().map(|device| device.end.len()).sum();
+        assert_eq!((found, history.warnings.is_empty()), (kept, false), "{segments}");
+    }
+    let device = json(r#"{"device": 4096, "address": 1, "total_size": 1, "blocks": []}"#);
+    assert!(wrong(device.as_bytes()).to_string().contains("device 4096: devices are numbered below 4096"));
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_never_read() {
+    let whole = unpacked(GPT[2]);
+    // Everywhere in the beginning, and then at many places.
+    for length in (2..3000).chain((3000..whole.len()).step_by(7919)) {
+        assert!(History::parse(&whole[..length]).is_err(), "{length} bytes");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_history_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = History::parse(&bytes[..]);
+        let _ = History::parse(&packed(&bytes[..])[..]);
+        let _ = History::parse(&pickle(&[&bytes])[..]);
+    }
+
+    #[test]
+    fn any_opcodes_are_a_history_or_an_error(
+        opcodes in proptest::collection::vec(
+            proptest::sample::select(&b"()]}aesuldtN\x85\x86\x87\x88\x94h\x00K\x01q\x02012."[..]), 0..200)
+    ) {
+        let _ = History::parse(&pickle(&[&opcodes])[..]);
+        let named = [b"}\x8c\x0ddevice_traces", &opcodes[..], b"s."].concat();
+        let _ = History::parse(&pickle(&[&named])[..]);
+    }
+
+    #[test]
+    fn a_damaged_file_is_a_history_or_an_error(
+        damage in proptest::collection::vec((0_usize..40_000, any::<u8>()), 1..20)
+    ) {
+        let mut bytes = pickled_head();
+        for (at, byte) in damage {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        if let Ok(history) = History::parse(&bytes[..]) {
+            let mut written = Vec::new();
+            write_pickle(&history, &mut written).expect("devices are numbered as in files");
+            let again = History::parse(&written[..]).expect("it was written");
+            prop_assert!(again == history);
+        }
+    }
+}
+
+/// A small file with all that a real one has.
+fn pickled_head() -> Vec<u8> {
+    let json = r#"{"segments": [{"device": 0, "address": 65536, "total_size": 2097152, "stream": 0,
+        "segment_type": "small", "segment_pool_id": [0, 0], "is_expandable": false, "frames": [], "blocks": [
+        {"address": 65536, "size": 512, "requested_size": 8, "state": "active_allocated",
+         "frames": [{"name": "f", "filename": "g.py", "line": 3}]},
+        {"address": 66048, "size": 2096640, "requested_size": 0, "state": "inactive", "frames": []}]}],
+        "device_traces": [[
+        {"action": "free_requested", "addr": 67072, "size": 700, "stream": 0, "time_us": 5, "frames": []},
+        {"action": "free_completed", "addr": 67072, "size": 700, "stream": 0, "time_us": 6, "frames": []},
+        {"action": "alloc", "addr": 65536, "size": 8, "stream": 0, "time_us": 7,
+         "frames": [{"name": "f", "filename": "g.py", "line": 3}, {"name": "h", "filename": "g.py", "line": 9}]}]]}"#;
+    let history = History::parse(json.as_bytes()).expect("it is a snapshot");
+    assert_eq!(history.warnings, []);
+    let mut bytes = Vec::new();
+    write_pickle(&history, &mut bytes).expect("memory takes all");
+    bytes
+}

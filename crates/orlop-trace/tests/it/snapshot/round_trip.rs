@@ -1,0 +1,163 @@
+//! Written and read again, a history is the same; and Python reads what is written.
+
+use super::{GPT, MADE_UP, read, unpacked};
+use orlop_trace::history::History;
+use orlop_trace::snapshot::{SnapshotError, write_json, write_pickle};
+use orlop_trace::{Trace, TraceError};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+fn pickled(history: &History) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_pickle(history, &mut bytes).expect("memory takes all");
+    bytes
+}
+
+fn as_json(history: &History) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_json(history, &mut bytes).expect("memory takes all");
+    bytes
+}
+
+#[test]
+fn shipped_files_survive_both_forms() {
+    for name in [GPT[2], MADE_UP] {
+        let history = read(name);
+        let again = History::parse(&pickled(&history)[..]).expect("it was written");
+        assert!(history == again, "{name}: pickle");
+        let again = History::parse(&as_json(&history)[..]).expect("it was written");
+        assert!(history == again, "{name}: JSON");
+    }
+    let history = read(GPT[0]);
+    let pickle = pickled(&history);
+    assert!(History::parse(&pickle[..]).expect("it was written") == history);
+    // Sites are written once.
+    assert!(pickle.len() < unpacked(GPT[0]).len());
+}
+
+/// A file with all that the shipped ones lack.
+const RICH: &str = r#"{
+  "segments": [
+    {"device": 2, "address": 1099511627776, "total_size": 4096, "stream": 7, "segment_type": "small",
+     "segment_pool_id": [3, 18446744073709551615], "is_expandable": true,
+     "frames": [{"name": "träge \"\\ \u0000 ⚓", "filename": "a.py", "line": 1}],
+     "blocks": [
+       {"address": 1099511627776, "size": 512, "requested_size": 1, "state": "active_pending_free"},
+       {"size": 512, "state": "active_allocated", "frames": null},
+       {"address": 1099511628800, "size": 3072, "requested_size": 0, "state": "inactive", "frames": []}]}],
+  "device_traces": [[], [], [
+    {"action": "segment_map", "addr": 1099511627776, "size": 4096, "stream": 7, "time_us": 1},
+    {"action": "alloc", "addr": 1099511627776, "size": 1, "stream": 7, "time_us": 2, "compile_context": "0/1",
+     "user_metadata": "epoch 3", "pool_id": [3, 4], "frames": [{"name": "f", "filename": "a.py", "line": 2}]},
+    {"action": "alloc", "addr": 1099511628288, "size": 512, "stream": 7, "compile_context": "N/A"},
+    {"action": "oom", "device_free": 77, "size": 9223372036854775808, "stream": 7},
+    {"action": "free_requested", "addr": 1099511627776, "size": 1, "stream": 7},
+    {"action": "user_defined", "size": 0, "user_metadata": "here"},
+    {"action": "snapshot", "addr": 0, "size": 0, "unknown": {"key": [1, {}, "x", 1.5, null, -3]}}]],
+  "external_annotations": [{"stage": "START", "name": "step", "device": 2, "time_us": 1}, {"name": "mark"}],
+  "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "max_split_size": -1},
+  "host_segments": [], "host_traces": []
+}"#;
+
+#[test]
+fn every_field_survives() {
+    let history = History::parse(RICH.as_bytes()).expect("it is a snapshot");
+    assert_eq!(history.warnings, []);
+    let [device] = &history.devices[..] else { panic!("one device") };
+    assert_eq!((device.device, device.events.len(), device.details.len(), device.start.len()), (2, 7, 1, 0));
+    assert_eq!(history.sites.name(device.events[5].text), "here");
+    assert_eq!((device.events[3].address, device.events[3].bytes), (77, 1 << 63));
+    assert_eq!(device.end[0].pool, (3, u64::MAX));
+    assert_eq!(device.end[0].blocks[1].address, (1 << 40) + 512);
+    for bytes in [pickled(&history), as_json(&history)] {
+        let again = History::parse(&bytes[..]).expect("it was written");
+        assert!(history == again, "{}", String::from_utf8_lossy(&bytes));
+    }
+}
+
+#[test]
+fn histories_that_differ_are_not_equal() {
+    let whole = History::parse(RICH.as_bytes()).expect("it is a snapshot");
+    for (from, to) in [
+        ("\"epoch 3\"", "\"epoch 4\""),
+        ("\"0/1\"", "\"0/2\""),
+        ("\"line\": 2", "\"line\": 3"),
+        ("\"line\": 1", "\"line\": 3"),
+        ("\"name\": \"step\"", "\"name\": \"pets\""),
+        ("\"stage\": \"START\"", "\"stage\": \"END\""),
+        ("\"time_us\": 2", "\"time_us\": 3"),
+        ("expandable_segments:True", "expandable_segments:False"),
+        ("\"is_expandable\": true", "\"is_expandable\": false"),
+        ("\"requested_size\": 1,", "\"requested_size\": 2,"),
+        ("active_pending_free", "inactive"),
+    ] {
+        assert!(RICH.contains(from), "{from}");
+        let other = History::parse(RICH.replace(from, to).as_bytes()).expect("it is a snapshot");
+        assert!(whole != other, "{from}");
+    }
+}
+
+#[test]
+fn traces_of_lines_become_snapshots() {
+    let trace = Trace::parse("a,0,100\na,1,700,5\nf,0\na,0,1\n".as_bytes()).expect("it is a trace");
+    let history = History::from(&trace);
+    let events = &history.devices[0].events;
+    let addresses: Vec<u64> = events.iter().map(|event| event.address).collect();
+    assert_eq!(addresses, [512, 1024, 512, 512, 2048]);
+    let again = History::parse(&pickled(&history)[..]).expect("it was written");
+    assert_eq!(again.devices[0].events.len(), events.len());
+    assert_eq!(again.devices[0].events[1].stream.get(), 5);
+    assert!(
+        History::parse("a,0,100\nf,0\n".as_bytes()).is_ok_and(|history| history.devices[0].events.len() == 3)
+    );
+}
+
+#[test]
+fn a_device_of_an_absurd_number_is_refused() {
+    let mut history = History::parse(RICH.as_bytes()).expect("it is a snapshot");
+    history.devices[0].device = u32::MAX;
+    let error = write_pickle(&history, Vec::new()).unwrap_err();
+    assert!(matches!(error, TraceError::Snapshot(SnapshotError::Device { limit: 4096, .. })), "{error}");
+    let full = write_json(&read(GPT[2]), &mut [0_u8; 100][..]).unwrap_err();
+    assert!(matches!(full, TraceError::Write { .. }), "{full}");
+}
+
+/// Loads a snapshot and prints what it finds in it.
+const READER: &str = r#"
+import json, pickle, sys
+data = sys.stdin.buffer.read()
+snapshot = json.loads(data) if data[:1] == b"{" else pickle.loads(data)
+live = sum(b["requested_size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated")
+assert live == sum(s["requested_size"] for s in snapshot["segments"])
+assert all(s["total_size"] == sum(b["size"] for b in s["blocks"]) for s in snapshot["segments"])
+events = snapshot["device_traces"][0]
+assert all(("device_free" if e["action"] == "oom" else "addr") in e and "stream" in e for e in events)
+frames = sum(len(e["frames"]) for e in events)
+print(len(snapshot["segments"]), len(events), frames, live, snapshot["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"])
+"#;
+
+#[test]
+fn python_reads_what_is_written() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("skipped: no python3");
+        return;
+    }
+    let python = |bytes: &[u8]| {
+        let mut child = Command::new("python3")
+            .args(["-c", READER])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 starts");
+        child.stdin.take().expect("it is piped").write_all(bytes).expect("python3 reads");
+        let output = child.wait_with_output().expect("python3 ends");
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).expect("it prints text")
+    };
+    let name = GPT[2];
+    let history = read(name);
+    let original = python(&unpacked(name));
+    assert!(original.starts_with("101 3840 "), "{original}");
+    assert_eq!(python(&pickled(&history)), original);
+    assert_eq!(python(&as_json(&history)), original);
+}
