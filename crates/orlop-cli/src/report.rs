@@ -20,7 +20,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     let mut page = Vec::new();
     report.write(&mut page).map_err(|error| vec![format!("{source}: {error}")])?;
     let output = arguments.output.display();
-    fs::write(&arguments.output, &page).map_err(|error| vec![format!("{output}: cannot be written: {error}")])?;
+    fs::write(&arguments.output, &page)
+        .map_err(|error| vec![format!("{output}: cannot be written: {error}")])?;
     let size = u64::try_from(page.len()).unwrap_or(u64::MAX);
     output::print(&format!("{output}: {}, open it in a browser\n", bytes(size)))
 }

@@ -275,7 +275,8 @@ fn plain_text_and_gzip_read_alike() {
 fn a_report_is_one_page() {
     let folder = Folder::with(&[]);
     let page = folder.path("page.html");
-    let snapshot = testdata().join("torch-snapshots/gpt-medium_256_inference.pickle.gz").display().to_string();
+    let snapshot =
+        testdata().join("torch-snapshots/gpt-medium_256_inference.pickle.gz").display().to_string();
     let said = stdout(&orlop(&["report", &snapshot, "-o", &page, "--title", "One <run>", "--device", "0"]));
     assert!(said.starts_with(&page) && said.contains("KiB"), "{said}");
     let text = fs::read_to_string(&page).expect("a page");

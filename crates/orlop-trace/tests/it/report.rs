@@ -4,8 +4,9 @@ use crate::browser::Browser;
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{
     Action, Annotation, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Stage,
-    TextId,
+    TextId, Workload,
 };
+use orlop_trace::lab::{Fragmentation, Moments};
 use orlop_trace::report::{ReportData, Verdict, WhatIfRow};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -332,6 +333,33 @@ fn odd_histories_are_shown_all_the_same() {
         }
         browser.clicks(400.0, 300.0);
         browser.wheel(400.0, 300.0, -300.0);
+    }
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+}
+
+/// Holes are worked out twice: by the lab, event by event, and by the page, from the blocks of a moment.
+#[test]
+fn pages_of_real_runs_say_what_the_lab_says() {
+    let Some(mut browser) = Browser::start(1280, 800) else { return };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/torch-snapshots");
+    for name in ["128_training", "512_training", "256_inference", "512_inference"] {
+        let history = History::read(format!("{folder}/gpt-medium_{name}.pickle.gz")).expect("a snapshot");
+        let device = &history.devices[0];
+        let work = Workload::of(device);
+        Page::of(&history, &[]).open(&mut browser);
+        let peak = browser.evaluate("(({ live, peak }) => live[peak])(orlopReport.app.device)");
+        assert_eq!(peak.as_u64(), Some(work.peak().0), "{name}");
+        let (moments, events) = (Moments::new(device), device.events.len());
+        for moment in [0, 1, events / 3, events / 2, events - 1, events] {
+            let segments = moments.after(moment);
+            let lab = Fragmentation::of(&segments);
+            let page = browser.evaluate(&format!("orlopReport.app.device.mapAt({moment}).sums"));
+            let page = ["reserved", "free", "holes", "largest", "rests", "pending"]
+                .map(|figure| page[figure].as_u64().expect("a number"));
+            let free = lab.split + lab.cached;
+            let lab = [lab.reserved, free, lab.free_blocks, lab.largest_free, lab.rounding, lab.pending];
+            assert_eq!(page, lab, "{name}, after {moment} events");
+        }
     }
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }

@@ -200,7 +200,7 @@ class Device {
     const { address, bytes, rest, freed } = this;
     const segments = this.segmentsAt(moment);
     const blocks = this.meta.segments ? this.present(moment, true).sort((a, b) => address[a] - address[b]) : [];
-    const sums = { moment, live: 0, pending: 0, reserved: 0, free: 0, holes: 0, largest: 0, rests: 0, blocks: 0, lost: 0 };
+    const sums = { moment, pending: 0, reserved: 0, free: 0, holes: 0, largest: 0, rests: 0, blocks: 0, lost: 0 };
     let next = 0;
     for (const segment of segments) {
       const end = segment.address + segment.bytes;
@@ -212,7 +212,7 @@ class Device {
         const last = segment.pieces.at(-1);
         if (segment.kind === 1 && last && last.block >= 0 && to - at <= REST) {
           last.bytes += to - at;
-          sums.rests += to - at;
+          sums[last.pending ? "pending" : "rests"] += to - at;
         } else {
           segment.pieces.push({ block: -1, address: at, bytes: to - at, pending: false });
           segment.free += to - at;
@@ -227,8 +227,7 @@ class Device {
         fill(address[block]);
         const held = Math.min(bytes[block] + rest[block], end - at), pending = moment >= freed[block];
         segment.pieces.push({ block, address: at, bytes: held, pending });
-        sums[pending ? "pending" : "live"] += bytes[block];
-        sums.rests += held - Math.min(bytes[block], held);
+        if (pending) sums.pending += held; else sums.rests += held - Math.min(bytes[block], held);
         sums.blocks++;
         at += held;
       }
