@@ -30,6 +30,9 @@ pub(crate) const TARGETS: [&str; 4] =
 /// A target without an operating system: `orlop-core` must build for it.
 pub(crate) const BARE_METAL: &str = "thumbv7em-none-eabihf";
 
+/// What browsers of Chromium's family are called.
+const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
 /// How long one download may hang before it counts as impossible here.
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
 
@@ -43,6 +46,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
         report.step(&format!("setup: {name}"), || target(shell, name));
     }
     report.step("setup: cmake", || cmake(shell));
+    report.step("setup: chromium", || chromium(shell));
 }
 
 /// Whether the pinned cargo-deny, or any other, is there.
@@ -129,18 +133,31 @@ fn cmake(shell: &Shell) -> Result<Outcome> {
     if shell.answers("cmake", &["--version"]) {
         return Ok(there());
     }
+    apt(shell, "cmake", "the benches")
+}
+
+/// Reports are pages: their tests open them in any browser of this family.
+fn chromium(shell: &Shell) -> Result<Outcome> {
+    if CHROMIUM.iter().any(|name| shell.answers(name, &["--version"])) {
+        return Ok(there());
+    }
+    apt(shell, "chromium", "the tests of reports")
+}
+
+fn apt(shell: &Shell, package: &str, user: &str) -> Result<Outcome> {
     if !Path::new("/usr/bin/apt-get").exists() {
-        return Ok(cannot("cmake", "there is no apt-get; install it by hand for the benches"));
+        return Ok(cannot(package, &format!("there is no apt-get; install it by hand for {user}")));
     }
     if shell.ask("id", &["-u"]).is_none_or(|id| id.trim() != "0") {
-        return Ok(cannot("cmake", "only root may use apt-get; install it by hand for the benches"));
+        return Ok(cannot(package, &format!("only root may use apt-get; install it by hand for {user}")));
     }
+    let install = format!("apt-get update -q && apt-get install -q -y --no-install-recommends {package}");
     let mut command = shell.program("sh");
-    command.args(["-c", "apt-get update -q && apt-get install -q -y --no-install-recommends cmake"]);
+    command.args(["-c", &install]);
     command.env("DEBIAN_FRONTEND", "noninteractive");
-    Ok(match shell.attempt("setup-cmake", &mut command, DOWNLOAD_LIMIT)? {
+    Ok(match shell.attempt(&format!("setup-{package}"), &mut command, DOWNLOAD_LIMIT)? {
         Ok(()) => Outcome::Passed("installed with apt-get".to_owned()),
-        Err(why) => cannot("cmake", &why),
+        Err(why) => cannot(package, &why),
     })
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Replay(ReplayArguments),
     /// Finds the allocator settings under which a recorded run needs the least memory
     WhatIf(WhatIfArguments),
+    /// Makes a page that shows where the memory went, block by block
+    Report(ReportArguments),
     /// Looks at traces
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -235,6 +237,25 @@ pub(crate) struct GateArguments {
     /// Prints an object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// A PyTorch memory snapshot, or a trace; plain or gzip
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Where the page goes: one file that needs nothing else
+    #[arg(long, short, value_name = "PAGE", default_value = "report.html")]
+    pub(crate) output: PathBuf,
+
+    /// What stands above it [default: the file's name]
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) title: Option<String>,
+
+    /// Only this device [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<u32>,
 }
 
 /// The backing that is address space and nothing else: traces of any size replay over it.

@@ -16,6 +16,7 @@ mod isolated;
 mod output;
 mod progress;
 mod replay;
+mod report;
 mod snapshot;
 mod table;
 mod what_if;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
             None => replay::run(&arguments),
         },
         Command::WhatIf(arguments) => what_if::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
         Command::Snapshot(SnapshotCommand::Info(arguments)) => snapshot::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),

@@ -275,3 +275,31 @@ fn plain_text_and_gzip_read_alike() {
     assert_eq!(entries[0]["operations"], entries[1]["operations"]);
     assert_eq!(entries[0]["sizes"], entries[1]["sizes"]);
 }
+
+#[test]
+fn a_report_is_one_page() {
+    let folder = Folder::with(&[]);
+    let page = folder.path("page.html");
+    let snapshot =
+        testdata().join("torch-snapshots/gpt-medium_256_inference.pickle.gz").display().to_string();
+    let said = stdout(&orlop(&["report", &snapshot, "-o", &page, "--title", "One <run>", "--device", "0"]));
+    assert!(said.starts_with(&page) && said.contains("KiB"), "{said}");
+    let text = fs::read_to_string(&page).expect("a page");
+    assert!(text.starts_with("<!doctype html>") && text.contains("<title>One &lt;run&gt;</title>"));
+
+    stdout(&orlop(&["report", &shipped("vit_b16_infer_b4"), "--output", &page]));
+    assert!(fs::read_to_string(&page).expect("a page").contains("<title>vit_b16_infer_b4.csv.gz</title>"));
+}
+
+#[test]
+fn a_report_that_cannot_be_made_leaves_nothing() {
+    let folder = Folder::with(&[("bad.pickle", "neither")]);
+    let page = folder.path("page.html");
+    let snapshot = shipped("vit_b16_infer_b4");
+    let message = complaint(&orlop(&["report", &snapshot, "-o", &page, "--device", "7"]), 1);
+    assert!(message.contains("device 7"), "{message}");
+    complaint(&orlop(&["report", &folder.path("bad.pickle"), "-o", &page]), 1);
+    assert!(!Path::new(&page).exists());
+    let nowhere = folder.path("no/such/folder/page.html");
+    assert!(complaint(&orlop(&["report", &snapshot, "-o", &nowhere]), 1).contains(&nowhere));
+}

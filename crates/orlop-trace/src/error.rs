@@ -209,6 +209,12 @@ pub enum TraceError {
         /// As a multiple of the live peak.
         times: usize,
     },
+    /// The history has nothing of this device.
+    #[error("nothing is known of device {device}")]
+    NoSuchDevice {
+        /// Which.
+        device: u32,
+    },
 }
 
 impl TraceError {

@@ -10,6 +10,7 @@
 //! | read | text, plain or gzip, one operation a line | [`Operations`], [`Trace`] |
 //! | describe | sizes, lifetimes, peak | [`TraceInfo`] |
 //! | replay | time, reserved memory, page faults | [`Replay`], [`ReplayReport`] |
+//! | show | every block over time, on one page | [`report`] |
 //! | search | the smallest fixed pool that holds it | [`smallest_pool`] |
 //!
 //! A [`history`] tells more: addresses, segments, call sites. What it says about where the bytes went is the [`lab`].
@@ -37,6 +38,7 @@ pub mod lab;
 mod pool;
 mod process;
 mod replay;
+pub mod report;
 pub mod snapshot;
 mod trace;
 pub mod what_if;
