@@ -3,8 +3,9 @@
 use crate::arguments::ReportArguments;
 use crate::output;
 use crate::table::bytes;
-use orlop::trace::history::History;
-use orlop::trace::report::ReportData;
+use orlop::trace::history::{DeviceHistory, History, Workload};
+use orlop::trace::report::{ReportData, WhatIfRow};
+use orlop::trace::what_if::{Rules, WhatIf};
 use std::fs;
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
@@ -13,6 +14,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str()).to_string_lossy();
     let mut report =
         ReportData::new(&history).title(arguments.title.as_deref().unwrap_or(&name)).source(&source);
+    let rows = rows(&history, arguments.device);
+    report = report.what_if(&rows);
     if let Some(device) = arguments.device {
         report = report.device(device);
     }
@@ -24,4 +27,22 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
         .map_err(|error| vec![format!("{output}: cannot be written: {error}")])?;
     let size = u64::try_from(page.len()).unwrap_or(u64::MAX);
     output::print(&format!("{output}: {}, open it in a browser\n", bytes(size)))
+}
+
+/// What the shown devices would have held under other settings.
+fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
+    let shown = || history.devices.iter().filter(|shown| device.is_none_or(|device| shown.device == device));
+    let several = shown().count() > 1;
+    let sweep = |shown: &DeviceHistory| {
+        let work = Workload::of(shown);
+        let recorded = Rules::torch(history.settings.as_deref().unwrap_or_default());
+        let sweep = WhatIf::new(&work).memory(shown.memory).smallest(true);
+        let sweep = recorded.map_or(sweep.clone(), |rules| sweep.baseline(rules));
+        let mut rows = WhatIfRow::of(&sweep.run());
+        for row in rows.iter_mut().filter(|_| several) {
+            row.name = format!("device {}: {}", shown.device, row.name);
+        }
+        rows
+    };
+    shown().flat_map(sweep).collect()
 }

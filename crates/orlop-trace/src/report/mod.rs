@@ -23,6 +23,7 @@ mod extents;
 mod lives;
 mod notes;
 mod page;
+mod rows;
 mod stacks;
 #[cfg(test)]
 mod testing;
