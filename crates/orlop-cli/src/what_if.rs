@@ -89,7 +89,7 @@ fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
     let shown = arguments.top.map_or(report.rows.len(), |top| top.get());
     let mut table = table::new(
         ["allocator and settings"],
-        ["reserved", "ratio", "saves", "smallest memory", "fails in", "retries", "moved", "ns/op"],
+        ["reserved MiB", "ratio", "saves", "smallest memory", "fails in", "retries", "moved", "ns/op"],
     );
     for row in report.rows.iter().take(shown) {
         table.add_row(table::row([label(row).as_str()], columns(row)));
@@ -139,28 +139,32 @@ fn label(row: &WhatIfRow) -> String {
     format!("{}{mark}", row.outcome.rules)
 }
 
+/// Bytes of memory are in MiB, rounded up: differences between settings are a hundredth of the whole.
 fn columns(row: &WhatIfRow) -> [String; 8] {
     let outcome = &row.outcome;
     let saves = match row.saves {
-        0 => "0".to_owned(),
-        saves if saves > 0 => table::bytes(saves.unsigned_abs()),
-        costs => format!("-{}", table::bytes(costs.unsigned_abs())),
+        costs @ ..0 => format!("-{}", mebibytes(costs.unsigned_abs())),
+        saves => mebibytes(saves.unsigned_abs()),
     };
     let operations = outcome.operations.max(1) as f64;
     let reserved = match outcome.out_of_memory {
         Some(_) => "out of memory".to_owned(),
-        None => table::bytes(outcome.peak_reserved),
+        None => mebibytes(outcome.peak_reserved),
     };
     [
         reserved,
         format!("{:.3}", outcome.ratio),
         saves,
-        row.smallest.map_or_else(String::new, |smallest| table::bytes(smallest.runs)),
-        row.smallest.and_then(|smallest| smallest.fails).map_or_else(String::new, table::bytes),
+        row.smallest.map_or_else(String::new, |smallest| mebibytes(smallest.runs)),
+        row.smallest.and_then(|smallest| smallest.fails).map_or_else(String::new, mebibytes),
         table::count(outcome.retries),
-        if outcome.remapped == 0 { String::new() } else { table::bytes(outcome.remapped) },
+        mebibytes(outcome.remapped),
         format!("{:.0}", outcome.nanoseconds as f64 / operations),
     ]
+}
+
+fn mebibytes(bytes: u64) -> String {
+    table::count(bytes.div_ceil(1 << 20))
 }
 
 /// The line to paste: the best of PyTorch's own settings.
@@ -179,7 +183,7 @@ fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
         Some(conf) => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
     };
     writeln!(out, "\nThe best of PyTorch's settings:\n  {line}")?;
-    let needs = |row: &WhatIfRow| row.smallest.map(|smallest| table::bytes(smallest.runs));
+    let needs = |row: &WhatIfRow| row.smallest.map(|smallest| format!("{} MiB", mebibytes(smallest.runs)));
     let recorded = report.rows.iter().find(|row| row.is_baseline).and_then(needs);
     match (needs(best), recorded) {
         (Some(now), Some(before)) => {
