@@ -3,6 +3,8 @@
 #[cfg(unix)] // The browser is driven over inherited descriptors.
 mod browser;
 mod hostile;
+#[cfg(unix)]
+mod pages;
 mod replays;
 #[cfg(unix)]
 mod report;
