@@ -10,7 +10,7 @@ use crate::san::host;
 use crate::setup::has_nightly;
 use crate::shell::Shell;
 
-const TARGETS: [&str; 4] = ["archive", "npy", "npz", "safetensors"];
+const TARGETS: [&str; 5] = ["archive", "npy", "npz", "safetensors", "snapshot"];
 
 /// What libFuzzer needs of the compiler: counters for each branch, and the table that says where they are.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -54,9 +54,12 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
         command.args([&format!("-malloc_limit_mb={MOST_MIB}"), "-print_final_stats=1", "-max_len=65536"]);
         // What is there to begin with, beside what earlier runs found.
-        let seeds = shell.root().join("crates/orlop-tensor/tests/data").join(name.replace("npz", "npy"));
-        if seeds.exists() {
-            command.arg(seeds);
+        for member in ["orlop-tensor", "orlop-trace"] {
+            let data = shell.root().join("crates").join(member).join("tests/data");
+            let seeds = data.join(name.replace("npz", "npy"));
+            if seeds.exists() {
+                command.arg(seeds);
+            }
         }
         shell.run(&format!("fuzz-{name}"), &mut command)?;
     }

@@ -64,6 +64,8 @@ pub struct DeviceHistory {
     pub end: Vec<Segment>,
 }
 
+const _: () = assert!(size_of::<Event>() == 48);
+
 impl DeviceHistory {
     /// What an event has beside what all have; `None` where that is nothing.
     #[must_use]

@@ -124,18 +124,20 @@ impl Workload {
     /// The most bytes that lived at once, and the first step after which they did; as asked for, no rounding.
     #[must_use]
     pub fn peak(&self) -> (u64, Option<usize>) {
-        let mut live: u64 = self.blocks[..self.at_start].iter().map(|block| block.bytes).sum();
+        // Sizes are what a file says: their sum may pass 2^64.
+        let bytes = |id: u32| u128::from(self.blocks[id as usize].bytes);
+        let mut live: u128 = self.blocks[..self.at_start].iter().map(|block| u128::from(block.bytes)).sum();
         let mut peak = (live, None);
         for (place, step) in self.steps.iter().enumerate() {
             match *step {
-                WorkStep::Allocate(id) => live += self.blocks[id as usize].bytes,
-                WorkStep::Free(id) => live -= self.blocks[id as usize].bytes,
+                WorkStep::Allocate(id) => live += bytes(id),
+                WorkStep::Free(id) => live -= bytes(id),
                 WorkStep::Use(..) | WorkStep::Failed(..) => {}
             }
             if live > peak.0 {
                 peak = (live, Some(place));
             }
         }
-        peak
+        (u64::try_from(peak.0).unwrap_or(u64::MAX), peak.1)
     }
 }

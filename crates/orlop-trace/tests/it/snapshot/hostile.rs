@@ -254,16 +254,7 @@ proptest! {
 
 /// A small file with all that a real one has.
 fn pickled_head() -> Vec<u8> {
-    let json = r#"{"segments": [{"device": 0, "address": 65536, "total_size": 2097152, "stream": 0,
-        "segment_type": "small", "segment_pool_id": [0, 0], "is_expandable": false, "frames": [], "blocks": [
-        {"address": 65536, "size": 512, "requested_size": 8, "state": "active_allocated",
-         "frames": [{"name": "f", "filename": "g.py", "line": 3}]},
-        {"address": 66048, "size": 2096640, "requested_size": 0, "state": "inactive", "frames": []}]}],
-        "device_traces": [[
-        {"action": "free_requested", "addr": 67072, "size": 700, "stream": 0, "time_us": 5, "frames": []},
-        {"action": "free_completed", "addr": 67072, "size": 700, "stream": 0, "time_us": 6, "frames": []},
-        {"action": "alloc", "addr": 65536, "size": 8, "stream": 0, "time_us": 7,
-         "frames": [{"name": "f", "filename": "g.py", "line": 3}, {"name": "h", "filename": "g.py", "line": 9}]}]]}"#;
+    let json = include_str!("../../data/snapshot/small.json");
     let history = History::parse(json.as_bytes()).expect("it is a snapshot");
     assert_eq!(history.warnings, []);
     let mut bytes = Vec::new();

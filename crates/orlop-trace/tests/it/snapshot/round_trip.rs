@@ -36,28 +36,7 @@ fn shipped_files_survive_both_forms() {
 }
 
 /// A file with all that the shipped ones lack.
-const RICH: &str = r#"{
-  "segments": [
-    {"device": 2, "address": 1099511627776, "total_size": 4096, "stream": 7, "segment_type": "small",
-     "segment_pool_id": [3, 18446744073709551615], "is_expandable": true,
-     "frames": [{"name": "träge \"\\ \u0000 ⚓", "filename": "a.py", "line": 1}],
-     "blocks": [
-       {"address": 1099511627776, "size": 512, "requested_size": 1, "state": "active_pending_free"},
-       {"size": 512, "state": "active_allocated", "frames": null},
-       {"address": 1099511628800, "size": 3072, "requested_size": 0, "state": "inactive", "frames": []}]}],
-  "device_traces": [[], [], [
-    {"action": "segment_map", "addr": 1099511627776, "size": 4096, "stream": 7, "time_us": 1},
-    {"action": "alloc", "addr": 1099511627776, "size": 1, "stream": 7, "time_us": 2, "compile_context": "0/1",
-     "user_metadata": "epoch 3", "pool_id": [3, 4], "frames": [{"name": "f", "filename": "a.py", "line": 2}]},
-    {"action": "alloc", "addr": 1099511628288, "size": 512, "stream": 7, "compile_context": "N/A"},
-    {"action": "oom", "device_free": 77, "size": 9223372036854775808, "stream": 7},
-    {"action": "free_requested", "addr": 1099511627776, "size": 1, "stream": 7},
-    {"action": "user_defined", "size": 0, "user_metadata": "here"},
-    {"action": "snapshot", "addr": 0, "size": 0, "unknown": {"key": [1, {}, "x", 1.5, null, -3]}}]],
-  "external_annotations": [{"stage": "START", "name": "step", "device": 2, "time_us": 1}, {"name": "mark"}],
-  "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "max_split_size": -1},
-  "host_segments": [], "host_traces": []
-}"#;
+const RICH: &str = include_str!("../../data/snapshot/rich.json");
 
 #[test]
 fn every_field_survives() {
@@ -73,6 +52,15 @@ fn every_field_survives() {
         let again = History::parse(&bytes[..]).expect("it was written");
         assert!(history == again, "{}", String::from_utf8_lossy(&bytes));
     }
+}
+
+#[test]
+fn pythons_pickles_say_what_the_json_says() {
+    let parse = |bytes: &[u8]| History::parse(bytes).expect("Python wrote it");
+    let small = parse(include_bytes!("../../data/snapshot/small.json"));
+    assert!(parse(include_bytes!("../../data/snapshot/small.pickle")) == small);
+    assert!(parse(include_bytes!("../../data/snapshot/small2.pickle")) == small, "protocol 2");
+    assert!(parse(include_bytes!("../../data/snapshot/rich.pickle")) == parse(RICH.as_bytes()));
 }
 
 #[test]
@@ -124,8 +112,13 @@ fn a_device_of_an_absurd_number_is_refused() {
 
 /// Loads a snapshot and prints what it finds in it.
 const READER: &str = r#"
-import json, pickle, sys
+import json, pickle, pickletools, sys
 data = sys.stdin.buffer.read()
+# The opcodes that the viewer's own reader knows.
+known = """APPEND APPENDS BINFLOAT BINGET BININT BININT1 BININT2 BINPUT BINUNICODE DICT EMPTY_DICT EMPTY_LIST EMPTY_TUPLE FRAME
+LIST LONG1 LONG_BINGET LONG_BINPUT MARK MEMOIZE NEWFALSE NEWTRUE NONE PROTO SETITEM SETITEMS SHORT_BINUNICODE STOP TUPLE
+TUPLE1 TUPLE2 TUPLE3""".split()
+assert data[:1] == b"{" or all(op.name in known for op, _, _ in pickletools.genops(data))
 snapshot = json.loads(data) if data[:1] == b"{" else pickle.loads(data)
 live = sum(b["requested_size"] for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated")
 assert live == sum(s["requested_size"] for s in snapshot["segments"])
