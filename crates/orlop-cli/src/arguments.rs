@@ -5,6 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use orlop::alloc::backing;
 use orlop::trace::Touch;
+use orlop::trace::lab::Tolerance;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -25,6 +26,32 @@ pub(crate) enum Command {
     /// Looks at traces
     #[command(subcommand)]
     Trace(TraceCommand),
+    /// Looks at memory snapshots and other histories of a device's memory
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Shows what grew between two runs, by call site
+    Diff(DiffArguments),
+    /// Fails if a run needs more memory than its baseline, and names the call site
+    ///
+    /// Compares the most live bytes, the most reserved bytes (where both sources tell of segments) and the number of
+    /// allocations, on each device. All of them are counted, not timed, so the same program gives the same figures.
+    ///
+    /// Exits with 0 if nothing is above its limit, with 1 if something is or a file cannot be read, and with 2 if the
+    /// command line makes no sense.
+    Gate(GateArguments),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Tells who holds the memory at the peak and in the end, what fragmentation costs, and why requests failed
+    ///
+    /// Where bytes are, adds up to what is reserved: asked for (in live blocks), rounding (in live blocks, beyond what
+    /// was asked for), pending (given back, but a stream may still use it), split (free pieces of segments in use), and
+    /// cached (segments that are free all through, which can go back to the device).
+    ///
+    /// For a request that failed, the least that would have had to go for it to fit is worked out: neighbours in one
+    /// segment, or whole segments.
+    Info(SnapshotInfoArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -94,6 +121,85 @@ pub(crate) struct ReportArguments {
     /// Only this device [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<u32>,
+}
+
+/// How call sites are named and how many are listed.
+#[derive(Debug, Args)]
+pub(crate) struct NamingArguments {
+    /// Entries in each list
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub(crate) top: NonZeroUsize,
+
+    /// Lines of the program in the name of a call site; call sites with the same name are one
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) depth: NonZeroUsize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotInfoArguments {
+    /// Snapshots that PyTorch wrote, or other histories; plain or gzip
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) naming: NamingArguments,
+
+    /// Shows all frames of a call site, not only the telling ones
+    #[arg(long)]
+    pub(crate) full_frames: bool,
+
+    /// Prints an array of objects instead
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArguments {
+    /// The first run: a snapshot, another history, or a baseline that `orlop gate` wrote
+    #[arg(value_name = "BEFORE")]
+    pub(crate) before: PathBuf,
+
+    /// The second run
+    #[arg(value_name = "AFTER")]
+    pub(crate) after: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) naming: NamingArguments,
+
+    /// Takes two lines of one function for two call sites: for runs of the same program
+    #[arg(long)]
+    pub(crate) lines: bool,
+
+    /// Prints an object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(id = "what", required = true, multiple = false, args = ["baseline", "write_baseline"])]
+pub(crate) struct GateArguments {
+    /// The run: a snapshot or another history
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// What it is held against: a file that --write-baseline wrote, or another run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+
+    /// Writes what the run needs, as the baseline of later ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_baseline: Option<PathBuf>,
+
+    /// How much more than the baseline passes, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "1%")]
+    pub(crate) tolerance: Tolerance,
+
+    #[command(flatten)]
+    pub(crate) naming: NamingArguments,
+
+    /// Prints an object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The backing that is address space and nothing else: traces of any size replay over it.

@@ -1,4 +1,4 @@
-//! The `orlop` program: what a trace costs, under which allocator.
+//! The `orlop` program: what a trace costs, under which allocator; and where the bytes of a snapshot went.
 //!
 //! All it knows is in the libraries; here are only words, tables and exit codes: 0 for success, 1 for a run that
 //! failed, 2 for a command line that makes no sense.
@@ -7,6 +7,9 @@
 
 mod allocators;
 mod arguments;
+mod diff;
+mod gate;
+mod histories;
 mod info;
 mod inputs;
 mod isolated;
@@ -14,9 +17,10 @@ mod output;
 mod progress;
 mod replay;
 mod report;
+mod snapshot;
 mod table;
 
-use self::arguments::{Arguments, Command, TraceCommand};
+use self::arguments::{Arguments, Command, SnapshotCommand, TraceCommand};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -29,6 +33,9 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
+        Command::Snapshot(SnapshotCommand::Info(arguments)) => snapshot::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
+        Command::Gate(arguments) => gate::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -57,9 +57,18 @@ pub(crate) fn new<'a>(
     texts: impl IntoIterator<Item = &'a str>,
     numbers: impl IntoIterator<Item = &'a str>,
 ) -> Table {
+    with_header(row(texts, numbers.into_iter().map(str::to_owned)))
+}
+
+/// A table of columns of numbers with these titles, and one of texts after them.
+pub(crate) fn new_with_text<'a>(numbers: impl IntoIterator<Item = &'a str>, text: &str) -> Table {
+    with_header(row_with_text(numbers.into_iter().map(str::to_owned), text))
+}
+
+fn with_header(header: Vec<Cell>) -> Table {
     const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
     let mut table = Table::new();
-    table.load_style(STYLE).set_header(row(texts, numbers.into_iter().map(str::to_owned)));
+    table.load_style(STYLE).set_header(header);
     table
 }
 
@@ -75,6 +84,50 @@ pub(crate) fn row<'a>(
 
 pub(crate) fn bytes(bytes: u64) -> String {
     ByteSize(bytes).to_string()
+}
+
+/// Numbers to the right, then a text that may be long.
+pub(crate) fn row_with_text(numbers: impl IntoIterator<Item = String>, text: &str) -> Vec<Cell> {
+    let mut cells = row([], numbers);
+    cells.push(Cell::new(text));
+    cells
+}
+
+/// A table as text, each line moved to the right.
+pub(crate) fn indented(table: &Table) -> String {
+    table.trim_fmt().lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// How much more, with its sign; nothing for no difference.
+pub(crate) fn more(growth: i128, unit: fn(u64) -> String) -> String {
+    let size = || unit(u64::try_from(growth.unsigned_abs()).unwrap_or(u64::MAX));
+    match growth {
+        0 => String::new(),
+        growth if growth < 0 => format!("−{}", size()),
+        _ => format!("+{}", size()),
+    }
+}
+
+/// A part of the whole, from 0 to 1.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+/// A time between two events.
+pub(crate) fn duration(ns: u64) -> String {
+    let ns = ns as f64;
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        ns if ns < 120e9 => format!("{:.2} s", ns / 1e9),
+        ns => format!("{:.1} min", ns / 60e9),
+    }
+}
+
+/// Text that somebody else wrote, without what a terminal would obey.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
 /// With commas between thousands.
@@ -115,5 +168,11 @@ mod tests {
         );
         assert_eq!([1.234, 12.34, 1234.5].map(nanoseconds), ["1.23", "12.3", "1234"]);
         assert_eq!(known(None), "–");
+        assert_eq!(
+            [7, 1500, 2_500_000, 3 << 30, 1 << 40].map(duration),
+            ["7 ns", "1.5 µs", "2.5 ms", "3.22 s", "18.3 min"]
+        );
+        assert_eq!([-2048, 0, 512].map(|growth| more(growth, bytes)), ["−2.00 KiB", "", "+512 B"]);
+        assert_eq!((percent(0.1234), plain("a\u{1b}b")), ("12.3%".to_owned(), "a?b".to_owned()));
     }
 }

@@ -1,5 +1,8 @@
 //! The program as people call it: arguments in, text, JSON and exit codes out.
 
+#[path = "cli/histories.rs"]
+mod histories;
+
 use serde_json::Value;
 use std::fs;
 use std::io::Write;

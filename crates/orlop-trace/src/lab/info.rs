@@ -6,7 +6,7 @@ use super::holders::{Holdings, events_after, live, peak};
 use super::moment::Moments;
 use super::names::{Names, Naming};
 use super::out_of_memory::OutOfMemory;
-use crate::history::{Action, DeviceHistory, History, Sites, WorkStep, Workload};
+use crate::history::{Action, DeviceHistory, History, WorkStep, Workload};
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -86,23 +86,17 @@ impl SnapshotInfo {
         Self {
             settings: history.settings.clone(),
             warnings: history.warnings.iter().map(ToString::to_string).collect(),
-            devices: history
-                .devices
-                .iter()
-                .map(|device| DeviceInfo::of(device, &history.sites, naming))
-                .collect(),
+            devices: history.devices.iter().map(|device| DeviceInfo::of(device, history, naming)).collect(),
         }
     }
 }
 
 impl DeviceInfo {
-    /// Describes what happened on a device.
-    #[must_use]
-    pub fn of(history: &DeviceHistory, sites: &Sites, naming: Naming) -> Self {
-        let history = &*with_start(history);
+    fn of(device: &DeviceHistory, all: &History, naming: Naming) -> Self {
+        let history = &*with_start(device);
         let work = Workload::of(history);
-        let moments = Moments::new(history);
-        let mut names = Names::new(sites, naming.depth);
+        let moments = Moments::with_settings(history, all.settings.as_deref());
+        let mut names = Names::new(&all.sites, naming.depth);
         let mut moment = |steps: usize, events: usize| {
             let segments = if events == history.events.len() && !history.end.is_empty() {
                 Cow::Borrowed(&history.end)

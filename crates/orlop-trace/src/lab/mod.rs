@@ -27,6 +27,8 @@ mod made;
 #[cfg(test)]
 mod moment_tests;
 #[cfg(test)]
+mod naming_tests;
+#[cfg(test)]
 mod tests;
 
 pub use self::diff::{Amount, DeviceDiff, Diff, Matching, SiteDiff};

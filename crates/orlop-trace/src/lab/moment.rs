@@ -9,18 +9,18 @@
 //! Whoever looks at one moment looks at others, too: a slider in a report. States are kept at distances that grow with
 //! what a state takes, so that all of them together take no more than the events, and a moment is never far from one.
 
-use crate::history::{Action, BlockState, DeviceHistory, Event, Segment, SegmentBlock, SiteId};
+use crate::history::{Action, BlockState, DeviceHistory, Event, Rules, Segment, SegmentBlock, SiteId};
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, HashMap};
 
-/// PyTorch's `kMinBlockSize`.
-const ALIGNMENT: u64 = 512;
-
-/// PyTorch's `kSmallSize`: requests up to here are small, and so are rests that are not split off.
+/// PyTorch's `kSmallSize`: requests up to here are small.
 pub(super) const SMALL: u64 = 1 << 20;
 
 /// PyTorch's `kSmallBuffer`: the size of segments for small requests.
 const SMALL_SEGMENT: u64 = 2 << 20;
+
+/// Pages for large requests are mapped so many bytes at a time.
+const LARGE_PAGE: u64 = 20 << 20;
 
 /// The shortest distance between kept states, in events.
 const DISTANCE: usize = 256;
@@ -37,7 +37,7 @@ const DISTANCE: usize = 256;
 #[derive(Debug)]
 pub struct Moments<'a> {
     history: &'a DeviceHistory,
-    rules: Rules,
+    known: Known,
     /// States after so many events, by that number; the first is the start.
     kept: Vec<(usize, State)>,
     strays: u64,
@@ -45,7 +45,11 @@ pub struct Moments<'a> {
 
 /// What is known beyond the events.
 #[derive(Debug)]
-struct Rules {
+struct Known {
+    /// How long blocks are.
+    rules: Rules,
+    /// The private pools that events belong to, by event.
+    pools: HashMap<usize, (u64, u64)>,
     /// Bytes of the blocks that are still there in the end, by the event that allocates them.
     taken: HashMap<usize, u64>,
     /// The segments in the end: pool and size class of those that the events only give an address and a size.
@@ -55,11 +59,17 @@ struct Rules {
 }
 
 impl<'a> Moments<'a> {
-    /// Walks through the history once.
+    /// Walks through the history once. PyTorch's settings are the usual ones.
     #[must_use]
     pub fn new(history: &'a DeviceHistory) -> Self {
-        let rules = Rules::of(history);
-        let mut state = State::of(&history.start);
+        Self::with_settings(history, None)
+    }
+
+    /// The same under the [settings](crate::history::History::settings) of the history.
+    #[must_use]
+    pub fn with_settings(history: &'a DeviceHistory, settings: Option<&str>) -> Self {
+        let known = Known::of(history, Rules::parse(settings.unwrap_or_default()));
+        let mut state = State::of(&history.start, &known.rules);
         let mut kept = vec![(0, state.clone())];
         let mut next = DISTANCE.max(state.pieces.len());
         for (place, event) in history.events.iter().enumerate() {
@@ -67,9 +77,9 @@ impl<'a> Moments<'a> {
                 kept.push((place, state.clone()));
                 next = place + DISTANCE.max(state.pieces.len());
             }
-            state.apply(place, event, &rules);
+            state.apply(place, event, &known);
         }
-        Self { history, rules, kept, strays: state.strays }
+        Self { history, known, kept, strays: state.strays }
     }
 
     /// Segments and their blocks, in order of address, right after the event at this place (from 0).
@@ -86,7 +96,7 @@ impl<'a> Moments<'a> {
         let Some((from, state)) = self.kept.get(nearest) else { return Vec::new() };
         let mut state = state.clone();
         for (place, event) in self.history.events.iter().enumerate().take(events).skip(*from) {
-            state.apply(place, event, &self.rules);
+            state.apply(place, event, &self.known);
         }
         state.segments()
     }
@@ -99,8 +109,8 @@ impl<'a> Moments<'a> {
     }
 }
 
-impl Rules {
-    fn of(history: &DeviceHistory) -> Self {
+impl Known {
+    fn of(history: &DeviceHistory, rules: Rules) -> Self {
         let live = |segment: &'_ Segment| {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
             live.map(|block| (block.address, *block)).collect::<Vec<_>>()
@@ -116,7 +126,10 @@ impl Rules {
             let (block, event) = (end.get(&address)?, history.events.get(place)?);
             (block.requested == event.bytes).then_some((place, block.bytes))
         });
+        let details = history.details.iter().filter(|detail| detail.pool != (0, 0));
         Self {
+            rules,
+            pools: details.map(|detail| (detail.event as usize, detail.pool)).collect(),
             taken: taken.collect(),
             end: history.end.iter().map(|segment| (segment.address, Region::of(segment))).collect(),
             at_once: !history.events.iter().any(|event| event.action == Action::FreeCompleted),
@@ -156,12 +169,12 @@ struct State {
 }
 
 impl State {
-    fn of(segments: &[Segment]) -> Self {
+    fn of(segments: &[Segment], rules: &Rules) -> Self {
         let mut state = Self::default();
         for segment in segments {
             state.gain(segment.address, Region::of(segment));
             for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
-                state.place(block, Some(block.bytes));
+                state.place(block, Some(block.bytes), rules);
             }
         }
         state.strays = 0;
@@ -181,14 +194,14 @@ impl State {
         regions.collect()
     }
 
-    fn apply(&mut self, place: usize, event: &Event, rules: &Rules) {
+    fn apply(&mut self, place: usize, event: &Event, known: &Known) {
         let &Event { address, bytes, stream, site, .. } = event;
         match event.action {
             Action::Allocate => {
                 let block = SegmentBlock { address, bytes, requested: bytes, state: BlockState::Live, site };
-                self.place(&block, rules.taken.get(&place).copied());
+                self.place(&block, known.taken.get(&place).copied(), &known.rules);
             }
-            Action::FreeRequested if rules.at_once => self.free(address),
+            Action::FreeRequested if known.at_once => self.free(address),
             Action::FreeRequested => match self.pieces.get_mut(&address) {
                 Some(piece) if piece.state == BlockState::Live => piece.state = BlockState::Pending,
                 _ => self.stray(),
@@ -196,11 +209,12 @@ impl State {
             Action::FreeCompleted => self.free(address),
             Action::RegionGained | Action::Mapped => {
                 let mapped = event.action == Action::Mapped;
-                let known = rules.end.range(..=address).next_back();
-                let known = known.filter(|(start, end)| address - **start < end.bytes).map(|(_, end)| *end);
-                let small = known.map_or(bytes <= SMALL_SEGMENT, |end| end.small);
-                let pool = known.map_or((0, 0), |end| end.pool);
-                let expandable = mapped || known.is_some_and(|end| end.expandable);
+                let end = known.end.range(..=address).next_back();
+                let end = end.filter(|(start, end)| address - **start < end.bytes).map(|(_, end)| *end);
+                let by_size = if mapped { bytes < LARGE_PAGE } else { bytes <= SMALL_SEGMENT };
+                let small = end.map_or(by_size, |end| end.small);
+                let pool = known.pools.get(&place).copied().or(end.map(|end| end.pool)).unwrap_or((0, 0));
+                let expandable = mapped || end.is_some_and(|end| end.expandable);
                 self.carve(address, bytes);
                 self.gain(address, Region { bytes, stream, small, expandable, pool, site });
                 if mapped {
@@ -223,11 +237,11 @@ impl State {
     }
 
     /// A block takes its part of the free piece around it: `taken` bytes, or what PyTorch would.
-    fn place(&mut self, block: &SegmentBlock, taken: Option<u64>) {
+    fn place(&mut self, block: &SegmentBlock, taken: Option<u64>, rules: &Rules) {
         match self.room(block) {
-            Some((piece, room, splits)) => {
+            Some((piece, room, finely)) => {
                 let at = block.address - piece.address;
-                let taken = taken.unwrap_or_else(|| splits.taken(block.requested, room));
+                let taken = taken.unwrap_or_else(|| rules.taken(block.requested, room, finely));
                 let taken = taken.clamp(block.requested.max(1), room);
                 if at > 0 {
                     self.pieces.insert(piece.address, SegmentBlock { bytes: at, ..piece });
@@ -241,15 +255,16 @@ impl State {
         }
     }
 
-    /// The piece in which a block begins, how many bytes it has from there on, and how its region splits.
-    fn room(&self, block: &SegmentBlock) -> Option<(SegmentBlock, u64, Splits)> {
+    /// The piece in which a block begins, how many bytes it has from there on, and whether small rests
+    /// are split off there.
+    fn room(&self, block: &SegmentBlock) -> Option<(SegmentBlock, u64, bool)> {
         let (_, region) = self.region(block.address)?;
         let (_, &piece) = self.pieces.range(..=block.address).next_back()?;
         let at = block.address - piece.address;
         let room = piece.bytes.checked_sub(at).filter(|&room| room > 0 && room >= block.requested)?;
         // A block that is in use ends where another begins: it had less than was thought.
         let free = piece.state == BlockState::Free || at >= piece.requested.max(1);
-        free.then_some((piece, room, Splits { finely: region.small || region.expandable }))
+        free.then_some((piece, room, region.small || region.expandable))
     }
 
     fn insert_free(&mut self, address: u64, bytes: u64) {
@@ -364,21 +379,5 @@ impl State {
                 keep(end, stop - end);
             }
         }
-    }
-}
-
-/// PyTorch's `should_split`, without a limit on the blocks that are split.
-#[derive(Debug, Clone, Copy)]
-struct Splits {
-    finely: bool,
-}
-
-impl Splits {
-    /// How much of `room` bytes a request takes.
-    fn taken(self, requested: u64, room: u64) -> u64 {
-        let Some(rounded) = requested.max(1).checked_next_multiple_of(ALIGNMENT) else { return room };
-        let rest = room.saturating_sub(rounded);
-        let split = if self.finely { rest >= ALIGNMENT } else { rest > SMALL };
-        if split { rounded } else { room }
     }
 }

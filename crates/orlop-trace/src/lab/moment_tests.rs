@@ -212,3 +212,13 @@ fn blocks_without_segments_are_strays() {
     let moments = Moments::new(&history);
     assert_eq!((moments.strays(), moments.at(1)), (2, Vec::new()));
 }
+
+#[test]
+fn settings_say_how_long_blocks_are() {
+    let events =
+        vec![raw(Action::RegionGained, 1 << 30, 20 << 20, 0), raw(Action::Allocate, 1 << 30, 1200 << 10, 0)];
+    let history = DeviceHistory { events, ..DeviceHistory::default() };
+    let taken = |settings| Moments::with_settings(&history, settings).at(1)[0].blocks[0].bytes >> 10;
+    assert_eq!(taken(None), 1200);
+    assert_eq!(taken(Some("roundup_power2_divisions:4")), 1280);
+}

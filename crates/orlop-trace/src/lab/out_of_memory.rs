@@ -97,7 +97,8 @@ impl OutOfMemory {
         let segments = moments.after(place);
         let there: HashMap<u64, bool> =
             live(work, steps).map(|block| (block.address, block.born.is_none())).collect();
-        let request = Request { bytes: event.bytes, device_free: event.address };
+        let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
+        let request = Request { bytes: event.bytes, pool, device_free: event.address };
         let ways = [request.neighbours(event, &segments), request.segments(&segments)];
         let mut releases: Vec<Release> =
             ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
@@ -125,6 +126,8 @@ impl OutOfMemory {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     bytes: u64,
+    /// The pool that has to serve it.
+    pool: (u64, u64),
     device_free: u64,
 }
 
@@ -142,7 +145,9 @@ impl Request {
     /// The window in a segment that serves such requests with the fewest live bytes.
     fn neighbours<'a>(&self, event: &Event, segments: &'a [Segment]) -> Option<Found<'a>> {
         let serves = |segment: &&Segment| {
-            segment.stream == event.stream && segment.pool == (0, 0) && segment.small == (self.bytes <= SMALL)
+            segment.stream == event.stream
+                && segment.pool == self.pool
+                && segment.small == (self.bytes <= SMALL)
         };
         let windows = segments.iter().filter(serves).filter_map(|segment| {
             let window = self.window(segment)?;

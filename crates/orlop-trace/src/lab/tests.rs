@@ -21,9 +21,9 @@ fn places() -> Places {
         let frames = [sites.frame("malloc", "??", 0), sites.frame(function, file, line)];
         sites.stack(&frames)
     };
-    let model = site("forward", "/home/me/model.py", 10);
-    let moved = site("forward", "/home/me/model.py", 12);
-    let step = site("step", "/home/me/optimizer.py", 7);
+    let model = site("forward", "/srv/proj/model.py", 10);
+    let moved = site("forward", "/srv/proj/model.py", 12);
+    let step = site("step", "/srv/proj/optimizer.py", 7);
     Places { sites, model, moved, step }
 }
 
@@ -57,7 +57,7 @@ fn the_peak_and_the_end_are_told_with_all_their_bytes() {
         peak.held.by_site.top.iter().map(|share| (&*share.name, share.bytes, share.blocks)).collect();
     assert_eq!(names, [("model.py:10 forward", 35 * MIB, 2), (BEFORE, 3 * MIB, 1)]);
     assert_eq!((peak.held.by_site.others, peak.held.by_site.other_bytes), (1, 100));
-    assert_eq!(peak.held.by_site.top[0].frames, ["malloc", "/home/me/model.py:10 forward"]);
+    assert_eq!(peak.held.by_site.top[0].frames, ["malloc", "/srv/proj/model.py:10 forward"]);
     assert!((peak.held.by_site.top[1].share - 3.0 / 38.0).abs() < 1e-5);
     assert_eq!(
         (peak.held.by_stream.top[0].bytes, peak.held.by_stream.top[1].bytes),

@@ -3,6 +3,7 @@
 #[cfg(unix)] // The browser is driven over inherited descriptors.
 mod browser;
 mod hostile;
+mod lab;
 #[cfg(unix)]
 mod pages;
 mod replays;

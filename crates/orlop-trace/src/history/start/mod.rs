@@ -16,7 +16,7 @@
 mod rules;
 mod state;
 
-use self::rules::Rules;
+pub(crate) use self::rules::Rules;
 use self::state::{Region, State};
 use super::{Action, BlockState, DeviceHistory, EventDetail, History, MAX_WARNINGS, Warning, warn};
 use std::collections::{HashMap, HashSet, VecDeque};

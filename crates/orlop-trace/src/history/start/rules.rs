@@ -17,7 +17,7 @@ const INTERVALS: usize = 16;
 
 /// The settings that matter for how long a block is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// Into how many parts the space between two powers of two is divided, for rounding. 0 and 1: not at all.
     divisions: [u64; INTERVALS],
     /// Blocks of this many bytes are never split.
@@ -27,7 +27,7 @@ pub(super) struct Rules {
 
 impl Rules {
     /// Of an option string. What is not understood is as if it were not there.
-    pub(super) fn parse(options: &str) -> Self {
+    pub(crate) fn parse(options: &str) -> Self {
         let mut rules = Self { divisions: [0; INTERVALS], max_split: u64::MAX, expandable: false };
         for (name, value) in fields(options) {
             match name {
@@ -83,7 +83,19 @@ impl Rules {
 
     /// The longest rest that a block of `bytes` keeps.
     pub(super) fn kept(&self, region: &Region, bytes: u64) -> u64 {
-        if region.small || region.expandable || self.expandable {
+        self.kept_in(region.small || region.expandable, bytes)
+    }
+
+    /// How much of a free piece of `room` bytes a request takes.
+    pub(crate) fn taken(&self, requested: u64, room: u64, finely: bool) -> u64 {
+        let rounded = self.round(requested);
+        let split = room.saturating_sub(rounded) > self.kept_in(finely, rounded);
+        if split { rounded } else { room }
+    }
+
+    /// The longest rest, where small ones are split off (`finely`) and where not.
+    fn kept_in(&self, finely: bool, bytes: u64) -> u64 {
+        if finely || self.expandable {
             GRANULE - 1
         } else if bytes >= self.max_split {
             u64::MAX

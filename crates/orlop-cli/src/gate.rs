@@ -1,0 +1,108 @@
+//! `orlop gate`.
+
+use crate::arguments::GateArguments;
+use crate::diff::{amounts, name, sites};
+use crate::table::{self, bytes, count, more};
+use crate::{histories, output};
+use orlop::trace::lab::{Check, Gate, Measure, Profile, SiteDiff, Tolerance};
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// Call sites that a complaint names: it is one line in the log of a build.
+const NAMED: usize = 3;
+
+#[derive(Serialize)]
+struct Entry {
+    file: String,
+    baseline: String,
+    #[serde(flatten)]
+    gate: Gate,
+}
+
+pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
+    let depth = arguments.naming.depth.get();
+    if let Some(path) = &arguments.write_baseline {
+        let history = histories::read(&arguments.file).map_err(|failure| vec![failure])?;
+        return write(path, &Profile::of(&history, depth));
+    }
+    // The command line has one or the other.
+    let Some(path) = &arguments.baseline else { return Ok(()) };
+    let baseline = histories::profile_of_either(path, depth);
+    // Names are compared: they are made the same way.
+    let depth = baseline.as_ref().map_or(depth, |baseline| baseline.depth);
+    let run = histories::profile_of_either(&arguments.file, depth);
+    let (baseline, run) = match (baseline, run) {
+        (Ok(baseline), Ok(run)) => (baseline, run),
+        (baseline, run) => return Err([baseline.err(), run.err()].into_iter().flatten().collect()),
+    };
+    let mut gate = Gate::check(&run, &baseline, arguments.tolerance);
+    let complaints: Vec<String> = gate.breaches().map(|check| complaint(check, gate.tolerance)).collect();
+    for check in &mut gate.checks {
+        check.sites.truncate(arguments.naming.top.get());
+    }
+    if arguments.json {
+        let [file, baseline] = [&arguments.file, path].map(|file| file.display().to_string());
+        output::print_json(&Entry { file, baseline, gate })?;
+    } else {
+        output::print(&text(&gate))?;
+    }
+    if complaints.is_empty() { Ok(()) } else { Err(complaints) }
+}
+
+fn write(path: &Path, profile: &Profile) -> Result<(), Vec<String>> {
+    let text = serde_json::to_string_pretty(profile)
+        .map_err(|error| vec![format!("cannot write the baseline: {error}")])?;
+    fs::write(path, text + "\n")
+        .map_err(|error| vec![format!("{}: cannot be written: {error}", path.display())])
+}
+
+fn unit(measure: Measure) -> fn(u64) -> String {
+    match measure {
+        Measure::Allocations => count,
+        _ => bytes,
+    }
+}
+
+fn text(gate: &Gate) -> String {
+    let mut table = table::new(["device", ""], ["baseline", "run", "growth", "", "limit", "verdict"]);
+    for check in &gate.checks {
+        let unit = unit(check.measure);
+        let limit = [unit(check.limit), if check.passed { "pass" } else { "FAIL" }.to_owned()];
+        let numbers = amounts(check.amount, unit).into_iter().chain(limit);
+        table.add_row(table::row([&*check.device.to_string(), &check.measure.to_string()], numbers));
+    }
+    let mut text = format!("{}\n", table.trim_fmt());
+    let mut last = None;
+    for check in gate.breaches().filter(|check| !check.sites.is_empty()) {
+        // What was reserved has no call sites of its own: they are those of what lived.
+        if check.measure == Measure::PeakReserved && last == Some((check.device, Measure::PeakLive)) {
+            continue;
+        }
+        last = Some((check.device, check.measure));
+        text.push_str(&format!("\ndevice {}, {}: what grew\n", check.device, check.measure));
+        text.push_str(&sites(&check.sites));
+    }
+    text
+}
+
+/// One sentence, that names who is to blame.
+fn complaint(check: &Check, tolerance: Tolerance) -> String {
+    let unit = unit(check.measure);
+    let [baseline, run, growth, _] = amounts(check.amount, unit);
+    let grown = |site: &SiteDiff| match check.measure {
+        Measure::Allocations => more(site.allocations.growth(), count),
+        _ => more(site.peak.growth(), bytes),
+    };
+    let named = check.sites.iter().take(NAMED).map(|site| format!("{} {}", name(site), grown(site)));
+    let named: Vec<String> = named.collect();
+    let why = match (named.is_empty(), check.measure) {
+        (false, _) => named.join(", "),
+        (true, Measure::PeakReserved) => "no call site holds more: it is fragmentation".to_owned(),
+        (true, _) => "no call site alone".to_owned(),
+    };
+    format!(
+        "device {}: {}: {run} after {baseline}, {growth}, where {tolerance} is allowed: {why}",
+        check.device, check.measure
+    )
+}

@@ -1,0 +1,228 @@
+//! `snapshot info`, `diff` and `gate`, over PyTorch's own snapshots and small ones made here.
+
+use super::{Folder, complaint, json, orlop, stdout, testdata};
+use serde_json::{Value, json};
+use std::fs;
+
+const MIB: u64 = 1 << 20;
+
+fn snapshot(name: &str) -> String {
+    testdata().join("torch-snapshots").join(format!("{name}.pickle.gz")).display().to_string()
+}
+
+fn object(output: &std::process::Output) -> Value {
+    serde_json::from_str(&stdout(output)).expect("an object")
+}
+
+/// An event of PyTorch's, by a line of `train.py`.
+fn event(action: &str, address: u64, bytes: u64, line: u32) -> Value {
+    let frames = json!([
+        { "name": "c10::cuda::CUDACachingAllocator::malloc()", "filename": "??", "line": 0 },
+        { "name": "step", "filename": "/srv/proj/train.py", "line": line },
+    ]);
+    json!({ "action": action, "addr": address, "size": bytes, "stream": 0, "time_us": 1000, "frames": frames })
+}
+
+/// A run in which line 41 holds one block of so many MiB, and then asks for 30 MiB that are not there.
+fn run(mib: u64) -> String {
+    let address: u64 = 1 << 40;
+    let segment = |address: u64, total: u64, blocks: Value| {
+        json!({
+            "device": 0, "address": address, "total_size": total, "allocated_size": 0, "active_size": 0,
+            "requested_size": 0, "stream": 0, "segment_type": "large", "segment_pool_id": [0, 0],
+            "is_expandable": false, "frames": [], "blocks": blocks,
+        })
+    };
+    let block = |address: u64, bytes: u64, state: &str| json!({ "address": address, "size": bytes, "requested_size": bytes, "state": state, "frames": [] });
+    let (live, free) = (mib * MIB, (40 - mib) * MIB);
+    let mut failed = event("oom", 0, 30 * MIB, 41);
+    failed["device_free"] = json!(5 * MIB);
+    json!({
+        "segments": [segment(address, 40 * MIB, json!([
+            block(address, live, "active_allocated"),
+            block(address + live, free, "inactive"),
+        ]))],
+        "device_traces": [[
+            event("segment_alloc", address, 40 * MIB, 41),
+            event("alloc", address, live, 41),
+            failed,
+        ]],
+    })
+    .to_string()
+}
+
+#[test]
+fn a_snapshot_of_pytorch_is_described() {
+    let text = stdout(&orlop(&["snapshot", "info", "--top", "5", &snapshot("gpt-medium_512_training")]));
+    for words in [
+        "7,591 allocations, 7,370 frees",
+        "peak live      11.6 GiB",
+        "peak reserved  11.8 GiB",
+        "model.py:39 forward < _backends.py:291 einsum",
+        "nn_utils.py:6 softmax < aten::exp",
+        "AccumulateGrad < aten::new_empty_strided",
+        "optimizer.py:76 step < aten::add_Tensor",
+        "(held before the recording)",
+        "held at the end: 6.36 GiB in 885 blocks",
+        "16.3 MiB", // Asked for in small segments at the peak.
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    assert!(!text.contains("PyEval") && !text.contains("unplaced"));
+
+    let deeper = stdout(&orlop(&[
+        "snapshot",
+        "info",
+        "--depth",
+        "2",
+        "--full-frames",
+        &snapshot("gpt-medium_512_training"),
+    ]));
+    assert!(deeper.contains("scaled_dot_product_attention < nn_utils.py:6 softmax < aten::exp"), "{deeper}");
+    assert!(deeper.contains("_PyEval_EvalFrameDefault"));
+}
+
+#[test]
+fn the_figures_of_the_shipped_snapshots_are_known() {
+    let names = [
+        "gpt-medium_128_training",
+        "gpt-medium_512_training",
+        "gpt-medium_256_inference",
+        "gpt-medium_512_inference",
+    ];
+    let files = names.map(snapshot);
+    let mut arguments = vec!["snapshot", "info", "--json", "--top", "3"];
+    arguments.extend(files.iter().map(String::as_str));
+    // Asked for, and its rounding, when most is asked for; reserved.
+    let expected = [
+        (7_013_335_044_u64, 13_271_548_u64, 7_235_174_400_u64),
+        (12_426_629_128, 7_865_336, 12_660_506_624),
+        (1_793_775_616, 1_966_080, 1_864_368_128),
+        (1_949_343_744, 1_966_080, 1_981_808_640),
+    ];
+    let entries = json(&orlop(&arguments));
+    assert_eq!(entries.len(), 4);
+    for ((entry, file), expected) in entries.iter().zip(&files).zip(expected) {
+        assert_eq!(entry["file"].as_str(), Some(&**file));
+        let device = &entry["devices"][0];
+        let peak = &device["peak"];
+        let figures = (&peak["held"]["bytes"], &peak["segments"]["rounding"], &device["peak_reserved"]);
+        assert_eq!(figures, (&json!(expected.0), &json!(expected.1), &json!(expected.2)), "{file}");
+        assert_eq!((&device["strays"], entry["warnings"].as_array().map(Vec::len)), (&json!(0), Some(0)));
+        for moment in [peak, &device["end"]] {
+            let segments = &moment["segments"];
+            let part = |name: &str| segments[name].as_u64().expect("a number");
+            let parts = ["requested", "rounding", "pending", "split", "cached"].map(part);
+            assert_eq!(parts.iter().sum::<u64>(), part("reserved"));
+            assert_eq!(Some(part("requested")), moment["held"]["bytes"].as_u64());
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_that_does_not_fit_together_is_described_with_warnings() {
+    let text = stdout(&orlop(&["snapshot", "info", &snapshot("mosaic-sample")]));
+    assert!(text.contains("warning") && text.contains("fit no segment"), "{text}");
+}
+
+#[test]
+fn a_request_that_failed_is_explained() {
+    let folder = Folder::with(&[("run.json", &run(15))]);
+    let text = stdout(&orlop(&["snapshot", "info", &folder.path("run.json")]));
+    for words in [
+        "out of memory: 30.0 MiB asked for by train.py:41 step",
+        "the device had 5.00 MiB left",
+        "what is free would have been enough, but not in one piece",
+        "the least that would have had to go: 15.0 MiB in 1 blocks, neighbours at 0x10000000000",
+        "gives 40.0 MiB back to the device",
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    let entry = &json(&orlop(&["snapshot", "info", "--json", &folder.path("run.json")]))[0];
+    let failed = &entry["devices"][0]["out_of_memory"][0];
+    assert_eq!((&failed["requested"], &failed["device_free"]), (&json!(30 * MIB), &json!(5 * MIB)));
+    assert_eq!(failed["releases"][0]["way"], "neighbours");
+    assert_eq!(failed["releases"][0]["by_site"]["top"][0]["name"], "train.py:41 step");
+}
+
+#[test]
+fn what_grew_is_told_by_call_site() {
+    let (before, after) = (snapshot("gpt-medium_128_training"), snapshot("gpt-medium_512_training"));
+    let text = stdout(&orlop(&["diff", &before, &after]));
+    for words in [
+        "peak live       6.53 GiB   11.6 GiB   +5.04 GiB   +77.2%",
+        "AccumulateGrad",
+        "−1.54 GiB",
+        "call sites that differ less",
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    let diff = object(&orlop(&["diff", "--json", "--top", "1", &before, &after]));
+    let sites = diff["devices"][0]["sites"].as_array().expect("sites");
+    assert_eq!(sites.len(), 1);
+    assert_eq!(sites[0]["name"], "model.py:39 forward < _backends.py:291 einsum");
+    assert_eq!((sites[0]["is_new"].as_bool(), diff["before"].as_str()), (Some(false), Some(&*before)));
+    assert!(stdout(&orlop(&["diff", &before, &before])).contains("no call site differs"));
+}
+
+#[test]
+fn a_gate_passes_fails_and_names_the_line() {
+    let folder = Folder::with(&[("small.json", &run(15)), ("large.json", &run(20))]);
+    let [small, large, baseline] =
+        ["small.json", "large.json", "baseline.json"].map(|name| folder.path(name));
+    assert_eq!(stdout(&orlop(&["gate", &small, "--write-baseline", &baseline])), "");
+    let written: Value =
+        serde_json::from_str(&fs::read_to_string(&baseline).expect("it is there")).expect("JSON");
+    assert_eq!(written["devices"][0]["peak_live"], json!(15 * MIB));
+    for held_against in [&baseline, &small] {
+        let text = stdout(&orlop(&["gate", &small, "--baseline", held_against, "--tolerance", "0%"]));
+        assert!(text.contains("pass") && !text.contains("FAIL"), "{text}");
+        let output = orlop(&["gate", &large, "--baseline", held_against]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("FAIL"));
+        let complaint = complaint(&output, 1);
+        assert_eq!(
+            complaint,
+            "orlop: device 0: peak live: 20.0 MiB after 15.0 MiB, +5.00 MiB, where 1% is allowed: train.py:41 step \
+             +5.00 MiB\n"
+        );
+        assert_eq!(
+            orlop(&["gate", &large, "--baseline", held_against, "--tolerance", "34%"]).status.code(),
+            Some(0)
+        );
+    }
+    let output = orlop(&["gate", &large, "--baseline", &baseline, "--json"]);
+    let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (output.status.code(), &verdict["passed"], &verdict["tolerance"]),
+        (Some(1), &json!(false), &json!("1%"))
+    );
+    assert_eq!(verdict["checks"][0]["sites"][0]["name"], "train.py:41 step");
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let folder = Folder::with(&[
+        ("broken.json", "{\"orlop_profile\": 1, \"devices\": 3}"),
+        ("later.json", "{\"orlop_profile\": 99, \"depth\": 1, \"devices\": []}"),
+        ("noise.json", "hello"),
+        ("run.json", &run(15)),
+    ]);
+    let [broken, later, noise, run, none] =
+        ["broken.json", "later.json", "noise.json", "run.json", "none.json"].map(|name| folder.path(name));
+    for (arguments, code, words) in [
+        (["gate", &run, "--baseline", &broken].as_slice(), 1, "is no baseline"),
+        (&["gate", &run, "--baseline", &later], 1, "another version"),
+        (&["gate", &run, "--baseline", &none], 1, "none.json"),
+        (&["gate", &run], 2, "--baseline"),
+        (&["gate", &run, "--baseline", &run, "--tolerance", "1"], 2, "percentage"),
+        (&["gate", &run, "--baseline", &run, "--write-baseline", &none], 2, "cannot be used with"),
+        (&["diff", &noise, &none], 1, "none.json"),
+        (&["diff", &noise], 2, "AFTER"),
+        (&["snapshot", "info", &none, &noise], 1, "noise.json"),
+        (&["snapshot", "info"], 2, "FILE"),
+        (&["snapshot", "info", "--top", "0", &run], 2, "--top"),
+    ] {
+        let complaint = complaint(&orlop(arguments), code);
+        assert!(complaint.contains(words), "{words} in {complaint}");
+    }
+}
