@@ -188,6 +188,6 @@ mod tests {
             event(Action::FreeRequested, 2, 1),
             event(Action::FreeCompleted, 2, 1),
         ]));
-        assert_eq!((lives[0].freed, lives[0].done, lives[1].done), (3, end, 6));
+        assert_eq!((lives[0].freed, lives[0].done, lives[1].done), (3, end, 5));
     }
 }

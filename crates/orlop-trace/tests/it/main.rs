@@ -4,6 +4,8 @@
 mod browser;
 mod hostile;
 mod lab;
+#[cfg(unix)]
+mod pages;
 mod replays;
 #[cfg(unix)]
 mod report;

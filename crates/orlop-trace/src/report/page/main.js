@@ -21,7 +21,11 @@ class App {
     document.querySelector("main").classList.toggle("flat", !this.device.meta.segments && !this.report.meta.what_if.length);
     $("scrub").max = this.device.events;
     $("go-oom").hidden = !this.device.meta.out_of_memory.length;
-    this.group(this.by);
+    // Colours that tell nothing apart are no use.
+    const tells = (by) => new Groups(this.device, this.report, by).list.length > 1;
+    this.group(["site", "text", "kind", "stream", "size"].find(tells) ?? "site");
+    $("grouping").value = this.by;
+    document.querySelector("[data-axis=time]").disabled = !this.device.timed;
     showCards(this);
     showNotes(this);
     this.changed("size");
@@ -82,6 +86,7 @@ class App {
   }
 
   setAxis(axis) {
+    if (axis === "time" && !this.device.timed) return;
     this.view.setAxis(axis);
     checked("data-axis", axis);
     this.changed("view");
@@ -122,6 +127,8 @@ class App {
   /** What is under the pointer, in words. */
   hover({ x, y }, event) {
     const { chart, view, device } = this;
+    // What is not drawn yet cannot be pointed at.
+    if (this.due.has("view") || this.due.has("size")) return;
     if (!this.ready || x < 0 || x > chart.plotWidth || y < -chart.top || y > chart.plotHeight) return this.leave();
     const moment = chart.momentAt(x), height = view.heightAt(y);
     if (y < 0) return this.hoverNote(x, y, event);
@@ -139,21 +146,21 @@ class App {
   }
 
   hoverNote(x, y, event) {
-    const { chart } = this, lane = Math.floor((y + this.chart.top - 2) / LANE);
+    const { chart, device } = this, lane = Math.floor((y + this.chart.top - 2) / LANE);
     const band = this.notes.bands.find((band) => {
       const [from, to] = chart.bandX(band);
       return band.lane === lane && from <= x + 1 && Math.max(to, from + 2) >= x - 1;
     });
     if (!band) return this.hideTip();
     this.showTip(event, [el("b", { textContent: band.text }), el("p", { textContent:
-      `events ${count(band.from)} to ${count(band.to)}, ${duration(band.end - band.start)}` })]);
+      `events ${count(band.from)} to ${count(band.to)}${device.clock(band.end - band.start)}` })]);
   }
 
   momentLine(moment) {
     const { device } = this;
     const reserved = device.meta.segments ? `, ${bytes(device.reserved[moment])} reserved` : "";
     return el("p", { className: "soft", textContent:
-      `event ${count(moment)}, ${duration(device.timeOf(moment))}: ${bytes(device.live[moment])} live${reserved}` });
+      `event ${count(moment)}${device.clock(device.timeOf(moment))}: ${bytes(device.live[moment])} live${reserved}` });
   }
 
   blockLines(block, more = "") {
@@ -164,7 +171,7 @@ class App {
       el("b", { textContent: bytes(device.bytes[block]) }), tags.length ? " " + tags.join(" · ") : "",
       el("p", { textContent: device.siteOf(block, stacks) }),
       el("p", { className: "soft", textContent: `${born[block] ? "event " + count(born[block]) : "before the first event"} to `
-        + `${kept ? "the end" : count(freed[block])}: lives ${duration(life)}${kept ? " and on" : ""}` }),
+        + `${kept ? "the end" : count(freed[block])}${device.clock(life, ": lives ")}${device.timed && kept ? " and on" : ""}` }),
     ];
   }
 

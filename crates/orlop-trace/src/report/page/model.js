@@ -35,6 +35,8 @@ class Device {
     this.extents = Object.fromEntries(["born", "lost", "address", "bytes", "stream", "site", "pool", "class"]
       .map((name) => [name, get("extent_" + name, Float64Array)]));
     this.base = BigInt(meta.base);
+    // Sources without a clock number their events.
+    this.timed = this.timeOf(this.events) > this.events;
     this.sumUp();
     this.index();
   }
@@ -115,6 +117,9 @@ class Device {
 
   /** When a moment begins, in nanoseconds from the first event. */
   timeOf(moment) { return this.events ? this.time[Math.min(Math.max(moment - 1, 0), this.events - 1)] : 0; }
+
+  /** When that is, or how long it takes, for a text that goes on; nothing if the source has no clock. */
+  clock(ns, before = ", ") { return this.timed ? before + duration(ns) : ""; }
 
   /** The moment at this time. */
   momentAt(time) {

@@ -12,7 +12,7 @@ function showCards(app) {
     cards.push(["Largest hole there", bytes(sums.largest), sums.free ? `fragmentation ${percent(1 - sums.largest / sums.free)}` : ""]);
   }
   cards.push(["Live at the end", bytes(live[device.events]), plural(device.present(device.events).length, "block")]);
-  cards.push(["Events", count(device.events), duration(device.timeOf(device.events))]);
+  cards.push(["Events", count(device.events), device.clock(device.timeOf(device.events), "")]);
   if (meta.memory) cards.push(["Device memory", bytes(meta.memory), percent(reserved[peakReserved] / meta.memory) + " reserved"]);
   const failures = meta.out_of_memory.length;
   if (failures) cards.push(["Out of memory", plural(failures, "time"), bytes(meta.out_of_memory[0].bytes) + " asked for", "bad"]);
@@ -88,10 +88,10 @@ function showDetails(app) {
     ...(device.text[block] ? row("tag", stacks.texts[device.text[block]]) : []),
     ...(device.kind[block] ? row("kind", meta.kinds[device.kind[block]]) : []),
     ...(device.stream[block] ? row("stream", device.meta.streams[device.stream[block]]) : []),
-    ...row("born", born[block] ? `event ${count(born[block])}, ${duration(device.timeOf(born[block]))}` : "before the first event"),
-    ...row("given back", kept ? "never" : `event ${count(freed[block])}, ${duration(device.timeOf(freed[block]))}`),
+    ...row("born", born[block] ? `event ${count(born[block])}${device.clock(device.timeOf(born[block]))}` : "before the first event"),
+    ...row("given back", kept ? "never" : `event ${count(freed[block])}${device.clock(device.timeOf(freed[block]))}`),
     ...(done[block] > freed[block] ? row("free", done[block] > events ? "never" : `event ${count(done[block])}`) : []),
-    ...row("lives", `${kept ? "at least " : ""}${plural((kept ? events + 1 : freed[block]) - born[block], "event")}, ${duration(life)}`),
+    ...row("lives", `${kept ? "at least " : ""}${plural((kept ? events + 1 : freed[block]) - born[block], "event")}${device.clock(life)}`),
   ];
   const choice = (text, on, act) => {
     const button = el("button", { textContent: text, onclick: act });
@@ -159,7 +159,7 @@ function showNotes(app) {
 function showMoment(app) {
   const { device, cursor, map, report: { stacks } } = app, { sums } = map.map ?? device.mapAt(cursor);
   $("scrub").value = cursor;
-  $("moment").textContent = `event ${count(cursor)} of ${count(device.events)} · ${duration(device.timeOf(cursor))} · ${device.eventText(cursor, stacks)}`;
+  $("moment").textContent = `event ${count(cursor)} of ${count(device.events)}${device.clock(device.timeOf(cursor), " · ")} · ${device.eventText(cursor, stacks)}`;
   const bold = (text) => el("b", { textContent: text }), parts = [bold(bytes(device.live[cursor])), " live"];
   if (device.meta.segments) {
     parts.push(" in ", bold(bytes(sums.reserved)), ` reserved, ${plural(app.map.map.segments.length, "segment")} · `, bold(bytes(sums.free)),
