@@ -11,28 +11,28 @@ use std::path::PathBuf;
 fn text(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-golden").join(name);
     let mut text = String::new();
-    GzDecoder::new(File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    GzDecoder::new(File::open(path).expect("as shipped")).read_to_string(&mut text).expect("as shipped");
     text
 }
 
 fn check(name: &str) {
     let (operations, expected) = (text(&format!("{name}.ops.gz")), text(&format!("{name}.expected.gz")));
     let mut lines = operations.lines();
-    let head = lines.next().unwrap().strip_prefix("# settings=").unwrap();
-    let (settings, memory) = head.split_once(" mem=").unwrap();
-    let conf: TorchConf = if settings == "-" { "" } else { settings }.parse().unwrap();
-    let memory: u64 = memory.parse().unwrap();
+    let head = lines.next().expect("as shipped").strip_prefix("# settings=").expect("as shipped");
+    let (settings, memory) = head.split_once(" mem=").expect("as shipped");
+    let conf: TorchConf = if settings == "-" { "" } else { settings }.parse().expect("as shipped");
+    let memory: u64 = memory.parse().expect("as shipped");
     let mut engine = Engine::new(NullDevice::new(Device::cuda(0), memory), Policy::torch(&conf));
     let mut blocks: HashMap<u64, DeviceBlock> = HashMap::new();
     let mut answers = expected.lines();
     for (number, line) in lines.enumerate() {
         let mut words = line.split(' ');
-        let operation = words.next().unwrap();
-        let mut next = || words.next().unwrap().parse::<u64>().unwrap();
+        let operation = words.next().expect("as shipped");
+        let mut next = || words.next().expect("as shipped").parse::<u64>().expect("as shipped");
         match operation {
             "a" => {
                 let (id, bytes, stream) = (next(), next(), next());
-                let ask = Ask::new(usize::try_from(bytes).unwrap(), StreamId::new(stream));
+                let ask = Ask::new(usize::try_from(bytes).expect("as shipped"), StreamId::new(stream));
                 let answer = match engine.allocate(ask) {
                     Ok(block) => {
                         blocks.insert(id, block);
@@ -44,25 +44,25 @@ fn check(name: &str) {
             }
             "f" => {
                 if let Some(block) = blocks.remove(&next()) {
-                    engine.free(block).unwrap();
+                    engine.free(block).expect("as shipped");
                 }
             }
             "r" => {
                 let (id, stream) = (next(), next());
                 if let Some(&block) = blocks.get(&id) {
-                    engine.record_stream(block, StreamId::new(stream)).unwrap();
+                    engine.record_stream(block, StreamId::new(stream)).expect("as shipped");
                 }
             }
             "q" => engine.backing().set_events_done(next() == 1),
             "e" => engine.empty_cache(),
-            "m" => engine.set_memory_fraction(line[2..].parse().unwrap()),
+            "m" => engine.set_memory_fraction(line[2..].parse().expect("as shipped")),
             _ => panic!("{line}"),
         }
         if number % 500 == 0 {
-            engine.verify().unwrap();
+            engine.verify().expect("as shipped");
         }
     }
-    engine.verify().unwrap();
+    engine.verify().expect("as shipped");
     let figures = engine.stats().to_string();
     let rest: Vec<&str> = answers.collect();
     assert_eq!(figures.lines().collect::<Vec<_>>(), rest, "{name}");

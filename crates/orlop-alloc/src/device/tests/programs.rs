@@ -31,7 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
-    let torch = |conf: &str| Policy::torch(&conf.parse::<TorchConf>().unwrap());
+    let torch = |conf: &str| Policy::torch(&conf.parse::<TorchConf>().expect("it holds"));
     prop_oneof![
         Just(torch("")),
         Just(torch("expandable_segments:True")),
@@ -80,13 +80,13 @@ fn run(policy: Policy, memory: u64, steps: Vec<Step>) -> Result<(), TestCaseErro
                 if let Some(address) = pick(which) {
                     let (_, block) = live[&address];
                     live.remove(&address);
-                    engine.free(block).unwrap();
+                    engine.free(block).expect("it holds");
                     prop_assert!(engine.free(block).is_err());
                 }
             }
             Step::Use(which, stream) => {
                 if let Some(address) = pick(which) {
-                    engine.record_stream(live[&address].1, StreamId::new(stream)).unwrap();
+                    engine.record_stream(live[&address].1, StreamId::new(stream)).expect("it holds");
                 }
             }
             Step::EventsDone(done) => engine.backing().set_events_done(done),
@@ -94,29 +94,31 @@ fn run(policy: Policy, memory: u64, steps: Vec<Step>) -> Result<(), TestCaseErro
             Step::Empty => {}
             Step::Capture(number) => {
                 let id = (0, number);
-                engine.begin_allocate_to_pool(id, Box::new(move |stream| stream.get() == number)).unwrap();
+                engine
+                    .begin_allocate_to_pool(id, Box::new(move |stream| stream.get() == number))
+                    .expect("it holds");
                 capturing.push(id);
             }
             Step::EndCapture => {
                 if let Some(id) = capturing.pop() {
-                    engine.end_allocate_to_pool(id).unwrap();
-                    engine.release_pool(id).unwrap();
+                    engine.end_allocate_to_pool(id).expect("it holds");
+                    engine.release_pool(id).expect("it holds");
                 }
             }
         }
-        engine.verify().unwrap();
+        engine.verify().expect("it holds");
         let used = engine.backing().used();
         prop_assert_eq!(used, engine.stats().reserved_bytes.all.current);
     }
     while let Some(id) = capturing.pop() {
-        engine.end_allocate_to_pool(id).unwrap();
-        engine.release_pool(id).unwrap();
+        engine.end_allocate_to_pool(id).expect("it holds");
+        engine.release_pool(id).expect("it holds");
     }
     for (_, (_, block)) in live {
-        engine.free(block).unwrap();
+        engine.free(block).expect("it holds");
     }
     engine.empty_cache();
-    engine.verify().unwrap();
+    engine.verify().expect("it holds");
     prop_assert_eq!(engine.backing().used(), 0);
     Ok(())
 }
