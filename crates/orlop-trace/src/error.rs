@@ -65,6 +65,9 @@ pub enum TraceError {
         /// Why.
         error: Box<TraceError>,
     },
+    /// A file of a history is none, or cannot be written.
+    #[error(transparent)]
+    Format(#[from] crate::formats::FormatError),
     /// Reading stopped: the disk, or compressed data that is damaged or cut off.
     #[error("line {line}: cannot be read: {error}")]
     Read {

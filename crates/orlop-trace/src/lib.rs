@@ -8,6 +8,8 @@
 //! | read | text, plain or gzip, one operation a line | [`Operations`], [`Trace`] |
 //! | describe | sizes, lifetimes, peak | [`TraceInfo`] |
 //! | replay | time, reserved memory, page faults | [`Replay`], [`ReplayReport`] |
+//! | record | what an allocator does now | [`recorder`] |
+//! | convert | histories in several files' formats | [`history`], [`formats`] |
 //! | search | the smallest fixed pool that holds it | [`smallest_pool`] |
 //!
 //! ```
@@ -27,10 +29,12 @@
 
 mod error;
 mod format;
+pub mod formats;
 pub mod history;
 mod info;
 mod pool;
 mod process;
+pub mod recorder;
 mod replay;
 mod trace;
 

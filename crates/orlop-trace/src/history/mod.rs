@@ -188,6 +188,16 @@ pub enum Warning {
         /// The block.
         address: u64,
     },
+    /// A file ends before its end. What it has up to there is used.
+    CutOff {
+        /// The byte at which the last whole part ends.
+        at: u64,
+    },
+    /// A file is damaged. What it has before that is used.
+    Damaged {
+        /// The byte at which the damaged part begins.
+        at: u64,
+    },
     /// So many more warnings are not kept.
     More {
         /// How many.
@@ -216,6 +226,8 @@ impl fmt::Display for Warning {
                     "device {device}, event {event}: frees {address:#x} with another size than it was allocated with"
                 )
             }
+            Self::CutOff { at } => write!(f, "the file is cut off: what follows byte {at} is not whole"),
+            Self::Damaged { at } => write!(f, "the file is damaged: nothing from byte {at} on can be used"),
             Self::More { count } => write!(f, "and {count} more"),
         }
     }

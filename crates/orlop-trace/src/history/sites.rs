@@ -86,6 +86,11 @@ impl Sites {
     /// The number of a frame, for [`Sites::stack`].
     pub fn frame(&mut self, function: &str, file: &str, line: u32) -> u32 {
         let frame = Frame { function: self.text(function), file: self.text(file), line };
+        self.known_frame(frame)
+    }
+
+    /// The same, of texts of this table.
+    pub(crate) fn known_frame(&mut self, frame: Frame) -> u32 {
         if let Some(&id) = self.frame_ids.get(&frame) {
             return id;
         }
