@@ -10,7 +10,8 @@ use crate::san::host;
 use crate::setup::has_nightly;
 use crate::shell::Shell;
 
-const TARGETS: [&str; 4] = ["archive", "npy", "npz", "safetensors"];
+const TARGETS: [&str; 8] =
+    ["archive", "npy", "npz", "safetensors", "trace_binary", "trace_chrome", "trace_csv", "trace_rmm"];
 
 /// What libFuzzer needs of the compiler: counters for each branch, and the table that says where they are.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -55,8 +56,11 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
         command.args([&format!("-malloc_limit_mb={MOST_MIB}"), "-print_final_stats=1", "-max_len=65536"]);
         // What is there to begin with, beside what earlier runs found.
         let seeds = shell.root().join("crates/orlop-tensor/tests/data").join(name.replace("npz", "npy"));
+        let traces = shell.root().join("testdata/traces");
         if seeds.exists() {
             command.arg(seeds);
+        } else if name.starts_with("trace_") {
+            command.arg(traces);
         }
         shell.run(&format!("fuzz-{name}"), &mut command)?;
     }
