@@ -10,7 +10,17 @@ use crate::san::host;
 use crate::setup::has_nightly;
 use crate::shell::Shell;
 
-const TARGETS: [&str; 5] = ["archive", "npy", "npz", "safetensors", "snapshot"];
+const TARGETS: [&str; 9] = [
+    "archive",
+    "npy",
+    "npz",
+    "safetensors",
+    "snapshot",
+    "trace_binary",
+    "trace_chrome",
+    "trace_csv",
+    "trace_rmm",
+];
 
 /// What libFuzzer needs of the compiler: counters for each branch, and the table that says where they are.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -60,6 +70,9 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
             if seeds.exists() {
                 command.arg(seeds);
             }
+        }
+        if name.starts_with("trace_") {
+            command.arg(shell.root().join("testdata/traces"));
         }
         shell.run(&format!("fuzz-{name}"), &mut command)?;
     }

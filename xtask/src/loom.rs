@@ -1,4 +1,4 @@
-//! `loom`: the model checker over the concurrent protocols, of allocators and of tensors.
+//! `loom`: the model checker over the concurrent protocols, of allocators, of tensors and of the recorder.
 //!
 //! The tests are built once, in a target folder of their own, and the test program is then run directly: the mutation
 //! driver (see [`crate::mutate`]) runs the very same program with one weakened ordering after the other.
@@ -41,9 +41,10 @@ pub(crate) struct Subject {
 }
 
 /// All of them.
-pub(crate) const SUBJECTS: [Subject; 2] = [
+pub(crate) const SUBJECTS: [Subject; 3] = [
     Subject { package: "orlop-alloc", arguments: &["--test", "loom"], target: "loom" },
     Subject { package: "orlop-tensor", arguments: &["--lib"], target: "orlop_tensor" },
+    Subject { package: "orlop-trace", arguments: &["--test", "loom"], target: "loom" },
 ];
 
 /// Runs the models, all or those whose name contains `filter`.

@@ -56,6 +56,20 @@ impl Tag {
         Self(index)
     }
 
+    /// A number that stands for it in this process: for records that have no room for a name. 0 is [`Tag::NONE`].
+    #[inline]
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The tag that has this number; nameless if none has.
+    #[inline]
+    #[must_use]
+    pub const fn of_number(number: u32) -> Self {
+        Self(number)
+    }
+
     /// The name; empty for [`Tag::NONE`].
     #[must_use]
     pub fn name(self) -> &'static str {

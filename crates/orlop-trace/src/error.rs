@@ -68,7 +68,7 @@ pub enum TraceError {
         error: Box<TraceError>,
     },
     /// The file is of no format that is known.
-    #[error("neither a memory snapshot (pickle or JSON) nor a trace")]
+    #[error("neither a memory snapshot (pickle or JSON) nor a trace of a known format")]
     Unknown,
     /// The file unpacks to more than any recording of its length.
     #[error("cannot be read: {error}")]
@@ -85,6 +85,9 @@ pub enum TraceError {
         /// Why.
         error: io::Error,
     },
+    /// A file of a history is none, or cannot be written.
+    #[error(transparent)]
+    Format(#[from] crate::formats::FormatError),
     /// Reading stopped: the disk, or compressed data that is damaged or cut off.
     #[error("line {line}: cannot be read: {error}")]
     Read {

@@ -11,6 +11,8 @@
 //! | describe | sizes, lifetimes, peak | [`TraceInfo`] |
 //! | replay | time, reserved memory, page faults | [`Replay`], [`ReplayReport`] |
 //! | show | every block over time, on one page | [`report`] |
+//! | record | what an allocator does now | [`recorder`] |
+//! | convert | histories in several files' formats | [`history`], [`formats`] |
 //! | search | the smallest fixed pool that holds it | [`smallest_pool`] |
 //!
 //! A [`history`] tells more: addresses, segments, call sites. What it says about where the bytes went is the [`lab`].
@@ -32,11 +34,13 @@
 
 mod error;
 mod format;
+pub mod formats;
 pub mod history;
 mod info;
 pub mod lab;
 mod pool;
 mod process;
+pub mod recorder;
 mod replay;
 pub mod report;
 pub mod snapshot;

@@ -4,6 +4,7 @@
 
 use super::History;
 use super::input::{Bomb, Input, peek};
+use crate::formats::{binary, chrome, csv, rmm};
 use crate::snapshot::{self, SnapshotError};
 use crate::{Result, Trace, TraceError};
 use std::fs::File;
@@ -21,11 +22,29 @@ enum Format {
     Json,
     /// Lines `a,<id>,<bytes>` and `f,<id>`: see [`Trace`].
     Lines,
+    /// orlop's own: [`binary`].
+    Binary,
+    /// Events as a table: [`csv`].
+    Csv,
+    /// A log of RMM's: [`rmm`].
+    Rmm,
+    /// A trace of `torch.profiler`: [`chrome`].
+    Chrome,
 }
 
 impl Format {
     fn of(head: &[u8]) -> Option<Self> {
         let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+        let marked = match text {
+            text if binary::sniff(text) => Some(Self::Binary),
+            text if chrome::sniff(text) => Some(Self::Chrome),
+            text if csv::sniff(text) => Some(Self::Csv),
+            text if rmm::sniff(text) => Some(Self::Rmm),
+            _ => None,
+        };
+        if marked.is_some() {
+            return marked;
+        }
         match head {
             // Protocol 2 and later say so; a dict of protocol 0 or 1 begins with `(d` or `}q`.
             [0x80, 0..=5, ..] | [b'(', b'd', ..] | [b'}', b'q' | b'(' | b'.', ..] => Some(Self::Pickle),
@@ -40,7 +59,8 @@ impl Format {
 }
 
 impl History {
-    /// Reads a file, plain or gzip: a PyTorch memory snapshot (pickle or JSON), or lines as of [`Trace`].
+    /// Reads a file, plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of `torch.profiler`, a log of
+    /// RMM's, a file of [`binary`] or [`csv`], or lines as of [`Trace`].
     ///
     /// ```no_run
     /// let history = orlop_trace::history::History::read("snapshot.pickle")?;
@@ -90,6 +110,10 @@ impl History {
             Format::Pickle => snapshot::read_pickle(whole).map_err(told),
             Format::Json => snapshot::read_json(BufReader::with_capacity(128 << 10, whole)).map_err(told),
             Format::Lines => Trace::parse(whole).map(|trace| Self::from(&trace)),
+            Format::Binary => binary::read_binary(whole),
+            Format::Csv => csv::read_csv(whole),
+            Format::Rmm => rmm::read_rmm(whole),
+            Format::Chrome => chrome::read_chrome(whole),
         }
     }
 }
@@ -118,6 +142,10 @@ mod tests {
             (b"\xef\xbb\xbf{}", Some(Format::Json)),
             (b"# a trace\n", Some(Format::Lines)),
             (b"\na,0,1\n", Some(Format::Lines)),
+            (b"\x8eORLT\r\n\x1a\x01\0", Some(Format::Binary)),
+            (b"{\n  \"schemaVersion\": 1, \"deviceProperties\": [", Some(Format::Chrome)),
+            (b"Thread,Time,Action,Pointer,Size,Stream\n", Some(Format::Rmm)),
+            (b"1,0:0:1:0,allocate,0x10,256,0\n", Some(Format::Rmm)),
             (b"abc", None),
             (b"\x80", None),
             (b"", None),

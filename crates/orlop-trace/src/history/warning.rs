@@ -68,6 +68,16 @@ pub enum Warning {
         /// Its place in the source, from 0.
         event: usize,
     },
+    /// A file ends before its end. What it has up to there is used.
+    CutOff {
+        /// The byte at which the last whole part ends.
+        at: u64,
+    },
+    /// A file is damaged. What it has before that is used.
+    Damaged {
+        /// The byte at which the damaged part begins.
+        at: u64,
+    },
     /// So many more warnings are not kept.
     More {
         /// How many.
@@ -105,6 +115,8 @@ impl fmt::Display for Warning {
             Self::UnknownAction { device, event } => {
                 write!(f, "device {device}, event {event}: what happened is not known to this reader")
             }
+            Self::CutOff { at } => write!(f, "the file is cut off: what follows byte {at} is not whole"),
+            Self::Damaged { at } => write!(f, "the file is damaged: nothing from byte {at} on can be used"),
             Self::More { count } => write!(f, "and {count} more"),
         }
     }

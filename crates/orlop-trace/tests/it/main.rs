@@ -1,11 +1,16 @@
 //! The shipped traces, hostile input, replays and reports, through the public interface.
 
+mod any;
 #[cfg(unix)] // The browser is driven over inherited descriptors.
 mod browser;
+mod formats;
+mod histories;
 mod hostile;
+mod hostile_formats;
 mod lab;
 #[cfg(unix)]
 mod pages;
+mod recorded;
 mod replays;
 #[cfg(unix)]
 mod report;

@@ -1,0 +1,104 @@
+//! What a history has beside segments and events: annotations, details of events, warnings.
+
+use super::super::Fault;
+use super::block::{Cursor, Read, put};
+use super::reader::{Item, Tables};
+use super::writer::BinaryWriter;
+use super::{ANNOTATION, DETAIL, WARNING};
+use crate::Result;
+use crate::history::{Annotation, EventDetail, Sites, Stage, Warning};
+use std::io::Write;
+
+impl<W: Write> BinaryWriter<W> {
+    pub(super) fn warning(&mut self, warning: Warning) -> Result<()> {
+        let (code, numbers) = code(warning);
+        let payload = self.payload();
+        payload.extend([WARNING, code]);
+        for number in numbers {
+            put(payload, number);
+        }
+        self.end_of_record()
+    }
+
+    pub(super) fn annotation(&mut self, annotation: &Annotation, sites: &Sites) -> Result<()> {
+        let name = self.text(annotation.name, sites)?;
+        let payload = self.payload();
+        payload.push(ANNOTATION);
+        put(payload, annotation.time);
+        put(payload, annotation.device.map_or(0, |device| u64::from(device) + 1));
+        put(payload, name.into());
+        payload.push(match annotation.stage {
+            Stage::Begin => 0,
+            Stage::End => 1,
+            Stage::Moment => 2,
+        });
+        self.end_of_record()
+    }
+
+    /// A detail of an event that was written.
+    pub(super) fn detail(&mut self, device: u32, detail: &EventDetail, sites: &Sites) -> Result<()> {
+        let context = self.text(detail.context, sites)?;
+        self.on(device);
+        let payload = self.payload();
+        payload.push(DETAIL);
+        for number in [detail.event.into(), context.into(), detail.pool.0, detail.pool.1] {
+            put(payload, number);
+        }
+        self.end_of_record()
+    }
+}
+
+impl Tables {
+    pub(super) fn annotation(&self, cursor: &mut Cursor<'_>) -> Read<Item> {
+        let time = cursor.varint()?;
+        let device =
+            cursor.varint()?.checked_sub(1).map(u32::try_from).transpose().map_err(|_| Fault::Number)?;
+        let name = self.text(cursor)?;
+        let stage = match cursor.byte()? {
+            0 => Stage::Begin,
+            1 => Stage::End,
+            2 => Stage::Moment,
+            _ => return Err(Fault::Reference),
+        };
+        Ok(Item::Annotation(Annotation { time, device, name, stage }))
+    }
+
+    pub(super) fn detail(&self, cursor: &mut Cursor<'_>) -> Read<Item> {
+        let event = cursor.short()?;
+        let context = self.text(cursor)?;
+        Ok(Item::Detail(EventDetail { event, context, pool: (cursor.varint()?, cursor.varint()?) }))
+    }
+}
+
+fn code(warning: Warning) -> (u8, [u64; 3]) {
+    match warning {
+        Warning::FreedUnknown { device, event, address } => (0, [device.into(), event as u64, address]),
+        Warning::Overlap { device, event, address } => (1, [device.into(), event as u64, address]),
+        Warning::NotInSegments { device, address, bytes } => (2, [device.into(), bytes, address]),
+        Warning::BrokenSegment { device, address } => (3, [device.into(), 0, address]),
+        Warning::SizeDiffers { device, event, address } => (4, [device.into(), event as u64, address]),
+        Warning::CutOff { at } => (5, [0, 0, at]),
+        Warning::Damaged { at } => (6, [0, 0, at]),
+        Warning::More { count } => (7, [0, 0, count]),
+        Warning::RegionMisfit { device, event, address } => (8, [device.into(), event as u64, address]),
+        Warning::UnknownAction { device, event } => (9, [device.into(), event as u64, 0]),
+    }
+}
+
+pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> Read<Warning> {
+    let device = u32::try_from(first).map_err(|_| Fault::Number)?;
+    let event = || usize::try_from(second).map_err(|_| Fault::Number);
+    Ok(match code {
+        0 => Warning::FreedUnknown { device, event: event()?, address },
+        1 => Warning::Overlap { device, event: event()?, address },
+        2 => Warning::NotInSegments { device, address, bytes: second },
+        3 => Warning::BrokenSegment { device, address },
+        4 => Warning::SizeDiffers { device, event: event()?, address },
+        5 => Warning::CutOff { at: address },
+        6 => Warning::Damaged { at: address },
+        7 => Warning::More { count: address },
+        8 => Warning::RegionMisfit { device, event: event()?, address },
+        9 => Warning::UnknownAction { device, event: event()? },
+        _ => return Err(Fault::Reference),
+    })
+}

@@ -1,0 +1,125 @@
+//! Whole histories to files and back.
+
+use super::super::FormatError;
+use super::reader::{BinaryReader, Item};
+use super::writer::{BinaryWriter, Order};
+use crate::Result;
+use crate::formats::gather::Gather;
+use crate::history::{History, Segment, Warning};
+use std::io::{Read, Write};
+
+/// Writes a history with all that it has: segments at the start and the end, settings, annotations,
+/// warnings.
+///
+/// ```
+/// use orlop_trace::formats::{binary, rmm};
+///
+/// let history = rmm::read_rmm("1,0:0:1:0,allocate,0x10,256,0\n".as_bytes())?;
+/// let mut bytes = Vec::new();
+/// binary::write_binary(&history, &mut bytes)?;
+/// assert_eq!(binary::read_binary(&bytes[..])?.devices[0].events, history.devices[0].events);
+/// # Ok::<(), orlop_trace::TraceError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`FormatError::Write`], [`FormatError::TextTooLong`].
+pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
+    let mut file = BinaryWriter::new(writer, Order::Exact)?;
+    if let Some(settings) = &history.settings {
+        file.settings(settings)?;
+    }
+    for &warning in &history.warnings {
+        file.warning(warning)?;
+    }
+    let sites = &history.sites;
+    for annotation in &history.annotations {
+        file.annotation(annotation, sites)?;
+    }
+    for device in &history.devices {
+        file.device(device.device, device.memory)?;
+        for (at_end, segments) in [(false, &device.start), (true, &device.end)] {
+            for segment in segments {
+                file.segment(device.device, at_end, segment, sites)?;
+            }
+        }
+        for event in &device.events {
+            file.event(device.device, event, sites)?;
+        }
+        for detail in &device.details {
+            file.detail(device.device, detail, sites)?;
+        }
+    }
+    file.finish()?;
+    Ok(())
+}
+
+/// Reads a history, plain or gzip. Of a file that is cut off or damaged it has all up to there, and
+/// [`Warning::CutOff`] or [`Warning::Damaged`] says where that is.
+///
+/// # Errors
+///
+/// [`FormatError`], if the file is of another format or version, or cannot be read.
+pub fn read_binary(reader: impl Read) -> Result<History> {
+    let mut reader = BinaryReader::new(reader)?;
+    let mut history = History::default();
+    let mut gather = Gather::default();
+    let (mut number, mut at_end, mut events) = (0, false, 0_u64);
+    loop {
+        let item = match reader.item() {
+            Ok(Some(item)) => item,
+            Ok(None) => break,
+            Err(FormatError::CutOff { at }) => {
+                history.warnings.push(Warning::CutOff { at });
+                break;
+            }
+            Err(FormatError::Damaged { at, .. }) => {
+                history.warnings.push(Warning::Damaged { at });
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match item {
+            Item::Event(event) => {
+                events += 1;
+                if events > u64::from(u32::MAX) {
+                    return Err(FormatError::TooManyEvents { limit: u32::MAX.into() }.into());
+                }
+                gather.device(number).events.push(event);
+            }
+            Item::Device(device) => {
+                number = device;
+                gather.device(number);
+            }
+            Item::Settings(text) => history.settings = Some(reader.sites().name(text).to_owned()),
+            Item::Warning(warning) => history.warnings.push(warning),
+            Item::Segment { at_end: end, segment } => {
+                at_end = end;
+                segments(&mut gather, number, at_end).push(segment);
+            }
+            Item::Piece(block) => {
+                // The reader takes no block before a segment; a device may have come between.
+                if let Some(segment) = segments(&mut gather, number, at_end).last_mut() {
+                    segment.blocks.push(block);
+                }
+            }
+            Item::Annotation(annotation) => history.annotations.push(annotation),
+            Item::Detail(detail) => gather.device(number).details.push(detail),
+            Item::Memory(bytes) => gather.device(number).memory = Some(bytes),
+        }
+    }
+    let order = reader.order();
+    history.sites = reader.into_sites();
+    history.devices = gather.finish();
+    if order == Order::Nearly {
+        for device in &mut history.devices {
+            device.events.sort_by_key(|event| event.time);
+        }
+    }
+    Ok(history)
+}
+
+fn segments(gather: &mut Gather, number: u32, at_end: bool) -> &mut Vec<Segment> {
+    let device = gather.device(number);
+    if at_end { &mut device.end } else { &mut device.start }
+}

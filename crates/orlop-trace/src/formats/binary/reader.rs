@@ -1,0 +1,361 @@
+//! Events out of a file, a block at a time.
+
+use super::super::{Fault, Format, FormatError, actions, source};
+use super::beside::warning;
+use super::block::{Cursor, Read};
+use super::{
+    ANNOTATION, AT_END, BLOCK_HEAD, Before, DETAIL, DEVICE, EXPANDABLE, FRAME, HEADER, MAGIC, MAX_BLOCK,
+    MEMORY, NEARLY, OTHER, Order, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WARNING,
+    WITH_SITE, WITH_STREAM, WITH_THREAD,
+};
+use crate::Result;
+use crate::history::{
+    Annotation, BlockState, Event, EventDetail, Segment, SegmentBlock, SiteId, Sites, TextId, Warning,
+};
+use orlop_core::{MemoryKind, StreamId};
+use std::fmt;
+use std::io::{self, BufRead, Read as _};
+
+/// The events of a file, one after the other. Beside a block it holds only what the events name: [`BinaryReader::sites`].
+///
+/// Ends after the first error; what came before it is good. [`FormatError::CutOff`] and [`FormatError::Damaged`] say where.
+pub struct BinaryReader<'a> {
+    input: Box<dyn BufRead + 'a>,
+    order: Order,
+    payload: Vec<u8>,
+    /// What was used of the payload.
+    used: usize,
+    /// Where the block begins, and where the next one does.
+    at: u64,
+    next_at: u64,
+    events: u64,
+    ended: bool,
+    tables: Tables,
+}
+
+/// What records name, and what they are told relative to.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    sites: Sites,
+    /// By their numbers in the file.
+    texts: Vec<TextId>,
+    frames: Vec<u32>,
+    stacks: Vec<SiteId>,
+    device: Option<u32>,
+    before: Before,
+    /// Where the last segment begins.
+    segment: Option<u64>,
+}
+
+/// A record.
+#[derive(Debug)]
+pub(super) enum Item {
+    Event(Event),
+    Device(u32),
+    Settings(TextId),
+    Warning(Warning),
+    Segment { at_end: bool, segment: Segment },
+    Piece(SegmentBlock),
+    Memory(u64),
+    Annotation(Annotation),
+    Detail(EventDetail),
+}
+
+impl<'a> BinaryReader<'a> {
+    /// Reads a file, plain or gzip.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::NotThis`], [`FormatError::Version`], [`FormatError::Read`].
+    pub fn new(reader: impl io::Read + 'a) -> Result<Self> {
+        let failed = FormatError::read(Format::Binary);
+        let mut input = source::open(reader).map_err(&failed)?;
+        let mut header = Vec::with_capacity(HEADER);
+        input.by_ref().take(HEADER as u64).read_to_end(&mut header).map_err(failed)?;
+        let known = header.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk::<4>());
+        let Some(&[version_low, version_high, flags_low, flags_high]) = known else {
+            return Err(FormatError::NotThis { format: Format::Binary }.into());
+        };
+        let found = u16::from_le_bytes([version_low, version_high]);
+        if found != VERSION {
+            return Err(FormatError::Version { found, known: VERSION }.into());
+        }
+        let nearly = u16::from_le_bytes([flags_low, flags_high]) & NEARLY != 0;
+        Ok(Self {
+            input,
+            order: if nearly { Order::Nearly } else { Order::Exact },
+            payload: Vec::new(),
+            used: 0,
+            at: HEADER as u64,
+            next_at: HEADER as u64,
+            events: 0,
+            ended: false,
+            tables: Tables::default(),
+        })
+    }
+
+    /// In which order the events come.
+    #[must_use]
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The device of the last event; 0 before the first.
+    #[must_use]
+    pub fn device(&self) -> u32 {
+        self.tables.device.unwrap_or(0)
+    }
+
+    /// What the events so far name.
+    #[must_use]
+    pub fn sites(&self) -> &Sites {
+        &self.tables.sites
+    }
+
+    pub(super) fn into_sites(self) -> Sites {
+        self.tables.sites
+    }
+
+    /// The next record of any kind.
+    pub(super) fn item(&mut self) -> Result<Option<Item>, FormatError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let item = self.advance();
+        self.ended = !matches!(item, Ok(Some(_)));
+        item
+    }
+
+    fn advance(&mut self) -> Result<Option<Item>, FormatError> {
+        loop {
+            let mut cursor = Cursor(self.payload.get(self.used..).unwrap_or_default());
+            if cursor.0.is_empty() {
+                if !self.block()? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let item = self.tables.record(&mut cursor);
+            let item = item.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
+            self.used = self.payload.len() - cursor.0.len();
+            if let Some(item) = item {
+                self.events += u64::from(matches!(item, Item::Event(_)));
+                return Ok(Some(item));
+            }
+        }
+    }
+
+    /// Reads the next block; false at the end.
+    fn block(&mut self) -> Result<bool, FormatError> {
+        self.at = self.next_at;
+        let mut head = [0; BLOCK_HEAD];
+        self.fill(&mut head)?;
+        let [a, b, c, d, e, f, g, h] = head;
+        let (length, checksum) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+        let at = self.at;
+        if length == 0 {
+            let mut count = [0; 8];
+            self.fill(&mut count)?;
+            if crc32fast::hash(&count) != checksum {
+                return Err(FormatError::Damaged { at, fault: Fault::Checksum });
+            }
+            if u64::from_le_bytes(count) != self.events {
+                return Err(FormatError::Damaged { at, fault: Fault::Count });
+            }
+            return Ok(false);
+        }
+        if length as usize > MAX_BLOCK {
+            return Err(FormatError::Damaged { at, fault: Fault::Length });
+        }
+        self.payload.clear();
+        self.used = 0;
+        // As it comes, not as it says: a length alone costs nothing.
+        let read = self.input.by_ref().take(length.into()).read_to_end(&mut self.payload);
+        self.stopped(read.map(|_| ()))?;
+        if self.payload.len() < length as usize {
+            return Err(FormatError::CutOff { at });
+        }
+        if crc32fast::hash(&self.payload) != checksum {
+            return Err(FormatError::Damaged { at, fault: Fault::Checksum });
+        }
+        self.next_at = at + BLOCK_HEAD as u64 + u64::from(length);
+        self.tables.before = Before::default();
+        self.tables.device = None;
+        Ok(true)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), FormatError> {
+        let read = self.input.read_exact(bytes);
+        self.stopped(read)
+    }
+
+    /// A compressed file that is cut off ends in the midst as well.
+    fn stopped(&self, read: io::Result<()>) -> Result<(), FormatError> {
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => FormatError::CutOff { at: self.at },
+            _ => FormatError::Read { format: Format::Binary, error },
+        })
+    }
+}
+
+impl Iterator for BinaryReader<'_> {
+    type Item = Result<Event>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.item() {
+                Ok(Some(Item::Event(event))) => return Some(Ok(event)),
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(error) => return Some(Err(error.into())),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for BinaryReader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BinaryReader")
+            .field("at", &self.at)
+            .field("events", &self.events)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tables {
+    /// The record that begins here; `None` if it only says what others name.
+    fn record(&mut self, cursor: &mut Cursor<'_>) -> Read<Option<Item>> {
+        let tag = cursor.byte()?;
+        if tag & OTHER != OTHER {
+            return self.event(tag, cursor).map(Item::Event).map(Some);
+        }
+        match tag {
+            TEXT => {
+                let length = cursor.varint()?;
+                let text = std::str::from_utf8(cursor.bytes(length)?).map_err(|_| Fault::Text)?;
+                let id = self.sites.text(text);
+                self.texts.push(id);
+                Ok(None)
+            }
+            FRAME => {
+                let (function, file) = (self.text(cursor)?, self.text(cursor)?);
+                let line = cursor.short()?;
+                let id = self.sites.frame_of(crate::history::Frame { function, file, line });
+                self.frames.push(id);
+                Ok(None)
+            }
+            SITE => {
+                let count = cursor.varint()?;
+                // A frame takes a byte at least.
+                let count = usize::try_from(count).ok().filter(|&count| count <= cursor.0.len());
+                let count = count.ok_or(Fault::Record)?;
+                let mut frames = Vec::with_capacity(count);
+                for _ in 0..count {
+                    frames.push(*self.frames.get(cursor.short()? as usize).ok_or(Fault::Reference)?);
+                }
+                let id = self.sites.stack(&frames);
+                self.stacks.push(id);
+                Ok(None)
+            }
+            DEVICE => {
+                let device = cursor.short()?;
+                self.device = Some(device);
+                Ok(Some(Item::Device(device)))
+            }
+            SETTINGS => Ok(Some(Item::Settings(self.text(cursor)?))),
+            WARNING => {
+                let code = cursor.byte()?;
+                let numbers = [cursor.varint()?, cursor.varint()?, cursor.varint()?];
+                Ok(Some(Item::Warning(warning(code, numbers)?)))
+            }
+            SEGMENT => self.segment(cursor).map(Some),
+            PIECE => self.piece(cursor).map(Some),
+            MEMORY => Ok(Some(Item::Memory(cursor.varint()?))),
+            ANNOTATION => self.annotation(cursor).map(Some),
+            DETAIL => self.detail(cursor).map(Some),
+            _ => Err(Fault::Tag),
+        }
+    }
+
+    fn event(&mut self, tag: u8, cursor: &mut Cursor<'_>) -> Read<Event> {
+        self.device.ok_or(Fault::Order)?;
+        let action = actions::of_code(tag & OTHER).ok_or(Fault::Tag)?;
+        let mut now = self.before;
+        now.time = cursor.since(now.time)?;
+        if tag & SAME_PLACE == 0 {
+            now.address = cursor.since(now.address)?;
+            now.bytes = cursor.varint()?;
+        }
+        if tag & WITH_STREAM != 0 {
+            now.stream = cursor.varint()?;
+        }
+        if tag & WITH_SITE != 0 {
+            (now.site, now.text) = (cursor.short()?, cursor.short()?);
+        }
+        if tag & WITH_THREAD != 0 {
+            (now.thread, now.kind) = (cursor.short()?, cursor.byte()?);
+        }
+        self.before = now;
+        Ok(Event {
+            time: now.time,
+            address: now.address,
+            bytes: now.bytes,
+            stream: StreamId::new(now.stream),
+            site: self.stack_of(now.site)?,
+            text: self.text_of(now.text)?,
+            thread: now.thread,
+            action,
+            kind: MemoryKind::ALL.get(usize::from(now.kind)).copied().ok_or(Fault::Reference)?,
+        })
+    }
+
+    fn segment(&mut self, cursor: &mut Cursor<'_>) -> Read<Item> {
+        self.device.ok_or(Fault::Order)?;
+        let flags = cursor.byte()?;
+        let segment = Segment {
+            address: cursor.varint()?,
+            bytes: cursor.varint()?,
+            stream: StreamId::new(cursor.varint()?),
+            pool: (cursor.varint()?, cursor.varint()?),
+            site: self.site(cursor)?,
+            small: flags & SMALL != 0,
+            expandable: flags & EXPANDABLE != 0,
+            blocks: Vec::new(),
+        };
+        self.segment = Some(segment.address);
+        Ok(Item::Segment { at_end: flags & AT_END != 0, segment })
+    }
+
+    fn piece(&mut self, cursor: &mut Cursor<'_>) -> Read<Item> {
+        let base = self.segment.ok_or(Fault::Order)?;
+        let address = base.wrapping_add(cursor.varint()?);
+        let (bytes, requested) = (cursor.varint()?, cursor.varint()?);
+        let state = match cursor.byte()? {
+            0 => BlockState::Live,
+            1 => BlockState::Pending,
+            2 => BlockState::Free,
+            _ => return Err(Fault::Reference),
+        };
+        let site = self.site(cursor)?;
+        Ok(Item::Piece(SegmentBlock { address, bytes, requested, state, site }))
+    }
+
+    pub(super) fn text(&self, cursor: &mut Cursor<'_>) -> Read<TextId> {
+        self.text_of(cursor.short()?)
+    }
+
+    fn site(&self, cursor: &mut Cursor<'_>) -> Read<SiteId> {
+        self.stack_of(cursor.short()?)
+    }
+
+    fn text_of(&self, number: u32) -> Read<TextId> {
+        let Some(place) = number.checked_sub(1) else { return Ok(TextId::NONE) };
+        self.texts.get(place as usize).copied().ok_or(Fault::Reference)
+    }
+
+    fn stack_of(&self, number: u32) -> Read<SiteId> {
+        let Some(place) = number.checked_sub(1) else { return Ok(SiteId::UNKNOWN) };
+        self.stacks.get(place as usize).copied().ok_or(Fault::Reference)
+    }
+}

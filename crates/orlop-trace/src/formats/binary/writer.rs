@@ -1,0 +1,367 @@
+//! Events into a file, a block at a time.
+
+use super::super::{Format, FormatError, actions};
+use super::block::{put, put_since};
+use super::{
+    AT_END, BLOCK, Before, DEVICE, EXPANDABLE, FRAME, MAGIC, MAX_BLOCK, MEMORY, NEARLY, PIECE, SAME_PLACE,
+    SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WITH_SITE, WITH_STREAM, WITH_THREAD,
+};
+use crate::Result;
+use crate::history::{BlockState, Event, Frame, Segment, SegmentBlock, SiteId, Sites, TextId};
+use std::collections::HashMap;
+use std::fmt;
+use std::io::Write;
+
+/// In which order the events of a device are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As they happened.
+    #[default]
+    Exact,
+    /// Nearly: several threads' events were written a batch after the other. Who reads the whole file sorts them by time.
+    Nearly,
+}
+
+/// Writes a file event by event. It holds one block, and what the events name.
+///
+/// ```
+/// use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, Order};
+/// use orlop_trace::formats::rmm;
+///
+/// let history = rmm::read_rmm("1,0:0:1:0,allocate,0x10,256,0\n".as_bytes())?;
+/// let mut writer = BinaryWriter::new(Vec::new(), Order::Exact)?;
+/// for event in &history.devices[0].events {
+///     writer.event(0, event, &history.sites)?;
+/// }
+/// let bytes = writer.finish()?;
+///
+/// let mut reader = BinaryReader::new(&bytes[..])?;
+/// let event = reader.next().expect("one was written")?;
+/// assert_eq!((reader.device(), event.bytes), (0, 256));
+/// assert!(reader.next().is_none());
+/// # Ok::<(), orlop_trace::TraceError>(())
+/// ```
+pub struct BinaryWriter<W: Write> {
+    writer: W,
+    payload: Vec<u8>,
+    before: Before,
+    /// That of the records so far in this block.
+    device: Option<u32>,
+    /// By their places in the table of sites: the numbers in the file, or 0.
+    texts: Vec<u32>,
+    text_count: u32,
+    sites: Vec<u32>,
+    site_count: u32,
+    frames: HashMap<Frame, u32>,
+    events: u64,
+    written: u64,
+}
+
+impl<W: Write> BinaryWriter<W> {
+    /// Begins a file. The writer is given whole blocks, so it needs no buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Write`].
+    pub fn new(writer: W, order: Order) -> Result<Self> {
+        let mut this = Self {
+            writer,
+            payload: Vec::with_capacity(BLOCK + 256),
+            before: Before::default(),
+            device: None,
+            texts: Vec::new(),
+            text_count: 0,
+            sites: Vec::new(),
+            site_count: 0,
+            frames: HashMap::new(),
+            events: 0,
+            written: 0,
+        };
+        let flags = match order {
+            Order::Exact => 0,
+            Order::Nearly => NEARLY,
+        };
+        this.put_bytes(&MAGIC)?;
+        this.put_bytes(&VERSION.to_le_bytes())?;
+        this.put_bytes(&flags.to_le_bytes())?;
+        Ok(this)
+    }
+
+    /// How many events were written.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// How many bytes went to the writer.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.written
+    }
+
+    /// Writes an event of a device. `sites` must be the same table each time; it may have grown.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Write`], [`FormatError::TextTooLong`].
+    pub fn event(&mut self, device: u32, event: &Event, sites: &Sites) -> Result<()> {
+        let (site, text) = (self.site(event.site, sites)?, self.text(event.text, sites)?);
+        self.on(device);
+        let now = Before {
+            time: event.time,
+            address: event.address,
+            bytes: event.bytes,
+            stream: event.stream.get(),
+            site,
+            text,
+            thread: event.thread,
+            kind: kind_code(event.kind),
+        };
+        let before = std::mem::replace(&mut self.before, now);
+        let same_place = (now.address, now.bytes) == (before.address, before.bytes);
+        let same_stream = now.stream == before.stream;
+        let same_site = (now.site, now.text) == (before.site, before.text);
+        let same_thread = (now.thread, now.kind) == (before.thread, before.kind);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let payload = &mut self.payload;
+        payload.push(
+            actions::code(event.action)
+                | flag(same_place, SAME_PLACE)
+                | flag(!same_stream, WITH_STREAM)
+                | flag(!same_site, WITH_SITE)
+                | flag(!same_thread, WITH_THREAD),
+        );
+        put_since(payload, now.time, before.time);
+        if !same_place {
+            put_since(payload, now.address, before.address);
+            put(payload, now.bytes);
+        }
+        if !same_stream {
+            put(payload, now.stream);
+        }
+        if !same_site {
+            put(payload, site.into());
+            put(payload, text.into());
+        }
+        if !same_thread {
+            put(payload, now.thread.into());
+            payload.push(now.kind);
+        }
+        self.events += 1;
+        self.end_of_record()
+    }
+
+    /// Says that there is this device, though nothing may have happened on it, and how much memory it has.
+    pub(super) fn device(&mut self, device: u32, memory: Option<u64>) -> Result<()> {
+        self.on(device);
+        if let Some(bytes) = memory {
+            self.payload.push(MEMORY);
+            put(&mut self.payload, bytes);
+        }
+        self.end_of_record()
+    }
+
+    pub(super) fn settings(&mut self, settings: &str) -> Result<()> {
+        let text = self.new_text(settings)?;
+        self.payload.push(SETTINGS);
+        put(&mut self.payload, text.into());
+        self.end_of_record()
+    }
+
+    /// Where the next record goes.
+    pub(super) fn payload(&mut self) -> &mut Vec<u8> {
+        &mut self.payload
+    }
+
+    /// A segment of the start or of the end, with its blocks.
+    pub(super) fn segment(
+        &mut self,
+        device: u32,
+        at_end: bool,
+        segment: &Segment,
+        sites: &Sites,
+    ) -> Result<()> {
+        let site = self.site(segment.site, sites)?;
+        self.on(device);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(at_end, AT_END) | flag(segment.small, SMALL) | flag(segment.expandable, EXPANDABLE);
+        self.payload.extend([SEGMENT, flags]);
+        let Segment { address, bytes, stream, pool, .. } = *segment;
+        for number in [address, bytes, stream.get(), pool.0, pool.1, site.into()] {
+            put(&mut self.payload, number);
+        }
+        self.end_of_record()?;
+        for block in &segment.blocks {
+            self.piece(device, segment.address, block, sites)?;
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, device: u32, base: u64, block: &SegmentBlock, sites: &Sites) -> Result<()> {
+        let site = self.site(block.site, sites)?;
+        self.on(device);
+        self.payload.push(PIECE);
+        for number in [block.address.wrapping_sub(base), block.bytes, block.requested] {
+            put(&mut self.payload, number);
+        }
+        self.payload.push(match block.state {
+            BlockState::Live => 0,
+            BlockState::Pending => 1,
+            BlockState::Free => 2,
+        });
+        put(&mut self.payload, site.into());
+        self.end_of_record()
+    }
+
+    /// What follows is of this device.
+    pub(super) fn on(&mut self, device: u32) {
+        if self.device != Some(device) {
+            self.device = Some(device);
+            self.payload.push(DEVICE);
+            put(&mut self.payload, device.into());
+        }
+    }
+
+    /// The number of a text in the file, which is written if it is new.
+    pub(super) fn text(&mut self, text: TextId, sites: &Sites) -> Result<u32> {
+        let place = text.index();
+        if let Some(&known) = self.texts.get(place).filter(|&&known| known > 0) {
+            return Ok(known);
+        }
+        let name = sites.name(text);
+        if name.is_empty() {
+            return Ok(0);
+        }
+        let number = self.new_text(name)?;
+        note(&mut self.texts, place, number);
+        Ok(number)
+    }
+
+    fn new_text(&mut self, text: &str) -> Result<u32> {
+        const LIMIT: usize = MAX_BLOCK / 2;
+        if text.is_empty() {
+            return Ok(0);
+        }
+        if text.len() > LIMIT {
+            return Err(FormatError::TextTooLong { bytes: text.len(), limit: LIMIT }.into());
+        }
+        if self.payload.len() + text.len() > LIMIT {
+            self.end_block()?;
+        }
+        self.payload.push(TEXT);
+        put(&mut self.payload, text.len() as u64);
+        self.payload.extend_from_slice(text.as_bytes());
+        self.text_count += 1;
+        Ok(self.text_count)
+    }
+
+    fn site(&mut self, site: SiteId, sites: &Sites) -> Result<u32> {
+        let place = site.index();
+        if let Some(&known) = self.sites.get(place).filter(|&&known| known > 0) {
+            return Ok(known);
+        }
+        if place == 0 || sites.frames(site).len() == 0 {
+            return Ok(0);
+        }
+        let mut numbers = Vec::new();
+        for frame in sites.frames(site) {
+            numbers.push(self.frame(frame, sites)?);
+        }
+        self.payload.push(SITE);
+        put(&mut self.payload, numbers.len() as u64);
+        for number in numbers {
+            put(&mut self.payload, number.into());
+        }
+        self.site_count += 1;
+        note(&mut self.sites, place, self.site_count);
+        Ok(self.site_count)
+    }
+
+    fn frame(&mut self, frame: Frame, sites: &Sites) -> Result<u32> {
+        if let Some(&known) = self.frames.get(&frame) {
+            return Ok(known);
+        }
+        let (function, file) = (self.text(frame.function, sites)?, self.text(frame.file, sites)?);
+        let number = u32::try_from(self.frames.len()).unwrap_or(0);
+        self.payload.push(FRAME);
+        for field in [function, file, frame.line] {
+            put(&mut self.payload, field.into());
+        }
+        self.frames.insert(frame, number);
+        Ok(number)
+    }
+
+    pub(super) fn end_of_record(&mut self) -> Result<()> {
+        if self.payload.len() >= BLOCK { self.end_block() } else { Ok(()) }
+    }
+
+    /// Writes what there is as a block, and makes the writer write it out.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Write`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.end_block()?;
+        Ok(self.writer.flush().map_err(FormatError::write(Format::Binary))?)
+    }
+
+    fn end_block(&mut self) -> Result<()> {
+        if self.payload.is_empty() {
+            return Ok(());
+        }
+        let mut payload = std::mem::take(&mut self.payload);
+        let limit = MAX_BLOCK;
+        let length = u32::try_from(payload.len()).ok().filter(|&length| length as usize <= limit);
+        let length = length.ok_or(FormatError::TextTooLong { bytes: payload.len(), limit })?;
+        self.put_bytes(&length.to_le_bytes())?;
+        self.put_bytes(&crc32fast::hash(&payload).to_le_bytes())?;
+        self.put_bytes(&payload)?;
+        payload.clear();
+        payload.shrink_to(2 * BLOCK);
+        self.payload = payload;
+        self.before = Before::default();
+        self.device = None;
+        Ok(())
+    }
+
+    /// Writes the rest and the end, and gives the writer back.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Write`].
+    pub fn finish(mut self) -> Result<W> {
+        self.end_block()?;
+        let count = self.events.to_le_bytes();
+        self.put_bytes(&0_u32.to_le_bytes())?;
+        self.put_bytes(&crc32fast::hash(&count).to_le_bytes())?;
+        self.put_bytes(&count)?;
+        self.writer.flush().map_err(FormatError::write(Format::Binary))?;
+        Ok(self.writer)
+    }
+
+    fn put_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.writer.write_all(bytes).map_err(FormatError::write(Format::Binary))?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl<W: Write> fmt::Debug for BinaryWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BinaryWriter")
+            .field("events", &self.events)
+            .field("bytes", &self.written)
+            .finish_non_exhaustive()
+    }
+}
+
+fn note(numbers: &mut Vec<u32>, place: usize, number: u32) {
+    if numbers.len() <= place {
+        numbers.resize(place + 1, 0);
+    }
+    numbers[place] = number;
+}
+
+fn kind_code(kind: orlop_core::MemoryKind) -> u8 {
+    u8::try_from(kind.index()).unwrap_or(0)
+}

@@ -1,0 +1,218 @@
+//! JSON values that may be anything: tools write numbers as texts, and leave out what they do not know.
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Texts longer than this are none that count.
+const MAX_TEXT: usize = 64;
+
+/// A field's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    TraceEvents,
+    Name,
+    Time,
+    Thread,
+    Arguments,
+    Address,
+    Bytes,
+    DeviceId,
+    DeviceType,
+    Index,
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_str(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Key, E> {
+        Ok(match name {
+            "traceEvents" => Key::TraceEvents,
+            "name" => Key::Name,
+            "ts" => Key::Time,
+            "tid" => Key::Thread,
+            "args" => Key::Arguments,
+            "Addr" => Key::Address,
+            "Bytes" => Key::Bytes,
+            "Device Id" => Key::DeviceId,
+            "Device Type" => Key::DeviceType,
+            "Ev Idx" => Key::Index,
+            _ => Key::Other,
+        })
+    }
+}
+
+/// What an object's fields are read into.
+pub(super) trait Fields: Default {
+    /// Takes the value of this field.
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: Key, fields: &mut A) -> Result<(), A::Error>;
+}
+
+/// Of an object whose fields do not count.
+#[derive(Debug, Default)]
+pub(super) struct Nothing;
+
+impl Fields for Nothing {
+    fn field<'de, A: MapAccess<'de>>(&mut self, _: Key, fields: &mut A) -> Result<(), A::Error> {
+        fields.next_value::<IgnoredAny>().map(drop)
+    }
+}
+
+/// A value.
+#[derive(Debug)]
+pub(super) enum Loose<F> {
+    Object(F),
+    Integer(i128),
+    Real(f64),
+    Text(Box<str>),
+    Other,
+}
+
+impl<F> Loose<F> {
+    /// Empty for anything but a short text.
+    pub(super) fn text(&self) -> &str {
+        if let Self::Text(text) = self { text } else { "" }
+    }
+
+    fn integer(&self) -> Option<i128> {
+        match self {
+            Self::Integer(number) => Some(*number),
+            Self::Real(number) => whole(*number),
+            Self::Text(text) => text.trim().parse().ok(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn unsigned(&self) -> Option<u64> {
+        self.integer()?.try_into().ok()
+    }
+
+    pub(super) fn signed(&self) -> Option<i64> {
+        self.integer()?.try_into().ok()
+    }
+
+    /// Of microseconds, to which numbers beyond 2^53 are not exact. 0 for what is none, and for times before 0.
+    pub(super) fn nanoseconds(&self) -> u64 {
+        let exact = match self {
+            Self::Integer(micros) => Some(micros.saturating_mul(1000)),
+            Self::Real(micros) => whole((micros * 1000.0).round()),
+            Self::Text(text) => match text.trim().parse::<i128>() {
+                Ok(micros) => Some(micros.saturating_mul(1000)),
+                Err(_) => text.trim().parse().ok().and_then(|micros: f64| whole((micros * 1000.0).round())),
+            },
+            _ => None,
+        };
+        exact.and_then(|time| u64::try_from(time).ok()).unwrap_or(0)
+    }
+}
+
+/// A real number without a fraction, if it is one that 64 bits and a sign hold.
+#[expect(clippy::cast_possible_truncation, reason = "the bounds are checked")]
+fn whole(number: f64) -> Option<i128> {
+    const BOUND: f64 = 18_446_744_073_709_551_616.0;
+    (number.fract() == 0.0 && number.abs() < BOUND).then_some(number as i128)
+}
+
+impl<'de, F: Fields> Deserialize<'de> for Loose<F> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(LooseVisitor(PhantomData))
+    }
+}
+
+struct LooseVisitor<F>(PhantomData<F>);
+
+impl<'de, F: Fields> Visitor<'de> for LooseVisitor<F> {
+    type Value = Loose<F>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Loose<F>, A::Error> {
+        let mut object = F::default();
+        while let Some(key) = fields.next_key()? {
+            object.field(key, &mut fields)?;
+        }
+        Ok(Loose::Object(object))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Loose<F>, A::Error> {
+        while elements.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Loose::Other)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Loose<F>, E> {
+        Ok(if text.len() <= MAX_TEXT { Loose::Text(text.into()) } else { Loose::Other })
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Loose<F>, E> {
+        Ok(Loose::Integer(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Loose<F>, E> {
+        Ok(Loose::Integer(number.into()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Loose<F>, E> {
+        Ok(Loose::Real(number))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Loose<F>, E> {
+        Ok(Loose::Other)
+    }
+
+    fn visit_unit<E>(self) -> Result<Loose<F>, E> {
+        Ok(Loose::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(json: &str) -> Loose<Nothing> {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn times_have_several_forms() {
+        for (json, time) in [
+            ("12", 12_000),
+            ("12.345", 12_345),
+            ("\"12.345\"", 12_345),
+            ("1712345678901234", 1_712_345_678_901_234_000),
+            ("\"1712345678901234\"", 1_712_345_678_901_234_000),
+            ("-1", 0),
+            ("1e300", 0),
+            ("null", 0),
+            ("\"soon\"", 0),
+            ("{}", 0),
+        ] {
+            assert_eq!(value(json).nanoseconds(), time, "{json}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_whole_and_fit() {
+        assert_eq!(value("18446744073709551615").unsigned(), Some(u64::MAX));
+        assert_eq!(value("-5").signed(), Some(-5));
+        assert_eq!(value("\"-5\"").signed(), Some(-5));
+        assert_eq!(value("4096.0").unsigned(), Some(4096));
+        for none in ["-5", "1.5", "1e300", "true", "[1]", "{\"a\":1}", "\"0x10\""] {
+            assert_eq!(value(none).unsigned(), None, "{none}");
+        }
+    }
+}

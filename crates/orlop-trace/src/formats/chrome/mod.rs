@@ -1,0 +1,256 @@
+//! Traces of `torch.profiler` with `profile_memory=True`, as `export_chrome_trace` writes them.
+//!
+//! Among the trace's events are instants named `[memory]`, one for each allocation and free of every device, with these
+//! arguments:
+//!
+//! | argument | what |
+//! |---|---|
+//! | `Addr` | the block |
+//! | `Bytes` | its size after rounding; negative when it is freed |
+//! | `Device Type`, `Device Id` | PyTorch's number of the family (0 host memory, 1 CUDA, 20 private use) or its name; -1 for the host |
+//! | `Total Allocated` | live bytes of the device afterwards |
+//! | `Total Reserved` | bytes that the allocator holds; not used here, as no region is named |
+//! | `Ev Idx` | the event's place, for those of one microsecond |
+//!
+//! `[OutOfMemory]` instants are failed requests. All else is left out. The trace is read as a stream: whatever its size,
+//! only the memory events are held.
+//!
+//! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its start, and
+//! become [`start`](crate::history::DeviceHistory::start) segments of one block each; blocks that lived through all of it are
+//! not in the file.
+
+mod bounded;
+mod events;
+mod loose;
+
+use self::bounded::Bounded;
+use self::events::{Arguments, Instant};
+use super::gather::{Unknown, Warnings, by_device, check};
+use super::{Format, FormatError, device_number, source};
+use crate::Result;
+use crate::history::{
+    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, TextId, Warning,
+};
+use orlop_core::{Device, MemoryKind, StreamId};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{BufReader, Read};
+
+/// Whether a file that begins with these bytes (not compressed) is such a trace.
+#[must_use]
+pub fn sniff(head: &[u8]) -> bool {
+    let head = head.trim_ascii_start();
+    let has = |word: &[u8]| head.windows(word.len()).any(|window| window == word);
+    match head.first() {
+        Some(b'{') => ["\"traceEvents\"", "\"schemaVersion\"", "\"deviceProperties\""]
+            .iter()
+            .any(|word| has(word.as_bytes())),
+        Some(b'[') => has(b"\"ph\""),
+        _ => false,
+    }
+}
+
+/// Reads a trace, plain or gzip.
+///
+/// ```
+/// use orlop_trace::formats::chrome;
+/// use orlop_trace::history::Action;
+///
+/// let trace = r#"{"traceEvents": [
+///     {"ph": "X", "name": "aten::empty", "ts": 10, "dur": 4, "pid": 1, "tid": 1},
+///     {"ph": "i", "name": "[memory]", "s": "t", "pid": 1, "tid": 1, "ts": 12.345, "args": {
+///         "Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": 512,
+///         "Total Allocated": 512, "Total Reserved": 2097152, "Ev Idx": 1}}
+/// ]}"#;
+/// let history = chrome::read_chrome(trace.as_bytes())?;
+/// let event = history.devices[0].events[0];
+/// assert_eq!((event.action, event.bytes, event.time), (Action::Allocate, 512, 12_345));
+/// # Ok::<(), orlop_trace::TraceError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`FormatError::Json`] if the file is no JSON or no trace, [`FormatError::Read`].
+pub fn read_chrome(reader: impl Read) -> Result<History> {
+    let failed = FormatError::read(Format::Chrome);
+    let input = source::open(reader).map_err(&failed)?;
+    let mut found = Found::default();
+    let read = events::read(BufReader::new(Bounded::new(input)), |instant| found.take(instant));
+    read.map_err(|error| match error.is_io() {
+        true => failed(error.into()),
+        false => FormatError::Json { error },
+    })?;
+    let mut events = found.events;
+    events.sort_by_key(|&(index, (_, event))| (event.time, index));
+    let mut history =
+        History { devices: by_device(events.into_iter().map(|(_, event)| event)), ..History::default() };
+    let mut warnings = Warnings::default();
+    for device in &mut history.devices {
+        let unknown = check(device, &mut warnings);
+        device.start = lived_before(device, &unknown, &mut warnings);
+    }
+    history.warnings = warnings.finish();
+    Ok(history)
+}
+
+/// Events that count.
+#[derive(Default)]
+struct Found {
+    events: Vec<(u64, (u32, Event))>,
+    threads: HashMap<u64, u32>,
+}
+
+impl Found {
+    /// An instant, if it is of memory and makes sense.
+    fn take(&mut self, instant: &Instant) {
+        let arguments = &instant.arguments;
+        let Some(device) = device(arguments) else { return };
+        let bytes = arguments.bytes.unwrap_or(0);
+        let action = match instant.failed {
+            true => Action::OutOfMemory,
+            false if bytes < 0 => Action::FreeRequested,
+            false => Action::Allocate,
+        };
+        if self.events.len() as u64 >= u64::from(u32::MAX) || (bytes == 0 && !instant.failed) {
+            return;
+        }
+        let known = u32::try_from(self.threads.len() + 1).unwrap_or(0);
+        let thread = instant.thread.map_or(0, |thread| *self.threads.entry(thread).or_insert(known));
+        let event = Event {
+            time: instant.time,
+            address: arguments.address.unwrap_or(0),
+            bytes: bytes.unsigned_abs(),
+            stream: StreamId::DEFAULT,
+            site: SiteId::UNKNOWN,
+            text: TextId::NONE,
+            thread,
+            action,
+            kind: MemoryKind::Default,
+        };
+        self.events.push((arguments.index.unwrap_or(u64::MAX), (device, event)));
+    }
+}
+
+/// The number of an instant's device; `None` for a family that nobody knows.
+fn device(arguments: &Arguments) -> Option<u32> {
+    /// PyTorch's number of backends made elsewhere.
+    const PRIVATE_USE: i64 = 20;
+    let index = u16::try_from(arguments.device.unwrap_or(0)).unwrap_or(0);
+    // Without a family, as some tools write: the host has no index.
+    let family =
+        arguments.family.unwrap_or_else(|| i64::from(arguments.device.is_some_and(|index| index >= 0)));
+    let device = match family {
+        0 => Device::CPU,
+        1 => Device::cuda(index),
+        PRIVATE_USE => Device::custom(0, index),
+        other => Device::custom(u8::try_from(other).ok()?, index),
+    };
+    Some(device_number(device))
+}
+
+/// Blocks that were freed and not allocated lived at the start, unless they contradict each other.
+fn lived_before(device: &DeviceHistory, unknown: &[Unknown], warnings: &mut Warnings) -> Vec<Segment> {
+    let mut start: BTreeMap<u64, Segment> = BTreeMap::new();
+    for &Unknown { event, address, bytes, first } in unknown {
+        let end = address.checked_add(bytes);
+        let before = end.and_then(|end| start.range(..end).next_back());
+        let free = before.is_none_or(|(_, segment)| segment.address + segment.bytes <= address);
+        if !first || end.is_none() || !free {
+            warnings.push(Warning::FreedUnknown { device: device.device, event, address });
+            continue;
+        }
+        let site = SiteId::UNKNOWN;
+        let block = SegmentBlock { address, bytes, requested: bytes, state: BlockState::Live, site };
+        let segment = Segment {
+            address,
+            bytes,
+            stream: StreamId::DEFAULT,
+            small: false,
+            expandable: false,
+            pool: (0, 0),
+            site,
+            blocks: vec![block],
+        };
+        start.insert(address, segment);
+    }
+    start.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(time: &str, address: u64, bytes: i64, more: &str) -> String {
+        format!(
+            r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,"args":{{"Addr":{address},"Bytes":{bytes},"Device Type":1,"Device Id":0{more}}}}}"#
+        )
+    }
+
+    fn read(events: &[String]) -> History {
+        read_chrome(format!("[{}]", events.join(",")).as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn events_are_sorted_by_time_and_index() {
+        let history = read(&[
+            memory("\"5\"", 8, -4, r#","Ev Idx":9"#),
+            memory("5.0", 8, 4, r#","Ev Idx":3"#),
+            memory("1.5", 16, 4, ""),
+        ]);
+        let events = &history.devices[0].events;
+        assert_eq!(events.iter().map(|event| event.time).collect::<Vec<_>>(), [1500, 5000, 5000]);
+        assert_eq!(events[1].action, Action::Allocate);
+        assert!(history.warnings.is_empty() && history.devices[0].start.is_empty());
+    }
+
+    #[test]
+    fn what_is_freed_only_lived_at_the_start() {
+        let history = read(&[
+            memory("1", 100, -50, ""),
+            memory("2", 149, -1, ""),
+            memory("3", 100, -50, ""),
+            memory("4", 7, -9223372036854775808, ""),
+            memory("5", 200, 8, ""),
+            memory("6", 200, -9, ""),
+        ]);
+        let start: Vec<_> =
+            history.devices[0].start.iter().map(|segment| (segment.address, segment.bytes)).collect();
+        assert_eq!(start, [(100, 50)]);
+        let freed = |event, address| Warning::FreedUnknown { device: 0, event, address };
+        assert_eq!(
+            history.warnings,
+            [
+                Warning::SizeDiffers { device: 0, event: 5, address: 200 },
+                freed(1, 149),
+                freed(2, 100),
+                freed(3, 7)
+            ]
+        );
+    }
+
+    #[test]
+    fn devices_are_told_apart() {
+        let event = |arguments: &str| {
+            format!(r#"{{"name":"[memory]","ts":1,"args":{{"Addr":1,"Bytes":1,{arguments}}}}}"#)
+        };
+        let history = read(&[
+            event(r#""Device Type":0,"Device Id":-1"#),
+            event(r#""Device Type":1,"Device Id":3"#),
+            event(r#""Device Type":20,"Device Id":1"#),
+            event(r#""Device Type":"CPU""#),
+            event(r#""Device Id":2"#),
+            event(r#""Device Type":-4"#),
+        ]);
+        let devices: Vec<_> =
+            history.devices.iter().map(|device| (device.device, device.events.len())).collect();
+        let custom = device_number(Device::custom(0, 1));
+        assert_eq!(devices, [(2, 1), (3, 1), (device_number(Device::CPU), 2), (custom, 1)]);
+    }
+
+    #[test]
+    fn traces_are_known_by_their_beginning() {
+        assert!(sniff(b"\n{\n  \"schemaVersion\": 1,") && sniff(b"[{\"ph\": \"X\""));
+        for other in ["", "{\"segments\": [", "[1, 2]", "Thread,Time"] {
+            assert!(!sniff(other.as_bytes()), "{other}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Texts and call sites in one cell of one line.
+
+use crate::history::{SiteId, Sites};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Characters that separate, and what stands for them after a backslash.
+const ESCAPES: [(char, char); 5] = [('\\', '\\'), ('|', 'p'), (';', 's'), ('\n', 'n'), ('\r', 'r')];
+
+/// A text without separators. Space at its ends is kept by a backslash: cells are trimmed.
+pub(super) fn escaped(text: &str) -> Cow<'_, str> {
+    let special = |c: char| ESCAPES.iter().any(|&(from, _)| from == c);
+    let trimmed = text.starts_with(is_space) || text.ends_with(is_space);
+    if !trimmed && !text.contains(special) {
+        return Cow::Borrowed(text);
+    }
+    let mut written = String::with_capacity(text.len() + 8);
+    let last = text.len();
+    for (at, c) in text.char_indices() {
+        let end = at == 0 || at + c.len_utf8() == last;
+        match ESCAPES.iter().find(|&&(from, _)| from == c) {
+            Some(&(_, to)) => written.extend(['\\', to]),
+            None if end && is_space(c) => {
+                let _ = write!(written, "\\x{:02x}", u32::from(c));
+            }
+            None => written.push(c),
+        }
+    }
+    Cow::Owned(written)
+}
+
+/// What [`u8::is_ascii_whitespace`] calls so.
+fn is_space(c: char) -> bool {
+    c.is_ascii_whitespace()
+}
+
+/// The text that [`escaped`] was given; `None` if it is not UTF-8, or a backslash stands before something else.
+pub(super) fn unescaped(cell: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(cell).ok()?;
+    if !text.contains('\\') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut read = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        if c != '\\' {
+            read.push(c);
+            continue;
+        }
+        match rest.next()? {
+            'x' => {
+                let digits: String = rest.by_ref().take(2).collect();
+                let space = char::from(u8::from_str_radix(&digits, 16).ok()?);
+                read.push(Some(space).filter(|&space| is_space(space))?);
+            }
+            to => read.push(ESCAPES.iter().find(|&&(_, known)| known == to)?.0),
+        }
+    }
+    Some(Cow::Owned(read))
+}
+
+/// A call site as a cell; empty for the unknown one.
+pub(super) fn frames(sites: &Sites, site: SiteId) -> String {
+    let mut cell = String::new();
+    for frame in sites.frames(site) {
+        if !cell.is_empty() {
+            cell.push(';');
+        }
+        let (function, file) = (sites.name(frame.function), sites.name(frame.file));
+        let _ = write!(cell, "{}|{}|{}", escaped(function), escaped(file), frame.line);
+    }
+    cell
+}
+
+/// The call site of a cell from [`frames`].
+pub(super) fn site(cell: &[u8], sites: &mut Sites) -> Option<SiteId> {
+    let mut frames = Vec::new();
+    for frame in cell.split(|&byte| byte == b';') {
+        let mut parts = frame.split(|&byte| byte == b'|');
+        let (function, file, line) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some() {
+            return None;
+        }
+        let line = u32::try_from(super::super::rows::number(line, 10)?).ok()?;
+        frames.push(sites.frame(&unescaped(function)?, &unescaped(file)?, line));
+    }
+    Some(sites.stack(&frames))
+}
+
+/// Appends a cell, in quotes where it needs them.
+pub(super) fn quote(cell: &str, line: &mut Vec<u8>) {
+    if !cell.contains([',', '"']) {
+        line.extend_from_slice(cell.as_bytes());
+        return;
+    }
+    line.push(b'"');
+    line.extend_from_slice(cell.replace('"', "\"\"").as_bytes());
+    line.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_come_back() {
+        for text in ["", "plain", " a ", "\t", "a|b;c\\d\r\ne", "\\x20", "\u{a0}x\u{c}", "é \\", " "] {
+            let cell = escaped(text);
+            assert!(!cell.contains(['|', ';', '\n', '\r']), "{cell:?}");
+            assert_eq!(cell.trim_ascii(), cell, "{cell:?}");
+            assert_eq!(unescaped(cell.as_bytes()).as_deref(), Some(text));
+        }
+        for wrong in [&b"\\"[..], b"\\q", b"\\x4", b"\\x41", b"\\xzz", b"\xff"] {
+            assert_eq!(unescaped(wrong), None);
+        }
+    }
+
+    #[test]
+    fn sites_come_back() {
+        let mut sites = Sites::default();
+        let frames_of = [sites.frame("f<|>", "a;b.py", 3), sites.frame("", "??", 0)];
+        let site_of = sites.stack(&frames_of);
+        let cell = frames(&sites, site_of);
+        assert_eq!(cell, "f<\\p>|a\\sb.py|3;|??|0");
+        assert_eq!(site(cell.as_bytes(), &mut sites), Some(site_of));
+        assert_eq!(frames(&sites, SiteId::UNKNOWN), "");
+        for wrong in ["f", "f|g", "f|g|x", "f|g|1|2", "f|g|1;", "f|g|4294967296"] {
+            assert_eq!(site(wrong.as_bytes(), &mut sites), None, "{wrong}");
+        }
+    }
+}

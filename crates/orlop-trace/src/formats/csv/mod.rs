@@ -1,0 +1,238 @@
+//! Events as comma-separated values: for scripts, spreadsheets and databases.
+//!
+//! A line for each event, in the history's order, device after device. The first line names the columns:
+//!
+//! | column | what |
+//! |---|---|
+//! | `device` | its number |
+//! | `time_ns` | nanoseconds; only differences mean anything |
+//! | `action` | `allocate`, `free_requested`, `free_completed`, `use`, `region_gained`, `region_lost`, `mapped`, `unmapped`, `out_of_memory`, `snapshot`, `annotation` |
+//! | `address` | hexadecimal; of `out_of_memory` the bytes that were free, in hexadecimal too |
+//! | `bytes` | asked for, given back, gained or lost |
+//! | `stream` | hexadecimal |
+//! | `thread` | 0 where it is not known |
+//! | `kind` | the memory kind, such as `kv_cache` |
+//! | `text` | the tag, or what an annotation says |
+//! | `frames` | the call site, innermost first: `function\|file\|line`, with `;` between the frames |
+//!
+//! `\`, `|`, `;`, and the ends of lines are written as `\\`, `\p`, `\s`, `\n` and `\r` in texts and names, so that every event is
+//! one line and every `|` and `;` separates. Cells are quoted as RFC 4180 has it. Segments, settings and warnings have no
+//! place here: [`binary`](super::binary) keeps them.
+//!
+//! The reader finds the columns by their names, in any order and with others among them; `device`, `time_ns`, `action`,
+//! `address` and `bytes` must be there.
+
+mod escape;
+
+use super::gather::Gather;
+use super::rows::{Row, Rows};
+use super::{Column, Format, FormatError, actions, source};
+use crate::Result;
+use crate::history::{Event, History, SiteId, Sites, TextId};
+use orlop_core::{MemoryKind, StreamId};
+use std::io::{Read, Write};
+
+/// The columns, in the order in which they are written, and whether a file must have them.
+const COLUMNS: [(&str, Column, bool); 10] = [
+    ("device", Column::Device, true),
+    ("time_ns", Column::Time, true),
+    ("action", Column::Action, true),
+    ("address", Column::Address, true),
+    ("bytes", Column::Bytes, true),
+    ("stream", Column::Stream, false),
+    ("thread", Column::Thread, false),
+    ("kind", Column::Kind, false),
+    ("text", Column::Text, false),
+    ("frames", Column::Frames, false),
+];
+
+/// Whether a file that begins with these bytes (not compressed) is of this format.
+#[must_use]
+pub fn sniff(head: &[u8]) -> bool {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let cells: Vec<&[u8]> = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
+    COLUMNS.iter().filter(|(.., needed)| *needed).all(|(name, ..)| cells.contains(&name.as_bytes()))
+}
+
+/// Writes the events of a history.
+///
+/// ```
+/// use orlop_trace::formats::{csv, rmm};
+///
+/// let log = "1,0:0:1:0,allocate,0x10,256,0\n";
+/// let mut text = Vec::new();
+/// csv::write_csv(&rmm::read_rmm(log.as_bytes())?, &mut text)?;
+/// let line = "0,1000000000,allocate,0x10,256,0x0,1,default,,\n";
+/// assert!(String::from_utf8_lossy(&text).ends_with(line));
+/// assert_eq!(csv::read_csv(&text[..])?.devices[0].events.len(), 1);
+/// # Ok::<(), orlop_trace::TraceError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`FormatError::Write`].
+pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
+    let failed = FormatError::write(Format::Csv);
+    let names = COLUMNS.map(|(name, ..)| name).join(",");
+    writeln!(writer, "{names}").map_err(&failed)?;
+    let mut line = Vec::new();
+    for device in &history.devices {
+        for event in &device.events {
+            line.clear();
+            write_event(device.device, event, &history.sites, &mut line).map_err(&failed)?;
+            writer.write_all(&line).map_err(&failed)?;
+        }
+    }
+    writer.flush().map_err(failed)?;
+    Ok(())
+}
+
+fn write_event(device: u32, event: &Event, sites: &Sites, line: &mut Vec<u8>) -> std::io::Result<()> {
+    let &Event { time, address, bytes, stream, thread, kind, .. } = event;
+    let action = actions::name(event.action);
+    write!(line, "{device},{time},{action},{address:#x},{bytes},{:#x},{thread},{kind},", stream.get())?;
+    escape::quote(&escape::escaped(sites.name(event.text)), line);
+    line.push(b',');
+    escape::quote(&escape::frames(sites, event.site), line);
+    line.push(b'\n');
+    Ok(())
+}
+
+/// Reads events, plain or gzip. Devices are those that have events.
+///
+/// # Errors
+///
+/// [`FormatError`], for the first line that makes no sense.
+pub fn read_csv(reader: impl Read) -> Result<History> {
+    let input = source::open(reader).map_err(FormatError::read(Format::Csv))?;
+    let mut rows = Rows::new(Format::Csv, input);
+    let mut sites = Sites::default();
+    let mut gather = Gather::default();
+    let places = match rows.next()? {
+        Some(row) => places(row)?,
+        None => return Err(FormatError::NotThis { format: Format::Csv }.into()),
+    };
+    let mut count = 0_u64;
+    while let Some(row) = rows.next()? {
+        let (device, event) = read_event(row, &places, &mut sites)?;
+        count += 1;
+        if count > u64::from(u32::MAX) {
+            return Err(FormatError::TooManyEvents { limit: u32::MAX.into() }.into());
+        }
+        gather.device(device).events.push(event);
+    }
+    Ok(History { devices: gather.finish(), sites, ..History::default() })
+}
+
+/// Where each of [`COLUMNS`] is.
+type Places = [Option<usize>; COLUMNS.len()];
+
+fn places(row: Row<'_>) -> Result<Places, FormatError> {
+    let cells: Vec<&[u8]> = (0..).map_while(|place| row.cell(place)).collect();
+    let mut places = [None; COLUMNS.len()];
+    for (place, (name, column, needed)) in places.iter_mut().zip(COLUMNS) {
+        *place = cells.iter().position(|cell| *cell == name.as_bytes());
+        if needed && place.is_none() {
+            return Err(FormatError::Missing { line: row.line, column });
+        }
+    }
+    Ok(places)
+}
+
+fn read_event(row: Row<'_>, places: &Places, sites: &mut Sites) -> Result<(u32, Event), FormatError> {
+    let [device, time, action, address, bytes, stream, thread, kind, text, frames] = *places;
+    let action = cell(row, action);
+    let action = actions::of_name(action).ok_or_else(|| row.unexpected(Column::Action, action))?;
+    let kind = match cell(row, kind) {
+        b"" => MemoryKind::Default,
+        name => std::str::from_utf8(name)
+            .ok()
+            .and_then(|name| name.parse().ok())
+            .ok_or_else(|| row.unexpected(Column::Kind, name))?,
+    };
+    let text = match cell(row, text) {
+        b"" => TextId::NONE,
+        cell => {
+            let text = escape::unescaped(cell).ok_or_else(|| row.unexpected(Column::Text, cell))?;
+            sites.text(&text)
+        }
+    };
+    let site = match cell(row, frames) {
+        b"" => SiteId::UNKNOWN,
+        cell => escape::site(cell, sites).ok_or_else(|| row.unexpected(Column::Frames, cell))?,
+    };
+    let event = Event {
+        time: number(row, time, Column::Time, 10)?,
+        address: number(row, address, Column::Address, 16)?,
+        bytes: number(row, bytes, Column::Bytes, 10)?,
+        stream: StreamId::new(number(row, stream, Column::Stream, 16)?),
+        site,
+        text,
+        thread: short(row, thread, Column::Thread)?,
+        action,
+        kind,
+    };
+    Ok((short(row, device, Column::Device)?, event))
+}
+
+/// Empty where there is none.
+fn cell<'a>(row: Row<'a>, place: Option<usize>) -> &'a [u8] {
+    place.and_then(|place| row.cell(place)).unwrap_or_default()
+}
+
+/// Zero where there is no such column, or nothing in it.
+fn number(row: Row<'_>, place: Option<usize>, column: Column, base: u32) -> Result<u64, FormatError> {
+    match place {
+        Some(place) if !cell(row, Some(place)).is_empty() => row.number(place, column, base),
+        // The columns that must be there must have something in them.
+        Some(place) if COLUMNS.iter().any(|&(_, one, needed)| one == column && needed) => {
+            row.number(place, column, base)
+        }
+        _ => Ok(0),
+    }
+}
+
+fn short(row: Row<'_>, place: Option<usize>, column: Column) -> Result<u32, FormatError> {
+    let number = number(row, place, column, 10)?;
+    u32::try_from(number).map_err(|_| row.unexpected(column, cell(row, place)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_may_stand_anywhere() {
+        let text = "note,bytes,address,action,time_ns,device\nx,5,ff,allocate,7,1\n";
+        let history = read_csv(text.as_bytes()).unwrap();
+        let event = history.devices[0].events[0];
+        assert_eq!((history.devices[0].device, event.bytes, event.address, event.time), (1, 5, 255, 7));
+        assert_eq!((event.stream, event.thread, event.text), (StreamId::DEFAULT, 0, TextId::NONE));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let header = COLUMNS.map(|(name, ..)| name).join(",");
+        for (line, place) in [
+            ("0,,allocate,0,0,0,0,,,", "the time is missing"),
+            ("0,0,free,0,0,0,0,,,", "the action cannot be \"free\""),
+            ("4294967296,0,allocate,0,0,0,0,,,", "the device cannot be \"4294967296\""),
+            ("0,0,allocate,0,0,0,0,vram,,", "the kind cannot be \"vram\""),
+            ("0,0,allocate,0,0,0,0,,a\\x,", "the text cannot be \"a\\\\x\""),
+            ("0,0,allocate,0,0,0,0,,,f|g", "the call site cannot be \"f|g\""),
+            ("0,0,allocate", "the address is missing"),
+        ] {
+            let error = read_csv(format!("{header}\n{line}\n").as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("line 2: {place}")), "{error}");
+        }
+        assert!(read_csv(&b""[..]).is_err());
+        let error = read_csv(&b"device,time_ns,action,address\n"[..]).unwrap_err();
+        assert!(error.to_string().starts_with("line 1: the size is missing"), "{error}");
+    }
+
+    #[test]
+    fn files_are_known_by_their_beginning() {
+        assert!(sniff(b"device,time_ns,action,address,bytes\r\n1"));
+        assert!(!sniff(b"Thread,Time,Action,Pointer,Size,Stream\n") && !sniff(b""));
+    }
+}

@@ -1,0 +1,176 @@
+//! Events of several devices, sorted out, and checked against each other.
+
+use crate::history::{Action, DeviceHistory, Event, Warning};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// So many warnings are kept of a file; the others are counted.
+const MAX_WARNINGS: usize = 100;
+
+/// Devices in the making, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Gather {
+    places: HashMap<u32, usize>,
+    devices: Vec<DeviceHistory>,
+}
+
+impl Gather {
+    /// The device of this number, made if need be.
+    pub(crate) fn device(&mut self, number: u32) -> &mut DeviceHistory {
+        let place = *self.places.entry(number).or_insert_with(|| {
+            self.devices.push(DeviceHistory { device: number, ..DeviceHistory::default() });
+            self.devices.len() - 1
+        });
+        &mut self.devices[place]
+    }
+
+    /// In order of their numbers.
+    pub(crate) fn finish(mut self) -> Vec<DeviceHistory> {
+        self.devices.sort_by_key(|device| device.device);
+        self.devices
+    }
+}
+
+/// Events with their device's number, in order of time, by device.
+pub(crate) fn by_device(events: impl IntoIterator<Item = (u32, Event)>) -> Vec<DeviceHistory> {
+    let mut gather = Gather::default();
+    for (device, event) in events {
+        gather.device(device).events.push(event);
+    }
+    gather.finish()
+}
+
+/// Warnings, so many and a count.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    kept: Vec<Warning>,
+    more: u64,
+}
+
+impl Warnings {
+    pub(super) fn push(&mut self, warning: Warning) {
+        if self.kept.len() < MAX_WARNINGS {
+            self.kept.push(warning);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Warning> {
+        if self.more > 0 {
+            self.kept.push(Warning::More { count: self.more });
+        }
+        self.kept
+    }
+}
+
+/// Checks that what is freed was allocated, with the same size, and that no two blocks overlap. What was freed without
+/// having been allocated is returned: the event's place, its block's address and size.
+pub(super) fn check(device: &DeviceHistory, warnings: &mut Warnings) -> Vec<Unknown> {
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut seen: HashSet<u64> = HashSet::new();
+    let mut unknown = Vec::new();
+    let number = device.device;
+    for (place, event) in device.events.iter().enumerate() {
+        let Event { address, bytes, .. } = *event;
+        match event.action {
+            // An empty block is nowhere.
+            Action::Allocate if bytes > 0 => {
+                if overlaps(&live, address, bytes) {
+                    warnings.push(Warning::Overlap { device: number, event: place, address });
+                }
+                live.insert(address, bytes);
+                seen.insert(address);
+            }
+            Action::FreeRequested => match live.remove(&address) {
+                Some(known) if known != bytes => {
+                    warnings.push(Warning::SizeDiffers { device: number, event: place, address });
+                }
+                None if bytes > 0 => {
+                    unknown.push(Unknown { event: place, address, bytes, first: !seen.contains(&address) });
+                    seen.insert(address);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    unknown
+}
+
+/// A block that is freed and was not allocated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unknown {
+    pub(super) event: usize,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    /// Nothing happened at its address before.
+    pub(super) first: bool,
+}
+
+fn overlaps(live: &BTreeMap<u64, u64>, address: u64, bytes: u64) -> bool {
+    let end = address.saturating_add(bytes);
+    let before = live.range(..end).next_back();
+    before.is_some_and(|(&begin, &length)| begin.saturating_add(length) > address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{SiteId, TextId};
+    use orlop_core::{MemoryKind, StreamId};
+
+    fn event(action: Action, address: u64, bytes: u64) -> Event {
+        Event {
+            time: 0,
+            address,
+            bytes,
+            stream: StreamId::DEFAULT,
+            site: SiteId::UNKNOWN,
+            text: TextId::NONE,
+            thread: 0,
+            action,
+            kind: MemoryKind::Default,
+        }
+    }
+
+    #[test]
+    fn disagreements_are_told() {
+        use Action::{Allocate, FreeRequested};
+        let events = [
+            event(Allocate, 100, 50),
+            event(Allocate, 149, 1),
+            event(FreeRequested, 149, 1),
+            event(Allocate, 150, 50),
+            event(Allocate, 50, 51),
+            event(FreeRequested, 150, 49),
+            event(FreeRequested, 150, 50),
+            event(FreeRequested, 7, 8),
+            event(Allocate, 7, 0),
+        ];
+        let device = by_device(events.map(|event| (3, event))).remove(0);
+        let mut warnings = Warnings::default();
+        let unknown = check(&device, &mut warnings);
+        assert_eq!(
+            warnings.finish(),
+            [
+                Warning::Overlap { device: 3, event: 1, address: 149 },
+                Warning::Overlap { device: 3, event: 4, address: 50 },
+                Warning::SizeDiffers { device: 3, event: 5, address: 150 },
+            ]
+        );
+        assert_eq!(
+            unknown.iter().map(|one| (one.event, one.first)).collect::<Vec<_>>(),
+            [(6, false), (7, true)]
+        );
+    }
+
+    #[test]
+    fn warnings_are_kept_up_to_a_number() {
+        let mut warnings = Warnings::default();
+        for place in 0..MAX_WARNINGS + 5 {
+            warnings.push(Warning::Overlap { device: 0, event: place, address: 0 });
+        }
+        let kept = warnings.finish();
+        assert_eq!((kept.len(), kept.last()), (MAX_WARNINGS + 1, Some(&Warning::More { count: 5 })));
+    }
+}

@@ -1,0 +1,29 @@
+//! Histories in files: which formats there are, and what their readers have in common.
+//!
+//! | module | what | reads | writes |
+//! |---|---|---|---|
+//! | [`binary`] | our own: compact, streams, survives being cut off | yes | yes |
+//! | [`csv`] | a line for each event, for scripts and spreadsheets | yes | yes |
+//! | [`rmm`] | logs of RAPIDS' memory manager | yes | |
+//! | [`chrome`] | `torch.profiler`'s traces with `profile_memory=True` | yes | |
+//! | [`perfetto`] | memory counters for ui.perfetto.dev and chrome://tracing | | yes |
+//!
+//! Every reader takes plain or gzip-compressed bytes, holds one line, block or JSON string at a time beside the history
+//! that it makes, and bounds each of those: compressed input of a few kilobytes cannot fill the memory. What does not fit
+//! together in a file that can be read otherwise is a [`Warning`](crate::history::Warning) of the history.
+
+pub(crate) mod actions;
+pub mod binary;
+pub mod chrome;
+pub mod csv;
+mod devices;
+mod error;
+mod gather;
+pub mod perfetto;
+pub mod rmm;
+mod rows;
+mod source;
+
+pub use self::devices::{device_number, numbered_device};
+pub use self::error::{Column, Fault, Format, FormatError};
+pub(crate) use self::gather::by_device;

@@ -1,0 +1,124 @@
+//! One entry of the trace as JSON.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::io::{self, Write};
+
+/// An argument's value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Value<'a> {
+    Number(u64),
+    Text(&'a str),
+    /// An address: as a number it would lose its last bits in a browser.
+    Address(u64),
+}
+
+/// An entry.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    name: &'a str,
+    phase: &'static str,
+    process: u32,
+    thread: u32,
+    /// In nanoseconds since the trace's first event; metadata have none.
+    time: Option<u64>,
+    /// Of a block.
+    id: Option<u64>,
+    arguments: Vec<(&'a str, Value<'a>)>,
+}
+
+impl<'a> Entry<'a> {
+    /// Something without a time.
+    pub(super) fn metadata(name: &'a str, process: u32) -> Self {
+        Self { name, phase: "M", process, thread: 0, time: None, id: None, arguments: Vec::new() }
+    }
+
+    pub(super) fn counter(name: &'a str, process: u32, time: u64) -> Self {
+        Self { phase: "C", time: Some(time), ..Self::metadata(name, process) }
+    }
+
+    pub(super) fn instant(name: &'a str, process: u32, thread: u32, time: u64) -> Self {
+        Self { phase: "i", thread, ..Self::counter(name, process, time) }
+    }
+
+    /// The beginning or the end of a block's life.
+    pub(super) fn block(begins: bool, process: u32, time: u64, id: u64) -> Self {
+        let phase = if begins { "b" } else { "e" };
+        Self { phase, id: Some(id), ..Self::counter("block", process, time) }
+    }
+
+    pub(super) fn with(mut self, name: &'a str, value: Value<'a>) -> Self {
+        self.arguments.push((name, value));
+        self
+    }
+}
+
+impl Serialize for Entry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", self.name)?;
+        map.serialize_entry("ph", self.phase)?;
+        map.serialize_entry("pid", &self.process)?;
+        map.serialize_entry("tid", &self.thread)?;
+        if let Some(time) = self.time {
+            map.serialize_entry("ts", &(time as f64 / 1000.0))?;
+        }
+        if let Some(id) = self.id {
+            map.serialize_entry("cat", "block")?;
+            map.serialize_entry("id", &id)?;
+        }
+        if self.phase == "i" {
+            // As high as its process.
+            map.serialize_entry("s", "p")?;
+        }
+        if !self.arguments.is_empty() {
+            map.serialize_entry("args", &Arguments(&self.arguments))?;
+        }
+        map.end()
+    }
+}
+
+struct Arguments<'a>(&'a [(&'a str, Value<'a>)]);
+
+impl Serialize for Arguments<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
+impl Serialize for Value<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Number(number) => serializer.serialize_u64(number),
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Address(address) => serializer.collect_str(&format_args!("{address:#x}")),
+        }
+    }
+}
+
+/// Where the entries go.
+pub(super) struct Out<W> {
+    writer: W,
+    /// The time that is 0 in the trace.
+    zero: u64,
+    first: bool,
+}
+
+impl<W: Write> Out<W> {
+    pub(super) fn new(mut writer: W, zero: u64) -> io::Result<Self> {
+        writer.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        Ok(Self { writer, zero, first: true })
+    }
+
+    pub(super) fn put(&mut self, mut entry: Entry<'_>) -> io::Result<()> {
+        entry.time = entry.time.map(|time| time.saturating_sub(self.zero));
+        let separator: &[u8] = if self.first { b"\n" } else { b",\n" };
+        self.first = false;
+        self.writer.write_all(separator)?;
+        serde_json::to_writer(&mut self.writer, &entry).map_err(io::Error::from)
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.writer.write_all(b"\n]}\n")?;
+        self.writer.flush()
+    }
+}

@@ -1,0 +1,98 @@
+//! The counter tracks of a device.
+
+use super::counts::Counts;
+use super::entry::{Entry, Out, Value};
+use orlop_core::MemoryKind;
+use std::io::{self, Write};
+
+/// What the counters say at a moment.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    time: u64,
+    live: [u64; MemoryKind::COUNT],
+    reserved: u64,
+    pending: u64,
+}
+
+impl Sample {
+    fn of(counts: &Counts, time: u64) -> Self {
+        Self { time, live: counts.live, reserved: counts.reserved, pending: counts.pending }
+    }
+
+    fn total(&self) -> u64 {
+        self.live.iter().fold(0, |total, live| total.saturating_add(*live))
+    }
+}
+
+/// Writes counters when they change.
+#[derive(Debug)]
+pub(super) struct Tracks {
+    number: u32,
+    resolution: u64,
+    /// Kinds that the device has blocks of.
+    kinds: Vec<MemoryKind>,
+    has_reserved: bool,
+    has_pending: bool,
+    written: Option<Sample>,
+    /// When the time began of which the moments below are.
+    since: u64,
+    /// The moment with the most live bytes, and the last one.
+    waiting: Option<(Sample, Sample)>,
+}
+
+impl Tracks {
+    pub(super) fn new(number: u32, resolution: u64, kinds: Vec<MemoryKind>) -> Self {
+        let (written, waiting) = (None, None);
+        Self {
+            number,
+            resolution,
+            kinds,
+            has_reserved: false,
+            has_pending: false,
+            written,
+            since: 0,
+            waiting,
+        }
+    }
+
+    /// Takes note of the counters.
+    pub(super) fn note<W: Write>(&mut self, counts: &Counts, time: u64, out: &mut Out<W>) -> io::Result<()> {
+        let now = Sample::of(counts, time);
+        if self.written.is_none() || time >= self.since.saturating_add(self.resolution) {
+            self.flush(out)?;
+            self.since = time;
+        }
+        self.waiting = Some(match self.waiting {
+            Some((most, _)) if most.total() >= now.total() => (most, now),
+            _ => (now, now),
+        });
+        if self.resolution == 0 || self.written.is_none() { self.flush(out) } else { Ok(()) }
+    }
+
+    /// Writes what waits.
+    pub(super) fn flush<W: Write>(&mut self, out: &mut Out<W>) -> io::Result<()> {
+        let Some((most, last)) = self.waiting.take() else { return Ok(()) };
+        self.write(most, out)?;
+        self.write(last, out)
+    }
+
+    fn write<W: Write>(&mut self, now: Sample, out: &mut Out<W>) -> io::Result<()> {
+        let before = self.written.replace(now);
+        let counter = |name| Entry::counter(name, self.number, now.time);
+        if before.is_none_or(|before| before.live != now.live) {
+            let live = self.kinds.iter().fold(counter("live bytes"), |entry, kind| {
+                entry.with(kind.name(), Value::Number(now.live[kind.index()]))
+            });
+            out.put(live)?;
+        }
+        self.has_reserved |= now.reserved > 0;
+        if self.has_reserved && before.is_none_or(|before| before.reserved != now.reserved) {
+            out.put(counter("reserved bytes").with("bytes", Value::Number(now.reserved)))?;
+        }
+        self.has_pending |= now.pending > 0;
+        if self.has_pending && before.is_none_or(|before| before.pending != now.pending) {
+            out.put(counter("pending bytes").with("bytes", Value::Number(now.pending)))?;
+        }
+        Ok(())
+    }
+}

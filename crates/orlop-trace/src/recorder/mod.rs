@@ -1,0 +1,377 @@
+//! Recording what allocators do: who asked, when, for how much.
+//!
+//! A [`Recorder`] is an [`Observer`]. While it is set it notes every event in a ring of the thread on which the event
+//! happens: six words, no lock, nothing shared. While it is not set nobody asks, and an allocator is as fast as without any
+//! of this.
+//!
+//! * **Memory is bounded.** A ring has room for so many events ([`RecorderBuilder::capacity`]); then the oldest are
+//!   overwritten. So what led to a failure is there when it is looked at, like in a flight recorder. What was overwritten
+//!   before anybody read it is counted ([`Recorder::lost`]).
+//! * **Long runs go to a file.** [`Recorder::drain`] writes what is new since the last call to a
+//!   [`BinaryWriter`]; call it often enough that no ring runs over.
+//! * **Nobody waits.** Readers and writers do not: see the module `ring`. Threads have rings by
+//!   [slots](orlop_alloc::protocol::thread_slot); those beyond the thirty-second share some, behind a lock each.
+//!   Annotations and backtraces are rare, and take a lock of the recorder's.
+//! * **No recursion.** What the recorder itself takes from a watched allocator is not noted, but counted as lost.
+//!
+//! Threads' events are merged by the time stamps, which are of the processor's counter where that counts alike on all
+//! processors (by way of `quanta`), and of the system's clock elsewhere. A block's return is stamped before the block can be
+//! handed out again, and its allocation after, so that they come in order.
+//!
+//! Only allocators' blocks are seen: regions are not told of to observers. A request that fails is noted each time an
+//! allocator fails to serve it, also when a [`Context`](orlop_alloc::Context) then finds memory elsewhere.
+//!
+//! ```
+//! use orlop_alloc::{Context, Request, Tag};
+//! use orlop_core::Device;
+//! use orlop_trace::history::Action;
+//! use orlop_trace::recorder::Recorder;
+//! use std::sync::Arc;
+//!
+//! let recorder = Recorder::new();
+//! let context = Context::new();
+//! context.set_observer(Some(Arc::new(recorder.clone())));
+//! recorder.annotate("step 1");
+//! drop(context.allocate(Device::CPU, &Request::new(1000).tag(Tag::new("activations")))?);
+//! context.set_observer(None);
+//!
+//! let history = recorder.history();
+//! let events = &history.devices[0].events;
+//! assert_eq!(history.sites.name(events[0].text), "step 1");
+//! assert_eq!((events[1].action, events[1].bytes), (Action::Allocate, 1000));
+//! assert_eq!(history.sites.name(events[1].text), "activations");
+//! assert_eq!(events[2].action, Action::FreeRequested);
+//! # Ok::<(), orlop_alloc::Error>(())
+//! ```
+
+mod backtraces;
+mod names;
+mod record;
+#[doc(hidden)]
+pub mod ring;
+mod rings;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+pub use self::backtraces::Backtraces;
+
+use self::names::{Lookup, Names};
+use self::record::Record;
+use self::rings::Rings;
+use self::thread::Busy;
+use crate::Result;
+use crate::formats::binary::BinaryWriter;
+use crate::formats::{by_device, device_number};
+use crate::history::{Action, Event, History};
+use orlop_alloc::{Event as Told, Found, Observer, RawBlock};
+use orlop_core::{Device, MemoryKind};
+use quanta::Clock;
+use std::fmt;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Notes what allocators do. Clones are handles to the same recorder.
+#[derive(Clone)]
+pub struct Recorder {
+    inner: Arc<Inner>,
+}
+
+/// Choices for a [`Recorder`].
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct RecorderBuilder {
+    capacity: usize,
+    backtraces: Backtraces,
+}
+
+/// What a [`Recorder::drain`] wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Events.
+    pub events: u64,
+    /// Events that had been overwritten before.
+    pub lost: u64,
+}
+
+struct Inner {
+    clock: Clock,
+    /// What the clock said in the beginning.
+    zero: u64,
+    rings: Rings,
+    backtraces: Backtraces,
+    allocations: AtomicU64,
+    /// Events of threads that were busy recording.
+    unseen: AtomicU64,
+    names: Mutex<Names>,
+    /// Names that are in the file that is drained to, and where each ring was left.
+    drained: Mutex<(Lookup, Vec<u64>)>,
+    overwritten: AtomicU64,
+}
+
+impl Default for RecorderBuilder {
+    fn default() -> Self {
+        Self { capacity: 1 << 16, backtraces: Backtraces::NONE }
+    }
+}
+
+impl RecorderBuilder {
+    /// Room for so many events of each thread, rounded up to a power of two: 48 bytes each. 65,536 without this.
+    pub fn capacity(mut self, events: usize) -> Self {
+        self.capacity = events;
+        self
+    }
+
+    /// Which allocations to take a backtrace of.
+    pub fn backtraces(mut self, backtraces: Backtraces) -> Self {
+        self.backtraces = backtraces;
+        self
+    }
+
+    /// The recorder. It takes memory when a thread's first event is noted.
+    #[must_use]
+    pub fn build(self) -> Recorder {
+        let clock = Clock::new();
+        let zero = clock.raw();
+        let inner = Inner {
+            clock,
+            zero,
+            rings: Rings::new(self.capacity),
+            backtraces: self.backtraces,
+            allocations: AtomicU64::new(0),
+            unseen: AtomicU64::new(0),
+            names: Mutex::default(),
+            drained: Mutex::default(),
+            overwritten: AtomicU64::new(0),
+        };
+        Recorder { inner: Arc::new(inner) }
+    }
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Recorder {
+    /// With room for 65,536 events of each thread (3 MiB), and no backtraces.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Choices.
+    pub fn builder() -> RecorderBuilder {
+        RecorderBuilder::default()
+    }
+
+    /// Notes a text of the program's, such as the number of a step, among the host's events.
+    pub fn annotate(&self, text: &str) {
+        self.annotate_on(Device::CPU, text);
+    }
+
+    /// The same, among a device's events.
+    pub fn annotate_on(&self, device: Device, text: &str) {
+        self.inner.mark(text, device, 0, MemoryKind::Default);
+    }
+
+    /// What is in the rings: the latest events of each thread, by device and in order of time.
+    #[must_use]
+    pub fn history(&self) -> History {
+        let _busy = Busy::begin();
+        let inner = &*self.inner;
+        let mut records = Vec::new();
+        inner.rings.read(&mut Vec::new(), &mut records);
+        let mut lookup = Lookup::default();
+        let events = inner.named(&mut records, &mut lookup);
+        History { devices: by_device(events), sites: lookup.sites, ..History::default() }
+    }
+
+    /// Writes what was noted since the last call. Always to the same writer: what a file's events name is written once.
+    ///
+    /// A file that several calls write is only [nearly](crate::formats::binary::Order::Nearly) in order of time.
+    ///
+    /// ```
+    /// use orlop_trace::formats::binary::{BinaryWriter, Order, read_binary};
+    /// use orlop_trace::recorder::Recorder;
+    ///
+    /// let recorder = Recorder::new();
+    /// let mut file = BinaryWriter::new(Vec::new(), Order::Nearly)?;
+    /// for step in 1..=3 {
+    ///     recorder.annotate(&format!("step {step}"));
+    ///     recorder.drain(&mut file)?;
+    /// }
+    /// let history = read_binary(&file.finish()?[..])?;
+    /// assert_eq!(history.devices[0].events.len(), 3);
+    /// # Ok::<(), orlop_trace::TraceError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BinaryWriter::event`]. What was not written then is lost, and counted so.
+    pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<Drained> {
+        let _busy = Busy::begin();
+        let inner = &*self.inner;
+        let mut drained = locked(&inner.drained);
+        let (lookup, places) = &mut *drained;
+        let mut records = Vec::new();
+        let lost = inner.rings.read(places, &mut records);
+        let events = inner.named(&mut records, lookup);
+        let (mut written, mut failed) = (0, Ok(()));
+        for (device, event) in &events {
+            failed = writer.event(*device, event, &lookup.sites);
+            if failed.is_err() {
+                break;
+            }
+            written += 1;
+        }
+        let lost = lost + (events.len() as u64 - written);
+        inner.overwritten.fetch_add(lost, Ordering::Relaxed);
+        failed.map(|()| Drained { events: written, lost })
+    }
+
+    /// How many events were never read and cannot be any more: overwritten before a [`Recorder::drain`] or, if there was
+    /// none, before now; and those of memory that the recorder took itself.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let inner = &*self.inner;
+        let drained = locked(&inner.drained);
+        let waiting = inner.rings.overwritten(&drained.1);
+        waiting + inner.overwritten.load(Ordering::Relaxed) + inner.unseen.load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for Recorder {
+    #[inline]
+    fn observe(&self, event: &Told<'_>) {
+        let inner = &*self.inner;
+        match event {
+            Told::Allocated { block, .. } => inner.block(block, Action::Allocate),
+            Told::Freed { block, .. } => inner.block(block, Action::FreeRequested),
+            Told::RawFreed { address, found, .. } => inner.raw_freed(*address, found),
+            other => inner.rare(other),
+        }
+    }
+}
+
+impl Inner {
+    #[inline]
+    fn block(&self, block: &RawBlock, action: Action) {
+        let Some(thread) = thread::number() else { return self.unseen() };
+        let mut record = Record {
+            ticks: self.clock.raw(),
+            address: block.ptr.addr().get() as u64,
+            bytes: block.requested as u64,
+            stream: block.stream.get(),
+            text: block.tag.number(),
+            site: 0,
+            thread,
+            device: device_number(block.device),
+            action,
+            kind: block.kind,
+        };
+        if action == Action::Allocate {
+            if self.backtraces != Backtraces::NONE {
+                record.site = self.site(record.bytes);
+            }
+        } else if !block.uses.is_empty() {
+            self.uses(block, record);
+        }
+        self.rings.push(&record);
+    }
+
+    /// The streams that used a block, told when it is given back.
+    #[cold]
+    fn uses(&self, block: &RawBlock, record: Record) {
+        for stream in block.uses.iter() {
+            self.rings.push(&Record { action: Action::Use, stream: stream.get(), ..record });
+        }
+    }
+
+    /// The number of a call site, if this allocation's is asked for.
+    #[cold]
+    fn site(&self, bytes: u64) -> u32 {
+        let Backtraces { every, at_least } = self.backtraces;
+        let number = self.allocations.fetch_add(1, Ordering::Relaxed);
+        if bytes < at_least && number.checked_rem(every).is_none_or(|rest| rest != 0) {
+            return 0;
+        }
+        let _busy = Busy::begin();
+        backtraces::walk(|addresses| locked(&self.names).stack(addresses))
+    }
+
+    #[cold]
+    fn raw_freed(&self, address: usize, found: &Found) {
+        let Some(thread) = thread::number() else { return self.unseen() };
+        // An address alone is the host's.
+        let record = Record::mark(self.clock.raw(), Action::FreeRequested, Device::CPU, thread);
+        let (address, bytes) = (address as u64, found.requested as u64);
+        self.rings.push(&Record { address, bytes, kind: found.kind, ..record });
+    }
+
+    #[cold]
+    fn rare(&self, event: &Told<'_>) {
+        match event {
+            Told::OutOfMemory { report } => {
+                let Some(thread) = thread::number() else { return self.unseen() };
+                let record = Record::mark(self.clock.raw(), Action::OutOfMemory, report.device, thread);
+                self.rings.push(&Record {
+                    address: report.free,
+                    bytes: report.requested as u64,
+                    text: report.tag.number(),
+                    kind: report.kind,
+                    ..record
+                });
+            }
+            Told::Reclaimed { step, kind, bytes } => {
+                self.mark(&format!("reclaimed: {step}"), Device::CPU, *bytes, *kind);
+            }
+            Told::FreeRefused { error, .. } => {
+                self.mark(&format!("free refused: {error}"), Device::CPU, 0, MemoryKind::Default);
+            }
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn mark(&self, text: &str, device: Device, bytes: u64, kind: MemoryKind) {
+        let Some(thread) = thread::number() else { return self.unseen() };
+        let _busy = Busy::begin();
+        let record = Record::mark(self.clock.raw(), Action::Annotation, device, thread);
+        let text = locked(&self.names).text(text);
+        self.rings.push(&Record { text, bytes, kind, ..record });
+    }
+
+    #[cold]
+    fn unseen(&self) {
+        self.unseen.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records as events with their devices, in order of time.
+    fn named(&self, records: &mut [Record], lookup: &mut Lookup) -> Vec<(u32, Event)> {
+        records.sort_by_key(|record| record.ticks);
+        let names = locked(&self.names);
+        let name = |record: &Record| {
+            let time = self.clock.delta_as_nanos(self.zero, record.ticks.max(self.zero));
+            let text = match record.action {
+                Action::Annotation => lookup.text(record.text, &names),
+                _ => lookup.tag(record.text),
+            };
+            (record.device, record.event(time, text, lookup.site(record.site, &names)))
+        };
+        records.iter().map(name).collect()
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("rings", &self.inner.rings).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,80 @@
+//! Texts and call sites that records name by number.
+
+use crate::history::{SiteId, Sites, TextId};
+use std::collections::HashMap;
+
+/// So many different annotations and call sites are kept of each; later ones have no name.
+const MOST: usize = 1 << 20;
+
+/// Both, by their numbers from 1.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    texts: Vec<Box<str>>,
+    text_numbers: HashMap<Box<str>, u32>,
+    /// Return addresses, innermost first.
+    stacks: Vec<Box<[usize]>>,
+    stack_numbers: HashMap<Box<[usize]>, u32>,
+}
+
+impl Names {
+    pub(super) fn text(&mut self, text: &str) -> u32 {
+        if let Some(&number) = self.text_numbers.get(text) {
+            return number;
+        }
+        let Some(number) = next(self.texts.len()) else { return 0 };
+        self.texts.push(text.into());
+        self.text_numbers.insert(text.into(), number);
+        number
+    }
+
+    pub(super) fn stack(&mut self, addresses: &[usize]) -> u32 {
+        if let Some(&number) = self.stack_numbers.get(addresses) {
+            return number;
+        }
+        let Some(number) = next(self.stacks.len()) else { return 0 };
+        self.stacks.push(addresses.into());
+        self.stack_numbers.insert(addresses.into(), number);
+        number
+    }
+}
+
+fn next(length: usize) -> Option<u32> {
+    u32::try_from(length + 1).ok().filter(|_| length < MOST)
+}
+
+/// The names of one table of sites: each is looked up once.
+#[derive(Debug, Default)]
+pub(super) struct Lookup {
+    pub(super) sites: Sites,
+    tags: HashMap<u32, TextId>,
+    texts: HashMap<u32, TextId>,
+    stacks: HashMap<u32, SiteId>,
+}
+
+impl Lookup {
+    pub(super) fn tag(&mut self, number: u32) -> TextId {
+        if number == 0 {
+            return TextId::NONE;
+        }
+        let sites = &mut self.sites;
+        *self.tags.entry(number).or_insert_with(|| sites.text(orlop_alloc::Tag::of_number(number).name()))
+    }
+
+    pub(super) fn text(&mut self, number: u32, names: &Names) -> TextId {
+        let Some(place) = number.checked_sub(1) else { return TextId::NONE };
+        let sites = &mut self.sites;
+        *self
+            .texts
+            .entry(number)
+            .or_insert_with(|| names.texts.get(place as usize).map_or(TextId::NONE, |text| sites.text(text)))
+    }
+
+    pub(super) fn site(&mut self, number: u32, names: &Names) -> SiteId {
+        let Some(place) = number.checked_sub(1) else { return SiteId::UNKNOWN };
+        let sites = &mut self.sites;
+        *self.stacks.entry(number).or_insert_with(|| match names.stacks.get(place as usize) {
+            Some(addresses) => super::backtraces::resolve(addresses, sites),
+            None => SiteId::UNKNOWN,
+        })
+    }
+}

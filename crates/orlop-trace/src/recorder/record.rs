@@ -1,0 +1,119 @@
+//! An event in six words.
+
+use crate::formats::actions;
+use crate::formats::device_number;
+use crate::history::{Action, Event, SiteId, TextId};
+use orlop_core::{Device, MemoryKind, StreamId};
+
+/// How many words a record has.
+pub(super) const WORDS: usize = 6;
+
+/// Bits of the last word.
+const ACTION_BITS: u32 = 4;
+const KIND_BITS: u32 = 8;
+const DEVICE_BITS: u32 = 25;
+
+/// An event as it is recorded: names are numbers of tables that are looked up later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    /// As the clock tells it.
+    pub(super) ticks: u64,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) stream: u64,
+    /// A tag's number, or an annotation's.
+    pub(super) text: u32,
+    pub(super) site: u32,
+    /// Of 24 bits.
+    pub(super) thread: u32,
+    pub(super) device: u32,
+    pub(super) action: Action,
+    pub(super) kind: MemoryKind,
+}
+
+impl Record {
+    /// Something that is of no block.
+    pub(super) fn mark(ticks: u64, action: Action, device: Device, thread: u32) -> Self {
+        Self {
+            ticks,
+            address: 0,
+            bytes: 0,
+            stream: 0,
+            text: 0,
+            site: 0,
+            thread,
+            device: device_number(device),
+            action,
+            kind: MemoryKind::Default,
+        }
+    }
+
+    #[inline]
+    pub(super) fn words(&self) -> [u64; WORDS] {
+        let what = u64::from(actions::code(self.action));
+        let kind = (self.kind.index() as u64) << ACTION_BITS;
+        let device = u64::from(self.device) << (ACTION_BITS + KIND_BITS);
+        let thread = u64::from(self.thread) << (ACTION_BITS + KIND_BITS + DEVICE_BITS);
+        let names = u64::from(self.text) | u64::from(self.site) << 32;
+        [self.ticks, self.address, self.bytes, self.stream, names, what | kind | device | thread]
+    }
+
+    /// What [`Record::words`] made; `None` of other words.
+    pub(super) fn of_words([ticks, address, bytes, stream, names, rest]: [u64; WORDS]) -> Option<Self> {
+        let bits = |word: u64, from: u32, count: u32| u32::try_from(word >> from & ((1 << count) - 1)).ok();
+        let action = u8::try_from(bits(rest, 0, ACTION_BITS)?).ok()?;
+        let kind = usize::try_from(bits(rest, ACTION_BITS, KIND_BITS)?).ok()?;
+        Some(Self {
+            ticks,
+            address,
+            bytes,
+            stream,
+            text: bits(names, 0, 32)?,
+            site: bits(names, 32, 32)?,
+            thread: bits(rest, ACTION_BITS + KIND_BITS + DEVICE_BITS, 24)?,
+            device: bits(rest, ACTION_BITS + KIND_BITS, DEVICE_BITS)?,
+            action: actions::of_code(action)?,
+            kind: *MemoryKind::ALL.get(kind)?,
+        })
+    }
+
+    /// As the history has it, with the time and the names looked up.
+    pub(super) fn event(&self, time: u64, text: TextId, site: SiteId) -> Event {
+        Event {
+            time,
+            address: self.address,
+            bytes: self.bytes,
+            stream: StreamId::new(self.stream),
+            site,
+            text,
+            thread: self.thread,
+            action: self.action,
+            kind: self.kind,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back() {
+        let record = Record {
+            ticks: u64::MAX,
+            address: u64::MAX - 1,
+            bytes: 3,
+            stream: 1 << 63,
+            text: u32::MAX,
+            site: u32::MAX - 1,
+            thread: (1 << 24) - 1,
+            device: device_number(Device::custom(255, u16::MAX)),
+            action: Action::Annotation,
+            kind: MemoryKind::HostPageable,
+        };
+        assert_eq!(Record::of_words(record.words()), Some(record));
+        let mark = Record::mark(7, Action::OutOfMemory, Device::CPU, 1);
+        assert_eq!(Record::of_words(mark.words()), Some(mark));
+        assert_eq!(Record::of_words([u64::MAX; WORDS]), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! A ring of records that one thread writes and any other may read meanwhile. The oldest are overwritten.
+//!
+//! The writer waits for nobody and never looks whether somebody reads. So a reader may find a record that is being
+//! overwritten, and must notice: *begun* counts the records whose writing began, *done* those that are whole. A reader
+//! takes the records before *done*, then looks at *begun*, and drops those whose place may have been used again by then (a
+//! sequence lock with as many versions as there are places).
+//!
+//! # Ordering
+//!
+//! *Done* is stored with release after a record's words, and loaded with acquire before they are read: what it counts is
+//! written (`ring.done`, `ring.read_done`). Words are stored with release and loaded with acquire: whoever reads a word of
+//! a record sees that its writing began, and so drops what was there before (`ring.word`, `ring.read_word`). All four are
+//! plain moves on x86.
+
+use crossbeam_utils::CachePadded;
+use orlop_alloc::sync::atomic::{AtomicU64, Ordering};
+use orlop_alloc::sync::ordering;
+
+/// Records of `W` words.
+#[derive(Debug)]
+pub struct Ring<const W: usize> {
+    counts: CachePadded<Counts>,
+    /// A power of two.
+    places: Box<[[AtomicU64; W]]>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+/// What [`Ring::read`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// How many records were written until then: where to go on.
+    pub until: u64,
+    /// How many of those asked for had been overwritten.
+    pub lost: u64,
+}
+
+impl<const W: usize> Ring<W> {
+    /// For so many records, rounded up to a power of two.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1).checked_next_power_of_two().unwrap_or(1);
+        let place = |_| std::array::from_fn(|_| AtomicU64::new(0));
+        Self { counts: CachePadded::default(), places: (0..capacity).map(place).collect() }
+    }
+
+    /// Writes a record over the oldest. By one thread at a time: if it is not always the same one, what hands the ring over
+    /// orders their accesses.
+    #[inline]
+    pub fn push(&self, record: [u64; W]) {
+        let Counts { begun, done } = &*self.counts;
+        // Relaxed: only writers change it, one at a time. Not *done*, which tells the same: a writer that reads it would hide
+        // its readers from the model checker, which remembers one access to each word.
+        let number = begun.load(Ordering::Relaxed);
+        begun.store(number + 1, Ordering::Relaxed);
+        if let Some(place) = self.places.get(self.place(number)) {
+            for (word, value) in place.iter().zip(record) {
+                word.store(value, ordering!("ring.word", Release));
+            }
+        }
+        done.store(number + 1, ordering!("ring.done", Release));
+    }
+
+    /// Gives `take` the records from number `from` on that are still there, oldest first.
+    pub fn read(&self, from: u64, mut take: impl FnMut([u64; W])) -> Seen {
+        let Counts { begun, done } = &*self.counts;
+        let capacity = self.capacity();
+        let until = done.load(ordering!("ring.read_done", Acquire));
+        let first = from.max(until.saturating_sub(capacity));
+        let mut records = Vec::new();
+        for number in first..until {
+            if let Some(place) = self.places.get(self.place(number)) {
+                let word = |word: &AtomicU64| word.load(ordering!("ring.read_word", Acquire));
+                records.push(std::array::from_fn(|at| place.get(at).map_or(0, word)));
+            }
+        }
+        // Relaxed: after the words, which are loaded with acquire.
+        let whole = begun.load(Ordering::Relaxed).saturating_sub(capacity).max(first);
+        let dropped = usize::try_from(whole - first).unwrap_or(usize::MAX);
+        for record in records.into_iter().skip(dropped) {
+            take(record);
+        }
+        Seen { until, lost: whole.min(until).saturating_sub(from) }
+    }
+
+    /// How many records there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.places.len() as u64
+    }
+
+    /// How many records were written so far.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.counts.done.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "only the low bits count")]
+    fn place(&self, number: u64) -> usize {
+        number as usize & (self.places.len() - 1)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn read(ring: &Ring<2>, from: u64) -> (Vec<u64>, Seen) {
+        let mut records = Vec::new();
+        let seen = ring.read(from, |[first, second]| {
+            assert_eq!(first, second);
+            records.push(first);
+        });
+        (records, seen)
+    }
+
+    #[test]
+    fn the_oldest_are_overwritten_and_counted() {
+        let ring = Ring::new(3);
+        assert_eq!(read(&ring, 0), (vec![], Seen { until: 0, lost: 0 }));
+        for number in 0..4 {
+            ring.push([number; 2]);
+        }
+        assert_eq!(read(&ring, 0), (vec![0, 1, 2, 3], Seen { until: 4, lost: 0 }));
+        assert_eq!(read(&ring, 3), (vec![3], Seen { until: 4, lost: 0 }));
+        for number in 4..10 {
+            ring.push([number; 2]);
+        }
+        assert_eq!(read(&ring, 4), (vec![6, 7, 8, 9], Seen { until: 10, lost: 2 }));
+        assert_eq!(read(&ring, 10), (vec![], Seen { until: 10, lost: 0 }));
+        assert_eq!(ring.written(), 10);
+    }
+
+    #[test]
+    fn readers_see_whole_records_while_they_are_written() {
+        let ring = Ring::new(8);
+        let count = if cfg!(miri) { 200 } else { 100_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..count).for_each(|number| ring.push([number; 2])));
+            let (mut from, mut all) = (0, 0);
+            while from < count {
+                let (records, seen) = read(&ring, from);
+                assert_eq!(seen.until - from, seen.lost + records.len() as u64);
+                assert!(records.is_sorted());
+                all += records.len();
+                from = seen.until;
+            }
+            assert!(all > 0);
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! The rings of all threads.
+
+use super::record::{Record, WORDS};
+use super::ring::Ring;
+use super::thread::Busy;
+use orlop_alloc::protocol::thread_slot::{self, OWNED, SLOTS};
+use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// A ring for each slot, made when a thread in that slot has something to note.
+pub(super) struct Rings {
+    capacity: usize,
+    places: Box<[Place]>,
+}
+
+#[derive(Default)]
+struct Place {
+    ring: OnceLock<Ring<WORDS>>,
+    /// For slots that several threads have.
+    writing: Mutex<()>,
+}
+
+impl Rings {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, places: (0..SLOTS).map(|_| Place::default()).collect() }
+    }
+
+    /// Notes a record in the calling thread's ring.
+    #[inline]
+    pub(super) fn push(&self, record: &Record) {
+        let slot = thread_slot::current().index();
+        let Some(place) = self.places.get(slot) else { return };
+        if slot < OWNED
+            && let Some(ring) = place.ring.get()
+        {
+            ring.push(record.words());
+        } else {
+            self.push_slowly(slot, place, record);
+        }
+    }
+
+    #[cold]
+    fn push_slowly(&self, slot: usize, place: &Place, record: &Record) {
+        let ring = place.ring.get_or_init(|| {
+            // The memory may come from an allocator that is watched.
+            let _busy = Busy::begin();
+            Ring::new(self.capacity)
+        });
+        let shared = slot >= OWNED;
+        let _writing = shared.then(|| place.writing.lock().unwrap_or_else(PoisonError::into_inner));
+        ring.push(record.words());
+    }
+
+    /// Appends the records since those places, which are moved on, and says how many had been overwritten. Without places
+    /// all that are there.
+    pub(super) fn read(&self, from: &mut Vec<u64>, records: &mut Vec<Record>) -> u64 {
+        from.resize(self.places.len(), 0);
+        let mut lost = 0;
+        for (place, from) in self.places.iter().zip(from) {
+            let Some(ring) = place.ring.get() else { continue };
+            let seen = ring.read(*from, |words| records.extend(Record::of_words(words)));
+            (*from, lost) = (seen.until, lost + seen.lost);
+        }
+        lost
+    }
+
+    /// How many records after those places were overwritten.
+    pub(super) fn overwritten(&self, from: &[u64]) -> u64 {
+        let from = from.iter().copied().chain(std::iter::repeat(0));
+        let rings = self.places.iter().zip(from).filter_map(|(place, from)| Some((place.ring.get()?, from)));
+        rings.map(|(ring, from)| ring.written().saturating_sub(ring.capacity()).saturating_sub(from)).sum()
+    }
+}
+
+impl fmt::Debug for Rings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let made = self.places.iter().filter(|place| place.ring.get().is_some()).count();
+        f.debug_struct("Rings").field("capacity", &self.capacity).field("made", &made).finish()
+    }
+}

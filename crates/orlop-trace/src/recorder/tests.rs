@@ -1,0 +1,147 @@
+//! The recorder on allocators.
+
+use super::*;
+use crate::formats::binary::{Order, read_binary};
+use crate::history::TextId;
+use orlop_alloc::adaptor::Limit;
+use orlop_alloc::backing::System;
+use orlop_alloc::caching::Caching;
+use orlop_alloc::engine::Direct;
+use orlop_alloc::{AllocatorRef, Request, Tag};
+use orlop_core::StreamId;
+
+fn watched(recorder: &Recorder) -> AllocatorRef {
+    let allocator = Caching::builder(System::new()).build().erase();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    allocator
+}
+
+fn events(recorder: &Recorder) -> Vec<Event> {
+    let history = recorder.history();
+    history.devices.into_iter().flat_map(|device| device.events).collect()
+}
+
+#[test]
+fn a_blocks_life_is_told_with_who_asked() {
+    let recorder = Recorder::new();
+    let allocator = watched(&recorder);
+    let request = Request::new(1000).tag(Tag::new("kv")).kind(MemoryKind::KvCache).stream(StreamId::new(9));
+    let block = allocator.allocate(&request).unwrap();
+    let address = block.as_ptr().addr().get() as u64;
+    block.record_stream(StreamId::new(4));
+    drop(block);
+    let history = recorder.history();
+    assert_eq!(history.devices[0].device, device_number(Device::CPU));
+    let events = &history.devices[0].events;
+    let actions: Vec<_> = events.iter().map(|event| (event.action, event.stream.get())).collect();
+    assert_eq!(actions, [(Action::Allocate, 9), (Action::Use, 4), (Action::FreeRequested, 9)]);
+    for event in events {
+        assert_eq!((event.address, event.bytes, event.kind), (address, 1000, MemoryKind::KvCache));
+        assert_eq!(history.sites.name(event.text), "kv");
+        assert!(event.thread > 0);
+    }
+    assert!(events.is_sorted_by_key(|event| event.time));
+    allocator.set_observer(None);
+    drop(allocator.allocate(&Request::new(1)).unwrap());
+    assert_eq!(recorder.history().devices[0].events.len(), 3);
+    assert_eq!(recorder.lost(), 0);
+}
+
+#[test]
+fn failures_and_annotations_are_told() {
+    let recorder = Recorder::new();
+    let allocator = AllocatorRef::new(Limit::new(Direct::new(System::new()), 100)).erase();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    recorder.annotate("step 1");
+    assert!(allocator.allocate(&Request::new(1000).tag(Tag::new("big"))).is_err());
+    recorder.annotate_on(Device::cuda(0), "step 1");
+    let history = recorder.history();
+    let [gpu, host] = &history.devices[..] else { panic!("two devices") };
+    let named = |event: &Event| (event.action, history.sites.name(event.text).to_owned(), event.bytes);
+    assert_eq!(named(&gpu.events[0]), (Action::Annotation, "step 1".to_owned(), 0));
+    assert_eq!(named(&host.events[0]), (Action::Annotation, "step 1".to_owned(), 0));
+    assert_eq!(named(&host.events[1]), (Action::OutOfMemory, "big".to_owned(), 1000));
+}
+
+#[test]
+fn the_oldest_give_way_and_are_counted() {
+    let recorder = Recorder::builder().capacity(8).build();
+    let allocator = watched(&recorder);
+    for bytes in 1..=10 {
+        drop(allocator.allocate(&Request::new(bytes)).unwrap());
+    }
+    let bytes: Vec<_> = events(&recorder).iter().map(|event| event.bytes).collect();
+    assert_eq!(bytes, [7, 7, 8, 8, 9, 9, 10, 10]);
+    assert_eq!(recorder.lost(), 12);
+}
+
+#[test]
+fn a_drain_writes_what_is_new() {
+    let recorder = Recorder::builder().capacity(4).build();
+    let allocator = watched(&recorder);
+    let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+    let mut all = Drained::default();
+    for bytes in 1..=7 {
+        drop(allocator.allocate(&Request::new(bytes).tag(Tag::new("drained"))).unwrap());
+        if bytes < 5 {
+            let drained = recorder.drain(&mut file).unwrap();
+            all.events += drained.events;
+            assert_eq!(drained.lost, 0);
+        }
+    }
+    let last = recorder.drain(&mut file).unwrap();
+    assert_eq!((all.events, last), (8, Drained { events: 4, lost: 2 }));
+    assert_eq!(recorder.lost(), 2);
+    let history = read_binary(&file.finish().unwrap()[..]).unwrap();
+    let events = &history.devices[0].events;
+    let bytes: Vec<_> = events.iter().map(|event| event.bytes).collect();
+    assert_eq!(bytes, [1, 1, 2, 2, 3, 3, 4, 4, 6, 6, 7, 7]);
+    assert!(events.iter().all(|event| history.sites.name(event.text) == "drained"));
+}
+
+#[test]
+fn threads_are_merged_in_order() {
+    let recorder = Recorder::new();
+    let allocator = watched(&recorder);
+    let (threads, each) = if cfg!(miri) { (3, 5) } else { (40, 200) };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for bytes in 1..=each {
+                    drop(allocator.allocate(&Request::new(bytes)).unwrap());
+                }
+            });
+        }
+    });
+    assert_eq!(recorder.lost(), 0);
+    let events = events(&recorder);
+    assert_eq!(events.len(), threads * each * 2);
+    assert!(events.is_sorted_by_key(|event| event.time));
+    // Each thread's own are as it did them.
+    let mut by_thread: std::collections::HashMap<u32, Vec<u64>> = std::collections::HashMap::new();
+    for event in &events {
+        by_thread.entry(event.thread).or_default().push(event.bytes);
+    }
+    assert_eq!(by_thread.len(), threads);
+    let expected: Vec<u64> = (1..=each as u64).flat_map(|bytes| [bytes, bytes]).collect();
+    assert!(by_thread.values().all(|bytes| *bytes == expected));
+}
+
+#[test]
+fn memory_that_the_recorder_takes_is_not_recorded() {
+    let recorder = Recorder::new();
+    let allocator = watched(&recorder);
+    drop(allocator.allocate(&Request::new(1)).unwrap());
+    let busy = Busy::begin();
+    drop(allocator.allocate(&Request::new(2)).unwrap());
+    recorder.annotate("within");
+    drop(busy);
+    assert_eq!((events(&recorder).len(), recorder.lost()), (2, 3));
+}
+
+#[test]
+fn annotations_without_text_have_none() {
+    let recorder = Recorder::new();
+    recorder.annotate("");
+    assert_eq!(events(&recorder)[0].text, TextId::NONE);
+}

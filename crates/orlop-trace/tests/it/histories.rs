@@ -1,0 +1,182 @@
+//! Histories to test with: any at all, and one that has something of everything; and what to compare of two.
+
+use orlop_core::{MemoryKind, StreamId};
+use orlop_trace::history::{
+    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Sites, TextId, Warning,
+};
+use proptest::prelude::*;
+
+const ACTIONS: [Action; 11] = [
+    Action::Allocate,
+    Action::FreeRequested,
+    Action::FreeCompleted,
+    Action::Use,
+    Action::RegionGained,
+    Action::RegionLost,
+    Action::Mapped,
+    Action::Unmapped,
+    Action::OutOfMemory,
+    Action::Snapshot,
+    Action::Annotation,
+];
+
+/// Numbers as they are in traces, and the extremes.
+fn number() -> impl Strategy<Value = u64> + Clone {
+    prop_oneof![0_u64..4, 0_u64..1 << 40, any::<u64>(), Just(u64::MAX)]
+}
+
+/// Places in the tables of [`tables`]: taken modulo their lengths.
+type Names = (usize, usize);
+
+fn event() -> impl Strategy<Value = (Event, Names)> {
+    let place = (number(), number(), number(), number());
+    let who =
+        (0_u32..3, prop_oneof![Just(0), 0_u32..9, any::<u32>()], 0..ACTIONS.len(), 0..MemoryKind::COUNT);
+    (place, who, any::<Names>()).prop_map(
+        |((time, address, bytes, stream), (same, thread, action, kind), names)| {
+            let event = Event {
+                time,
+                address: if same == 0 { 0 } else { address },
+                bytes: if same == 0 { 0 } else { bytes },
+                stream: StreamId::new(if same == 1 { 0 } else { stream }),
+                site: SiteId::UNKNOWN,
+                text: TextId::NONE,
+                thread,
+                action: ACTIONS[action],
+                kind: MemoryKind::ALL[kind],
+            };
+            (event, names)
+        },
+    )
+}
+
+fn segment() -> impl Strategy<Value = (Segment, Vec<usize>)> {
+    let block = (number(), number(), number(), 0..3_usize, any::<usize>());
+    let fields = (number(), number(), number(), any::<(bool, bool)>(), any::<(u64, u64)>(), any::<usize>());
+    (fields, prop::collection::vec(block, 0..5)).prop_map(|(fields, blocks)| {
+        let (address, bytes, stream, (small, expandable), pool, site) = fields;
+        let mut sites = vec![site];
+        let blocks = blocks
+            .into_iter()
+            .map(|(address, bytes, requested, state, site)| {
+                sites.push(site);
+                let state = [BlockState::Live, BlockState::Pending, BlockState::Free][state];
+                SegmentBlock { address, bytes, requested, state, site: SiteId::UNKNOWN }
+            })
+            .collect();
+        let (stream, site) = (StreamId::new(stream), SiteId::UNKNOWN);
+        (Segment { address, bytes, stream, small, expandable, pool, site, blocks }, sites)
+    })
+}
+
+fn warning() -> impl Strategy<Value = Warning> {
+    (0..8, any::<u32>(), any::<usize>(), any::<u64>(), any::<u64>()).prop_map(
+        |(which, device, event, address, bytes)| match which {
+            0 => Warning::FreedUnknown { device, event, address },
+            1 => Warning::Overlap { device, event, address },
+            2 => Warning::NotInSegments { device, address, bytes },
+            3 => Warning::BrokenSegment { device, address },
+            4 => Warning::SizeDiffers { device, event, address },
+            5 => Warning::CutOff { at: bytes },
+            6 => Warning::Damaged { at: bytes },
+            _ => Warning::More { count: bytes },
+        },
+    )
+}
+
+/// Sites from texts: some frames, some lists of them.
+fn tables(texts: &[String], sites: &mut Sites) -> (Vec<TextId>, Vec<SiteId>) {
+    let ids = texts.iter().map(|text| sites.text(text)).collect();
+    let mut stacks = vec![SiteId::UNKNOWN];
+    let mut frames = Vec::new();
+    for (line, text) in (0..).zip(texts) {
+        frames.push(sites.frame(text, &texts[texts.len() - 1], line));
+        frames.truncate(5);
+        stacks.push(sites.stack(&frames));
+    }
+    (ids, stacks)
+}
+
+prop_compose! {
+    /// Any history.
+    pub(crate) fn history()(
+        texts in prop::collection::vec(any::<String>(), 1..6),
+        devices in prop::collection::btree_map(
+            any::<u32>(),
+            (
+                prop::collection::vec(event(), 0..40),
+                prop::collection::vec(segment(), 0..3),
+                prop::collection::vec(segment(), 0..3),
+                any::<Option<u64>>(),
+            ),
+            0..4,
+        ),
+        settings in any::<Option<String>>(),
+        warnings in prop::collection::vec(warning(), 0..4),
+    ) -> History {
+        let mut history = History::default();
+        let (texts, stacks) = tables(&texts, &mut history.sites);
+        let name = |place: usize| stacks[place % stacks.len()];
+        let named = |(mut segment, sites): (Segment, Vec<usize>)| {
+            segment.site = name(sites[0]);
+            for (block, site) in segment.blocks.iter_mut().zip(&sites[1..]) {
+                block.site = name(*site);
+            }
+            segment
+        };
+        for (number, (events, start, end, memory)) in devices {
+            let mut device = DeviceHistory::default();
+            device.device = number;
+            device.memory = memory;
+            device.events = events
+                .into_iter()
+                .map(|(event, (text, site))| Event { text: texts[text % texts.len()], site: name(site), ..event })
+                .collect();
+            device.start = start.into_iter().map(named).collect();
+            device.end = end.into_iter().map(named).collect();
+            history.devices.push(device);
+        }
+        history.settings = settings;
+        history.warnings = warnings;
+        history
+    }
+}
+
+/// Frames by name.
+type NamedFrames = Vec<(String, String, u32)>;
+
+fn frames(sites: &Sites, site: SiteId) -> NamedFrames {
+    let frames = sites.frames(site);
+    let name = |text| sites.name(text).to_owned();
+    frames.map(|frame| (name(frame.function), name(frame.file), frame.line)).collect()
+}
+
+/// An event with names instead of numbers.
+type NamedEvent = (Event, String, NamedFrames);
+
+/// Each device's events with names instead of numbers.
+pub(crate) fn events(history: &History) -> Vec<(u32, Vec<NamedEvent>)> {
+    let sites = &history.sites;
+    let named = |event: &Event| {
+        let bare = Event { text: TextId::NONE, site: SiteId::UNKNOWN, ..*event };
+        (bare, sites.name(event.text).to_owned(), frames(sites, event.site))
+    };
+    let devices = history.devices.iter();
+    devices.map(|device| (device.device, device.events.iter().map(named).collect())).collect()
+}
+
+/// A device's segments with names instead of numbers.
+pub(crate) fn segments(history: &History) -> Vec<(Segment, Vec<NamedFrames>)> {
+    let all = history.devices.iter().flat_map(|device| device.start.iter().chain(&device.end));
+    let named = |segment: &Segment| {
+        let mut bare = segment.clone();
+        let mut names = vec![frames(&history.sites, segment.site)];
+        bare.site = SiteId::UNKNOWN;
+        for block in &mut bare.blocks {
+            names.push(frames(&history.sites, block.site));
+            block.site = SiteId::UNKNOWN;
+        }
+        (bare, names)
+    };
+    all.map(named).collect()
+}

@@ -1,0 +1,120 @@
+//! Files from strangers: nothing panics, nothing swells.
+
+use crate::histories::history;
+use flate2::Compression;
+use flate2::read::GzEncoder;
+use orlop_trace::Result;
+use orlop_trace::formats::{binary, chrome, csv, rmm};
+use orlop_trace::history::{History, Workload};
+use proptest::prelude::*;
+use std::io::Read;
+
+type Reader = fn(&[u8]) -> Result<History>;
+
+const READERS: [Reader; 4] = [
+    |bytes| binary::read_binary(bytes),
+    |bytes| csv::read_csv(bytes),
+    |bytes| rmm::read_rmm(bytes),
+    |bytes| chrome::read_chrome(bytes),
+];
+
+fn packed(reader: impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    GzEncoder::new(reader, Compression::fast()).read_to_end(&mut bytes).expect("reading does not fail");
+    bytes
+}
+
+/// Reads with all readers, and uses what they made.
+fn read_all(bytes: &[u8]) {
+    for read in READERS {
+        if let Ok(history) = read(bytes) {
+            for device in &history.devices {
+                let _ = Workload::of(device);
+            }
+            binary::write_binary(&history, std::io::sink()).expect("what was read can be written");
+            csv::write_csv(&history, std::io::sink()).expect("what was read can be written");
+        }
+    }
+}
+
+#[test]
+fn bombs_are_refused() {
+    // A little more than the longest row, and the longest JSON string.
+    let sevens = || std::io::repeat(b'7').take(1 << 20);
+    let long = || std::io::repeat(b'7').take(17 << 20);
+    let header = &b"device,time_ns,action,address,bytes\n"[..];
+    assert!(csv::read_csv(&packed(sevens())[..]).is_err());
+    assert!(csv::read_csv(&packed(header.chain(sevens()))[..]).is_err());
+    assert!(rmm::read_rmm(&packed(sevens())[..]).is_err());
+    assert!(rmm::read_rmm(&packed(std::io::repeat(b',').take(1 << 20))[..]).is_err());
+    assert!(chrome::read_chrome(&packed(b"[{\"name\":\"".chain(long()))[..]).is_err());
+    assert!(chrome::read_chrome(&packed(std::io::repeat(b'[').take(1 << 20))[..]).is_err());
+    // A block of all the length that there may be, and none of its bytes are right.
+    let magic = [&[0x8e][..], b"ORLT\r\n\x1a\x01\0\0\0\xff\xff\xff\x0f\0\0\0\0"].concat();
+    let damaged = binary::read_binary(&packed(magic.chain(sevens()))[..]).unwrap();
+    assert_eq!((damaged.devices.len(), damaged.warnings.len()), (0, 1));
+}
+
+#[test]
+fn a_length_alone_costs_nothing() {
+    let bytes = [&[0x8e][..], b"ORLT\r\n\x1a\x01\0\0\0\xff\xff\xff\x0f\0\0\0\0abc"].concat();
+    assert_eq!(binary::read_binary(&bytes[..]).unwrap().warnings.len(), 1);
+    // A payload whose checksum is right and that says it has a text of many bytes, a site of many frames.
+    for payload in
+        [&b"\x0f\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"[..], b"\x2f\xff\xff\xff\xff\xff\xff\xff\x7f"]
+    {
+        let length = u32::try_from(payload.len()).unwrap();
+        let file =
+            [&bytes[..12], &length.to_le_bytes(), &crc32fast::hash(payload).to_le_bytes(), payload].concat();
+        assert_eq!(binary::read_binary(&file[..]).unwrap().warnings.len(), 1);
+    }
+}
+
+/// A binary file of one block whose checksum is right.
+fn with_payload(payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a short payload");
+    let header = [&[0x8e][..], b"ORLT\r\n\x1a\x01\0\0\0"].concat();
+    [&header, &length.to_le_bytes()[..], &crc32fast::hash(payload).to_le_bytes(), payload].concat()
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_history_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        read_all(&bytes);
+        read_all(&packed(&bytes[..]));
+        read_all(&[&[0x1f, 0x8b][..], &bytes].concat());
+        read_all(&with_payload(&bytes));
+    }
+
+    #[test]
+    fn any_records_are_a_history_or_a_warning(bytes in prop::collection::vec(prop_oneof![0_u8..8, Just(0x0f), Just(0x1f), Just(0x2f), Just(0x3f), Just(0x6f), Just(0x7f), any::<u8>()], 0..200)) {
+        // After a device, so that more of it makes sense.
+        read_all(&with_payload(&[&[0x3f, 1][..], &bytes].concat()));
+    }
+
+    #[test]
+    fn damaged_files_are_a_history_or_an_error(history in history(), place: prop::sample::Index, byte: u8) {
+        let (mut bytes, mut text) = (Vec::new(), Vec::new());
+        binary::write_binary(&history, &mut bytes).unwrap();
+        csv::write_csv(&history, &mut text).unwrap();
+        for mut bytes in [bytes, text] {
+            *place.get_mut(&mut bytes) = byte;
+            read_all(&bytes);
+            read_all(&bytes[..place.index(bytes.len())]);
+        }
+    }
+
+    #[test]
+    fn anything_like_rows_is_a_history_or_an_error(
+        text in "(device,time_ns,action,address,bytes\n)?([0-9a-fx:.]{0,6},[0-9:.]{0,9},(allocate|free|use)?,[0-9a-fx]{0,6},[0-9]{0,20}[,\"\r]?[0-9]?\n){0,20}"
+    ) {
+        read_all(text.as_bytes());
+    }
+
+    #[test]
+    fn anything_like_json_is_a_history_or_an_error(
+        text in "(\\[|\\{\"traceEvents\":\\[)(\\{(\"name\":(\"\\[memory\\]\"|[0-9]{1,3}),?)?(\"ts\":[\"0-9.e-]{1,6},?)?(\"args\":\\{\"(Addr|Bytes|Device Id)\":-?[0-9]{1,25}\\})?\\}[,\\]]?){0,10}\\]?\\}?"
+    ) {
+        read_all(text.as_bytes());
+    }
+}

@@ -1,0 +1,48 @@
+//! What a recorder sees of allocators and contexts.
+
+use orlop_alloc::profile::Observers;
+use orlop_alloc::{Context, Request};
+use orlop_core::Device;
+use orlop_trace::history::Workload;
+use orlop_trace::recorder::Recorder;
+use std::sync::Arc;
+
+#[test]
+fn a_recording_is_a_workload() {
+    let recorder = Recorder::new();
+    let context = Context::new();
+    let observers = Observers::on(&context);
+    let listening = observers.add(Arc::new(recorder.clone()));
+    let kept = context.allocate(Device::CPU, &Request::new(300)).unwrap();
+    for bytes in [100, 200] {
+        drop(context.allocate(Device::CPU, &Request::new(bytes)).unwrap());
+    }
+    drop(listening);
+    drop(kept);
+    let history = recorder.history();
+    let work = Workload::of(&history.devices[0]);
+    assert_eq!(work.blocks.iter().map(|block| block.bytes).collect::<Vec<_>>(), [300, 100, 200]);
+    assert_eq!((work.peak().0, work.blocks[0].died), (500, None));
+}
+
+#[cfg(feature = "backtrace")]
+#[test]
+fn call_sites_are_told_when_asked_for() {
+    use orlop_alloc::backing::System;
+    use orlop_alloc::caching::Caching;
+    use orlop_trace::recorder::Backtraces;
+    let recorder = Recorder::builder().backtraces(Backtraces { every: 0, at_least: 100 }).build();
+    let allocator = Caching::builder(System::new()).build().erase();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    for bytes in [99, 100] {
+        drop(allocator.allocate(&Request::new(bytes)).unwrap());
+    }
+    let history = recorder.history();
+    let events = &history.devices[0].events;
+    let sites: Vec<_> = events.iter().map(|event| event.site.index() > 0).collect();
+    assert_eq!(sites, [false, false, true, false]);
+    let frame = history.sites.frames(events[2].site).next().unwrap();
+    let (function, file) = (history.sites.name(frame.function), history.sites.name(frame.file));
+    assert!(function.contains("call_sites_are_told"), "{function}");
+    assert!(file.ends_with("recorded.rs") && frame.line > 0, "{file}:{}", frame.line);
+}
