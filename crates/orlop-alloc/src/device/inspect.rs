@@ -88,10 +88,11 @@ impl<B: DeviceBacking> Engine<B> {
         segments
     }
 
-    /// How many regions and ranges are held.
+    /// How many regions are held, and ranges that have pages.
     #[must_use]
     pub fn region_count(&self) -> usize {
-        self.regions.iter().count()
+        let has_memory = |first| self.chunks.walk(first).any(|(_, chunk)| chunk.state != State::Unmapped);
+        self.regions.iter().filter(|(_, region)| has_memory(region.first)).count()
     }
 
     /// The largest free piece, in bytes.

@@ -47,6 +47,7 @@ mod restore;
 mod stats;
 mod stitch;
 mod streams;
+mod summary;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

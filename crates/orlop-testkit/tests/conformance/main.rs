@@ -4,5 +4,6 @@
 mod adaptors;
 mod bfc;
 mod broken;
+mod device;
 mod matrix;
 mod stamps;

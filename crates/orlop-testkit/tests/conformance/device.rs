@@ -1,0 +1,38 @@
+//! The device engine as an allocator, under each policy, bare and under an adaptor.
+
+use orlop_alloc::AllocatorRef;
+use orlop_alloc::adaptor::Tracking;
+use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
+use orlop_core::Device;
+use orlop_testkit::{Profile, conformance};
+
+fn torch(conf: &str) -> Policy {
+    Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"))
+}
+
+fn over(policy: &Policy, memory: u64) -> AllocatorRef {
+    DeviceAllocator::new(NullDevice::new(Device::cuda(0), memory), policy.clone()).into_ref().erase()
+}
+
+#[test]
+fn under_every_policy() {
+    let policies = [
+        torch(""),
+        torch("expandable_segments:True"),
+        torch("max_split_size_mb:64,roundup_power2_divisions:4"),
+        torch("garbage_collection_threshold:0.8,per_process_memory_fraction:0.9"),
+        Policy::orlop(),
+        Policy::orlop_without_pages(),
+    ];
+    for policy in &policies {
+        conformance(policy.name, Profile::strict(), || over(policy, 1 << 40));
+        let small = format!("{} in 64 MiB", policy.name);
+        conformance(&small, Profile::strict().limited(), || over(policy, 64 << 20));
+    }
+}
+
+#[test]
+fn under_an_adaptor() {
+    let make = || AllocatorRef::new(Tracking::new(over(&Policy::orlop(), 1 << 40))).erase();
+    conformance("tracking(orlop)", Profile::strict(), make);
+}
