@@ -18,6 +18,8 @@ struct Answer {
     file: String,
     device: u32,
     warnings: usize,
+    /// Why the recorded settings are not those of the baseline.
+    unknown_settings: Option<String>,
     /// How true replays by PyTorch's rules are to the recorded run.
     fidelity: Option<Fidelity>,
     /// Bytes that PyTorch held at the end of the recorded run.
@@ -61,7 +63,9 @@ fn answer(
 ) -> Answer {
     let work = Workload::of(device);
     let recorded = history.settings.as_deref().unwrap_or(DEFAULT);
-    let baseline = Rules::torch(recorded).or_else(|_| Rules::torch(DEFAULT));
+    let read = Rules::torch(recorded);
+    let unknown_settings = read.as_ref().err().map(ToString::to_string);
+    let baseline = read.or_else(|_| Rules::torch(DEFAULT));
     let memory = arguments.memory.or(device.memory).or_else(|| failed.last().and_then(OutOfMemory::memory));
     let mut sweep = WhatIf::new(&work).memory(memory).smallest(!arguments.quick).plan(!arguments.quick);
     let mut fidelity = None;
@@ -74,6 +78,7 @@ fn answer(
         file: arguments.file.display().to_string(),
         device: device.device,
         warnings: history.warnings.len(),
+        unknown_settings,
         fidelity,
         recorded_reserved: (!device.end.is_empty()).then_some(held),
         failed,
@@ -123,6 +128,9 @@ fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
     if let Some(fidelity) = answer.fidelity {
         let (same, all) = (table::count(fidelity.same), table::count(fidelity.allocations));
         writeln!(out, "  addresses as recorded        {same} of {all} by PyTorch's rules")?;
+    }
+    if let Some(error) = &answer.unknown_settings {
+        writeln!(out, "  the recorded settings are taken for PyTorch's defaults: {error}")?;
     }
     if answer.warnings > 0 {
         writeln!(

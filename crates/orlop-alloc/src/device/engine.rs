@@ -194,7 +194,12 @@ impl<B: DeviceBacking> Engine<B> {
             self.insert_free(hot);
         }
         match self.search(search).or_else(|| self.search_hard(search)) {
-            Some(chunk) => Ok(self.hand_out(chunk, size, ask.bytes)),
+            Some(chunk) => {
+                let block = self.hand_out(chunk, size, ask.bytes);
+                // It may have been another stream's. What remained of it still is.
+                self.chunks[block.0].stream = stream;
+                Ok(block)
+            }
             None => Err(self.refuse(ask, size)),
         }
     }

@@ -95,10 +95,11 @@ impl NullDevice {
         self.state().remapped
     }
 
-    /// Counts bytes as held that begin at this address; what is given out later lies behind them. False if there is no room.
-    pub(super) fn hold(&self, address: usize, bytes: usize) -> bool {
+    /// Counts so many bytes as held, in a range that begins here; what is given out later lies behind it. False if there
+    /// is no room.
+    pub(super) fn hold(&self, address: usize, range: usize, bytes: usize) -> bool {
         let mut state = self.state();
-        let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(STEP));
+        let end = address.checked_add(range).and_then(|end| end.checked_next_multiple_of(STEP));
         match end.filter(|&end| isize::try_from(end).is_ok()) {
             Some(end) if state.take(bytes, self.memory) => {
                 state.next = state.next.max(end);

@@ -127,6 +127,17 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
+    /// The pools, small and large, of a private pool that is there before the first request.
+    pub(super) fn private_pools(&mut self, id: PoolId) -> Result<(u16, u16), DeviceError> {
+        let place = match self.private.place(id) {
+            Some(place) => place,
+            None => self.add_private(id)?,
+        };
+        let pool = &mut self.private.pools[place];
+        pool.users = pool.users.max(1);
+        Ok((pool.small, pool.large))
+    }
+
     fn add_private(&mut self, id: PoolId) -> Result<usize, DeviceError> {
         let vacant = self.private.pools.iter().position(|pool| pool.id.is_none());
         if let Some(place) = vacant {

@@ -45,13 +45,24 @@ impl<B: DeviceBacking> Engine<B> {
             self.put(index);
         }
         for (index, _) in foreign {
-            // It may be merged into one before it by now.
-            if self.chunks[index].state == State::Free {
+            // It may be merged into one before it by now; and behind a neighbour may be the next one.
+            while self.chunks[index].state == State::Free && self.has_free_neighbour(index) {
                 self.take(index);
                 self.uncount_split(index);
                 self.insert_free(index);
             }
         }
+    }
+
+    fn has_free_neighbour(&self, index: Index) -> bool {
+        let chunk = &self.chunks[index];
+        let merges = |neighbour: Index| {
+            let other = self.chunks.get(neighbour);
+            other.is_some_and(|other| {
+                other.state == State::Free && other.stream == chunk.stream && other.pool == chunk.pool
+            })
+        };
+        merges(chunk.previous) || merges(chunk.next)
     }
 
     /// A free piece is about to be put in anew, and counted then.

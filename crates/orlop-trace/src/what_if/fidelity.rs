@@ -4,7 +4,7 @@
 
 use crate::history::{Action, BlockState, DeviceHistory, Segment};
 use orlop_alloc::device::{
-    Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, TorchConf,
+    Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId, TorchConf,
 };
 use orlop_core::Device;
 use serde::Serialize;
@@ -44,7 +44,8 @@ impl Fidelity {
                 Action::Allocate => {
                     fidelity.allocations += 1;
                     let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
-                    let got = engine.allocate(Ask::new(bytes, event.stream)).ok();
+                    let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
+                    let got = allocate(&mut engine, Ask::new(bytes, event.stream), pool);
                     let address = got.map(|block| engine.address(block) as u64);
                     if address == Some(event.address) {
                         fidelity.same += 1;
@@ -71,6 +72,17 @@ impl Fidelity {
         }
         fidelity
     }
+}
+
+/// A block from the pool that the recorded one came from.
+fn allocate(engine: &mut Engine<NullDevice>, ask: Ask, pool: PoolId) -> Option<DeviceBlock> {
+    if pool == (0, 0) {
+        return engine.allocate(ask).ok();
+    }
+    engine.begin_allocate_to_pool(pool, Box::new(|_| true)).ok()?;
+    let got = engine.allocate(ask).ok();
+    engine.end_allocate_to_pool(pool).ok()?;
+    got
 }
 
 fn segment(segment: &Segment) -> Option<DeviceSegment> {

@@ -128,19 +128,48 @@ fn what_lives_long_is_kept_apart() {
     engine.verify().unwrap();
 }
 
+/// The second engine gets what the first shows, and both are asked the same from there on.
 #[test]
 fn a_restored_engine_goes_on_where_the_other_was() {
-    let mut first = engine(torch(), 1000);
-    let blocks: Vec<DeviceBlock> = [3, 1, 7, 30, 2].map(|mib| first.allocate(on(mib, 0)).unwrap()).into();
-    first.free(blocks[1]).unwrap();
-    first.free(blocks[3]).unwrap();
-    let mut second = engine(torch(), 1000);
-    let restored = second.restore(&first.segments());
-    assert_eq!(restored.len(), 3);
-    second.verify().unwrap();
-    assert_eq!(second.segments(), first.segments());
-    for mib in [1, 25, 2, 9] {
-        let (a, b) = (first.allocate(on(mib, 0)).unwrap(), second.allocate(on(mib, 0)).unwrap());
-        assert_eq!(first.address(a), second.address(b));
+    let expandable = Policy::torch(&"expandable_segments:True".parse::<TorchConf>().unwrap());
+    for policy in [torch(), expandable] {
+        let mut first = engine(policy.clone(), 1000);
+        let sizes = [3, 1, 7, 30, 2, 25, 1, 40];
+        let blocks: Vec<DeviceBlock> = sizes.map(|mib| first.allocate(on(mib, 0)).unwrap()).into();
+        let private = (7, 1);
+        first.begin_allocate_to_pool(private, Box::new(|_| true)).unwrap();
+        let captured = first.allocate(on(5, 0)).unwrap();
+        first.end_allocate_to_pool(private).unwrap();
+        for freed in [1, 3, 5] {
+            first.free(blocks[freed]).unwrap();
+        }
+        let mut second = engine(policy, 1000);
+        let restored = second.restore(&first.segments());
+        assert_eq!(restored.len(), 6);
+        second.verify().unwrap();
+        assert_eq!(second.segments(), first.segments());
+        assert!(restored.contains_key(&first.address(captured)));
+        for mib in [1, 25, 2, 9, 50, 1, 33] {
+            let (a, b) = (first.allocate(on(mib, 0)).unwrap(), second.allocate(on(mib, 0)).unwrap());
+            // New regions of a device have addresses of their own.
+            let grown = first.stats().num_device_alloc > 0 && second.region_count() != first.region_count();
+            assert!(grown || first.address(a) == second.address(b), "{mib}");
+            second.verify().unwrap();
+        }
     }
+}
+
+/// What one stream took from another it gives back as its own: the other waits before it has it again.
+#[test]
+fn memory_that_was_taken_comes_back_as_the_taker_s() {
+    let mut engine = engine(Policy::orlop(), 40);
+    let first = engine.allocate(on(30, 1)).unwrap();
+    engine.free(first).unwrap();
+    let taken = engine.allocate(on(30, 2)).unwrap();
+    assert_eq!(engine.backing().waits(), 1);
+    engine.free(taken).unwrap();
+    let again = engine.allocate(on(30, 1)).unwrap();
+    assert_eq!(engine.backing().waits(), 2, "stream 1 waits for stream 2");
+    engine.free(again).unwrap();
+    engine.verify().unwrap();
 }
