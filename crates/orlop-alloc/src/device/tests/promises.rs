@@ -132,7 +132,9 @@ fn what_lives_long_is_kept_apart() {
 #[test]
 fn a_restored_engine_goes_on_where_the_other_was() {
     let expandable = Policy::torch(&"expandable_segments:True".parse::<TorchConf>().unwrap());
-    for policy in [torch(), expandable] {
+    // A range grows on where it was; new regions have addresses that nobody can foresee, so none is needed.
+    let asked: [(Policy, &[usize]); 2] = [(torch(), &[1, 25, 2, 9]), (expandable, &[1, 25, 2, 9, 50, 1, 33])];
+    for (policy, sizes_after) in asked {
         let mut first = engine(policy.clone(), 1000);
         let sizes = [3, 1, 7, 30, 2, 25, 1, 40];
         let blocks: Vec<DeviceBlock> = sizes.map(|mib| first.allocate(on(mib, 0)).unwrap()).into();
@@ -149,11 +151,9 @@ fn a_restored_engine_goes_on_where_the_other_was() {
         second.verify().unwrap();
         assert_eq!(second.segments(), first.segments());
         assert!(restored.contains_key(&first.address(captured)));
-        for mib in [1, 25, 2, 9, 50, 1, 33] {
+        for &mib in sizes_after {
             let (a, b) = (first.allocate(on(mib, 0)).unwrap(), second.allocate(on(mib, 0)).unwrap());
-            // New regions of a device have addresses of their own.
-            let grown = first.stats().num_device_alloc > 0 && second.region_count() != first.region_count();
-            assert!(grown || first.address(a) == second.address(b), "{mib}");
+            assert_eq!(first.address(a), second.address(b), "{mib}");
             second.verify().unwrap();
         }
     }
