@@ -5,6 +5,7 @@ use super::extents::{Class, Extent, Extents};
 use super::lives::{Life, has_segments, lives, moment};
 use super::notes::{Note, notes};
 use super::stacks::Stacks;
+use crate::formats::actions;
 use crate::history::{Action, Annotation, DeviceHistory, Event};
 use orlop_core::StreamId;
 use serde::Serialize;
@@ -104,7 +105,7 @@ fn moments(events: &[Event], action: Action) -> impl Iterator<Item = (u64, &Even
 fn events(events: &[Event], payload: &mut Payload, columns: &mut Columns) {
     let start = events.iter().map(|event| event.time).min().unwrap_or(0);
     payload.deltas(columns, "time", events.iter().map(|event| event.time - start));
-    payload.plain(columns, "action", events.iter().map(|event| number(event.action)));
+    payload.plain(columns, "action", events.iter().map(|event| u64::from(actions::code(event.action))));
 }
 
 fn blocks(
@@ -151,21 +152,4 @@ fn regions(
         Class::ExpandableSmall => 4,
     };
     payload.plain(columns, "extent_class", extents.iter().map(|extent| class(extent.class)));
-}
-
-/// The page's list of actions has them in this order.
-fn number(action: Action) -> u64 {
-    match action {
-        Action::Allocate => 0,
-        Action::FreeRequested => 1,
-        Action::FreeCompleted => 2,
-        Action::Use => 3,
-        Action::RegionGained => 4,
-        Action::RegionLost => 5,
-        Action::Mapped => 6,
-        Action::Unmapped => 7,
-        Action::OutOfMemory => 8,
-        Action::Snapshot => 9,
-        Action::Annotation => 10,
-    }
 }
