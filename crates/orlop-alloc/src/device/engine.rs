@@ -143,7 +143,8 @@ impl<B: DeviceBacking> Engine<B> {
         self.stats.reset_peaks();
     }
 
-    /// From now on at most this share of the device's memory may be held (PyTorch: `set_per_process_memory_fraction`).
+    /// From now on at most this share of the device's memory may be held (PyTorch: `set_per_process_memory_fraction`). From
+    /// 1 on there is no limit, as PyTorch has it; below 0 counts as 0.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -151,7 +152,7 @@ impl<B: DeviceBacking> Engine<B> {
         reason = "a share of a size is a size, and PyTorch rounds it so"
     )]
     pub fn set_memory_fraction(&mut self, fraction: f64) {
-        self.limit = Some((fraction * self.backing.memory() as f64) as u64);
+        self.limit = (fraction < 1.0).then(|| (fraction * self.backing.memory() as f64) as u64);
     }
 
     /// Is called when a request finds no free block, and may free some; says whether it did.

@@ -25,10 +25,10 @@ const SETTINGS: [&str; 19] = [
     "roundup_power2_divisions:16",
 ];
 
-/// PyTorch collects garbage only under a limit.
+/// PyTorch collects garbage only under a limit; a share of 1 is none.
 const WITH_LIMIT: [&str; 2] = [
-    "garbage_collection_threshold:0.6,per_process_memory_fraction:1",
-    "garbage_collection_threshold:0.8,per_process_memory_fraction:1",
+    "garbage_collection_threshold:0.6,per_process_memory_fraction:0.99",
+    "garbage_collection_threshold:0.8,per_process_memory_fraction:0.99",
 ];
 
 /// PyTorch's settings and the other allocators: 24 in all with a limit on memory, and two fewer without.

@@ -173,3 +173,15 @@ fn memory_that_was_taken_comes_back_as_the_taker_s() {
     engine.free(again).unwrap();
     engine.verify().unwrap();
 }
+
+#[test]
+fn the_whole_of_the_memory_is_no_limit() {
+    let mut engine = engine(torch(), 100);
+    engine.set_memory_fraction(0.5);
+    assert!(engine.allocate(on(60, 0)).is_err());
+    engine.set_memory_fraction(1.0);
+    let block = engine.allocate(on(60, 0)).unwrap();
+    engine.set_memory_fraction(0.0);
+    assert!(engine.allocate(on(20, 0)).is_err());
+    engine.free(block).unwrap();
+}
