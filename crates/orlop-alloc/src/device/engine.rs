@@ -329,8 +329,16 @@ impl<B: DeviceBacking> Engine<B> {
         let found = self.search(search).or_else(|| self.steal(search));
         found.or_else(|| {
             self.gather(search.stream);
-            self.search(search).or_else(|| self.grow(search, false))
+            self.search(search)
+                .or_else(|| self.search(self.twin(search)))
+                .or_else(|| self.grow(search, false))
         })
+    }
+
+    /// The same in the pool for the other lifetimes.
+    fn twin(&self, search: Search) -> Search {
+        let pool = if search.pool < COMMON { (search.pool + LONG_LIVED) % COMMON } else { search.pool };
+        Search { pool, ..search }
     }
 
     fn drop_stretch(&self, (address, bytes): (usize, usize), page: usize) {

@@ -128,6 +128,18 @@ fn what_lives_long_is_kept_apart() {
     engine.verify().unwrap();
 }
 
+#[test]
+fn what_is_kept_for_the_long_lived_serves_others_before_they_fail() {
+    let mut engine = engine(Policy::orlop_without_pages(), 20);
+    let long = Ask { long_lived: true, ..on(9, 0) };
+    let blocks = [engine.allocate(long).unwrap(), engine.allocate(long).unwrap()];
+    engine.free(blocks[0]).unwrap();
+    let short = engine.allocate(on(8, 0)).unwrap();
+    engine.free(short).unwrap();
+    engine.free(blocks[1]).unwrap();
+    engine.verify().unwrap();
+}
+
 /// The second engine gets what the first shows, and both are asked the same from there on.
 #[test]
 fn a_restored_engine_goes_on_where_the_other_was() {
