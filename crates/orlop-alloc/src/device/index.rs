@@ -203,9 +203,10 @@ mod tests {
     #[test]
     fn lists_ascend_and_small_sizes_have_their_own() {
         assert!((0..STEPS * 2).all(|granules| list_of(granules) == granules));
-        let sizes = (0..40_000).chain((16..50).map(|log2| 1_usize << log2));
+        let each = if cfg!(miri) { 2_000 } else { 40_000 };
+        let sizes = (0..each).chain((16..50).map(|log2| 1_usize << log2));
         let lists: Vec<usize> = sizes.map(list_of).collect();
         assert!(lists.is_sorted());
-        assert!(lists.windows(2).take(39_999).all(|pair| pair[1] - pair[0] <= 1), "no list is skipped");
+        assert!(lists.windows(2).take(each - 1).all(|pair| pair[1] - pair[0] <= 1), "no list is skipped");
     }
 }

@@ -71,7 +71,6 @@ fn check(name: &str) {
 macro_rules! golden {
     ($($test:ident: $name:literal,)*) => {$(
         #[test]
-        #[cfg_attr(miri, ignore = "no unsafe code is reached, and an interpreter takes minutes for it")]
         fn $test() {
             check($name);
         }

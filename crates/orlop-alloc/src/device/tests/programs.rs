@@ -27,7 +27,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (1_u64..3).prop_map(Step::Capture),
         1 => Just(Step::EndCapture),
     ];
-    prop::collection::vec(step, 0..if cfg!(miri) { 30 } else { 160 })
+    prop::collection::vec(step, 0..160)
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
