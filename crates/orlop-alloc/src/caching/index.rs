@@ -3,7 +3,7 @@
 //! et al. 2004; the classes are finer, and requests are rounded to them before, so nothing is lost to the search.)
 
 use super::classes::{CLASSES, class_for, class_within};
-use crate::central::bins::{Free, FreeIndex};
+use crate::central::bins::{Free, FreeIndex, first_one_from};
 use orlop_core::Alignment;
 
 /// So many chunks of a list are looked at for the lowest address.
@@ -35,15 +35,7 @@ impl ClassIndex {
     /// The first class from `class` on whose list is not empty.
     #[inline]
     fn filled_from(&self, class: usize) -> Option<usize> {
-        let first = class / 64;
-        let mut word = *self.filled.get(first)? & (u64::MAX << (class % 64));
-        for index in first.. {
-            if word != 0 {
-                return Some(64 * index + word.trailing_zeros() as usize);
-            }
-            word = *self.filled.get(index + 1)?;
-        }
-        None
+        first_one_from(&self.filled, class)
     }
 
     #[inline]

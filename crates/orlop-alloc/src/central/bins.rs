@@ -169,6 +169,20 @@ impl FreeIndex for Bins {
     }
 }
 
+/// The position of the first one in a row of words, from a position on.
+#[inline]
+pub(crate) fn first_one_from(words: &[u64], from: usize) -> Option<usize> {
+    let first = from / 64;
+    let mut word = *words.get(first)? & (u64::MAX << (from % 64));
+    for index in first.. {
+        if word != 0 {
+            return Some(64 * index + word.trailing_zeros() as usize);
+        }
+        word = *words.get(index + 1)?;
+    }
+    None
+}
+
 /// The positions of the ones in a word, lowest first.
 struct Ones(u32);
 

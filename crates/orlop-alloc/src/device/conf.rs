@@ -114,55 +114,60 @@ impl FromStr for TorchConf {
     type Err = ConfError;
 
     fn from_str(text: &str) -> Result<Self, ConfError> {
+        let (conf, errors) = Self::known(text);
+        errors.into_iter().next().map_or(Ok(conf), Err)
+    }
+}
+
+impl TorchConf {
+    /// What is understood of settings, and what is wrong with the rest, which is as if it were not there: recordings may be
+    /// of other versions.
+    #[must_use]
+    pub fn known(text: &str) -> (Self, Vec<ConfError>) {
         let mut conf = Self::default();
-        let mut max_split = None;
-        for pair in pairs(text) {
-            let pair = pair.trim();
-            if pair.is_empty() {
-                continue;
+        let pairs = pairs(text).map(str::trim).filter(|pair| !pair.is_empty());
+        // Which blocks may be too large to be split depends on the size of segments.
+        let (later, first): (Vec<_>, Vec<_>) = pairs.partition(|pair| pair.starts_with("max_split_size_mb"));
+        let errors = first.into_iter().chain(later).filter_map(|pair| conf.set(pair).err()).collect();
+        (conf, errors)
+    }
+
+    fn set(&mut self, pair: &str) -> Result<(), ConfError> {
+        let (key, value) = pair.split_once(':').ok_or_else(|| ConfError::NoValue { key: pair.into() })?;
+        let (key, value) = (key.trim(), value.trim());
+        match key {
+            "backend" if value == "native" => {}
+            "backend" => return Err(ConfError::Backend { backend: value.into() }),
+            "max_split_size_mb" => {
+                let expected = "a whole number of MiB, at least large_segment_size_mb (20)";
+                let least = self.large_segment_size / MIB;
+                self.max_split_size = Some(mebibytes("max_split_size_mb", value, expected, least)?);
             }
-            let (key, value) = pair.split_once(':').ok_or_else(|| ConfError::NoValue { key: pair.into() })?;
-            let (key, value) = (key.trim(), value.trim());
-            match key {
-                "backend" if value == "native" => {}
-                "backend" => return Err(ConfError::Backend { backend: value.into() }),
-                "max_split_size_mb" => max_split = Some(value),
-                "max_non_split_rounding_mb" => {
-                    conf.max_non_split_rounding =
-                        mebibytes("max_non_split_rounding_mb", value, "a whole number of MiB above 20", 21)?;
-                }
-                "large_segment_size_mb" => {
-                    conf.large_segment_size =
-                        mebibytes("large_segment_size_mb", value, "a whole number of MiB above 10", 11)?;
-                }
-                "garbage_collection_threshold" => {
-                    conf.garbage_collection_threshold =
-                        share("garbage_collection_threshold", value, "a share between 0 and 1", |x| {
-                            x > 0.0 && x < 1.0
-                        })?;
-                }
-                "per_process_memory_fraction" => {
-                    conf.memory_fraction =
-                        Some(share("per_process_memory_fraction", value, "a share from 0 to 1", |x| {
-                            (0.0..=1.0).contains(&x)
-                        })?);
-                }
-                "expandable_segments" => conf.expandable_segments = boolean("expandable_segments", value)?,
-                "roundup_power2_divisions" | "roundup_bypass_threshold_mb"
-                    if key.starts_with("roundup_p") =>
-                {
-                    conf.roundup_power2_divisions = divisions(value)?;
-                }
-                key if WITHOUT_INFLUENCE.contains(&key) => {}
-                key => return Err(ConfError::UnknownKey { key: key.into() }),
+            "max_non_split_rounding_mb" => {
+                let expected = "a whole number of MiB above 20";
+                self.max_non_split_rounding = mebibytes("max_non_split_rounding_mb", value, expected, 21)?;
             }
+            "large_segment_size_mb" => {
+                let expected = "a whole number of MiB above 10";
+                self.large_segment_size = mebibytes("large_segment_size_mb", value, expected, 11)?;
+            }
+            "garbage_collection_threshold" => {
+                let expected = "a share between 0 and 1";
+                let fits = |x| x > 0.0 && x < 1.0;
+                self.garbage_collection_threshold =
+                    share("garbage_collection_threshold", value, expected, fits)?;
+            }
+            "per_process_memory_fraction" => {
+                let fits = |x| (0.0..=1.0).contains(&x);
+                let fraction = share("per_process_memory_fraction", value, "a share from 0 to 1", fits)?;
+                self.memory_fraction = Some(fraction);
+            }
+            "expandable_segments" => self.expandable_segments = boolean("expandable_segments", value)?,
+            "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(value)?,
+            key if WITHOUT_INFLUENCE.contains(&key) => {}
+            key => return Err(ConfError::UnknownKey { key: key.into() }),
         }
-        if let Some(value) = max_split {
-            let expected = "a whole number of MiB, at least large_segment_size_mb (20)";
-            let least = conf.large_segment_size / MIB;
-            conf.max_split_size = Some(mebibytes("max_split_size_mb", value, expected, least)?);
-        }
-        Ok(conf)
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{Engine, Search};
-use super::policy::Growth;
+use super::policy::{Growth, REGION_STEP};
 use super::pool::{Region, at};
 
 impl<B: DeviceBacking> Engine<B> {
@@ -12,7 +12,7 @@ impl<B: DeviceBacking> Engine<B> {
         if retry {
             self.stats.num_alloc_retries += 1;
         }
-        let bytes = self.policy.region_bytes(search.size);
+        let bytes = self.policy.region_bytes(search.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
         if self.policy.beyond.hold_to_peak.is_some() {
             if paged {
@@ -119,14 +119,9 @@ impl<B: DeviceBacking> Engine<B> {
     /// The size of pages in a pool.
     pub(super) fn page(&self, pool: u16) -> usize {
         match self.policy.growth {
-            Growth::Pages { small, large } => {
-                if self.pools[pool as usize].small {
-                    small
-                } else {
-                    large
-                }
-            }
-            Growth::Segments { step, .. } => step,
+            Growth::Pages { small, .. } if self.pools[pool as usize].small => small,
+            Growth::Pages { large, .. } => large,
+            Growth::Regions => REGION_STEP,
         }
     }
 

@@ -80,7 +80,7 @@ impl<B: DeviceBacking> Engine<B> {
         let was_split = !chunk.is_whole();
         let remaining = chunk.size - size;
         let mut index = found;
-        if self.policy.splits(small, size, remaining)
+        if remaining > self.policy.kept_rest(small, size)
             && let Some(front) = self.cut_front(found, size)
         {
             index = front;

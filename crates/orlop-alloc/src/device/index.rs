@@ -2,6 +2,7 @@
 
 use super::chunks::{Chunks, Index, NONE};
 use super::policy::IndexKind;
+use crate::central::bins::first_one_from;
 use crate::central::{Free, SortedRuns};
 
 /// Sizes below this many granules have a list each; above, 32 lists share a power of two.
@@ -158,7 +159,7 @@ impl Lists {
     fn find(&self, chunks: &Chunks, size: usize) -> Option<Index> {
         let own = self.list(size);
         let fitting = self.walk(chunks, own).take(TRIES).find(|&chunk| chunks[chunk].size >= size);
-        let later = || self.next_filled(own + 1).map(|list| self.heads[list]);
+        let later = || first_one_from(&self.filled, own + 1).map(|list| self.heads[list]);
         // Growing costs more than looking at every chunk.
         let last = || self.walk(chunks, own).skip(TRIES).find(|&chunk| chunks[chunk].size >= size);
         fitting.or_else(later).or_else(last)
@@ -167,17 +168,6 @@ impl Lists {
     fn walk<'a>(&'a self, chunks: &'a Chunks, list: usize) -> impl Iterator<Item = Index> + 'a {
         let some = |index: Index| (index != NONE).then_some(index);
         std::iter::successors(some(self.heads[list]), move |&index| some(chunks[index].after))
-    }
-
-    #[inline]
-    fn next_filled(&self, from: usize) -> Option<usize> {
-        let mut word = from / 64;
-        let mut bits = self.filled.get(word)? & (u64::MAX << (from % 64));
-        while bits == 0 {
-            word += 1;
-            bits = *self.filled.get(word)?;
-        }
-        Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
     fn from(&self, chunks: &Chunks, list: usize) -> Vec<Index> {

@@ -4,6 +4,18 @@ use super::conf::{ROUNDING_INTERVALS, TorchConf};
 
 const MIB: usize = 1 << 20;
 
+/// Blocks are multiples of this (`kMinBlockSize`).
+const GRANULE: usize = 512;
+
+/// A region for small requests (`kSmallBuffer`).
+pub(super) const SMALL_REGION: usize = 2 * MIB;
+
+/// Requests from here on get regions of their own (`kMinLargeAlloc`).
+const OWN_REGION_FROM: usize = 10 * MIB;
+
+/// Which are multiples of this (`kRoundLarge`).
+pub(super) const REGION_STEP: usize = 2 * MIB;
+
 /// What an engine does where allocators differ. One engine runs them all: "what would have fitted?" is a loop over
 /// policies.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,8 +31,10 @@ pub struct Policy {
     pub small_limit: usize,
     /// How memory is gained.
     pub growth: Growth,
-    /// A piece that remains of a large block is split off if it has at least so many bytes.
-    pub large_remainder: usize,
+    /// Large requests below 10 MiB get regions of so many bytes; what they leave serves others.
+    pub large_region: usize,
+    /// The longest piece that is not worth splitting off a large block, in bytes.
+    pub large_rest: usize,
     /// Blocks of so many bytes and more are never split, and serve no request below.
     pub max_split: usize,
     /// A request of `max_split` and more takes a block that is larger by less than so many bytes.
@@ -39,19 +53,10 @@ pub struct Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Growth {
-    /// In regions of their own.
-    Segments {
-        /// For small requests, in bytes.
-        small: usize,
-        /// For requests below `large_below`.
-        large: usize,
-        /// Larger ones get regions of their own size.
-        large_below: usize,
-        /// Their sizes are multiples of this.
-        step: usize,
-    },
+    /// In regions of their own: see [`Policy::region_bytes`].
+    Regions,
     /// In pages that are mapped into a range of addresses, which so grows in place. On a device without pages: in
-    /// segments.
+    /// regions.
     Pages {
         /// The size of pages in small pools, in bytes.
         small: usize,
@@ -96,21 +101,17 @@ impl Policy {
     #[must_use]
     pub fn torch(conf: &TorchConf) -> Self {
         let growth = match conf.expandable_segments {
-            true => Growth::Pages { small: 2 * MIB, large: conf.large_segment_size },
-            false => Growth::Segments {
-                small: 2 * MIB,
-                large: conf.large_segment_size,
-                large_below: 10 * MIB,
-                step: 2 * MIB,
-            },
+            true => Growth::Pages { small: SMALL_REGION, large: conf.large_segment_size },
+            false => Growth::Regions,
         };
         Self {
             name: "torch",
-            granule: 512,
+            granule: GRANULE,
             rounding: conf.roundup_power2_divisions,
             small_limit: MIB,
             growth,
-            large_remainder: if conf.expandable_segments { 512 } else { MIB + 1 },
+            large_region: conf.large_segment_size,
+            large_rest: MIB,
             max_split: conf.max_split_size.unwrap_or(usize::MAX),
             max_non_split_rounding: conf.max_non_split_rounding,
             collect_from: conf.garbage_collection_threshold,
@@ -125,8 +126,8 @@ impl Policy {
     pub fn orlop() -> Self {
         Self {
             name: "orlop",
-            growth: Growth::Pages { small: 2 * MIB, large: 2 * MIB },
-            large_remainder: 512,
+            growth: Growth::Pages { small: REGION_STEP, large: REGION_STEP },
+            large_rest: GRANULE - 1,
             small_index: IndexKind::Segregated,
             beyond: Beyond {
                 poll_one: true,
@@ -146,54 +147,51 @@ impl Policy {
         let ours = Self::orlop();
         Self {
             name: "orlop-segments",
-            growth: Growth::Segments {
-                small: 2 * MIB,
-                large: 20 * MIB,
-                large_below: 10 * MIB,
-                step: 2 * MIB,
-            },
+            growth: Growth::Regions,
             beyond: Beyond { hold_to_peak: Some(6), ..ours.beyond },
             ..ours
         }
     }
 
     /// A request's size as it is kept; `None` if no memory is so large.
+    #[must_use]
     #[inline]
-    pub(super) fn round(&self, bytes: usize) -> Option<usize> {
+    pub fn round(&self, bytes: usize) -> Option<usize> {
         if bytes <= self.granule {
             return Some(self.granule);
         }
         let interval = (bytes.ilog2() as usize).saturating_sub(20).min(ROUNDING_INTERVALS - 1);
         let divisions = self.rounding[interval];
-        if divisions > 1 && bytes > self.granule.saturating_mul(divisions) {
-            let step = (1_usize << bytes.ilog2()) >> divisions.ilog2();
-            return bytes.checked_next_multiple_of(step.max(1)).filter(|&size| size <= isize::MAX as usize);
-        }
-        bytes.checked_next_multiple_of(self.granule).filter(|&size| size <= isize::MAX as usize)
-    }
-
-    /// How large a region for a request of `size` bytes is.
-    pub(super) fn region_bytes(&self, size: usize) -> usize {
-        let (small, large, below, step) = match self.growth {
-            Growth::Segments { small, large, large_below, step } => (small, large, large_below, step),
-            Growth::Pages { small, large } => (small, large.max(20 * MIB), 10 * MIB, 2 * MIB),
+        let step = if divisions > 1 && bytes > self.granule.saturating_mul(divisions) {
+            ((1_usize << bytes.ilog2()) >> divisions.ilog2()).max(1)
+        } else {
+            self.granule
         };
+        bytes.checked_next_multiple_of(step).filter(|&size| size <= isize::MAX.unsigned_abs())
+    }
+
+    /// How large a region for a request of `size` bytes is, rounded; `None` if no memory is so large.
+    #[must_use]
+    pub fn region_bytes(&self, size: usize) -> Option<usize> {
         if size <= self.small_limit {
-            small
-        } else if size < below {
-            large
+            Some(SMALL_REGION)
+        } else if size < OWN_REGION_FROM {
+            Some(self.large_region)
         } else {
-            size.checked_next_multiple_of(step).unwrap_or(size)
+            size.checked_next_multiple_of(REGION_STEP)
         }
     }
 
-    /// Whether what remains of a block is split off.
+    /// The longest piece that stays with a block of `size` bytes instead of being split off.
+    #[must_use]
     #[inline]
-    pub(super) fn splits(&self, small: bool, request: usize, remaining: usize) -> bool {
+    pub fn kept_rest(&self, small: bool, size: usize) -> usize {
         if small || matches!(self.growth, Growth::Pages { .. }) {
-            remaining >= self.granule
+            self.granule - 1
+        } else if size >= self.max_split {
+            usize::MAX
         } else {
-            request < self.max_split && remaining >= self.large_remainder
+            self.large_rest
         }
     }
 }
@@ -232,7 +230,7 @@ mod tests {
             ((10 << 20) + 512, 12),
         ];
         for (size, mib) in sizes {
-            assert_eq!(plain.region_bytes(size), mib << 20);
+            assert_eq!(plain.region_bytes(size), Some(mib << 20));
         }
     }
 }

@@ -63,7 +63,7 @@ impl Engine<NullDevice> {
         blocks
     }
 
-    /// Restores the segments of one range, or each for itself if they do not lie in pages of one.
+    /// Restores the segments of one range, or each for itself if they overlap or do not lie in pages of one.
     fn restore_range(&mut self, mut segments: Vec<&DeviceSegment>, starts: &[usize], blocks: &mut Blocks) {
         segments.sort_unstable_by_key(|segment| segment.address);
         let (Some(&first), Some(&last)) = (segments.first(), segments.last()) else { return };
@@ -76,7 +76,8 @@ impl Engine<NullDevice> {
         let in_pages = |segment: &&DeviceSegment| {
             (segment.address - first.address).is_multiple_of(page) && segment.bytes.is_multiple_of(page)
         };
-        if !segments.iter().all(in_pages) || last.address + last.bytes > first.address + bytes {
+        let apart = segments.windows(2).all(|pair| pair[0].address + pair[0].bytes <= pair[1].address);
+        if !apart || !segments.iter().all(in_pages) || last.address + last.bytes > first.address + bytes {
             for segment in segments {
                 let pieces: Vec<Piece> = segment.pieces.iter().copied().map(Piece::Of).collect();
                 self.restore_region(segment, segment.bytes, None, &pieces, blocks);
@@ -179,10 +180,10 @@ impl Engine<NullDevice> {
     }
 }
 
-/// Whether a segment's pieces cover it in order.
+/// Whether a segment's pieces cover it in order, and addresses may be so great.
 fn is_covered(segment: &DeviceSegment) -> bool {
     let end = segment.pieces.iter().try_fold(segment.address, |at, piece| {
         if piece.address == at && piece.bytes > 0 { at.checked_add(piece.bytes) } else { None }
     });
-    end.is_some() && end == segment.address.checked_add(segment.bytes)
+    end.is_some_and(|end| isize::try_from(end).is_ok()) && end == segment.address.checked_add(segment.bytes)
 }

@@ -105,9 +105,6 @@ pub struct DeviceStats {
     pub num_device_free: u64,
     /// Times that all streams were waited for.
     pub num_sync_all_streams: u64,
-    /// What PyTorch shows under this name: the setting at the time its allocator was made, which is before settings are
-    /// read. `None` is -1 there.
-    pub max_split_size: Option<usize>,
     /// Blocks that went from one stream to another, which waits for the first. PyTorch has none.
     pub num_stream_steals: u64,
     /// Bytes of pages that were moved to where they were needed. PyTorch moves none.
@@ -168,18 +165,15 @@ impl fmt::Display for DeviceStats {
         }
         writeln!(f, "oversize_allocations {}", self.oversize_allocations)?;
         writeln!(f, "oversize_segments {}", self.oversize_segments)?;
+        // PyTorch's `max_split_size` is what was set before its allocator was made, when no settings have been read.
         write!(
             f,
-            "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} max_split_size ",
+            "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} max_split_size -1",
             self.num_alloc_retries,
             self.num_ooms,
             self.num_device_alloc,
             self.num_device_free,
             self.num_sync_all_streams,
-        )?;
-        match self.max_split_size {
-            Some(bytes) => write!(f, "{bytes}"),
-            None => f.write_str("-1"),
-        }
+        )
     }
 }
