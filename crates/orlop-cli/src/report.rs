@@ -35,9 +35,8 @@ fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
     let several = shown().count() > 1;
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);
-        let recorded = Rules::torch(history.settings.as_deref().unwrap_or_default());
-        let sweep = WhatIf::new(&work).memory(shown.memory).smallest(true);
-        let sweep = recorded.map_or(sweep.clone(), |rules| sweep.baseline(rules));
+        let baseline = Rules::Torch(history.torch_conf().0);
+        let sweep = WhatIf::new(&work).memory(shown.memory).smallest(true).baseline(baseline);
         let mut rows = WhatIfRow::of(&sweep.run());
         for row in rows.iter_mut().filter(|_| several) {
             row.name = format!("device {}: {}", shown.device, row.name);

@@ -18,8 +18,8 @@ struct Answer {
     file: String,
     device: u32,
     warnings: usize,
-    /// Why the recorded settings are not those of the baseline.
-    unknown_settings: Option<String>,
+    /// What the baseline leaves out of the recorded settings, and why.
+    unknown_settings: Vec<String>,
     /// How true replays by PyTorch's rules are to the recorded run.
     fidelity: Option<Fidelity>,
     /// Bytes that PyTorch held at the end of the recorded run.
@@ -62,23 +62,20 @@ fn answer(
     failed: Vec<OutOfMemory>,
 ) -> Answer {
     let work = Workload::of(device);
-    let recorded = history.settings.as_deref().unwrap_or(DEFAULT);
-    let read = Rules::torch(recorded);
-    let unknown_settings = read.as_ref().err().map(ToString::to_string);
-    let baseline = read.or_else(|_| Rules::torch(DEFAULT));
+    let (baseline, unknown) = history.torch_conf();
     let memory = arguments.memory.or(device.memory).or_else(|| failed.last().and_then(OutOfMemory::memory));
-    let mut sweep = WhatIf::new(&work).memory(memory).smallest(!arguments.quick).plan(!arguments.quick);
-    let mut fidelity = None;
-    if let Ok(Rules::Torch(conf)) = &baseline {
-        fidelity = (!device.start.is_empty()).then(|| Fidelity::of(device, conf));
-        sweep = sweep.baseline(Rules::Torch(conf.clone()));
-    }
-    let held: u64 = device.end.iter().map(|segment| segment.bytes).sum();
+    let fidelity = (!device.start.is_empty()).then(|| Fidelity::of(device, &baseline));
+    let sweep = WhatIf::new(&work)
+        .memory(memory)
+        .smallest(!arguments.quick)
+        .plan(!arguments.quick)
+        .baseline(Rules::Torch(baseline));
+    let held = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
     Answer {
         file: arguments.file.display().to_string(),
         device: device.device,
         warnings: history.warnings.len(),
-        unknown_settings,
+        unknown_settings: unknown.iter().map(ToString::to_string).collect(),
         fidelity,
         recorded_reserved: (!device.end.is_empty()).then_some(held),
         failed,
@@ -129,8 +126,8 @@ fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
         let (same, all) = (table::count(fidelity.same), table::count(fidelity.allocations));
         writeln!(out, "  addresses as recorded        {same} of {all} by PyTorch's rules")?;
     }
-    if let Some(error) = &answer.unknown_settings {
-        writeln!(out, "  the recorded settings are taken for PyTorch's defaults: {error}")?;
+    for error in &answer.unknown_settings {
+        writeln!(out, "  left out of the recorded settings: {error}")?;
     }
     if answer.warnings > 0 {
         writeln!(

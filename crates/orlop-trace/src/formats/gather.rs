@@ -116,36 +116,20 @@ fn overlaps(live: &BTreeMap<u64, u64>, address: u64, bytes: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{SiteId, TextId};
-    use orlop_core::{MemoryKind, StreamId};
-
-    fn event(action: Action, address: u64, bytes: u64) -> Event {
-        Event {
-            time: 0,
-            address,
-            bytes,
-            stream: StreamId::DEFAULT,
-            site: SiteId::UNKNOWN,
-            text: TextId::NONE,
-            thread: 0,
-            action,
-            kind: MemoryKind::Default,
-        }
-    }
 
     #[test]
     fn disagreements_are_told() {
         use Action::{Allocate, FreeRequested};
         let events = [
-            event(Allocate, 100, 50),
-            event(Allocate, 149, 1),
-            event(FreeRequested, 149, 1),
-            event(Allocate, 150, 50),
-            event(Allocate, 50, 51),
-            event(FreeRequested, 150, 49),
-            event(FreeRequested, 150, 50),
-            event(FreeRequested, 7, 8),
-            event(Allocate, 7, 0),
+            Event::new(Allocate, 100, 50),
+            Event::new(Allocate, 149, 1),
+            Event::new(FreeRequested, 149, 1),
+            Event::new(Allocate, 150, 50),
+            Event::new(Allocate, 50, 51),
+            Event::new(FreeRequested, 150, 49),
+            Event::new(FreeRequested, 150, 50),
+            Event::new(FreeRequested, 7, 8),
+            Event::new(Allocate, 7, 0),
         ];
         let device = by_device(events.map(|event| (3, event))).remove(0);
         let mut warnings = Warnings::default();

@@ -18,6 +18,7 @@ mod start;
 mod warning;
 mod workload;
 
+use orlop_alloc::device::{ConfError, TorchConf};
 use orlop_core::{MemoryKind, StreamId};
 
 pub use self::annotation::{Annotation, Stage};
@@ -66,6 +67,15 @@ pub struct DeviceHistory {
 }
 
 const _: () = assert!(size_of::<Event>() == 48);
+
+impl History {
+    /// PyTorch's [`settings`](History::settings) as far as they are understood, and what is wrong with the rest: the
+    /// recorded run may have had a later version, or an earlier one.
+    #[must_use]
+    pub fn torch_conf(&self) -> (TorchConf, Vec<ConfError>) {
+        TorchConf::known(self.settings.as_deref().unwrap_or_default())
+    }
+}
 
 impl DeviceHistory {
     /// What an event has beside what all have; `None` where that is nothing.
@@ -144,6 +154,25 @@ pub struct Event {
     pub action: Action,
     /// What the memory is for, where the source knows it.
     pub kind: MemoryKind,
+}
+
+impl Event {
+    /// At time 0 on the default stream, by an unknown site on thread 0: the least that there is to tell. The fields are for
+    /// the rest.
+    #[must_use]
+    pub fn new(action: Action, address: u64, bytes: u64) -> Self {
+        Self {
+            time: 0,
+            address,
+            bytes,
+            stream: StreamId::DEFAULT,
+            site: SiteId::UNKNOWN,
+            text: TextId::NONE,
+            thread: 0,
+            action,
+            kind: MemoryKind::Default,
+        }
+    }
 }
 
 /// What only some events have.

@@ -3,9 +3,9 @@
 //! Each block gets addresses that no other block of the trace has, one after the other: a history's blocks may not
 //! overlap, and ids are used again. Times count operations.
 
-use super::{Action, DeviceHistory, Event, History, SiteId, TextId};
+use super::{Action, DeviceHistory, Event, History};
 use crate::{Step, Trace};
-use orlop_core::{MemoryKind, StreamId};
+use orlop_core::StreamId;
 
 /// Blocks begin at multiples of this, as PyTorch's do.
 const ALIGNMENT: u64 = 512;
@@ -31,14 +31,8 @@ impl From<&Trace> for History {
         for (time, step) in (0..).zip(trace.steps()) {
             let event = |action, (address, bytes, stream)| Event {
                 time,
-                address,
-                bytes,
                 stream,
-                site: SiteId::UNKNOWN,
-                text: TextId::NONE,
-                thread: 0,
-                action,
-                kind: MemoryKind::Default,
+                ..Event::new(action, address, bytes)
             };
             match step {
                 Step::Allocate { slot, bytes, stream } => {

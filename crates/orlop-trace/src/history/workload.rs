@@ -141,7 +141,7 @@ impl Workload {
         let alive = |block: &&WorkBlock| {
             block.born.is_none_or(|born| born < step) && block.died.is_none_or(|died| died >= step)
         };
-        self.blocks.iter().filter(alive).map(|block| block.bytes).sum()
+        self.blocks.iter().filter(alive).fold(0, |sum, block| sum.saturating_add(block.bytes))
     }
 
     /// The most bytes that lived at once, and the first step after which they did; as asked for, no rounding.

@@ -1,7 +1,7 @@
 //! Histories made for tests, by a small allocator that follows PyTorch's rules and knows the truth after every event.
 
-use crate::history::{Action, BlockState, DeviceHistory, Event, Segment, SegmentBlock, SiteId, TextId};
-use orlop_core::{MemoryKind, StreamId};
+use crate::history::{Action, BlockState, DeviceHistory, Event, Segment, SegmentBlock, SiteId};
+use orlop_core::StreamId;
 
 const MIB: u64 = 1 << 20;
 
@@ -168,14 +168,9 @@ impl Machine {
     fn happens(&mut self, action: Action, address: u64, bytes: u64, stream: StreamId, site: SiteId) {
         self.events.push(Event {
             time: self.events.len() as u64 * 1000,
-            address,
-            bytes,
             stream,
             site,
-            text: TextId::NONE,
-            thread: 0,
-            action,
-            kind: MemoryKind::Default,
+            ..Event::new(action, address, bytes)
         });
         self.truth.push(plain(self.segments.clone()));
     }

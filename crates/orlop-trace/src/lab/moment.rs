@@ -13,15 +13,6 @@ use crate::history::{Action, BlockState, DeviceHistory, Event, Rules, Segment, S
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, HashMap};
 
-/// PyTorch's `kSmallSize`: requests up to here are small.
-pub(super) const SMALL: u64 = 1 << 20;
-
-/// PyTorch's `kSmallBuffer`: the size of segments for small requests.
-const SMALL_SEGMENT: u64 = 2 << 20;
-
-/// Pages for large requests are mapped so many bytes at a time.
-const LARGE_PAGE: u64 = 20 << 20;
-
 /// The shortest distance between kept states, in events.
 const DISTANCE: usize = 256;
 
@@ -99,6 +90,11 @@ impl<'a> Moments<'a> {
             state.apply(place, event, &self.known);
         }
         state.segments()
+    }
+
+    /// The rules that blocks and regions follow.
+    pub(super) fn rules(&self) -> &Rules {
+        &self.known.rules
     }
 
     /// How many events fit nothing that is there, and were passed over: all those of blocks, if the source tells
@@ -211,7 +207,10 @@ impl State {
                 let mapped = event.action == Action::Mapped;
                 let end = known.end.range(..=address).next_back();
                 let end = end.filter(|(start, end)| address - **start < end.bytes).map(|(_, end)| *end);
-                let by_size = if mapped { bytes < LARGE_PAGE } else { bytes <= SMALL_SEGMENT };
+                let by_size = match mapped {
+                    true => known.rules.is_small_page(bytes),
+                    false => known.rules.is_small_region(bytes),
+                };
                 let small = end.map_or(by_size, |end| end.small);
                 let pool = known.pools.get(&place).copied().or(end.map(|end| end.pool)).unwrap_or((0, 0));
                 let expandable = mapped || end.is_some_and(|end| end.expandable);

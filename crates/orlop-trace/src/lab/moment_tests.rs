@@ -2,10 +2,8 @@
 
 use super::made::{Machine, plain};
 use super::{Gate, Moments, Naming, Profile, SnapshotInfo, Tolerance};
-use crate::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, TextId,
-};
-use orlop_core::{MemoryKind, StreamId};
+use crate::history::{Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId};
+use orlop_core::StreamId;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -59,17 +57,7 @@ fn run(asks: &[Ask], expandable: bool) -> Machine {
 }
 
 fn raw(action: Action, address: u64, bytes: u64, stream: u64) -> Event {
-    Event {
-        time: 0,
-        address,
-        bytes,
-        stream: StreamId::new(stream),
-        site: SiteId::UNKNOWN,
-        text: TextId::NONE,
-        thread: 0,
-        action,
-        kind: MemoryKind::Default,
-    }
+    Event { stream: StreamId::new(stream), ..Event::new(action, address, bytes) }
 }
 
 fn any_event() -> impl Strategy<Value = Event> {

@@ -7,21 +7,12 @@
 
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
 use super::holders::{BySite, Holdings, Shares, Sum, live, steps_after};
-use super::moment::{Moments, SMALL};
+use super::moment::Moments;
 use super::names::{Names, Naming};
-use crate::history::{BlockState, DeviceHistory, Event, Segment, SegmentBlock, Workload};
+use crate::history::{BlockState, DeviceHistory, Event, Rules, Segment, SegmentBlock, Workload};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-
-/// PyTorch gains regions in multiples of this (`kRoundLarge`), and of exactly this for small requests.
-const ROUND_LARGE: u64 = 2 << 20;
-
-/// PyTorch gains this much for requests below [`MIN_LARGE`] (`kLargeBuffer`).
-const LARGE_BUFFER: u64 = 20 << 20;
-
-/// From here on a request gets a region of its own (`kMinLargeAlloc`).
-const MIN_LARGE: u64 = 10 << 20;
 
 /// A request that failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -106,7 +97,8 @@ impl OutOfMemory {
         let there: HashMap<u64, bool> =
             live(work, steps).map(|block| (block.address, block.born.is_none())).collect();
         let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
-        let request = Request { bytes: event.bytes, pool, device_free: event.address };
+        let request =
+            Request { rules: moments.rules(), bytes: event.bytes, pool, device_free: event.address };
         let ways = [request.neighbours(event, &segments), request.segments(&segments)];
         let mut releases: Vec<Release> =
             ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
@@ -132,7 +124,8 @@ impl OutOfMemory {
 
 /// What is asked for, and what the device could give.
 #[derive(Debug, Clone, Copy)]
-struct Request {
+struct Request<'a> {
+    rules: &'a Rules,
     bytes: u64,
     /// The pool that has to serve it.
     pool: (u64, u64),
@@ -149,13 +142,13 @@ struct Found<'a> {
     blocks: Vec<&'a SegmentBlock>,
 }
 
-impl Request {
+impl Request<'_> {
     /// The window in a segment that serves such requests with the fewest live bytes.
     fn neighbours<'a>(&self, event: &Event, segments: &'a [Segment]) -> Option<Found<'a>> {
         let serves = |segment: &&Segment| {
             segment.stream == event.stream
                 && segment.pool == self.pool
-                && segment.small == (self.bytes <= SMALL)
+                && segment.small == self.rules.is_small(self.bytes)
         };
         let windows = segments.iter().filter(serves).filter_map(|segment| {
             let window = self.window(segment)?;
@@ -205,11 +198,7 @@ impl Request {
 
     /// Segments that go back until the device can give a new one.
     fn segments<'a>(&self, segments: &'a [Segment]) -> Option<Found<'a>> {
-        let growth = match self.bytes {
-            0..=SMALL => ROUND_LARGE,
-            bytes if bytes < MIN_LARGE => LARGE_BUFFER,
-            bytes => bytes.checked_next_multiple_of(ROUND_LARGE)?,
-        };
+        let growth = self.rules.region_bytes(self.bytes)?;
         let (cached, used): (Vec<&Segment>, Vec<&Segment>) = segments
             .iter()
             .filter(|segment| segment.pool == (0, 0) && !segment.expandable)

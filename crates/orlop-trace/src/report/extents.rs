@@ -171,7 +171,7 @@ fn class(segment: &Segment) -> Class {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::testing::{event, segment};
+    use crate::report::testing::segment;
 
     fn spans(events: Vec<Event>, start: Vec<Segment>) -> Vec<(u64, u64, u64, u64)> {
         let extents = Extents::of(&DeviceHistory { start, events, ..DeviceHistory::default() });
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn regions_come_and_go() {
-        let events = vec![event(Action::RegionGained, 100, 10), event(Action::RegionLost, 0, 50)];
+        let events = vec![Event::new(Action::RegionGained, 100, 10), Event::new(Action::RegionLost, 0, 50)];
         assert_eq!(
             spans(
                 events,
@@ -192,13 +192,14 @@ mod tests {
 
     #[test]
     fn pages_from_the_midst_leave_two() {
-        let events = vec![event(Action::Mapped, 0, 100), event(Action::Unmapped, 40, 20)];
+        let events = vec![Event::new(Action::Mapped, 0, 100), Event::new(Action::Unmapped, 40, 20)];
         assert_eq!(spans(events, vec![]), [(0, 100, 1, 2), (0, 40, 2, u64::MAX), (60, 40, 2, u64::MAX)]);
     }
 
     #[test]
     fn what_is_gained_over_another_replaces_it() {
-        let events = vec![event(Action::RegionGained, 0, 64), event(Action::RegionGained, 32, u64::MAX)];
+        let events =
+            vec![Event::new(Action::RegionGained, 0, 64), Event::new(Action::RegionGained, 32, u64::MAX)];
         assert_eq!(spans(events, vec![]), [(0, 64, 1, 2), (0, 32, 2, u64::MAX), (32, u64::MAX, 2, u64::MAX)]);
     }
 }

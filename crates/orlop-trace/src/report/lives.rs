@@ -141,7 +141,7 @@ fn pieces(segments: &[Segment], state: BlockState) -> impl Iterator<Item = (&Seg
 mod tests {
     use super::*;
     use crate::history::Event;
-    use crate::report::testing::{block, event, segment};
+    use crate::report::testing::{block, segment};
 
     fn history(events: Vec<Event>) -> DeviceHistory {
         DeviceHistory { events, ..DeviceHistory::default() }
@@ -150,11 +150,11 @@ mod tests {
     #[test]
     fn moments_are_between_events() {
         let (lives, end) = lives(&history(vec![
-            event(Action::Allocate, 16, 100),
-            event(Action::FreeRequested, 16, 100),
-            event(Action::Snapshot, 0, 0),
-            event(Action::FreeCompleted, 16, 100),
-            event(Action::Allocate, 16, 7),
+            Event::new(Action::Allocate, 16, 100),
+            Event::new(Action::FreeRequested, 16, 100),
+            Event::new(Action::Snapshot, 0, 0),
+            Event::new(Action::FreeCompleted, 16, 100),
+            Event::new(Action::Allocate, 16, 7),
         ]));
         assert_eq!(end, 6);
         let spans: Vec<_> = lives.iter().map(|life| (life.born, life.freed, life.done, life.bytes)).collect();
@@ -164,14 +164,15 @@ mod tests {
     #[test]
     fn frees_in_one_step_are_complete_at_once() {
         for action in [Action::FreeRequested, Action::FreeCompleted] {
-            let (lives, _) = lives(&history(vec![event(Action::Allocate, 1, 1), event(action, 1, 1)]));
+            let (lives, _) =
+                lives(&history(vec![Event::new(Action::Allocate, 1, 1), Event::new(action, 1, 1)]));
             assert_eq!((lives[0].freed, lives[0].done), (2, 2), "{action:?}");
         }
     }
 
     #[test]
     fn what_waits_at_the_start_is_never_live() {
-        let mut history = history(vec![event(Action::FreeCompleted, 0, 512)]);
+        let mut history = history(vec![Event::new(Action::FreeCompleted, 0, 512)]);
         history.start =
             vec![segment(0, &[block(0, 512, BlockState::Pending), block(512, 1024, BlockState::Live)])];
         let (lives, _) = lives(&history);
@@ -182,11 +183,11 @@ mod tests {
     #[test]
     fn a_free_that_never_completes_waits_to_the_end() {
         let (lives, end) = lives(&history(vec![
-            event(Action::Allocate, 1, 1),
-            event(Action::Allocate, 2, 1),
-            event(Action::FreeRequested, 1, 1),
-            event(Action::FreeRequested, 2, 1),
-            event(Action::FreeCompleted, 2, 1),
+            Event::new(Action::Allocate, 1, 1),
+            Event::new(Action::Allocate, 2, 1),
+            Event::new(Action::FreeRequested, 1, 1),
+            Event::new(Action::FreeRequested, 2, 1),
+            Event::new(Action::FreeCompleted, 2, 1),
         ]));
         assert_eq!((lives[0].freed, lives[0].done, lives[1].done), (3, end, 5));
     }

@@ -135,14 +135,13 @@ impl<'a> ReportData<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::event;
     use super::*;
-    use crate::history::Action;
+    use crate::history::{Action, Event};
 
     fn two_devices() -> History {
         let mut history = History::default();
         for device in [0, 3] {
-            let events = vec![event(Action::Allocate, 512, 100)];
+            let events = vec![Event::new(Action::Allocate, 512, 100)];
             history.devices.push(DeviceHistory { device, events, ..DeviceHistory::default() });
         }
         history

@@ -78,10 +78,9 @@ pub(super) fn notes(
 mod tests {
     use super::*;
     use crate::history::{Event, Sites};
-    use crate::report::testing::event;
 
     fn bands(marks: &[(u64, Stage)]) -> Vec<(u64, u64, u64, u64)> {
-        let events = (1..=4).map(|time| Event { time: 100 * time, ..event(Action::Snapshot, 0, 0) });
+        let events = (1..=4).map(|time| Event { time: 100 * time, ..Event::new(Action::Snapshot, 0, 0) });
         let history = DeviceHistory { events: events.collect(), ..DeviceHistory::default() };
         let mut sites = Sites::default();
         let name = sites.text("step");

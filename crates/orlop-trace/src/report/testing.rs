@@ -1,21 +1,7 @@
 //! Small histories for the tests of this module.
 
-use crate::history::{Action, BlockState, Event, Segment, SegmentBlock, SiteId, TextId};
-use orlop_core::{MemoryKind, StreamId};
-
-pub(crate) fn event(action: Action, address: u64, bytes: u64) -> Event {
-    Event {
-        time: 0,
-        address,
-        bytes,
-        stream: StreamId::DEFAULT,
-        site: SiteId::UNKNOWN,
-        text: TextId::NONE,
-        thread: 0,
-        action,
-        kind: MemoryKind::default(),
-    }
-}
+use crate::history::{BlockState, Segment, SegmentBlock, SiteId};
+use orlop_core::StreamId;
 
 pub(crate) fn block(address: u64, bytes: u64, state: BlockState) -> SegmentBlock {
     SegmentBlock { address, bytes, requested: bytes, state, site: SiteId::UNKNOWN }

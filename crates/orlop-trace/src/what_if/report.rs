@@ -150,12 +150,13 @@ impl<'a> WhatIf<'a> {
         let limited = self.memory.map_or(simulation, |memory| simulation.memory(memory));
         let outcome = limited.run(rules);
         let smallest = self.smallest.then(|| {
-            // What is held when nothing is scarce is enough.
-            let enough = match self.memory {
-                None => outcome.peak_reserved,
-                Some(_) => simulation.run(rules).peak_reserved,
+            // What is held when nothing is scarce is enough; what does not run then runs in no memory.
+            let plenty = match self.memory {
+                None => outcome.clone(),
+                Some(_) => simulation.run(rules),
             };
-            Smallest::search(&simulation, rules, outcome.peak_live, enough)
+            let search = || Smallest::search(&simulation, rules, plenty.peak_live, plenty.peak_reserved);
+            plenty.out_of_memory.is_none().then(search).flatten()
         });
         let is_baseline = *rules == self.baseline;
         WhatIfRow { outcome, saves: 0, smallest: smallest.flatten(), is_baseline }

@@ -1,8 +1,7 @@
 //! Histories to show, and pages of them on the disk; how fast their frames are.
 
 use crate::browser::Browser;
-use orlop_core::{MemoryKind, StreamId};
-use orlop_trace::history::{Action, DeviceHistory, Event, History, SiteId, TextId};
+use orlop_trace::history::{Action, DeviceHistory, Event, History, SiteId};
 use orlop_trace::report::{ReportData, WhatIfRow};
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,20 +11,6 @@ pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const BASE: u64 = 0x7f12_0000_0000;
 /// What a made-up run gets from its device at once.
 pub(crate) const REGION: u64 = 128 * MIB;
-
-pub(crate) fn event(action: Action, address: u64, bytes: u64) -> Event {
-    Event {
-        time: 0,
-        address,
-        bytes,
-        stream: StreamId::DEFAULT,
-        site: SiteId::UNKNOWN,
-        text: TextId::NONE,
-        thread: 0,
-        action,
-        kind: MemoryKind::Default,
-    }
-}
 
 /// A page on the disk.
 pub(crate) struct Page {
@@ -79,7 +64,7 @@ pub(crate) fn churn(events: usize) -> History {
     while device.events.len() < events {
         time += 500 + random(5000);
         let site = sites[usize::try_from(random(400)).expect("small")];
-        let at = |action, address, bytes| Event { time, site, ..event(action, address, bytes) };
+        let at = |action, address, bytes| Event { time, site, ..Event::new(action, address, bytes) };
         let most = 20 + events / 300;
         if live.len() < most / 20 || (live.len() < most && random(100) < 53) {
             let bytes = 1 + match random(20) {

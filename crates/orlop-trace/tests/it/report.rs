@@ -1,7 +1,7 @@
 //! Reports as people use them: made here, opened in a browser, clicked and read.
 
 use crate::browser::Browser;
-use crate::pages::{BASE, MIB, Page, churn, event};
+use crate::pages::{BASE, MIB, Page, churn};
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{
     Action, Annotation, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Stage,
@@ -31,9 +31,9 @@ fn small() -> History {
         site: forward,
         text: cache,
         kind: MemoryKind::KvCache,
-        ..event(Action::Allocate, BASE + 4 * MIB, 2 * MIB)
+        ..Event::new(Action::Allocate, BASE + 4 * MIB, 2 * MIB)
     };
-    let second = Event { site: backward, ..event(Action::Allocate, BASE + 6 * MIB, 6 * MIB) };
+    let second = Event { site: backward, ..Event::new(Action::Allocate, BASE + 6 * MIB, 6 * MIB) };
     let mut device = DeviceHistory::default();
     device.start = vec![Segment {
         address: BASE,
@@ -48,7 +48,7 @@ fn small() -> History {
     device.events = vec![
         first,
         second,
-        event(Action::OutOfMemory, MIB, 64 * MIB),
+        Event::new(Action::OutOfMemory, MIB, 64 * MIB),
         Event { action: Action::FreeRequested, ..first },
         Event { action: Action::FreeCompleted, ..first },
         Event { action: Action::FreeRequested, ..second },
@@ -267,17 +267,17 @@ fn odd_histories_are_shown_all_the_same() {
     let mut quiet = small();
     quiet.devices[0].events.clear();
     let hostile = vec![
-        event(Action::Allocate, u64::MAX, u64::MAX),
-        event(Action::Allocate, 0, 0),
-        Event { time: u64::MAX, ..event(Action::RegionGained, 5, u64::MAX) },
-        event(Action::Mapped, 1 << 40, 1 << 62),
-        event(Action::Unmapped, 0, u64::MAX),
-        event(Action::FreeCompleted, u64::MAX, 1),
-        event(Action::FreeRequested, 77, 1),
-        event(Action::OutOfMemory, u64::MAX, u64::MAX),
-        event(Action::Snapshot, 0, 0),
+        Event::new(Action::Allocate, u64::MAX, u64::MAX),
+        Event::new(Action::Allocate, 0, 0),
+        Event { time: u64::MAX, ..Event::new(Action::RegionGained, 5, u64::MAX) },
+        Event::new(Action::Mapped, 1 << 40, 1 << 62),
+        Event::new(Action::Unmapped, 0, u64::MAX),
+        Event::new(Action::FreeCompleted, u64::MAX, 1),
+        Event::new(Action::FreeRequested, 77, 1),
+        Event::new(Action::OutOfMemory, u64::MAX, u64::MAX),
+        Event::new(Action::Snapshot, 0, 0),
     ];
-    let one = vec![event(Action::Allocate, 0, 1)];
+    let one = vec![Event::new(Action::Allocate, 0, 1)];
     for history in [History::default(), device(vec![]), device(one), device(hostile), quiet] {
         Page::of(&history, &[]).open(&mut browser);
         for key in ["p", "o", "t", "a", "f", "b", ".", "0", "?", "Escape"] {

@@ -1,7 +1,9 @@
 //! The shipped snapshots under other rules.
 
+use crate::histories;
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use orlop_trace::what_if::{Fidelity, Rules, Simulation, WhatIf};
+use proptest::prelude::*;
 use std::path::Path;
 
 /// Name, allocations in the trace.
@@ -95,5 +97,33 @@ fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
     let work = Workload::of(&device("mosaic-sample"));
     for rules in [torch(""), Rules::Orlop, Rules::TensorFlow] {
         assert_eq!(Simulation::new(&work).passes(3).run(&rules).out_of_memory, None);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Addresses and sizes are what a file says, up to the largest numbers there are.
+    #[test]
+    fn whatever_a_file_says_there_is_an_answer(
+        mut history in histories::history(),
+        memory in any::<Option<u64>>(),
+        reconstruct in any::<bool>(),
+    ) {
+        if reconstruct {
+            history.find_start();
+        }
+        let (conf, _) = history.torch_conf();
+        for device in &history.devices {
+            let fidelity = Fidelity::of(device, &conf);
+            prop_assert!(fidelity.same <= fidelity.allocations);
+            let work = Workload::of(device);
+            let sweep = WhatIf::new(&work).memory(memory).smallest(true).plan(true);
+            let report = sweep.baseline(Rules::Torch(conf.clone())).run();
+            prop_assert_eq!(report.rows.iter().filter(|row| row.is_baseline).count(), 1);
+            for row in &report.rows {
+                prop_assert!(row.smallest.is_none_or(|smallest| smallest.runs >= report.peak_live));
+            }
+        }
     }
 }

@@ -29,9 +29,9 @@ use super::gather::{Unknown, Warnings, by_device, check};
 use super::{Format, FormatError, device_number, source};
 use crate::Result;
 use crate::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, TextId, Warning,
+    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Warning,
 };
-use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_core::{Device, StreamId};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Read};
 
@@ -115,17 +115,8 @@ impl Found {
         }
         let known = u32::try_from(self.threads.len() + 1).unwrap_or(0);
         let thread = instant.thread.map_or(0, |thread| *self.threads.entry(thread).or_insert(known));
-        let event = Event {
-            time: instant.time,
-            address: arguments.address.unwrap_or(0),
-            bytes: bytes.unsigned_abs(),
-            stream: StreamId::DEFAULT,
-            site: SiteId::UNKNOWN,
-            text: TextId::NONE,
-            thread,
-            action,
-            kind: MemoryKind::Default,
-        };
+        let address = arguments.address.unwrap_or(0);
+        let event = Event { time: instant.time, thread, ..Event::new(action, address, bytes.unsigned_abs()) };
         self.events.push((arguments.index.unwrap_or(u64::MAX), (device, event)));
     }
 }

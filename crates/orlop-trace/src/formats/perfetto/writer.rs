@@ -153,22 +153,12 @@ fn mark<W: Write>(number: u32, event: &Event, sites: &Sites, out: &mut Out<W>) -
 mod tests {
     use super::*;
     use crate::formats::by_device;
-    use crate::history::{BlockState, Segment, SegmentBlock, SiteId, TextId};
+    use crate::history::{BlockState, Segment, SegmentBlock, SiteId};
     use orlop_core::StreamId;
     use serde_json::Value as Json;
 
     fn event(time: u64, action: Action, address: u64, bytes: u64) -> Event {
-        Event {
-            time,
-            address,
-            bytes,
-            stream: StreamId::DEFAULT,
-            site: SiteId::UNKNOWN,
-            text: TextId::NONE,
-            thread: 0,
-            action,
-            kind: MemoryKind::Default,
-        }
+        Event { time, ..Event::new(action, address, bytes) }
     }
 
     fn entries(writer: PerfettoWriter, history: &History) -> Vec<Json> {

@@ -21,12 +21,6 @@ use self::state::{Region, State};
 use super::{Action, BlockState, DeviceHistory, EventDetail, History, MAX_WARNINGS, Warning, warn};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// A region of this length serves small requests: all of PyTorch's do, and no others.
-const SMALL_REGION: u64 = 2 << 20;
-
-/// Pages that serve large requests are mapped so many bytes at a time.
-const LARGE_PAGE: u64 = 20 << 20;
-
 impl History {
     /// Sets [`start`](DeviceHistory::start) of every device from its segments at the end and its events, by PyTorch's
     /// rules under [`settings`](History::settings). Readers of snapshots have done so.
@@ -113,9 +107,13 @@ impl Undo {
                 true
             }
             Action::RegionGained => self.state.remove_region(address, bytes),
-            Action::RegionLost => self.state.add_region(address, region(false, bytes == SMALL_REGION)),
+            Action::RegionLost => {
+                self.state.add_region(address, region(false, self.state.rules().is_small_region(bytes)))
+            }
             Action::Mapped => self.state.unmap(address, bytes),
-            Action::Unmapped => self.state.map(address, region(true, bytes < LARGE_PAGE)),
+            Action::Unmapped => {
+                self.state.map(address, region(true, self.state.rules().is_small_page(bytes)))
+            }
             Action::Use | Action::OutOfMemory | Action::Snapshot | Action::Annotation => true,
         };
         if !fits {

@@ -1,84 +1,28 @@
-//! How long a block is that was asked for with so many bytes: PyTorch's rounding and splitting.
-//!
-//! Source: `CUDACachingAllocator.cpp`, `round_size` and `should_split`; the options of `PYTORCH_CUDA_ALLOC_CONF`.
+//! How long blocks and regions are under a program's settings: those of [`Policy::torch`], in the numbers of a recording.
 
 use super::state::Region;
+use orlop_alloc::device::{Growth, Policy, TorchConf};
 
-/// Blocks are multiples of this.
-const GRANULE: u64 = 512;
-
-/// A rest of a large block that is no longer than this stays with it.
-const LARGE_REST: u64 = 1 << 20;
-
-const MIB: u64 = 1 << 20;
-
-/// How many powers of two have their own number of divisions: from 1 MiB on.
-const INTERVALS: usize = 16;
-
-/// The settings that matter for how long a block is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Rules {
-    /// Into how many parts the space between two powers of two is divided, for rounding. 0 and 1: not at all.
-    divisions: [u64; INTERVALS],
-    /// Blocks of this many bytes are never split.
-    max_split: u64,
-    expandable: bool,
-}
+/// PyTorch's rules under the settings of a recording. A recording may say any number: what no memory is as large as
+/// saturates.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rules(Policy);
 
 impl Rules {
-    /// Of an option string. What is not understood is as if it were not there.
+    /// Of an option string. What is not understood is as if it were not there: the recording was made all the same.
     pub(crate) fn parse(options: &str) -> Self {
-        let mut rules = Self { divisions: [0; INTERVALS], max_split: u64::MAX, expandable: false };
-        for (name, value) in fields(options) {
-            match name {
-                "expandable_segments" => rules.expandable = value.eq_ignore_ascii_case("true"),
-                "max_split_size_mb" => {
-                    let bytes = value.parse().ok().and_then(|mib: u64| mib.checked_mul(MIB));
-                    rules.max_split = bytes.unwrap_or(u64::MAX);
-                }
-                "roundup_power2_divisions" => rules.divide(value),
-                _ => {}
-            }
-        }
-        rules
-    }
-
-    /// `4` for all, or `[1:2,256:4,>:8]` by mebibytes; `>` is for all that are larger than the last.
-    fn divide(&mut self, value: &str) {
-        let Some(table) = value.strip_prefix('[') else {
-            self.divisions = [value.parse().unwrap_or(0); INTERVALS];
-            return;
-        };
-        let mut last = None;
-        for entry in table.trim_end_matches(']').split(',') {
-            let Some((from, divisions)) = entry.split_once(':') else { continue };
-            let Ok(divisions) = divisions.trim().parse() else { continue };
-            if from.trim() == ">" {
-                let after = last.map_or(1, |last| last + 1);
-                self.divisions.iter_mut().skip(after).for_each(|place| *place = divisions);
-                continue;
-            }
-            let Ok(from) = from.trim().parse::<u64>() else { continue };
-            let index = (from.checked_ilog2().unwrap_or(0) as usize).min(INTERVALS - 1);
-            // What is smaller than the first is as the first.
-            let first = if last.is_none() { 0 } else { index };
-            self.divisions[first..=index].fill(divisions);
-            last = Some(index);
-        }
+        Self(Policy::torch(&TorchConf::known(options).0))
     }
 
     /// What a request is rounded to.
     pub(super) fn round(&self, requested: u64) -> u64 {
-        if requested < GRANULE {
-            return GRANULE;
-        }
-        let index = (requested.ilog2() as usize).saturating_sub(MIB.ilog2() as usize).min(INTERVALS - 1);
-        let divisions = self.divisions[index];
-        if divisions > 1 && requested / GRANULE >= divisions && requested > GRANULE * divisions {
-            let step = (1_u64 << requested.ilog2()) >> divisions.ilog2();
-            return requested.checked_next_multiple_of(step.max(1)).unwrap_or(u64::MAX);
-        }
-        plain(requested)
+        let rounded = usize::try_from(requested).ok().and_then(|bytes| self.0.round(bytes));
+        rounded.map_or(u64::MAX, |bytes| bytes as u64)
+    }
+
+    /// What a request is rounded to at least, whatever the settings.
+    pub(super) fn granules(&self, requested: u64) -> u64 {
+        requested.max(1).checked_next_multiple_of(self.0.granule as u64).unwrap_or(u64::MAX)
     }
 
     /// The longest rest that a block of `bytes` keeps.
@@ -95,38 +39,40 @@ impl Rules {
 
     /// The longest rest, where small ones are split off (`finely`) and where not.
     fn kept_in(&self, finely: bool, bytes: u64) -> u64 {
-        if finely || self.expandable {
-            GRANULE - 1
-        } else if bytes >= self.max_split {
-            u64::MAX
-        } else {
-            LARGE_REST
+        self.0.kept_rest(finely, usize::try_from(bytes).unwrap_or(usize::MAX)) as u64
+    }
+
+    /// Whether a request is served by regions for small ones.
+    pub(crate) fn is_small(&self, requested: u64) -> bool {
+        requested <= self.0.small_limit as u64
+    }
+
+    /// How large a region would be gained for a request; `None` if no memory is so large.
+    pub(crate) fn region_bytes(&self, requested: u64) -> Option<u64> {
+        let size = self.0.round(usize::try_from(requested).ok()?)?;
+        self.0.region_bytes(size).map(|bytes| bytes as u64)
+    }
+
+    /// Whether a region of this length serves small requests: all that do are as long, and no others.
+    pub(crate) fn is_small_region(&self, bytes: u64) -> bool {
+        self.region_bytes(1).is_some_and(|small| bytes <= small)
+    }
+
+    /// Whether pages that were mapped at once, so many bytes of them, serve small requests: fewer than one large page.
+    pub(crate) fn is_small_page(&self, bytes: u64) -> bool {
+        match self.0.growth {
+            Growth::Pages { large, .. } => bytes < large as u64,
+            // Pages, but not by the settings that are known: those may have been changed since.
+            _ => bytes < self.0.large_region as u64,
         }
     }
-}
-
-/// What a request is rounded to without divisions.
-pub(super) fn plain(requested: u64) -> u64 {
-    requested.max(1).checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
-}
-
-/// `name:value` pairs, separated by commas that are not in brackets.
-fn fields(options: &str) -> impl Iterator<Item = (&str, &str)> {
-    let mut inside = false;
-    let pairs = options.split(move |letter: char| {
-        inside = match letter {
-            '[' => true,
-            ']' => false,
-            _ => inside,
-        };
-        letter == ',' && !inside
-    });
-    pairs.filter_map(|pair| pair.split_once(':')).map(|(name, value)| (name.trim(), value.trim()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MIB: u64 = 1 << 20;
 
     #[test]
     fn requests_are_rounded_as_by_pytorch() {
@@ -137,20 +83,47 @@ mod tests {
         assert_eq!(four.round(1 << 21), 1 << 21);
         assert_eq!(four.round(2048), 2048);
         assert_eq!(four.round(2049), 2560);
-        assert_eq!(four.round(u64::MAX), u64::MAX);
+        assert_eq!(four.granules(2049), 2560);
+        assert_eq!(four.granules(1200 * 1024 + 1), 1200 * 1024 + 512);
+        assert_eq!([four.round(u64::MAX), four.granules(u64::MAX)], [u64::MAX; 2]);
     }
 
     #[test]
-    fn divisions_may_depend_on_the_size() {
-        let table = Rules::parse("roundup_power2_divisions:[2:1,4:2,>:8],max_split_size_mb:32");
-        assert_eq!(table.divisions[..5], [1, 1, 2, 8, 8]);
-        assert_eq!(table.max_split, 32 * MIB);
-        assert!(!table.expandable);
-        assert!(Rules::parse("expandable_segments:True").expandable);
-        for odd in
-            ["[", "[>:4]", "roundup_power2_divisions:[x:1,:,1:]", ":::", "roundup_power2_divisions:[0:3]"]
-        {
-            let _ = Rules::parse(odd).round(1 << 30);
+    fn rests_stay_by_the_settings() {
+        let limited = Rules::parse("max_split_size_mb:32");
+        assert_eq!(limited.taken(2 * MIB, 4 * MIB, false), 2 * MIB);
+        assert_eq!(limited.taken(2 * MIB, 3 * MIB, false), 3 * MIB);
+        assert_eq!(limited.taken(2 * MIB, 3 * MIB, true), 2 * MIB);
+        assert_eq!(limited.taken(32 * MIB, 50 * MIB, false), 50 * MIB);
+        assert_eq!(Rules::parse("expandable_segments:True").taken(2 * MIB, 3 * MIB, false), 2 * MIB);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_left_out() {
+        let odd = [
+            "[",
+            "roundup_power2_divisions:[>:4]",
+            "roundup_power2_divisions:[x:1,:,1:]",
+            ":::",
+            "roundup_power2_divisions:[0:3]",
+            "max_split_size_mb:many",
+        ];
+        for odd in odd {
+            let rules = Rules::parse(&format!("{odd},expandable_segments:True"));
+            assert!(rules.round(1 << 30) >= 1 << 30, "{odd}");
         }
+        let later = Rules::parse("some_day:1,expandable_segments:True");
+        assert_eq!(later, Rules::parse("expandable_segments:True"));
+    }
+
+    #[test]
+    fn regions_are_told_apart_by_their_length() {
+        let plain = Rules::parse("");
+        assert!(plain.is_small(MIB) && !plain.is_small(MIB + 1));
+        assert!(plain.is_small_region(2 * MIB) && !plain.is_small_region(20 * MIB));
+        assert!(plain.is_small_page(2 * MIB) && !plain.is_small_page(20 * MIB));
+        assert!(!Rules::parse("expandable_segments:True,large_segment_size_mb:12").is_small_page(12 * MIB));
+        assert_eq!(plain.region_bytes(u64::MAX), None);
+        assert_eq!(plain.region_bytes(11 * MIB), Some(12 * MIB));
     }
 }

@@ -9,7 +9,7 @@
 //! merged when the block was freed. The block is *open* then. It closes when something before, that is, met later, is
 //! found to have begun behind it: what lies between is the block's if it is too short to be free.
 
-use super::rules::{Rules, plain};
+use super::rules::Rules;
 use crate::history::{BlockState, Segment, SegmentBlock, SiteId};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
@@ -77,6 +77,10 @@ impl State {
             }
         }
         state
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     pub(super) fn into_segments(self) -> Vec<Segment> {
@@ -180,7 +184,7 @@ impl State {
         let ahead = address - start;
         let room = free.bytes - ahead;
         // The settings may have been others when it was allocated.
-        let sizes = [self.rules.round(requested), plain(requested), requested.max(1)];
+        let sizes = [self.rules.round(requested), self.rules.granules(requested), requested.max(1)];
         let Some(least) = sizes.into_iter().find(|&size| size <= room) else { return false };
         let kept = self.rules.kept(&region, least);
         let rest = room - least;

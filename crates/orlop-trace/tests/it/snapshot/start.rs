@@ -2,9 +2,9 @@
 
 use super::torch_rules::{Deed, Recording, Score, Torch};
 use super::{GPT, read};
-use orlop_core::{MemoryKind, StreamId};
+use orlop_core::StreamId;
 use orlop_trace::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, TextId, Warning,
+    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Warning,
 };
 use proptest::prelude::*;
 
@@ -104,17 +104,7 @@ fn events(text: &str) -> Vec<Event> {
             "lose" => Action::RegionLost,
             other => panic!("{other}"),
         };
-        Event {
-            time: 0,
-            address: number(1),
-            bytes: number(2),
-            stream: StreamId::DEFAULT,
-            site: SiteId::UNKNOWN,
-            text: TextId::NONE,
-            thread: 0,
-            action,
-            kind: MemoryKind::Default,
-        }
+        Event::new(action, number(1), number(2))
     };
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(event).collect()
 }

@@ -2,8 +2,8 @@
 //! splitting, merging, regions, frees that wait for streams. It says where each block would have gone, and makes
 //! recordings.
 
-use orlop_core::{MemoryKind, StreamId};
-use orlop_trace::history::{Action, BlockState, DeviceHistory, Event, Segment, SegmentBlock, SiteId, TextId};
+use orlop_core::StreamId;
+use orlop_trace::history::{Action, BlockState, DeviceHistory, Event, Segment, SegmentBlock, SiteId};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;
@@ -223,17 +223,7 @@ pub(super) struct Recording {
 
 impl Recording {
     fn record(&mut self, action: Action, address: u64, bytes: u64, stream: StreamId) {
-        self.events.push(Event {
-            time: 0,
-            address,
-            bytes,
-            stream,
-            site: SiteId::UNKNOWN,
-            text: TextId::NONE,
-            thread: 0,
-            action,
-            kind: MemoryKind::Default,
-        });
+        self.events.push(Event { stream, ..Event::new(action, address, bytes) });
     }
 
     /// Of a block: its request and its stream.
