@@ -11,8 +11,8 @@
 #![expect(clippy::cast_possible_truncation, reason = "classes and numbers of allocations are small: `NOTES`")]
 
 use super::classes::size_of_class;
-use super::place::Life;
 use super::token::NOTES;
+use crate::central::place::Life;
 
 /// An allocation of a class; or the return of the allocation with this number; or of something from before the anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,6 @@ mod growth;
 mod index;
 mod learn;
 mod maintenance;
-mod place;
 mod plan;
 #[cfg(all(test, not(loom)))]
 mod round_tests;

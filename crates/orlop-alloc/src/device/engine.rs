@@ -10,8 +10,10 @@ use super::pending::Pending;
 use super::policy::Policy;
 use super::pool::{Pool, Regions, Streams};
 use super::private::PrivatePools;
+use super::rounds::Rounds;
 use super::stats::DeviceStats;
 use orlop_core::StreamId;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The common pools, in this order; private ones follow.
@@ -84,6 +86,11 @@ pub struct Engine<B: DeviceBacking> {
     pub(super) streams: Streams,
     pub(super) pending: Pending,
     pub(super) private: PrivatePools,
+    /// The stream whose large requests are rehearsed, by number; `NONE` if none is.
+    pub(super) watched: u32,
+    pub(super) rounds: Rounds,
+    /// Where it has free chunks, while there is a plan.
+    pub(super) free_places: BTreeMap<usize, Index>,
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(super) hot: Index,
     pub(super) stats: DeviceStats,
@@ -100,6 +107,7 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let pools = (0..COMMON).map(|number| pool(number % 2 == SMALL)).collect();
         let fraction = policy.fraction;
+        let watched = if policy.beyond.rehearse { 0 } else { NONE };
         let mut engine = Self {
             backing,
             policy,
@@ -110,6 +118,9 @@ impl<B: DeviceBacking> Engine<B> {
             streams: Streams::default(),
             pending: Pending::default(),
             private: PrivatePools::default(),
+            watched,
+            rounds: Rounds::default(),
+            free_places: BTreeMap::new(),
             hot: NONE,
             stats: DeviceStats::default(),
             callbacks: Vec::new(),
@@ -186,6 +197,16 @@ impl<B: DeviceBacking> Engine<B> {
             }
         };
         let search = Search { size, stream, pool };
+        if pool == LARGE && stream == self.watched {
+            return self.allocate_watched(search, ask);
+        }
+        self.allocate_anywhere(search, ask)
+    }
+
+    /// From where a block fits best.
+    #[inline]
+    pub(super) fn allocate_anywhere(&mut self, search: Search, ask: Ask) -> Result<DeviceBlock, DeviceError> {
+        let Search { size, stream, pool } = search;
         if self.hot != NONE {
             let hot = std::mem::replace(&mut self.hot, NONE);
             let chunk = &self.chunks[hot];
@@ -227,7 +248,10 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
         let index = self.live(block)?;
-        let Chunk { size, pool, note: uses, .. } = self.chunks[index];
+        let Chunk { size, pool, note: uses, after: request, .. } = self.chunks[index];
+        if request != NONE {
+            self.rounds.returned(request);
+        }
         let small = self.pools[pool as usize].small;
         self.stats.allocation.sub(small, 1);
         self.stats.allocated_bytes.sub(small, size as u64);

@@ -37,11 +37,16 @@ impl<B: DeviceBacking> Engine<B> {
     /// Whether more would be held, with so many bytes for a request, than was ever in use and the slack that the policy
     /// allows.
     pub(super) fn is_beyond_peak(&self, search: Search, bytes: usize) -> bool {
-        let Some(share) = self.policy.beyond.hold_to_peak else { return false };
         let active = &self.stats.active_bytes.all;
         let peak = active.peak.max(active.current + search.size as u64);
         let held = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
-        held > peak + peak.checked_shr(share).unwrap_or(0)
+        held > self.held_to(peak)
+    }
+
+    /// How much may be held when so much was in use.
+    pub(super) fn held_to(&self, peak: u64) -> u64 {
+        let slack = self.policy.beyond.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
+        slack.map_or(u64::MAX, |slack| peak + slack)
     }
 
     /// Gives wholly free regions back, the smallest first, until a new one holds what is held to the peak.

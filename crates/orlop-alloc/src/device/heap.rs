@@ -59,6 +59,9 @@ impl<B: DeviceBacking> Engine<B> {
     pub(super) fn take(&mut self, index: Index) {
         let Chunk { pool, stream, .. } = self.chunks[index];
         self.pools[pool as usize].of(stream).free.remove(&mut self.chunks, index);
+        if self.rehearses(pool, stream) {
+            self.free_places.remove(&self.chunks[index].address);
+        }
     }
 
     /// Puts a chunk into the index of its pool.
@@ -69,6 +72,10 @@ impl<B: DeviceBacking> Engine<B> {
         let chunk = &mut self.chunks[index];
         (chunk.state, chunk.note) = (State::Free, pool.searches);
         pool.of(stream).free.insert(&mut self.chunks, index);
+        let Chunk { pool, address, .. } = self.chunks[index];
+        if self.rehearses(pool, stream) {
+            self.free_places.insert(address, index);
+        }
     }
 
     /// Makes a chunk that is in no index a block of so many bytes; what remains of it may stay free.
@@ -134,7 +141,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     fn count_live(&mut self, index: Index, requested: usize) {
         let chunk = &mut self.chunks[index];
-        (chunk.state, chunk.requested, chunk.note) = (State::Live, requested, 0);
+        (chunk.state, chunk.requested, chunk.note, chunk.after) = (State::Live, requested, 0, NONE);
         let size = chunk.size;
         let small = self.pools[chunk.pool as usize].small;
         let stats = &mut self.stats;

@@ -124,7 +124,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// Bytes of the engine's own records.
     #[must_use]
     pub fn metadata(&self) -> usize {
-        self.chunks.bytes()
+        let places = self.free_places.len() * size_of::<(usize, Index)>();
+        self.chunks.bytes() + self.rounds.bytes() + places
     }
 
     /// Walks everything and proves the invariants of the module.
@@ -181,6 +182,15 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let free =
             self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Unmapped));
-        rule(free.count() == indexed.len(), "all that is free is in an index")
+        rule(free.count() == indexed.len(), "all that is free is in an index")?;
+        let mut places = 0;
+        for (&address, &index) in &self.free_places {
+            let chunk = &self.chunks[index];
+            rule(chunk.address == address && chunk.state == State::Free, "free places are of free chunks")?;
+            places += 1;
+        }
+        let watched = |chunk: &Chunk| chunk.state == State::Free && self.rehearses(chunk.pool, chunk.stream);
+        let free = self.chunks.iter().filter(|(_, chunk)| watched(chunk));
+        rule(places == free.count(), "free chunks of the watched stream have their places")
     }
 }

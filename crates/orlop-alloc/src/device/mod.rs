@@ -15,6 +15,7 @@
 //! | old regions go back | with a limit and a threshold | the same |
 //! | new memory | regions, or pages at the end of a range | pages; moved from where they are free once more is held than was ever in use |
 //! | large unsplit regions go back | with `max_split_size` | the same |
+//! | where pages moved again and again | | the round is learned, and its blocks have places |
 //! | all streams are waited for | and everything free goes back | the same, but it looks once more before |
 //!
 //! # Invariants
@@ -42,8 +43,10 @@ mod pending;
 mod policy;
 mod pool;
 mod private;
+mod rehearse;
 mod release;
 mod restore;
+mod rounds;
 mod stats;
 mod stitch;
 mod streams;

@@ -92,6 +92,8 @@ pub struct Beyond {
     pub keep_hot: bool,
     /// Keep what lives long apart from what does not.
     pub by_lifetime: bool,
+    /// When pages had to be moved, look for a round that the program repeats, and place its blocks so that none will.
+    pub rehearse: bool,
 }
 
 impl Policy {
@@ -136,6 +138,7 @@ impl Policy {
                 look_again: true,
                 keep_hot: true,
                 by_lifetime: true,
+                rehearse: true,
             },
             ..Self::torch(&TorchConf::default())
         }

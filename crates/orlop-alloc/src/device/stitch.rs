@@ -20,11 +20,11 @@ pub(super) struct Hole {
 
 /// A range of addresses that is being filled: in no index, and nobody else's.
 #[derive(Debug)]
-struct Claim {
-    chunk: Index,
+pub(super) struct Claim {
+    pub(super) chunk: Index,
     page: usize,
     /// What has no pages yet, in order of address.
-    holes: Vec<Hole>,
+    pub(super) holes: Vec<Hole>,
 }
 
 impl Claim {
@@ -37,19 +37,29 @@ impl<B: DeviceBacking> Engine<B> {
     /// A chunk for a request that no free chunk fits, in no index: of pages that are gained, or moved.
     pub(super) fn grow_stitched(&mut self, search: Search) -> Option<Index> {
         let mut claim = self.claim(search)?;
+        self.fill(search, &mut claim, true)?;
+        // Rounded up to pages it may have come to a free chunk.
+        self.merge_around(claim.chunk, State::Free);
+        Some(claim.chunk)
+    }
+
+    /// Puts pages under all of a claim; `None` if there are none, and then the claim is given up. More than was ever in use
+    /// is held only at any cost.
+    pub(super) fn fill(&mut self, search: Search, claim: &mut Claim, at_any_cost: bool) -> Option<()> {
+        if claim.holes.is_empty() {
+            return Some(());
+        }
         // A page of rounding is not fragmentation.
         let needed = claim.missing().saturating_sub(claim.page);
-        let filled = !self.is_beyond_peak(search, needed) && self.fill_new(&mut claim);
+        let filled = !self.is_beyond_peak(search, needed) && self.fill_new(claim);
         if !filled {
-            self.fill_moved(&mut claim);
-            if !claim.holes.is_empty() && !self.fill_new(&mut claim) {
+            self.fill_moved(claim);
+            if !claim.holes.is_empty() && !(at_any_cost && self.fill_new(claim)) {
                 self.give_up(claim);
                 return None;
             }
         }
-        // Rounded up to pages it may have come to a free chunk.
-        self.merge_around(claim.chunk, State::Free);
-        Some(claim.chunk)
+        Some(())
     }
 
     /// Takes addresses for a request out of the indexes: those that need the fewest pages.
@@ -58,17 +68,21 @@ impl<B: DeviceBacking> Engine<B> {
             Some(first) => first,
             None => self.add_range(search)?,
         };
-        let page = self.page(search.pool);
+        self.claim_from(first, search.size, self.page(search.pool))
+    }
+
+    /// The same from this chunk on: it, and those behind it that so many bytes need, are free or without pages.
+    pub(super) fn claim_from(&mut self, first: Index, needed: usize, page: usize) -> Option<Claim> {
         let mut claim = Claim { chunk: first, page, holes: Vec::new() };
         let mut bytes = 0;
         let mut next = first;
-        while bytes < search.size {
+        while bytes < needed {
             let index = next;
             let Chunk { address, size, state, .. } = *self.chunks.get(index)?;
             let mut size = size;
             if state == State::Unmapped {
                 self.take_unmapped(index);
-                let wanted = (search.size - bytes).checked_next_multiple_of(page)?;
+                let wanted = (needed - bytes).checked_next_multiple_of(page)?;
                 if wanted < size
                     && let Some(rest) = self.cut_back(index, wanted, State::Unmapped)
                 {
@@ -139,9 +153,26 @@ impl<B: DeviceBacking> Engine<B> {
         true
     }
 
-    /// Fills holes with pages that lie wholly in free chunks, from the smallest of those on.
+    /// Fills holes with pages that lie wholly in free chunks: first with those that no block of a plan will need.
     fn fill_moved(&mut self, claim: &mut Claim) {
-        let mut sources = self.sources(claim.page);
+        let mut left = usize::MAX;
+        while self.rounds.is_planned() && claim.missing() < left {
+            left = claim.missing();
+            let sources = self.sources(claim.page).into_iter();
+            let sources = sources.filter_map(|source| self.unplanned(source)).collect();
+            self.fill_from(claim, sources);
+        }
+        self.fill_from(claim, self.sources(claim.page));
+    }
+
+    /// The first pages of a source that no block of the plan will need.
+    fn unplanned(&self, (index, pages): (Index, Hole)) -> Option<(Index, Hole)> {
+        let part = self.rounds.outside(pages.address..pages.address + pages.bytes);
+        (!part.is_empty()).then_some((index, Hole { address: part.start, bytes: part.len() }))
+    }
+
+    /// Fills holes with these pages, the smallest piece first.
+    fn fill_from(&mut self, claim: &mut Claim, mut sources: Vec<(Index, Hole)>) {
         sources.sort_unstable_by_key(|&(_, pages)| pages.bytes);
         let mut missing = claim.missing();
         let mut used = 0;
@@ -189,6 +220,7 @@ impl<B: DeviceBacking> Engine<B> {
                 return;
             }
             self.stats.remapped_bytes += bytes as u64;
+            self.note_move(claim.chunk);
             pages = Hole { address: pages.address + bytes, bytes: pages.bytes - bytes };
             *hole = Hole { address: hole.address + bytes, bytes: hole.bytes - bytes };
             if hole.bytes == 0 {
@@ -213,7 +245,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Puts a claim back: what has pages becomes free, the rest waits for pages again.
-    fn give_up(&mut self, claim: Claim) {
+    fn give_up(&mut self, claim: &Claim) {
         for hole in claim.holes.iter().rev() {
             let Chunk { address, size, .. } = self.chunks[claim.chunk];
             let end = hole.address + hole.bytes;
@@ -240,6 +272,6 @@ impl<B: DeviceBacking> Engine<B> {
     }
 }
 
-fn usable(chunk: &Chunk, search: Search) -> bool {
+pub(super) fn usable(chunk: &Chunk, search: Search) -> bool {
     chunk.state == State::Free && chunk.stream == search.stream && chunk.pool == search.pool
 }

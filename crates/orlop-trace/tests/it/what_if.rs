@@ -55,6 +55,17 @@ fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
     }
 }
 
+/// The round is known after it happened twice, and a round later everything is where the plan wants it.
+#[test]
+fn a_run_that_repeats_itself_moves_nothing_in_the_end() {
+    for (name, _) in RUNS {
+        let device = device(name);
+        let outcome = Simulation::new(&Workload::of(&device)).passes(6).run(&Rules::Orlop);
+        assert_eq!(outcome.remapped_last, 0, "{name}: {} bytes before", outcome.remapped);
+        assert!(outcome.ratio <= 1.01, "{name}: {}", outcome.ratio);
+    }
+}
+
 #[test]
 fn the_smallest_memory_is_one_that_was_tried() {
     let device = device("gpt-medium_256_inference");

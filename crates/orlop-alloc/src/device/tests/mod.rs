@@ -3,3 +3,4 @@
 mod golden;
 mod programs;
 mod promises;
+mod rounds;
