@@ -54,7 +54,8 @@ impl<B: DeviceBacking> Engine<B> {
         let filled = !self.is_beyond_peak(search, needed) && self.fill_new(claim);
         if !filled {
             self.fill_moved(claim);
-            if !claim.holes.is_empty() && !(at_any_cost && self.fill_new(claim)) {
+            let complete = claim.holes.is_empty() || (at_any_cost && self.fill_new(claim));
+            if !complete {
                 self.give_up(claim);
                 return None;
             }
