@@ -1,5 +1,9 @@
 //! Tests of the whole engine.
 
 mod golden;
+#[cfg(target_os = "linux")]
+mod host_pages;
 mod programs;
 mod promises;
+#[cfg(target_os = "linux")]
+mod streams;
