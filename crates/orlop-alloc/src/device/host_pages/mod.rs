@@ -16,9 +16,11 @@
 //! 4. If it refuses to map a stretch that was to move, the stretch goes back to it; where it was nothing is left.
 
 mod file;
+mod refusals;
 mod stretches;
 
 use self::file::MemoryFile;
+use self::refusals::Refusals;
 use self::stretches::{Free, Placed, Stretch};
 use super::backing::{DeviceBacking, EventId};
 use super::error::DeviceError;
@@ -29,8 +31,6 @@ use crate::backing::{Region, pages};
 use orlop_core::{Alignment, Device, StreamId};
 use std::io::{self, ErrorKind};
 use std::ptr::{self, NonNull};
-#[cfg(test)]
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Ranges of addresses begin at multiples of this, and the memory is one of so many bytes.
@@ -69,9 +69,7 @@ pub struct HostPages {
     memory: u64,
     state: Mutex<State>,
     streams: IdleStreams,
-    /// A bit for each of the next calls of the system that change mappings: set, it is refused.
-    #[cfg(test)]
-    refused: AtomicU64,
+    refusals: Refusals,
 }
 
 #[derive(Debug)]
@@ -102,8 +100,7 @@ impl HostPages {
             memory,
             state: Mutex::new(state),
             streams: IdleStreams::default(),
-            #[cfg(test)]
-            refused: AtomicU64::new(0),
+            refusals: Refusals::default(),
         })
     }
 
@@ -150,20 +147,7 @@ impl HostPages {
     /// The next calls of the system that change mappings are refused where a bit is set.
     #[cfg(test)]
     pub(super) fn refuse(&self, calls: u64) {
-        self.refused.store(calls, Ordering::Relaxed);
-    }
-
-    #[cfg(test)]
-    fn is_refused(&self) -> bool {
-        let next = |calls: u64| Some(calls >> 1);
-        let calls = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        calls.is_ok_and(|calls| calls & 1 != 0)
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "tests ask")]
-    fn is_refused(&self) -> bool {
-        false
+        self.refusals.set(calls);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -198,7 +182,7 @@ impl HostPages {
         let mut at = address;
         for (number, &stretch) in stretches.iter().enumerate() {
             // SAFETY: the caller's promise.
-            if self.is_refused() || !unsafe { self.file.map(at, stretch) } {
+            if self.refusals.next() || !unsafe { self.file.map(at, stretch) } {
                 self.give(state, &stretches[number..]);
                 // SAFETY: mapped a moment ago, and known to nobody.
                 let _kept = unsafe { self.clear(state, address, at - address) };
@@ -227,7 +211,7 @@ impl HostPages {
     /// As for `fill`.
     unsafe fn lift(&self, state: &mut State, address: usize, bytes: usize) -> Option<Vec<Stretch>> {
         let start = NonNull::new(ptr::with_exposed_provenance_mut(address))?;
-        if self.is_refused() {
+        if self.refusals.next() {
             return None;
         }
         // SAFETY: whole pages of a range of ours, used by nobody (the caller's promise).
