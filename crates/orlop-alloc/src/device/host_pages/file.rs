@@ -96,6 +96,25 @@ mod linux {
         pub(in super::super) fn resident(&self) -> Result<u64, Error> {
             Ok(self.file.metadata()?.blocks() * BLOCK)
         }
+
+        /// Where this process has the file mapped, in order of address, by the system's own list.
+        #[cfg(test)]
+        pub(in super::super) fn mappings(&self) -> Vec<(usize, Stretch)> {
+            let inode = self.file.metadata().expect("it is open").ino().to_string();
+            let list = std::fs::read_to_string("/proc/self/maps").expect("Linux tells");
+            let number = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
+            let of_file = list.lines().filter_map(|line| {
+                // 7f00-7f20 rw-s 00001000 00:01 1234 /memfd:orlop (deleted)
+                let mut fields = line.split_ascii_whitespace();
+                let (range, mut fields) = (fields.next()?, fields.skip(1));
+                let (offset, mut fields) = (fields.next()?, fields.skip(1));
+                let (start, end) = range.split_once('-')?;
+                let ours = fields.next() == Some(&inode) && line.contains("memfd:orlop");
+                let place = (number(start), number(end));
+                ours.then(|| (place.0, Stretch { offset: number(offset), bytes: place.1 - place.0 }))
+            });
+            of_file.collect()
+        }
     }
 }
 

@@ -136,12 +136,13 @@ impl HostPages {
         self.file.resident()
     }
 
-    /// Panics unless every byte of the file is free or under one address.
-    #[cfg(test)]
+    /// Panics unless every byte of the file is free or under one address, and mapped there and nowhere else.
+    #[cfg(all(test, target_os = "linux"))]
     pub(super) fn prove(&self) {
         let state = self.state();
         let bytes = usize::try_from(self.memory).unwrap_or(usize::MAX);
         stretches::proof::every_byte_is_in_one_place(bytes, &state.free, &state.placed);
+        stretches::proof::the_system_agrees(self.file.mappings(), &state.placed);
     }
 
     /// The next calls of the system that change mappings are refused where a bit is set.

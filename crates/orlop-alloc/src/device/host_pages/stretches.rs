@@ -121,11 +121,11 @@ impl Placed {
 }
 
 #[cfg(test)]
-pub(in crate::device) mod proof {
+pub(super) mod proof {
     use super::{Free, Placed, Stretch};
 
     /// Panics unless every byte of the file is free or under one address, and no address has two.
-    pub(in crate::device) fn every_byte_is_in_one_place(file: usize, free: &Free, placed: &Placed) {
+    pub(in super::super) fn every_byte_is_in_one_place(file: usize, free: &Free, placed: &Placed) {
         let loose = free.stretches.iter().map(|(&offset, &bytes)| Stretch { offset, bytes });
         let mut all: Vec<Stretch> = loose.chain(placed.stretches.values().copied()).collect();
         all.sort_unstable_by_key(|stretch| stretch.offset);
@@ -140,6 +140,27 @@ pub(in crate::device) mod proof {
             assert!(last <= address, "two stretches at one address");
             last = address + stretch.bytes;
         }
+    }
+
+    /// Panics unless the system has the same mappings, however it divides them.
+    pub(in super::super) fn the_system_agrees(mapped: Vec<(usize, Stretch)>, placed: &Placed) {
+        let known = placed.stretches.iter().map(|(&address, &stretch)| (address, stretch)).collect();
+        assert_eq!(joined(mapped), joined(known), "mappings of the system, and what is known of them");
+    }
+
+    fn joined(stretches: Vec<(usize, Stretch)>) -> Vec<(usize, Stretch)> {
+        let mut joined: Vec<(usize, Stretch)> = Vec::new();
+        for (address, stretch) in stretches {
+            match joined.last_mut() {
+                Some((at, last))
+                    if *at + last.bytes == address && last.offset + last.bytes == stretch.offset =>
+                {
+                    last.bytes += stretch.bytes;
+                }
+                _ => joined.push((address, stretch)),
+            }
+        }
+        joined
     }
 }
 

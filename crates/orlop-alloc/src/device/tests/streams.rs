@@ -119,6 +119,13 @@ impl LateStreams {
         work.finish(&known);
     }
 
+    /// Unless a test failed, and its engine goes.
+    fn prove(&self) {
+        if !std::thread::panicking() {
+            self.memory.prove();
+        }
+    }
+
     fn work(&self) -> MutexGuard<'_, Work> {
         self.work.lock().expect("no test goes on after a panic")
     }
@@ -127,7 +134,6 @@ impl LateStreams {
     /// then it must not use them either.
     fn leaves(&self, address: usize, bytes: usize, at_once: bool) {
         if std::thread::panicking() {
-            // A test failed, and its engine goes.
             return;
         }
         let mut work = self.work();
@@ -171,7 +177,7 @@ unsafe impl DeviceBacking for LateStreams {
     unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
         // SAFETY: the caller's promise.
         let mapped = unsafe { self.memory.map(address, bytes, page) };
-        self.memory.prove();
+        self.prove();
         mapped
     }
 
@@ -179,14 +185,14 @@ unsafe impl DeviceBacking for LateStreams {
         self.leaves(address, bytes, false);
         // SAFETY: the caller's promise.
         unsafe { self.memory.unmap(address, bytes, page) };
-        self.memory.prove();
+        self.prove();
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
         self.leaves(from, bytes, true);
         // SAFETY: the caller's promise.
         let moved = unsafe { self.memory.remap(from, to, bytes, page) };
-        self.memory.prove();
+        self.prove();
         moved
     }
 
