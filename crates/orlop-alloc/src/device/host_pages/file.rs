@@ -85,7 +85,8 @@ mod linux {
             let Ok(offset) = libc::off_t::try_from(stretch.offset) else { return false };
             let place = ptr::with_exposed_provenance_mut(address);
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+            // The memory is there: finding each page again by a fault would take many times longer.
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
             let file = self.file.as_raw_fd();
             // SAFETY: what is there may be replaced (the caller's promise).
             let mapped = unsafe { libc::mmap(place, stretch.bytes, protection, flags, file, offset) };

@@ -58,9 +58,8 @@ const GRANULE: usize = 2 << 20;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What is held is in memory, touched or not: ask for less than the machine has. A page that moved is mapped anew when it
-/// is touched, which costs about as much as the first touch did. Work on the CPU is done when the call returns, so
-/// streams are names and events are done.
+/// What is held is in memory, touched or not: ask for less than the machine has. Work on the CPU is done when the call
+/// returns, so streams are names and events are done.
 ///
 /// A process that forks shares the memory with its child, as it is a file's: the child must not use it.
 #[derive(Debug)]
