@@ -75,7 +75,8 @@ fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
         expected: "a number of bytes: host-pages is a device of that size",
     })?;
     let pages = device::HostPages::new(limit as u64)?;
-    Ok(device::DeviceAllocator::new(pages, device::Policy::orlop()).into_ref().erase())
+    let policy = device::Policy { name: "host-pages", ..device::Policy::orlop() };
+    Ok(device::DeviceAllocator::new(pages, policy).into_ref().erase())
 }
 
 /// The first segment of an arena made by name.

@@ -145,7 +145,7 @@ impl HostPages {
     }
 
     /// The next calls of the system that change mappings are refused where a bit is set.
-    #[cfg(test)]
+    #[cfg(all(test, target_os = "linux"))]
     pub(super) fn refuse(&self, calls: u64) {
         self.refusals.set(calls);
     }

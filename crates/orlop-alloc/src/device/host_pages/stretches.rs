@@ -143,11 +143,13 @@ pub(super) mod proof {
     }
 
     /// Panics unless the system has the same mappings, however it divides them.
+    #[cfg(target_os = "linux")]
     pub(in super::super) fn the_system_agrees(mapped: Vec<(usize, Stretch)>, placed: &Placed) {
         let known = placed.stretches.iter().map(|(&address, &stretch)| (address, stretch)).collect();
         assert_eq!(joined(mapped), joined(known), "mappings of the system, and what is known of them");
     }
 
+    #[cfg(target_os = "linux")]
     fn joined(stretches: Vec<(usize, Stretch)>) -> Vec<(usize, Stretch)> {
         let mut joined: Vec<(usize, Stretch)> = Vec::new();
         for (address, stretch) in stretches {
