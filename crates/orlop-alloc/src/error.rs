@@ -1,6 +1,7 @@
 //! What can go wrong, typed, with the figures a caller needs to act on it.
 
 use crate::OutOfMemory;
+use crate::device::DeviceError;
 use orlop_core::{Device, MemoryKind};
 
 /// The result of this crate's operations.
@@ -24,6 +25,9 @@ pub enum Error {
         /// The kind asked for.
         kind: MemoryKind,
     },
+    /// A device cannot be made, or used so.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The context has nobody who can copy, fill and zero memory of this device.
     #[error("no device operations are registered for {device}")]
     NoDeviceOps {

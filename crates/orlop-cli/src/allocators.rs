@@ -13,8 +13,8 @@ const FIXED: &str = "bfc-fixed";
 
 /// Not compared unless they are named. An arena gives nothing back while a trace runs: over one of hours it
 /// would take all memory there is. `direct` and `system` clear every block, since each is a region of its own:
-/// that takes as long as the traces themselves.
-const UNUSUAL: [&str; 3] = ["arena", "direct", "system"];
+/// that takes as long as the traces themselves. `host-pages` has memory of its own, of a size that must be given.
+const UNUSUAL: [&str; 4] = ["arena", "direct", "host-pages", "system"];
 
 /// Other names for some.
 const ALIASES: [(&str, &str); 1] = [("buckets", "pow2")];

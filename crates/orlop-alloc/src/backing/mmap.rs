@@ -70,7 +70,7 @@ unsafe impl Backing for Mmap {
 
     unsafe fn release(&self, region: Region) {
         // SAFETY: the caller's promise: the whole mapping, once.
-        unsafe { pages::unmap(region) };
+        let _logged = unsafe { pages::unmap(region) };
     }
 
     fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
@@ -98,14 +98,14 @@ unsafe impl Backing for Mmap {
         // SAFETY: inside the line (the caller's promise).
         let start = unsafe { line.ptr.add(to) };
         // SAFETY: used by nobody (the caller's promise).
-        unsafe { pages::shut(start, from - to) };
+        let _logged = unsafe { pages::shut(start, from - to) };
         pages::advise(line.ptr, line.capacity, self.huge_pages);
     }
 
     unsafe fn release_line(&self, line: Line, _: usize) {
         let region = Region { ptr: line.ptr, bytes: line.capacity, align: self.grain(), zeroed: true };
         // SAFETY: the whole mapping of `line`, once (the caller's promise).
-        unsafe { pages::unmap(region) };
+        let _logged = unsafe { pages::unmap(region) };
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
@@ -139,12 +139,12 @@ fn page() -> Alignment {
 }
 
 #[cfg(unix)]
-mod pages {
+pub(crate) mod pages {
     use super::{HugePages, Region};
     use std::ptr::{self, NonNull};
     use std::sync::OnceLock;
 
-    pub(super) fn size() -> usize {
+    pub(crate) fn size() -> usize {
         static SIZE: OnceLock<usize> = OnceLock::new();
         *SIZE.get_or_init(|| {
             // SAFETY: a query without arguments that could be wrong.
@@ -167,7 +167,7 @@ mod pages {
     }
 
     /// Address space that nobody can touch and that counts as nothing. As for `map_aligned`.
-    pub(super) fn set_aside(bytes: usize, align: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn set_aside(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if cfg!(miri) {
             // Miri has no protected pages.
             return None;
@@ -185,12 +185,12 @@ mod pages {
         unsafe { libc::mprotect(ptr.as_ptr().cast(), bytes, USED) == 0 }
     }
 
-    /// Sets pages aside again, with nothing in them.
+    /// Sets pages aside again, with nothing in them. False if the system cannot.
     ///
     /// # Safety
     ///
     /// As for `open`.
-    pub(super) unsafe fn shut(ptr: NonNull<u8>, bytes: usize) {
+    pub(crate) unsafe fn shut(ptr: NonNull<u8>, bytes: usize) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: the caller's promise: what the new mapping takes the place of is ours and used by nobody.
         let address = unsafe { libc::mmap(ptr.as_ptr().cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
@@ -198,6 +198,7 @@ mod pages {
             let error = std::io::Error::last_os_error();
             tracing::error!(address = ptr.as_ptr().addr(), bytes, %error, "memory could not be given back");
         }
+        address != libc::MAP_FAILED
     }
 
     /// Lets the system take whole pages away; they read as zero from then on.
@@ -250,27 +251,30 @@ mod pages {
     #[cfg(not(target_os = "linux"))]
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
 
+    /// Gives memory and addresses back. False if the system cannot.
+    ///
     /// # Safety
     ///
-    /// `region` is a whole mapping from `map_aligned` that nobody uses any more.
-    pub(super) unsafe fn unmap(region: Region) {
+    /// `region` is a whole mapping from `map_aligned` or `set_aside` that nobody uses any more.
+    pub(crate) unsafe fn unmap(region: Region) -> bool {
         // SAFETY: the caller's promise.
         let code = unsafe { libc::munmap(region.ptr.as_ptr().cast(), region.bytes) };
         if code != 0 {
             let error = std::io::Error::last_os_error();
             tracing::error!(address = region.address(), bytes = region.bytes, %error, "munmap failed");
         }
+        code == 0
     }
 }
 
 #[cfg(not(unix))]
-mod pages {
+pub(crate) mod pages {
     use super::{HugePages, Region};
     use crate::backing::{Backing, System};
     use orlop_core::Alignment;
     use std::ptr::NonNull;
 
-    pub(super) fn size() -> usize {
+    pub(crate) fn size() -> usize {
         4096
     }
 
@@ -282,7 +286,7 @@ mod pages {
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
 
     /// There is no address space to be had without memory: engines use regions.
-    pub(super) fn set_aside(_: usize, _: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn set_aside(_: usize, _: usize) -> Option<NonNull<u8>> {
         None
     }
 
@@ -296,7 +300,9 @@ mod pages {
     /// # Safety
     ///
     /// None: there is nothing to shut.
-    pub(super) unsafe fn shut(_: NonNull<u8>, _: usize) {}
+    pub(crate) unsafe fn shut(_: NonNull<u8>, _: usize) -> bool {
+        false
+    }
 
     /// # Safety
     ///
@@ -308,8 +314,9 @@ mod pages {
     /// # Safety
     ///
     /// As for [`Backing::release`].
-    pub(super) unsafe fn unmap(region: Region) {
+    pub(crate) unsafe fn unmap(region: Region) -> bool {
         // SAFETY: the caller's promise.
         unsafe { System::new().release(region) };
+        true
     }
 }

@@ -12,6 +12,7 @@ mod system;
 mod visited;
 
 pub use self::global::{Global, NAMED, default_backing, named};
+pub(crate) use self::mmap::pages;
 pub use self::mmap::{HugePages, Mmap};
 pub use self::null::Null;
 pub use self::pinned::{Pinned, Pinner, set_pinner};

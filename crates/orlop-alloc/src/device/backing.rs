@@ -73,7 +73,8 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         let _ = (address, bytes, page);
     }
 
-    /// Moves pages from one place to another. False if it cannot; nothing has changed then.
+    /// Moves pages from one place to another. False if it cannot. They count as where they were, then, but may be gone:
+    /// nothing but `unmap` may follow for them.
     ///
     /// # Safety
     ///

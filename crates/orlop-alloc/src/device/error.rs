@@ -2,6 +2,7 @@
 
 use super::private::PoolId;
 use orlop_core::ByteSize;
+use std::io::ErrorKind;
 
 /// Why a device engine did not do what it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -46,4 +47,12 @@ pub enum DeviceError {
     /// There are as many pools as can be numbered.
     #[error("there are too many private pools")]
     TooManyPools,
+    /// The system has no memory whose pages can be moved, or not so much.
+    #[error("no {} of memory with pages that can be moved: {kind}", ByteSize(*bytes))]
+    NoMovablePages {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What the system said; `Unsupported` where there is no such thing.
+        kind: ErrorKind,
+    },
 }

@@ -2,7 +2,8 @@
 //!
 //! [`Policy::torch`] is PyTorch's CUDACachingAllocator, address for address and figure for figure: what it would have
 //! done under other settings can be asked of it. [`Policy::orlop`] is ours. One [`Engine`] runs both, over a
-//! [`DeviceBacking`]: a device, or [`NullDevice`], which is addresses and no memory.
+//! [`DeviceBacking`]: a device, [`HostPages`], which is the host's memory in pages that can be moved, or [`NullDevice`],
+//! which is addresses and no memory.
 //!
 //! # How a request is served
 //!
@@ -36,6 +37,9 @@ mod engine;
 mod error;
 mod grow;
 mod heap;
+mod held;
+mod host_pages;
+mod idle_streams;
 mod index;
 mod inspect;
 mod null;
@@ -51,7 +55,7 @@ mod stats;
 mod stitch;
 mod streams;
 mod summary;
-// No memory is touched here: an interpreter finds nothing, and takes minutes for it.
+// Most touch no memory: an interpreter finds nothing, and takes minutes for it. Those that do map files, which Miri cannot.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 
@@ -60,6 +64,7 @@ pub use self::backing::{DeviceBacking, EventId};
 pub use self::conf::{ConfError, ROUNDING_INTERVALS, TorchConf};
 pub use self::engine::{Ask, DeviceBlock, Engine};
 pub use self::error::DeviceError;
+pub use self::host_pages::HostPages;
 pub use self::inspect::{DevicePiece, DeviceSegment, PieceState};
 pub use self::null::NullDevice;
 pub use self::policy::{Beyond, Growth, IndexKind, Policy};

@@ -1,10 +1,11 @@
 //! A device that is addresses and nothing else.
 
 use super::backing::{DeviceBacking, EventId};
+use super::held::Held;
+use super::idle_streams::IdleStreams;
 use crate::Access;
 use orlop_core::{Device, StreamId};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Addresses go up in steps of this.
@@ -19,18 +20,13 @@ pub struct NullDevice {
     device: Device,
     memory: u64,
     state: Mutex<State>,
-    /// Whether events that are asked about are done.
-    done: AtomicBool,
-    events: AtomicU64,
-    queries: AtomicU64,
-    waits: AtomicU64,
+    streams: IdleStreams,
 }
 
 #[derive(Debug)]
 struct State {
     next: usize,
-    used: u64,
-    peak: u64,
+    held: Held,
     remapped: u64,
     /// Where the next allocations of these sizes are.
     expected: VecDeque<(usize, usize)>,
@@ -48,45 +44,41 @@ impl NullDevice {
             memory,
             state: Mutex::new(State {
                 next: Self::FIRST_ADDRESS,
-                used: 0,
-                peak: 0,
+                held: Held::new(memory),
                 remapped: 0,
                 expected: VecDeque::new(),
             }),
-            done: AtomicBool::new(true),
-            events: AtomicU64::new(0),
-            queries: AtomicU64::new(0),
-            waits: AtomicU64::new(0),
+            streams: IdleStreams::default(),
         }
     }
 
     /// From now on events are done when they are asked about, or not until they are waited for.
     pub fn set_events_done(&self, done: bool) {
-        self.done.store(done, Ordering::Relaxed);
+        self.streams.set_events_done(done);
     }
 
     /// How many events were asked about.
     #[must_use]
     pub fn queries(&self) -> u64 {
-        self.queries.load(Ordering::Relaxed)
+        self.streams.queries()
     }
 
     /// How many times a stream was made to wait for another.
     #[must_use]
     pub fn waits(&self) -> u64 {
-        self.waits.load(Ordering::Relaxed)
+        self.streams.waits()
     }
 
     /// Bytes that are held of it.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.state().used
+        self.state().held.used()
     }
 
     /// The most bytes that were held of it.
     #[must_use]
     pub fn peak(&self) -> u64 {
-        self.state().peak
+        self.state().held.peak()
     }
 
     /// Bytes of pages that were moved.
@@ -101,7 +93,7 @@ impl NullDevice {
         let mut state = self.state();
         let end = address.checked_add(range).and_then(|end| end.checked_next_multiple_of(STEP));
         match end.filter(|&end| isize::try_from(end).is_ok()) {
-            Some(end) if state.take(bytes, self.memory) => {
+            Some(end) if state.held.take(bytes) => {
                 state.next = state.next.max(end);
                 true
             }
@@ -120,17 +112,6 @@ impl NullDevice {
 }
 
 impl State {
-    fn take(&mut self, bytes: usize, memory: u64) -> bool {
-        match self.used.checked_add(bytes as u64) {
-            Some(used) if used <= memory => {
-                self.used = used;
-                self.peak = self.peak.max(used);
-                true
-            }
-            _ => false,
-        }
-    }
-
     fn addresses(&mut self, bytes: usize) -> Option<usize> {
         if let Some(place) = self.expected.iter().position(|&(_, expected)| expected == bytes) {
             return self.expected.remove(place).map(|(address, _)| address);
@@ -148,19 +129,18 @@ impl State {
 unsafe impl DeviceBacking for NullDevice {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         let mut state = self.state();
-        if !state.take(bytes, self.memory) {
+        if !state.held.take(bytes) {
             return None;
         }
         let start = state.addresses(bytes);
         if start.is_none() {
-            state.used -= bytes as u64;
+            state.held.give(bytes);
         }
         start
     }
 
     unsafe fn release(&self, _: usize, bytes: usize) {
-        let mut state = self.state();
-        state.used = state.used.saturating_sub(bytes as u64);
+        self.state().held.give(bytes);
     }
 
     fn has_pages(&self) -> bool {
@@ -172,12 +152,11 @@ unsafe impl DeviceBacking for NullDevice {
     }
 
     unsafe fn map(&self, _: usize, bytes: usize, _: usize) -> bool {
-        self.state().take(bytes, self.memory)
+        self.state().held.take(bytes)
     }
 
     unsafe fn unmap(&self, _: usize, bytes: usize, _: usize) {
-        let mut state = self.state();
-        state.used = state.used.saturating_sub(bytes as u64);
+        self.state().held.give(bytes);
     }
 
     unsafe fn remap(&self, _: usize, _: usize, bytes: usize, _: usize) -> bool {
@@ -191,18 +170,17 @@ unsafe impl DeviceBacking for NullDevice {
     }
 
     fn record(&self, _: StreamId) -> EventId {
-        EventId(self.events.fetch_add(1, Ordering::Relaxed))
+        self.streams.record()
     }
 
     fn is_done(&self, _: EventId) -> bool {
-        self.queries.fetch_add(1, Ordering::Relaxed);
-        self.done.load(Ordering::Relaxed)
+        self.streams.is_done()
     }
 
     fn synchronize(&self, _: EventId) {}
 
     fn wait(&self, _: StreamId, _: EventId) {
-        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.streams.wait();
     }
 
     fn memory(&self) -> u64 {

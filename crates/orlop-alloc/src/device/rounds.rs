@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// The log holds at most so many requests; half of them are forgotten then.
-pub(super) const MOST: usize = 1 << 15;
+const MOST: usize = 1 << 15;
 
 /// A round that did not happen twice is believed after so many requests in the same order.
 const LEAST: usize = 256;
@@ -52,7 +52,7 @@ pub(super) struct Round {
     /// The number of its first request in the log.
     pub(super) first: u32,
     /// Whether it happened twice.
-    pub(super) is_whole: bool,
+    is_whole: bool,
     /// Its place at which the fewest bytes are carried over.
     turn: usize,
     /// For each of its requests how large it is, and when its block lives; `None` if it never came back.
@@ -62,9 +62,9 @@ pub(super) struct Round {
 /// What one stream asks for, and the plan for it.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    pub(super) log: Vec<Asked>,
+    log: Vec<Asked>,
     /// The number of the log's first request.
-    pub(super) first: u32,
+    first: u32,
     /// Whether pages were moved for the last request.
     pub(super) has_moved: bool,
     /// Until then no round is searched for.
@@ -74,7 +74,7 @@ pub(super) struct Rounds {
     /// From its turn on.
     plan: Vec<Step>,
     /// The pages that it needs, in order of address.
-    pub(super) footprint: Vec<Range<usize>>,
+    footprint: Vec<Range<usize>>,
     /// Whether the turn has been passed since there is this plan.
     is_begun: bool,
     /// The step that is next, if the program is where it was before.
@@ -310,3 +310,7 @@ fn fingerprint(log: &[Asked]) -> Option<u64> {
         (sum ^ asked.size as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     }))
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "rounds_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@
 //! | `pow2` | powers of two, cached per thread | 60 | by adaptor |
 //! | `direct` | a region per block, from the default backing | 50 | by adaptor |
 //! | `arena` | bump allocation; memory comes back at a rewind | 30 | the engine's |
+//! | `host-pages` | the device engine over pages that move where they are needed (Linux); one lock | 25 | the engine's, required, in steps of 2 MiB |
 //! | `bfc-fixed` | best fit with coalescing over one region | 20 | the engine's, and required |
 //! | `system` | a region per block, from the system's allocator | 10 | by adaptor |
 
@@ -16,6 +17,7 @@ use crate::adaptor::Limit;
 use crate::backing::{Backing, Global, System};
 use crate::caching::Caching;
 use crate::central::{Central, Policy};
+use crate::device;
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::{Allocator, AllocatorRef, Error, Result};
 use std::sync::Arc;
@@ -34,7 +36,9 @@ pub fn register_builtin(registry: &Registry) {
         Factory::new("bfc-fixed", 20, fixed),
         Factory::new("system", 10, |options| Ok(direct(system(options), options))),
     ];
-    for factory in factories {
+    // Where no such pages are, nothing has their name.
+    let pages = cfg!(all(target_os = "linux", not(miri))).then(|| Factory::new("host-pages", 25, host_pages));
+    for factory in factories.into_iter().chain(pages) {
         let factory = factory.with_backing(FactoryOptions::backing_or_default);
         let name: Box<str> = factory.name().into();
         if let Registration::AlreadyRegistered { at } = registry.register(factory) {
@@ -61,6 +65,18 @@ fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
     })?;
     let builder = Central::builder(options.backing_or_default()?).policy(Policy::tensorflow_fixed());
     Ok(builder.limit(limit).build().erase())
+}
+
+/// It has memory of its own: the backing of the options is not asked.
+fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
+    let limit = options.limit.ok_or(Error::Configuration {
+        variable: "limit",
+        value: "".into(),
+        expected: "a number of bytes: host-pages is a device of that size",
+    })?;
+    let pages = device::HostPages::new(limit as u64)?;
+    let policy = device::Policy { name: "host-pages", ..device::Policy::orlop() };
+    Ok(device::DeviceAllocator::new(pages, policy).into_ref().erase())
 }
 
 /// The first segment of an arena made by name.

@@ -2,7 +2,7 @@
 
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Tracking;
-use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
+use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy, TorchConf};
 use orlop_core::Device;
 use orlop_testkit::{Profile, conformance};
 
@@ -28,6 +28,26 @@ fn under_every_policy() {
         conformance(policy.name, Profile::strict(), || over(policy, 1 << 40));
         let small = format!("{} in 64 MiB", policy.name);
         conformance(&small, Profile::strict().limited(), || over(policy, 64 << 20));
+    }
+}
+
+/// The same on memory that can be written, which the suite does.
+#[test]
+fn over_pages_of_the_host() {
+    if let Err(error) = HostPages::new(0) {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let policies =
+        [Policy::orlop(), torch("expandable_segments:True"), torch(""), Policy::orlop_without_pages()];
+    for policy in &policies {
+        let over = |memory| {
+            let pages = HostPages::new(memory).expect("there are some");
+            DeviceAllocator::new(pages, policy.clone()).into_ref().erase()
+        };
+        let name = format!("{} over host pages", policy.name);
+        conformance(&name, Profile::strict(), || over(2 << 30));
+        conformance(&format!("{name}, 64 MiB"), Profile::strict().limited(), || over(64 << 20));
     }
 }
 

@@ -1,7 +1,10 @@
 //! Tests of the whole engine.
 
 mod golden;
-mod learning;
+#[cfg(target_os = "linux")]
+mod host_pages;
 mod programs;
 mod promises;
 mod rounds;
+#[cfg(target_os = "linux")]
+mod streams;

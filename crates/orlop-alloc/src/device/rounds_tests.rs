@@ -1,7 +1,6 @@
 //! The log, the rounds that are found in it, and following a plan.
 
-use crate::central::place::Life;
-use crate::device::rounds::{MOST, Rounds, Step};
+use super::*;
 
 /// Plays requests: a capital letter asks, the small one gives the oldest of that name back.
 fn play(rounds: &mut Rounds, live: &mut Vec<(char, u32)>, deeds: &str) -> Vec<Option<usize>> {

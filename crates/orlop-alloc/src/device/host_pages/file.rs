@@ -1,0 +1,155 @@
+//! A file of memory: on Linux, `memfd_create`.
+
+use super::stretches::Stretch;
+
+#[cfg(target_os = "linux")]
+pub(super) use self::linux::MemoryFile;
+#[cfg(not(target_os = "linux"))]
+pub(super) use self::none::MemoryFile;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::Stretch;
+    use std::fs::File;
+    use std::io::{Error, ErrorKind};
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::unix::fs::MetadataExt;
+    use std::ptr;
+
+    /// Memory is committed in steps of this: a signal that comes meanwhile undoes one step.
+    const STEP: usize = 2 << 20;
+
+    /// The unit of `st_blocks`, whatever the file system's own.
+    const BLOCK: u64 = 512;
+
+    /// A file that is nowhere but in memory. Nobody else has it.
+    #[derive(Debug)]
+    pub(in super::super) struct MemoryFile {
+        file: File,
+    }
+
+    impl MemoryFile {
+        /// One that may have so many bytes, and has none yet.
+        pub(in super::super) fn new(bytes: usize) -> Result<Self, Error> {
+            if cfg!(miri) {
+                // Miri does not map files.
+                return Err(ErrorKind::Unsupported.into());
+            }
+            // SAFETY: the name is a string that ends in a zero.
+            let descriptor = unsafe { libc::memfd_create(c"orlop".as_ptr(), libc::MFD_CLOEXEC) };
+            if descriptor < 0 {
+                return Err(Error::last_os_error());
+            }
+            // SAFETY: the kernel made it a moment ago, for us.
+            let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
+            let file = File::from(owned);
+            file.set_len(bytes as u64)?;
+            Ok(Self { file })
+        }
+
+        /// Gets memory for a stretch, zeroed where there was none. False if the system has no more.
+        pub(in super::super) fn commit(&self, stretch: Stretch) -> bool {
+            let Stretch { offset, bytes } = stretch;
+            let steps = (offset..offset + bytes).step_by(STEP);
+            steps.into_iter().all(|at| self.allocate(0, at, STEP.min(offset + bytes - at)))
+        }
+
+        /// Gives the memory of a stretch back to the system. False if the system keeps it in the file.
+        pub(in super::super) fn discard(&self, stretch: Stretch) -> bool {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            self.allocate(mode, stretch.offset, stretch.bytes)
+        }
+
+        fn allocate(&self, mode: libc::c_int, offset: usize, bytes: usize) -> bool {
+            let (Ok(offset), Ok(bytes)) = (libc::off_t::try_from(offset), libc::off_t::try_from(bytes))
+            else {
+                return false;
+            };
+            loop {
+                // SAFETY: a call on a file of ours. Holes are made only where no block is.
+                if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) } == 0 {
+                    return true;
+                }
+                if Error::last_os_error().kind() != ErrorKind::Interrupted {
+                    return false;
+                }
+            }
+        }
+
+        /// Maps a stretch, in the place of whatever is mapped there. False if the system cannot.
+        ///
+        /// # Safety
+        ///
+        /// The addresses are the caller's, and used by nobody.
+        pub(in super::super) unsafe fn map(&self, address: usize, stretch: Stretch) -> bool {
+            let Ok(offset) = libc::off_t::try_from(stretch.offset) else { return false };
+            let place = ptr::with_exposed_provenance_mut(address);
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // The memory is there: finding each page again by a fault would take many times longer.
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
+            let file = self.file.as_raw_fd();
+            // SAFETY: what is there may be replaced (the caller's promise).
+            let mapped = unsafe { libc::mmap(place, stretch.bytes, protection, flags, file, offset) };
+            mapped == place
+        }
+
+        /// Bytes of memory that the file has, as the system counts them.
+        pub(in super::super) fn resident(&self) -> Result<u64, Error> {
+            Ok(self.file.metadata()?.blocks() * BLOCK)
+        }
+
+        /// Where this process has the file mapped, in order of address, by the system's own list.
+        #[cfg(test)]
+        pub(in super::super) fn mappings(&self) -> Vec<(usize, Stretch)> {
+            let inode = self.file.metadata().expect("it is open").ino().to_string();
+            let list = std::fs::read_to_string("/proc/self/maps").expect("Linux tells");
+            let number = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
+            let of_file = list.lines().filter_map(|line| {
+                // 7f00-7f20 rw-s 00001000 00:01 1234 /memfd:orlop (deleted)
+                let mut fields = line.split_ascii_whitespace();
+                let (range, mut fields) = (fields.next()?, fields.skip(1));
+                let (offset, mut fields) = (fields.next()?, fields.skip(1));
+                let (start, end) = range.split_once('-')?;
+                let ours = fields.next() == Some(&inode) && line.contains("memfd:orlop");
+                let place = (number(start), number(end));
+                ours.then(|| (place.0, Stretch { offset: number(offset), bytes: place.1 - place.0 }))
+            });
+            of_file.collect()
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod none {
+    use super::Stretch;
+    use std::io::{Error, ErrorKind};
+
+    /// There are no such files here.
+    #[derive(Debug)]
+    pub(in super::super) enum MemoryFile {}
+
+    impl MemoryFile {
+        pub(in super::super) fn new(_: usize) -> Result<Self, Error> {
+            Err(ErrorKind::Unsupported.into())
+        }
+
+        pub(in super::super) fn commit(&self, _: Stretch) -> bool {
+            match *self {}
+        }
+
+        pub(in super::super) fn discard(&self, _: Stretch) -> bool {
+            match *self {}
+        }
+
+        /// # Safety
+        ///
+        /// None: nobody can call it.
+        pub(in super::super) unsafe fn map(&self, _: usize, _: Stretch) -> bool {
+            match *self {}
+        }
+
+        pub(in super::super) fn resident(&self) -> Result<u64, Error> {
+            match *self {}
+        }
+    }
+}
