@@ -257,7 +257,8 @@ impl Context {
         self.inner.observer.get().cloned()
     }
 
-    /// Tells `observer` of everything that happens in the allocators registered here, now and later.
+    /// Tells `observer` of everything that happens in the allocators registered here, now and later; see
+    /// [`AllocatorRef::set_observer`].
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
         let _changing = self.changing();
         self.inner.observer.set(observer.clone());

@@ -48,6 +48,7 @@ mod stats;
 mod stitch;
 mod streams;
 mod summary;
+mod watch;
 // No memory is touched here: an interpreter finds nothing, and takes minutes for it.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
