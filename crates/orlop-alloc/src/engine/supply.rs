@@ -60,12 +60,17 @@ impl<B: Backing> Supply<B> {
         self.watched.store(true, Ordering::Relaxed);
     }
 
-    #[inline]
-    fn note(&self, action: RegionAction, region: &Region, request: StreamId) {
+    #[inline(always)]
+    fn note(&self, action: RegionAction, region: &Region, stream: StreamId) {
         if self.watched.load(Ordering::Relaxed) {
-            let event = RegionEvent::new(action, region.address(), region.bytes, self.device());
-            self.watches.lock().note(event.stream(request));
+            self.note_watched(action, region, stream);
         }
+    }
+
+    #[cold]
+    fn note_watched(&self, action: RegionAction, region: &Region, stream: StreamId) {
+        let event = RegionEvent::new(action, region.address(), region.bytes, self.device());
+        self.watches.lock().note(event.stream(stream));
     }
 
     /// The record of a block in a fresh region of at least `bytes`, zeroed as the request says. If the backing
