@@ -8,11 +8,11 @@ use crate::central::{Central, Policy, RegionGrowth};
 use crate::device::{self, DeviceAllocator, NullDevice, TorchConf};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::profile::Observers;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Allocator as _, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 /// Knows what is held from what it is told.
 #[derive(Default)]
@@ -81,7 +81,7 @@ impl Held {
 
 impl Map {
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap()
+        self.held.lock()
     }
 }
 
@@ -144,7 +144,8 @@ fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64,
     for step in 0..steps {
         let large = dice.below(8) == 0;
         let bytes = 1 + dice.below(if large { 24 << 20 } else { 64 << 10 });
-        let request = Request::new(usize::try_from(bytes).unwrap()).stream(StreamId::new(dice.below(3)));
+        let request =
+            Request::new(usize::try_from(bytes).unwrap_or_default()).stream(StreamId::new(dice.below(3)));
         if let Ok(block) = allocator.allocate(&request) {
             if dice.below(4) == 0 {
                 block.record_stream(StreamId::new(dice.below(3)));
@@ -152,7 +153,7 @@ fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64,
             blocks.push(block);
         }
         while blocks.len() as u64 > dice.below(24) {
-            let index = usize::try_from(dice.below(blocks.len() as u64)).unwrap();
+            let index = usize::try_from(dice.below(blocks.len() as u64)).unwrap_or_default();
             drop(blocks.swap_remove(index));
         }
         if step % 37 == 0 {
@@ -284,9 +285,9 @@ struct Greedy {
 impl Observer for Greedy {
     fn observe(&self, event: &Event<'_>) {
         if matches!(event, Event::Region { .. }) && self.told.fetch_add(1, Ordering::Relaxed) < 3 {
-            let allocator = self.allocator.lock().unwrap().clone();
-            let block = allocator.map(|allocator| allocator.allocate(&Request::new(30 << 20)).unwrap());
-            self.kept.lock().unwrap().extend(block);
+            let allocator = self.allocator.lock().clone();
+            let block = allocator.and_then(|allocator| allocator.allocate(&Request::new(30 << 20)).ok());
+            self.kept.lock().extend(block);
         }
     }
 }
@@ -302,9 +303,9 @@ fn an_observer_may_allocate_where_it_looks() {
         allocator.set_observer(Some(Arc::clone(&greedy) as Arc<dyn Observer>));
         let _block = allocator.allocate(&Request::new(30 << 20)).unwrap();
         // Each region led to another: the first three times.
-        assert_eq!((greedy.told.load(Ordering::Relaxed), greedy.kept.lock().unwrap().len()), (4, 3));
-        greedy.allocator.lock().unwrap().take();
-        let kept = std::mem::take(&mut *greedy.kept.lock().unwrap());
+        assert_eq!((greedy.told.load(Ordering::Relaxed), greedy.kept.lock().len()), (4, 3));
+        greedy.allocator.lock().take();
+        let kept = std::mem::take(&mut *greedy.kept.lock());
         drop(kept);
     }
 }

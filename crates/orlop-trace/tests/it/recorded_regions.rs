@@ -43,7 +43,7 @@ struct Dice(u64);
 impl Dice {
     fn below(&mut self, most: usize) -> usize {
         self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        usize::try_from(self.0 >> 33).unwrap() % most
+        usize::try_from(self.0 >> 33).unwrap_or_default() % most
     }
 }
 
