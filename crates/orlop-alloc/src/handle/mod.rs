@@ -158,20 +158,23 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Regions that are blocks themselves, as those of [`Direct`](crate::engine::Direct), [`Pool`](crate::engine::Pool) and
     /// [`Pow2`](crate::engine::Pow2) are, are not known before: nobody keeps a list of them.
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
+        self.put_observer(observer).iter().for_each(|watch| watch.tell());
+    }
+
+    /// Sets an observer. Who it was and who it is are to be told of regions then, with no lock held.
+    pub(crate) fn put_observer(&self, observer: Option<Arc<dyn Observer>>) -> Vec<Arc<RegionWatch>> {
         let shared = self.shared();
         let watch = observer.map(|observer| Arc::new(RegionWatch::new(observer, shared.allocator.name())));
         // Relaxed: a thread that allocates meanwhile may be seen or not, as it happens.
         shared.head.quick.store(watch.is_none() && shared.ledger.is_none(), Ordering::Relaxed);
         if let Some(watch) = &watch {
-            // Before blocks are told of.
             shared.allocator.watch_regions(watch);
-            watch.tell();
         }
-        if let Some(before) = shared.watch.set(watch) {
+        let before = shared.watch.set(watch.clone()).cloned();
+        if let Some(before) = &before {
             before.end();
-            before.tell();
         }
-        shared.tell_regions();
+        before.into_iter().chain(watch).collect()
     }
 
     /// Frees a block by its bare address, from [`Block::into_raw_ptr`] (P4). The requested size may be told.
