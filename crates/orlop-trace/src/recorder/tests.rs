@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::formats::binary::{Order, read_binary};
-use crate::history::TextId;
+use crate::formats::device_number;
+use crate::history::{Event, TextId};
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
