@@ -1,10 +1,11 @@
 //! The trait every engine and adaptor implements.
 
 use crate::protocol::{Counter, Entry};
-use crate::{Error, OutOfMemory, RawBlock, Request, Result};
+use crate::{Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
 use std::fmt::Debug;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// When a returned block may be used again, and what the caller must have arranged (L21).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -192,6 +193,13 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// Adds what the engine knows to an out-of-memory report.
     fn describe(&self, report: &mut OutOfMemory) {
         report.reserved = self.usage().reserved;
+    }
+
+    /// From now on notes in `watch` what memory comes from the backing and goes back, beginning with what is held: see
+    /// [`RegionWatches`](crate::RegionWatches). Adaptors pass it on. An engine that does not implement it tells nothing of
+    /// regions.
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        let _ = watch;
     }
 
     /// Walks every structure and proves the invariants.

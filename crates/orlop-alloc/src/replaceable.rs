@@ -30,14 +30,17 @@ impl<T> Replaceable<T> {
         unsafe { current.as_ref() }
     }
 
-    /// Puts a value in the place of the current one, or takes that away.
-    pub(crate) fn set(&self, value: Option<T>) {
+    /// Puts a value in the place of the current one, or takes that away, and says what it was.
+    pub(crate) fn set(&self, value: Option<T>) -> Option<&T> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let current = value.map_or(ptr::null_mut(), |value| {
             kept.push(Box::new(value));
             kept.last_mut().map_or(ptr::null_mut(), |kept| &raw mut **kept)
         });
-        self.current.store(current, Ordering::Release);
+        // Acquire: pairs with the release of who put it there, so that what is inside the value is seen.
+        let before = self.current.swap(current, Ordering::AcqRel);
+        // SAFETY: as in `get`.
+        unsafe { before.as_ref() }
     }
 }
 

@@ -1,7 +1,8 @@
 //! An adaptor that writes down what it is asked and given back.
 
 use orlop_alloc::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result, Semantics, Usage,
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics,
+    Usage,
 };
 use orlop_core::{Device, StreamId};
 use std::ptr::NonNull;
@@ -168,6 +169,10 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
 
     fn describe(&self, report: &mut OutOfMemory) {
         self.inner.describe(report);
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.inner.watch_regions(watch);
     }
 
     fn verify(&self) -> Result<()> {

@@ -139,7 +139,7 @@ unsafe impl<A: Allocator> Allocator for Failing<A> {
     }
 
     forward!(inner: deallocate, deallocate_raw, device, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify);
+        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

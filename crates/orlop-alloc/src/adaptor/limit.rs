@@ -162,7 +162,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
     }
 
     forward!(inner: device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify);
+        opaque_handles, set_safe_frontier, describe, verify, watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

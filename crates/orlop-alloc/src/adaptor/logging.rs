@@ -348,7 +348,7 @@ unsafe impl<A: Allocator> Allocator for Logging<A> {
     }
 
     forward!(inner: name, device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify);
+        opaque_handles, set_safe_frontier, describe, verify, watch_regions);
 }
 
 impl<A> Drop for Logging<A> {

@@ -74,6 +74,11 @@ macro_rules! forward {
     (@describe $inner:ident) => {
         fn describe(&self, report: &mut $crate::OutOfMemory) { self.$inner.describe(report); }
     };
+    (@watch_regions $inner:ident) => {
+        fn watch_regions(&self, watch: &::std::sync::Arc<$crate::RegionWatch>) {
+            self.$inner.watch_regions(watch);
+        }
+    };
     (@verify $inner:ident) => {
         fn verify(&self) -> $crate::Result<()> { self.$inner.verify() }
     };

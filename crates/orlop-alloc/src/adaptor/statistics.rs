@@ -213,7 +213,7 @@ unsafe impl<A: Allocator> Allocator for Statistics<A> {
     }
 
     forward!(inner: name, device, usage, semantics, trim, find, tracks_sizes, has_raw_deleter, opaque_handles,
-        set_safe_frontier, describe, verify);
+        set_safe_frontier, describe, verify, watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

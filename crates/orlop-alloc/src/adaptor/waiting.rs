@@ -176,7 +176,7 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
     }
 
     forward!(inner: name, device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, describe, verify);
+        opaque_handles, describe, verify, watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

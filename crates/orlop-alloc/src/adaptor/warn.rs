@@ -245,7 +245,7 @@ unsafe impl<A: Allocator> Allocator for Warn<A> {
     }
 
     forward!(inner: name, device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify);
+        opaque_handles, set_safe_frontier, describe, verify, watch_regions);
 }
 
 impl<A: fmt::Debug> fmt::Debug for Warn<A> {

@@ -17,7 +17,7 @@ impl<B: Backing> Caching<B> {
     /// Gives back what was not needed since the last call: free memory that was free all the time, and what threads have
     /// cached that did nothing meanwhile. Returns the bytes given back. The first call begins the first interval.
     pub fn decay(&self) -> u64 {
-        self.heap.while_not_growing(|locked| {
+        let given_back = self.heap.while_not_growing(|locked| {
             let idle = self.ledger.idle_slots();
             let mut cached_idly = 0;
             self.ledger.visit(|front| {
@@ -33,7 +33,10 @@ impl<B: Backing> Caching<B> {
                 (heap.reserved, unneeded)
             };
             self.release_down_to(locked, reserved.saturating_sub(unneeded))
-        })
+        });
+        let watches = self.heap.lock().watched.all();
+        watches.iter().for_each(|watch| watch.tell());
+        given_back
     }
 }
 

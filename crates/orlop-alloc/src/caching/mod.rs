@@ -41,10 +41,13 @@ use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
 use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Mutex, Returns, StreamUses, thread_slot};
-use crate::{AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Usage};
+use crate::{
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result, Usage,
+};
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// No class: the block goes to the heap at once.
@@ -412,6 +415,10 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn describe(&self, report: &mut OutOfMemory) {
         growth::describe(&self.heap.lock(), report);
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.heap.lock().watch(watch);
     }
 
     fn verify(&self) -> Result<()> {

@@ -13,7 +13,9 @@ use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
 use crate::protocol::{Grown, Growth};
 use crate::sync::Mutex;
-use crate::{Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Request, Result, Usage};
+use crate::{
+    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Usage,
+};
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -422,6 +424,10 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         self.heap.lock().describe(report);
     }
 
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.heap.lock().watch(watch);
+    }
+
     fn verify(&self) -> Result<()> {
         self.heap.lock().verify()
     }
@@ -429,7 +435,10 @@ unsafe impl<B: Backing> Allocator for Central<B> {
 
 impl<B: Backing> Drop for Central<B> {
     fn drop(&mut self) {
-        let regions: Vec<Region> = self.heap.lock().regions.iter().map(|(_, mapped)| mapped.region).collect();
+        let mut heap = self.heap.lock();
+        heap.note_all_gone();
+        let regions: Vec<Region> = heap.regions.iter().map(|(_, mapped)| mapped.region).collect();
+        drop(heap);
         for region in regions {
             // SAFETY: gained from this backing and not given back; blocks keep their engine alive, so none
             // lives when it is dropped.

@@ -16,6 +16,7 @@ use super::chunks::{Chunk, Index, Mapped, NONE, Regions, Slab};
 use super::policy::Policy;
 use super::regions::Gain;
 use super::stamps::Stamps;
+use super::watch::Watched;
 use crate::protocol::Centre;
 use crate::{Access, Error, Found, RawBlock, Record, Request, Result};
 use orlop_core::{Alignment, Device};
@@ -65,6 +66,7 @@ pub(crate) struct Heap<I = Bins> {
     pub(crate) live: usize,
     pub(crate) reserved: usize,
     pub(crate) peak_reserved: usize,
+    pub(crate) watched: Watched,
     /// The least that was free since [`Heap::unneeded`] was asked.
     least_free: usize,
 }
@@ -125,6 +127,7 @@ impl<I: FreeIndex> Heap<I> {
             live: 0,
             reserved: 0,
             peak_reserved: 0,
+            watched: Watched::default(),
             least_free: 0,
         }
     }

@@ -6,6 +6,7 @@
 //! | `heap` | the structure: search, cut, merge. Single-threaded, no backing |
 //! | `chunks`, `bins`, `sorted_runs` | its parts: slab and region map, index of free chunks |
 //! | `regions` | how regions come, grow, shrink and go |
+//! | `watch` | what is told of regions |
 //! | `stamps` | timestamped free (T9) |
 //! | `inspect` | invariants and reports |
 //! | `engine` | the lock, the backing, growth, and the [`Allocator`](crate::Allocator) interface |
@@ -23,6 +24,7 @@ pub mod policy;
 pub(crate) mod regions;
 mod sorted_runs;
 mod stamps;
+mod watch;
 
 pub(crate) use self::bins::Free;
 pub use self::engine::{Central, CentralBuilder};

@@ -3,6 +3,7 @@
 use super::bins::FreeIndex;
 use super::chunks::{Chunk, Index, Mapped, NONE};
 use super::heap::Heap;
+use crate::RegionAction;
 use crate::backing::{Backing, Line, Region};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
@@ -58,6 +59,7 @@ impl<I: FreeIndex> Heap<I> {
     pub(super) fn add_region(&mut self, mapped: Mapped) {
         let size = self.policy.granule.round_down(mapped.region.bytes);
         let start = mapped.start();
+        self.note_region(&mapped);
         self.reserved += mapped.region.bytes;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
         let Some(index) = self.regions.insert(mapped) else { return };
@@ -76,11 +78,15 @@ impl<I: FreeIndex> Heap<I> {
         let Some(mapped) = self.regions.get_mut(region) else { return };
         let (end, last) = (mapped.end(), mapped.last);
         let more = bytes.saturating_sub(mapped.region.bytes);
+        let resized = mapped.resize(bytes);
         self.reserved += more;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
-        if !mapped.resize(bytes) {
+        if !resized {
             // No memory for the map: what was gained is held and unused until the region goes.
             mapped.region.bytes = bytes;
+        }
+        self.note(RegionAction::Mapped, end, more);
+        if !resized {
             return;
         }
         if self.chunks[last].in_use() || self.chunks[last].freed_at > 0 {
@@ -134,6 +140,7 @@ impl<I: FreeIndex> Heap<I> {
             self.bin(last);
         }
         self.reserved -= from - to;
+        self.note(RegionAction::Unmapped, start + to, from - to);
         Some(Gone::End { line, from, to })
     }
 
@@ -151,6 +158,7 @@ impl<I: FreeIndex> Heap<I> {
     pub(crate) fn discarded(&mut self, index: Index, bytes: usize) {
         let before = std::mem::replace(&mut self.chunks[index].discarded, bytes);
         self.reserved = self.reserved + before - bytes;
+        self.note_discarded(index, bytes);
     }
 
     /// A chunk is about to be used: what was with the system comes back when it is touched.
@@ -160,6 +168,7 @@ impl<I: FreeIndex> Heap<I> {
         if discarded > 0 {
             self.reserved += discarded;
             self.peak_reserved = self.peak_reserved.max(self.reserved);
+            self.note_recommitted(index);
         }
     }
 
@@ -176,7 +185,9 @@ impl<I: FreeIndex> Heap<I> {
             next = Some(self.chunks[chunk].next);
             self.chunks.remove(chunk);
         }
-        let Mapped { region, line, .. } = self.regions.remove(index)?;
+        let mapped = self.regions.remove(index)?;
+        self.note_gone(&mapped);
+        let Mapped { region, line, .. } = mapped;
         self.reserved -= region.bytes - discarded;
         Some(Gone::Region(region, line))
     }

@@ -13,7 +13,8 @@
 
 use super::reclaim::SoftHook;
 use crate::{
-    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Refusal, Request, Result, Semantics, Usage,
+    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Refusal, RegionWatch, Request, Result,
+    Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
 use std::ptr::NonNull;
@@ -289,6 +290,10 @@ unsafe impl Allocator for Gate {
 
     fn describe(&self, report: &mut OutOfMemory) {
         self.upstream.describe(report);
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.upstream.watch_regions(watch);
     }
 
     fn verify(&self) -> Result<()> {

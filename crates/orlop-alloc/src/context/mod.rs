@@ -37,7 +37,7 @@ pub use self::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
 
 use self::ladder::Counts;
 use self::routes::{Found, Routes};
-use crate::observer::{Observer, ObserverSlot};
+use crate::observer::{Observer, ObserverSlot, RegionWatch};
 use crate::protocol::{Account, Totals};
 use crate::{AllocatorRef, Block, Error, Request, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
@@ -108,19 +108,27 @@ impl Context {
         kind: MemoryKind,
         allocator: impl Into<AllocatorRef>,
     ) -> Result<()> {
-        let _changing = self.changing();
-        self.register_locked(device, kind, allocator.into())
+        let changing = self.changing();
+        let watches = self.register_locked(device, kind, allocator.into())?;
+        drop(changing);
+        tell(&watches);
+        Ok(())
     }
 
-    fn register_locked(&self, device: Device, kind: MemoryKind, allocator: AllocatorRef) -> Result<()> {
+    /// Gives those who are to be told of regions once the lock is released.
+    fn register_locked(
+        &self,
+        device: Device,
+        kind: MemoryKind,
+        allocator: AllocatorRef,
+    ) -> Result<Vec<Arc<RegionWatch>>> {
         use crate::Allocator as _;
         kind.check_on(device)?;
         if allocator.device() != device {
             return Err(Error::WrongDevice { device, actual: allocator.device() });
         }
-        if let Some(observer) = self.inner.observer.get() {
-            allocator.set_observer(Some(Arc::clone(observer)));
-        }
+        let observer = self.inner.observer.get();
+        let watches = observer.map(|observer| allocator.put_observer(Some(Arc::clone(observer))));
         let routes = self.inner.routes.get_or_new(device);
         let serving = match routes.accounts() {
             Some(accounts) => self.gated(allocator.clone(), accounts),
@@ -129,7 +137,7 @@ impl Context {
         // In this order: whoever sees the registration finds somebody who serves.
         routes.serve(kind, serving);
         routes.register(kind, allocator);
-        Ok(())
+        Ok(watches.unwrap_or_default())
     }
 
     /// The allocator for `kind` on `device`.
@@ -204,14 +212,17 @@ impl Context {
         }
         // Made before the lock is taken: a factory may use the context.
         let (default, pinned) = (self.inner.cpu.make()?, self.inner.cpu.make_pinned()?);
-        let _changing = self.changing();
+        let mut watches = Vec::new();
+        let changing = self.changing();
         let routes = self.inner.routes.get_or_new(device);
         // The default kind last: it is what says that all is there.
         for (kind, allocator) in [(MemoryKind::HostPinned, pinned), (MemoryKind::Default, default)] {
             if routes.registered(kind).is_none() {
-                self.register_locked(device, kind, allocator)?;
+                watches.extend(self.register_locked(device, kind, allocator)?);
             }
         }
+        drop(changing);
+        tell(&watches);
         Ok(routes)
     }
 
@@ -257,16 +268,20 @@ impl Context {
         self.inner.observer.get().cloned()
     }
 
-    /// Tells `observer` of everything that happens in the allocators registered here, now and later.
+    /// Tells `observer` of everything that happens in the allocators registered here, now and later; see
+    /// [`AllocatorRef::set_observer`].
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
-        let _changing = self.changing();
+        let mut watches = Vec::new();
+        let changing = self.changing();
         self.inner.observer.set(observer.clone());
         for device in self.devices() {
             let Some(routes) = self.inner.routes.get(device) else { continue };
             for allocator in routes.distinct() {
-                allocator.set_observer(observer.clone());
+                watches.extend(allocator.put_observer(observer.clone()));
             }
         }
+        drop(changing);
+        tell(&watches);
     }
 
     /// The stream that new work on `device` goes to: this thread's choice, else the context's.
@@ -316,6 +331,10 @@ impl Context {
     fn id(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
+}
+
+fn tell(watches: &[Arc<RegionWatch>]) {
+    watches.iter().for_each(|watch| watch.tell());
 }
 
 fn add_totals(sum: &mut Totals, part: &Totals) {

@@ -7,11 +7,12 @@ use super::policy::Policy;
 use super::stats::DeviceStats;
 use crate::sync::Mutex;
 use crate::{
-    Access, Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, Refusal, Request, Result,
-    Semantics, Usage,
+    Access, Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, Refusal, RegionWatch, Request,
+    Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 /// A caching allocator for a device.
 ///
@@ -64,7 +65,12 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 
     /// Does something with the engine, under its lock.
     pub fn with_engine<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
-        act(&mut self.inner.lock().engine)
+        let mut inner = self.inner.lock();
+        let result = act(&mut inner.engine);
+        let watches = inner.engine.watches.all();
+        drop(inner);
+        watches.iter().for_each(|watch| watch.tell());
+        result
     }
 
     fn refuse(&self, request: &Request, error: &DeviceError) -> Error {
@@ -188,6 +194,10 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let inner = self.inner.lock();
         report.reserved = inner.engine.stats().reserved_bytes.all.current;
         report.largest_free = inner.engine.largest_free();
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.inner.lock().engine.watch(watch);
     }
 
     fn verify(&self) -> Result<()> {

@@ -12,6 +12,7 @@ use super::pool::{Pool, Regions, Streams};
 use super::private::PrivatePools;
 use super::rounds::Rounds;
 use super::stats::DeviceStats;
+use crate::RegionWatches;
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -95,6 +96,7 @@ pub struct Engine<B: DeviceBacking> {
     pub(super) hot: Index,
     pub(super) stats: DeviceStats,
     pub(super) callbacks: Vec<Box<dyn FnMut() -> bool + Send>>,
+    pub(super) watches: RegionWatches,
 }
 
 impl<B: DeviceBacking> Engine<B> {
@@ -124,6 +126,7 @@ impl<B: DeviceBacking> Engine<B> {
             hot: NONE,
             stats: DeviceStats::default(),
             callbacks: Vec::new(),
+            watches: RegionWatches::default(),
         };
         if let Some(fraction) = fraction {
             engine.set_memory_fraction(fraction);
@@ -393,6 +396,7 @@ impl<B: DeviceBacking> Engine<B> {
 impl<B: DeviceBacking> Drop for Engine<B> {
     /// Gives all memory back. Whoever has blocks keeps their engine.
     fn drop(&mut self) {
+        self.note_all_gone();
         for (_, region) in self.regions.iter() {
             let Some(page) = region.page else {
                 // SAFETY: it came from `allocate` and was not given back.

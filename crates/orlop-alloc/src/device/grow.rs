@@ -5,6 +5,7 @@ use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{Engine, Search};
 use super::policy::{Growth, REGION_STEP};
 use super::pool::{Region, at};
+use crate::RegionAction;
 
 impl<B: DeviceBacking> Engine<B> {
     /// A chunk from new memory, in no index; `retry` after everything was given back.
@@ -85,6 +86,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_segments.add(1);
         }
         self.stats.num_device_alloc += 1;
+        self.note(RegionAction::Gained, self.chunks[index].region, address, bytes);
         Some(index)
     }
 
@@ -216,6 +218,7 @@ impl<B: DeviceBacking> Engine<B> {
             return None;
         }
         self.count_gained(pool, bytes);
+        self.note(RegionAction::Mapped, region, address, bytes);
         self.take_unmapped(index);
         if bytes < size
             && let Some(rest) = self.cut_back(index, bytes, State::Unmapped)

@@ -3,6 +3,7 @@
 use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, State};
 use super::engine::{Engine, LARGE, Search};
+use crate::RegionAction;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Whether old regions are given back: only with a limit.
@@ -127,6 +128,7 @@ impl<B: DeviceBacking> Engine<B> {
         let Chunk { address, size, pool, region, .. } = self.chunks[index];
         let small = self.pools[pool as usize].small;
         self.take(index);
+        self.note(RegionAction::Lost, region, address, size);
         self.chunks.remove(index);
         self.regions.remove(region);
         self.stats.segment.sub(small, 1);
@@ -143,10 +145,10 @@ impl<B: DeviceBacking> Engine<B> {
     /// Takes the pages away that lie wholly in a free chunk. The chunk without pages, if there were any.
     fn unmap_free(&mut self, index: Index) -> Option<Index> {
         let Chunk { address, size, region, pool, .. } = self.chunks[index];
-        let region = *self.regions.get(region)?;
-        let page = region.page?;
-        let begin = (address - region.address).checked_next_multiple_of(page)? + region.address;
-        let end = address + size - (address + size - region.address) % page;
+        let home = *self.regions.get(region)?;
+        let page = home.page?;
+        let begin = (address - home.address).checked_next_multiple_of(page)? + home.address;
+        let end = address + size - (address + size - home.address) % page;
         if begin >= end {
             return None;
         }
@@ -154,6 +156,7 @@ impl<B: DeviceBacking> Engine<B> {
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);
         self.stats.num_device_free += 1;
+        self.note(RegionAction::Unmapped, region, begin, end - begin);
         // SAFETY: the pages lay in a free chunk; the device waits for the stream that it was kept for.
         unsafe { self.backing.unmap(begin, end - begin, page) };
         Some(unmapped)

@@ -9,6 +9,7 @@
 use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, State};
 use super::engine::{Engine, Search};
+use crate::RegionAction;
 use std::collections::BTreeSet;
 
 /// Addresses without pages that are about to have some.
@@ -142,13 +143,14 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Fills all holes with pages from the device; false if there is no memory, and what was filled stays so.
     fn fill_new(&mut self, claim: &mut Claim) -> bool {
-        let pool = self.chunks[claim.chunk].pool;
+        let Chunk { pool, region, .. } = self.chunks[claim.chunk];
         while let Some(&Hole { address, bytes }) = claim.holes.first() {
             // SAFETY: nothing is mapped in a hole, which is ours; its ends are multiples of the page.
             if !self.may_hold(bytes) || !unsafe { self.backing.map(address, bytes, claim.page) } {
                 return false;
             }
             self.count_gained(pool, bytes);
+            self.note(RegionAction::Mapped, region, address, bytes);
             claim.holes.remove(0);
         }
         true
@@ -200,33 +202,38 @@ impl<B: DeviceBacking> Engine<B> {
             if from_small != small {
                 self.stats.reserved_bytes.pass(from_small, bytes as u64);
             }
-            self.move_pages(claim, Hole { address: pages.address, bytes });
+            self.move_pages(claim, self.chunks[index].region, Hole { address: pages.address, bytes });
         }
     }
 
-    /// Moves pages, which are nobody's by now, into the first holes.
-    fn move_pages(&mut self, claim: &mut Claim, mut pages: Hole) {
+    /// Moves pages of a region, which are nobody's by now, into the first holes.
+    fn move_pages(&mut self, claim: &mut Claim, from: Index, mut pages: Hole) {
+        let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];
         while pages.bytes > 0
             && let Some(hole) = claim.holes.first_mut()
         {
-            let bytes = hole.bytes.min(pages.bytes);
+            let Hole { address, bytes } = *hole;
+            let bytes = bytes.min(pages.bytes);
             // SAFETY: the pages lay in a free chunk whose stream was waited for; nothing is mapped in the hole.
-            if !unsafe { self.backing.remap(pages.address, hole.address, bytes, claim.page) } {
+            if !unsafe { self.backing.remap(pages.address, address, bytes, claim.page) } {
                 // They cannot be moved: they go back to the device, and others come from there.
                 // SAFETY: as above.
                 unsafe { self.backing.unmap(pages.address, pages.bytes, claim.page) };
-                let small = self.pools[self.chunks[claim.chunk].pool as usize].small;
+                let small = self.pools[pool as usize].small;
                 self.stats.reserved_bytes.sub(small, pages.bytes as u64);
                 self.stats.num_device_free += 1;
+                self.note(RegionAction::Unmapped, from, pages.address, pages.bytes);
                 return;
             }
             self.stats.remapped_bytes += bytes as u64;
             self.note_move(claim.chunk);
-            pages = Hole { address: pages.address + bytes, bytes: pages.bytes - bytes };
             *hole = Hole { address: hole.address + bytes, bytes: hole.bytes - bytes };
             if hole.bytes == 0 {
                 claim.holes.remove(0);
             }
+            self.note(RegionAction::Unmapped, from, pages.address, bytes);
+            self.note(RegionAction::Mapped, to, address, bytes);
+            pages = Hole { address: pages.address + bytes, bytes: pages.bytes - bytes };
         }
     }
 

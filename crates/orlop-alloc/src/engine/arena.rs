@@ -12,9 +12,13 @@ use crate::backing::{Backing, Global, Region};
 use crate::out_of_memory::Refusal;
 use crate::records::Records;
 use crate::sync::Mutex;
-use crate::{Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, Request, Result, Usage};
+use crate::{
+    Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionEvent, RegionWatch,
+    RegionWatches, Request, Result, Usage,
+};
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// What a rewind did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +53,8 @@ struct State {
     next_segment: usize,
     reserved: usize,
     peak: usize,
+    device: Device,
+    watches: RegionWatches,
 }
 
 #[derive(Debug)]
@@ -78,6 +84,8 @@ impl<B: Backing> Arena<B> {
             next_segment: bytes.max(Alignment::PLANNED.bytes()),
             reserved: 0,
             peak: 0,
+            device: backing.device(),
+            watches: RegionWatches::default(),
         };
         Self { backing, align: Alignment::PLANNED, limit, state: Mutex::new(state), records: Records::new() }
     }
@@ -106,8 +114,10 @@ impl<B: Backing> Arena<B> {
             return Err(Error::ArenaInUse { live });
         }
         let gone = state.rewind();
+        let watches = state.watches.all();
         drop(state);
         self.give_back(gone);
+        watches.iter().for_each(|watch| watch.tell());
         Ok(())
     }
 
@@ -116,8 +126,10 @@ impl<B: Backing> Arena<B> {
         let mut state = self.state.lock();
         let live = state.live();
         let gone = if live == 0 { state.rewind() } else { state.retire() };
+        let watches = state.watches.all();
         drop(state);
         self.give_back(gone);
+        watches.iter().for_each(|watch| watch.tell());
         if live == 0 { Reset::Rewound } else { Reset::Renewed { live } }
     }
 
@@ -165,7 +177,12 @@ impl State {
         Some((number, unsafe { NonNull::new_unchecked(ptr) }, dirty))
     }
 
+    fn event(&self, action: RegionAction, region: &Region) -> RegionEvent {
+        RegionEvent::new(action, region.address(), region.bytes, self.device)
+    }
+
     fn add(&mut self, region: Region) {
+        self.watches.note(self.event(RegionAction::Gained, &region));
         self.reserved += region.bytes;
         self.peak = self.peak.max(self.reserved);
         let segment = Some(Segment { region, used: 0, dirty: 0, live: 0, retired: false });
@@ -185,6 +202,7 @@ impl State {
     fn remove(&mut self, number: usize) -> Option<Region> {
         let segment = self.segments.get_mut(number)?.take()?;
         self.reserved -= segment.region.bytes;
+        self.watches.note(self.event(RegionAction::Lost, &segment.region));
         Some(segment.region)
     }
 
@@ -296,6 +314,14 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         state.peak = state.reserved;
     }
 
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        let mut state = self.state.lock();
+        let segments = state.segments.iter().flatten();
+        let held: Vec<_> =
+            segments.map(|segment| state.event(RegionAction::Gained, &segment.region)).collect();
+        state.watches.add(watch, held);
+    }
+
     /// Gives the segments back if nothing lives in them.
     fn trim(&self, target: u64) -> u64 {
         let mut state = self.state.lock();
@@ -314,7 +340,8 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
 impl<B: Backing> Drop for Arena<B> {
     fn drop(&mut self) {
         let mut state = self.state.lock();
-        let regions: Vec<Region> = state.segments.drain(..).flatten().map(|segment| segment.region).collect();
+        let regions: Vec<Region> =
+            (0..state.segments.len()).filter_map(|number| state.remove(number)).collect();
         drop(state);
         self.give_back(regions);
     }

@@ -2,8 +2,9 @@
 
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
-use crate::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, RawBlock, RegionWatch, Request, Result, Usage};
 use orlop_core::Device;
+use std::sync::Arc;
 
 /// Asks the backing for every block and gives it back at once. Nothing is cached.
 #[derive(Debug)]
@@ -57,5 +58,9 @@ unsafe impl<B: Backing> Allocator for Direct<B> {
 
     fn reset_peak(&self) {
         self.supply.reset_peak();
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.supply.watch(watch);
     }
 }

@@ -16,8 +16,9 @@ use super::lru::{self, Lru};
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
 use crate::protocol::{Counter, Entry, Ledger, Mutex, StreamUses, thread_slot};
-use crate::{Allocator, AllocatorRef, RawBlock, Record, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
+use std::sync::Arc;
 
 /// How requests are rounded before they are looked up.
 #[derive(Debug, Clone, Copy)]
@@ -326,6 +327,10 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
 
     fn reset_peak(&self) {
         self.supply.reset_peak();
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.supply.watch(watch);
     }
 
     fn trim(&self, target: u64) -> u64 {

@@ -12,8 +12,9 @@ use super::supply::Supply;
 use crate::backing::{Backing, Global};
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, StreamUses};
-use crate::{Allocator, AllocatorRef, RawBlock, Record, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
+use std::sync::Arc;
 
 /// How many buckets there are: 32 bytes to 64 GiB. Larger requests are not cached.
 pub const BUCKETS: usize = 32;
@@ -230,6 +231,10 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
 
     fn reset_peak(&self) {
         self.supply.reset_peak();
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.supply.watch(watch);
     }
 
     fn trim(&self, target: u64) -> u64 {

@@ -1,10 +1,16 @@
 //! Regions for engines in which every block is one: gained, counted, given back.
+//!
+//! Nobody keeps a list of them: who comes to watch is told of those that come and go from then on.
 
 use crate::backing::{Backing, Region};
 use crate::out_of_memory::Refusal;
-use crate::{OutOfMemory, Record, Request, Result, Usage};
-use orlop_core::{Alignment, Device};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::Mutex;
+use crate::{
+    OutOfMemory, Record, RegionAction, RegionEvent, RegionWatch, RegionWatches, Request, Result, Usage,
+};
+use orlop_core::{Alignment, Device, StreamId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A backing, and what is held from it. The counts are figures and relaxed.
 #[derive(Debug)]
@@ -13,12 +19,16 @@ pub(super) struct Supply<B> {
     reserved: AtomicU64,
     peak: AtomicU64,
     regions: AtomicU64,
+    /// Whether anybody ever watched: until then nobody takes the lock.
+    watched: AtomicBool,
+    watches: Mutex<RegionWatches>,
 }
 
 impl<B: Backing> Supply<B> {
     pub(super) fn new(backing: B) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { backing, reserved: zero(), peak: zero(), regions: zero() }
+        let (watched, watches) = (AtomicBool::new(false), Mutex::default());
+        Self { backing, reserved: zero(), peak: zero(), regions: zero(), watched, watches }
     }
 
     pub(super) fn device(&self) -> Device {
@@ -43,6 +53,26 @@ impl<B: Backing> Supply<B> {
         }
     }
 
+    /// From now on this watch is told.
+    pub(super) fn watch(&self, watch: &Arc<RegionWatch>) {
+        self.watches.lock().add(watch, []);
+        // Relaxed: a region that comes meanwhile may be told of or not.
+        self.watched.store(true, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn note(&self, action: RegionAction, region: &Region, stream: StreamId) {
+        if self.watched.load(Ordering::Relaxed) {
+            self.note_watched(action, region, stream);
+        }
+    }
+
+    #[cold]
+    fn note_watched(&self, action: RegionAction, region: &Region, stream: StreamId) {
+        let event = RegionEvent::new(action, region.address(), region.bytes, self.device());
+        self.watches.lock().note(event.stream(stream));
+    }
+
     /// The record of a block in a fresh region of at least `bytes`, zeroed as the request says. If the backing
     /// refuses, `reclaim` gives cached memory back, and if that was any the backing is asked once more.
     #[cold]
@@ -65,6 +95,7 @@ impl<B: Backing> Supply<B> {
         let reserved = self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(reserved, Ordering::Relaxed);
         self.regions.fetch_add(1, Ordering::Relaxed);
+        self.note(RegionAction::Gained, &region, request.stream);
         if request.zeroed && !region.zeroed {
             // SAFETY: just gained; nobody else knows it.
             unsafe { self.backing.zero(region.ptr, request.bytes) };
@@ -85,6 +116,7 @@ impl<B: Backing> Supply<B> {
         self.reserved.fetch_sub(record.granted as u64, Ordering::Relaxed);
         self.regions.fetch_sub(1, Ordering::Relaxed);
         let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
+        self.note(RegionAction::Lost, &region, record.stream);
         // SAFETY: the caller's promise.
         unsafe { self.backing.release(region) };
     }

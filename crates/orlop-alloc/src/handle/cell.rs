@@ -6,12 +6,14 @@
 //! 2. whoever holds a block: from `enter` until its `leave` has returned, and no longer;
 //! 3. whoever was told [`Entry::Last`]: exclusively, to destroy it.
 
-use crate::observer::{Event, ObserverSlot};
+use crate::observer::{Event, RegionWatch};
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, Totals};
 use crate::raw::Owner;
-use crate::{Allocator, Block, Error, Observer, RawBlock, Request, Result};
+use crate::replaceable::Replaceable;
+use crate::{Allocator, Block, Error, RawBlock, Request, Result};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What blocks know of their allocator's cell: it begins with this.
@@ -32,7 +34,8 @@ pub(crate) struct Shared<A: ?Sized> {
     /// `None` over an engine that counts itself.
     pub(super) ledger: Option<Ledger>,
     pub(super) refused_frees: AtomicU64,
-    pub(super) observer: ObserverSlot,
+    /// The observer, with what it is yet to be told of regions: one relaxed load while there is none.
+    pub(super) watch: Replaceable<Arc<RegionWatch>>,
     pub(super) allocator: A,
 }
 
@@ -82,8 +85,8 @@ impl<A: ?Sized + Allocator> Shared<A> {
                 if let Some(ledger) = &self.ledger {
                     ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
-                if let Some(observer) = self.observer.get() {
-                    self.tell_taken(&**observer, &raw);
+                if let Some(watch) = self.watch.get() {
+                    self.tell_taken(watch, &raw);
                 }
                 Ok(raw)
             }
@@ -98,13 +101,17 @@ impl<A: ?Sized + Allocator> Shared<A> {
     }
 
     #[cold]
-    pub(super) fn tell_taken(&self, observer: &dyn Observer, block: &RawBlock) {
-        observer.observe(&Event::Allocated { block, allocator: self.allocator.name() });
+    pub(super) fn tell_taken(&self, watch: &RegionWatch, block: &RawBlock) {
+        // The region first that the block is in.
+        watch.tell();
+        watch.observer().observe(&Event::Allocated { block, allocator: self.allocator.name() });
     }
 
-    #[cold]
-    pub(super) fn tell_given(&self, observer: &dyn Observer, block: &RawBlock) {
-        observer.observe(&Event::Freed { block, allocator: self.allocator.name() });
+    /// Tells what the last call did to regions, for calls that are not about one block.
+    pub(super) fn tell_regions(&self) {
+        if let Some(watch) = self.watch.get() {
+            watch.tell();
+        }
     }
 
     /// Returns and counts. After [`Entry::Last`] the caller destroys the cell. A refusal is counted, told, and
@@ -115,9 +122,32 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
     pub(super) unsafe fn give(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
-        if let Some(observer) = self.observer.get() {
-            self.tell_given(&**observer, &raw);
+        match self.watch.get() {
+            // SAFETY: the caller's promise.
+            None => unsafe { self.give_unseen(raw, refused) },
+            // SAFETY: as above.
+            Some(watch) => unsafe { self.give_seen(Arc::clone(watch), raw, refused) },
         }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate`].
+    #[cold]
+    unsafe fn give_seen(&self, watch: Arc<RegionWatch>, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
+        watch.observer().observe(&Event::Freed { block: &raw, allocator: self.allocator.name() });
+        // SAFETY: the caller's promise.
+        let entry = unsafe { self.give_unseen(raw, refused) };
+        // The block has left: from here on the cell may be gone, and the watch is what is left.
+        watch.tell();
+        entry
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Allocator::deallocate`].
+    #[inline(always)]
+    unsafe fn give_unseen(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
         let Some(ledger) = &self.ledger else {
             // SAFETY: the caller's promise.
             return match unsafe { self.allocator.deallocate_counted(raw) } {
@@ -142,8 +172,8 @@ impl<A: ?Sized + Allocator> Shared<A> {
     pub(super) fn refuse(&self, error: Error) -> Error {
         self.refused_frees.fetch_add(1, Ordering::Relaxed);
         tracing::error!(allocator = self.allocator.name(), %error, "free refused");
-        if let Some(observer) = self.observer.get() {
-            observer.observe(&Event::FreeRefused { error: &error, allocator: self.allocator.name() });
+        if let Some(watch) = self.watch.get() {
+            watch.observer().observe(&Event::FreeRefused { error: &error, allocator: self.allocator.name() });
         }
         error
     }
@@ -155,8 +185,10 @@ impl<A: ?Sized + Allocator> Shared<A> {
             if report.by_kind.is_empty() {
                 report.fill(&self.counter().map_or_else(Totals::default, Counter::totals));
             }
-            if let Some(observer) = self.observer.get() {
-                observer.observe(&Event::OutOfMemory { report });
+            if let Some(watch) = self.watch.get() {
+                // What went back for the request's sake comes first.
+                watch.tell();
+                watch.observer().observe(&Event::OutOfMemory { report });
             }
         }
         error
@@ -206,5 +238,12 @@ unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
 #[cold]
 pub(super) unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
     // SAFETY: the cell came from a `Box` and nobody else holds a handle, a block or the `Last` answer.
-    drop(unsafe { Box::from_raw(shared.as_ptr()) });
+    let shared = unsafe { Box::from_raw(shared.as_ptr()) };
+    let watch = shared.watch.get().cloned();
+    drop(shared);
+    if let Some(watch) = watch {
+        // An engine that goes gives all it holds back; one that others hold lives on.
+        watch.end();
+        watch.tell();
+    }
 }

@@ -16,10 +16,11 @@ pub(crate) use self::cell::{Head, return_block};
 
 use self::cell::{Shared, destroy};
 use crate::block::Block;
-use crate::observer::{Event, ObserverSlot};
+use crate::observer::{Event, RegionWatch};
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, Totals};
 use crate::raw::Owner;
+use crate::replaceable::Replaceable;
 use crate::{Allocator, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage};
 use orlop_core::Device;
 use std::fmt;
@@ -55,7 +56,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
             handles: AtomicUsize::new(1),
             ledger,
             refused_frees: AtomicU64::new(0),
-            observer: ObserverSlot::default(),
+            watch: Replaceable::default(),
             allocator,
         };
         // SAFETY: just allocated for it, and nobody else knows it.
@@ -148,15 +149,32 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Who is told, if anybody.
     #[must_use]
     pub fn observer(&self) -> Option<Arc<dyn Observer>> {
-        self.shared().observer.get().cloned()
+        self.shared().watch.get().map(|watch| Arc::clone(watch.observer()))
     }
 
-    /// Tells `observer` of every allocation and free from now on; `None` stops that.
+    /// Tells `observer` of every allocation and free from now on, and of regions: of those that are there at once. `None`
+    /// stops that.
+    ///
+    /// Regions that are blocks themselves, as those of [`Direct`](crate::engine::Direct), [`Pool`](crate::engine::Pool) and
+    /// [`Pow2`](crate::engine::Pow2) are, are not known before: nobody keeps a list of them.
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
+        self.put_observer(observer).iter().for_each(|watch| watch.tell());
+    }
+
+    /// Sets an observer. Who it was and who it is are to be told of regions then, with no lock held.
+    pub(crate) fn put_observer(&self, observer: Option<Arc<dyn Observer>>) -> Vec<Arc<RegionWatch>> {
         let shared = self.shared();
+        let watch = observer.map(|observer| Arc::new(RegionWatch::new(observer, shared.allocator.name())));
         // Relaxed: a thread that allocates meanwhile may be seen or not, as it happens.
-        shared.head.quick.store(observer.is_none() && shared.ledger.is_none(), Ordering::Relaxed);
-        shared.observer.set(observer);
+        shared.head.quick.store(watch.is_none() && shared.ledger.is_none(), Ordering::Relaxed);
+        if let Some(watch) = &watch {
+            shared.allocator.watch_regions(watch);
+        }
+        let before = shared.watch.set(watch.clone()).cloned();
+        if let Some(before) = &before {
+            before.end();
+        }
+        before.into_iter().chain(watch).collect()
     }
 
     /// Frees a block by its bare address, from [`Block::into_raw_ptr`] (P4). The requested size may be told.
@@ -230,7 +248,9 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
     }
 
     fn trim(&self, target: u64) -> u64 {
-        self.shared().allocator.trim(target)
+        let bytes = self.shared().allocator.trim(target);
+        self.shared().tell_regions();
+        bytes
     }
 
     fn find(&self, address: usize) -> Option<Found> {
@@ -246,9 +266,10 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         // SAFETY: the caller's promises.
         match unsafe { shared.allocator.deallocate_raw(ptr, requested) } {
             Ok(found) => {
-                if let Some(observer) = shared.observer.get() {
+                if let Some(watch) = shared.watch.get() {
                     let (address, allocator) = (ptr.as_ptr().addr(), shared.allocator.name());
-                    observer.observe(&Event::RawFreed { address, found: &found, allocator });
+                    watch.observer().observe(&Event::RawFreed { address, found: &found, allocator });
+                    watch.tell();
                 }
                 if let Some(ledger) = &shared.ledger {
                     let seat = thread_slot::current();
@@ -278,6 +299,10 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         self.shared().allocator.describe(report);
     }
 
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.shared().allocator.watch_regions(watch);
+    }
+
     fn verify(&self) -> Result<()> {
         self.shared().allocator.verify()
     }
@@ -301,6 +326,7 @@ impl<A: ?Sized + Allocator> Drop for AllocatorRef<A> {
         fence(Ordering::Acquire);
         // Blocks may live on; what is merely cached goes back now (T21).
         shared.allocator.trim(0);
+        shared.tell_regions();
         // Without a counter nothing could ever be counted, and the cell would never go.
         if shared.counter().is_none_or(|counter| {
             // SAFETY: this was the last handle, and it goes once.

@@ -4,7 +4,7 @@ use crate::{AllocatorRef, Context, Event, Observer};
 use orlop_core::MemoryKind;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// Observers of one context or allocator, which come and go. Clones are handles to the same ones; with the last of all
 /// handles, [`Listening`]s and profiles made with them the watching ends, and who was the observer before is so again. It is
@@ -75,6 +75,8 @@ struct List {
     earlier: Option<Arc<dyn Observer>>,
     /// Replaced as a whole, so that no lock is held while observers run.
     listeners: RwLock<Arc<[Listener]>>,
+    /// The first of all these that keeps a time.
+    clock: OnceLock<Arc<dyn Observer>>,
     numbers: AtomicU64,
     allocations: AtomicU64,
     frees: AtomicU64,
@@ -102,6 +104,7 @@ impl Observers {
     fn install(watched: Watched) -> Self {
         let earlier = watched.observer();
         let list = Arc::new(List { earlier, ..List::default() });
+        list.offer_clock(list.earlier.as_ref());
         watched.set(Some(Arc::clone(&list) as Arc<dyn Observer>));
         // Afterwards: what is told meanwhile may be told once too often, and nothing seems to be missed.
         let before = watched.seen();
@@ -113,7 +116,10 @@ impl Observers {
         let list = &self.installed.list;
         // Relaxed: numbers only need to differ.
         let number = list.numbers.fetch_add(1, Ordering::Relaxed);
+        list.offer_clock(Some(&observer));
         list.change(|listeners| listeners.push(Listener { number, observer }));
+        // It is to know of the regions that are there.
+        self.installed.set_if_ours(Some(Arc::clone(list) as Arc<dyn Observer>));
         Listening { observers: self.clone(), number }
     }
 
@@ -168,13 +174,19 @@ impl Watched {
     }
 }
 
-impl Drop for Installed {
-    fn drop(&mut self) {
-        // Somebody else may have come in its place.
+impl Installed {
+    /// Sets an observer, unless somebody else came in the list's place.
+    fn set_if_ours(&self, observer: Option<Arc<dyn Observer>>) {
         let ours = Arc::as_ptr(&self.list).cast::<()>();
         if self.watched.observer().is_some_and(|now| Arc::as_ptr(&now).cast::<()>() == ours) {
-            self.watched.set(self.list.earlier.clone());
+            self.watched.set(observer);
         }
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        self.set_if_ours(self.list.earlier.clone());
     }
 }
 
@@ -187,6 +199,12 @@ impl Drop for Listening {
 }
 
 impl List {
+    fn offer_clock(&self, observer: Option<&Arc<dyn Observer>>) {
+        if let Some(observer) = observer.filter(|observer| observer.now().is_some()) {
+            self.clock.get_or_init(|| Arc::clone(observer));
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut Vec<Listener>)) {
         let mut listeners = self.listeners.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = listeners.to_vec();
@@ -212,6 +230,10 @@ impl Observer for List {
         for listener in &*listeners {
             listener.observer.observe(event);
         }
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.clock.get()?.now()
     }
 }
 

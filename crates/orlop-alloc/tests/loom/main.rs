@@ -7,6 +7,7 @@
 mod caching;
 mod grown;
 mod ledger;
+mod regions;
 mod returns;
 mod shared;
 mod slots;

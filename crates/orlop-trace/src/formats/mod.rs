@@ -26,4 +26,6 @@ mod source;
 
 pub use self::devices::{device_number, numbered_device};
 pub use self::error::{Column, Fault, Format, FormatError};
+pub(crate) use self::gather::Gather;
+#[cfg(test)]
 pub(crate) use self::gather::by_device;

@@ -237,6 +237,7 @@ impl State {
 
     /// A block takes its part of the free piece around it: `taken` bytes, or what PyTorch would.
     fn place(&mut self, block: &SegmentBlock, taken: Option<u64>, rules: &Rules) {
+        self.cut_short(block.address);
         match self.room(block) {
             Some((piece, room, finely)) => {
                 let at = block.address - piece.address;
@@ -254,6 +255,19 @@ impl State {
         }
     }
 
+    /// A block that is in use ends where another begins: it had less than was thought.
+    fn cut_short(&mut self, address: u64) {
+        let Some((start, _)) = self.region(address) else { return };
+        let Some(piece) = self.pieces.range(start..address).next_back().map(|(_, piece)| *piece) else {
+            return;
+        };
+        let at = address - piece.address;
+        if piece.state != BlockState::Free && at >= piece.requested.max(1) && at < piece.bytes {
+            self.pieces.insert(piece.address, SegmentBlock { bytes: at, ..piece });
+            self.insert_free(address, piece.bytes - at);
+        }
+    }
+
     /// The piece in which a block begins, how many bytes it has from there on, and whether small rests
     /// are split off there.
     fn room(&self, block: &SegmentBlock) -> Option<(SegmentBlock, u64, bool)> {
@@ -261,8 +275,7 @@ impl State {
         let (_, &piece) = self.pieces.range(..=block.address).next_back()?;
         let at = block.address - piece.address;
         let room = piece.bytes.checked_sub(at).filter(|&room| room > 0 && room >= block.requested)?;
-        // A block that is in use ends where another begins: it had less than was thought.
-        let free = piece.state == BlockState::Free || at >= piece.requested.max(1);
+        let free = piece.state == BlockState::Free;
         free.then_some((piece, room, region.small || region.expandable))
     }
 

@@ -210,3 +210,19 @@ fn settings_say_how_long_blocks_are() {
     assert_eq!(taken(None), 1200);
     assert_eq!(taken(Some("roundup_power2_divisions:4")), 1280);
 }
+
+/// An allocator that rounds less than PyTorch's: a block begins where the one before is thought to go on, and is longer
+/// than that.
+#[test]
+fn blocks_may_be_closer_together_than_pytorchs() {
+    let events =
+        [(0, 100), (128, 600), (768, 64)].map(|(at, bytes)| raw(Action::Allocate, 4096 + at, bytes, 0));
+    let region = raw(Action::RegionGained, 4096, 4096, 0);
+    let history =
+        DeviceHistory { events: [region].into_iter().chain(events).collect(), ..DeviceHistory::default() };
+    let moments = Moments::new(&history);
+    assert_eq!(moments.strays(), 0);
+    let blocks: Vec<_> =
+        moments.after(4)[0].blocks.iter().map(|block| (block.address, block.bytes)).collect();
+    assert_eq!(blocks, [(4096, 128), (4224, 640), (4864, 512), (5376, 2816)]);
+}

@@ -11,15 +11,20 @@
 //!   [`BinaryWriter`]; call it often enough that no ring runs over.
 //! * **Nobody waits.** Readers and writers do not: see the module `ring`. Threads have rings by
 //!   [slots](orlop_alloc::protocol::thread_slot); those beyond the thirty-second share some, behind a lock each.
-//!   Annotations and backtraces are rare, and take a lock of the recorder's.
+//!   Annotations, backtraces and changes of regions are rare, and take a lock of the recorder's.
 //! * **No recursion.** What the recorder itself takes from a watched allocator is not noted, but counted as lost.
 //!
 //! Threads' events are merged by the time stamps, which are of the processor's counter where that counts alike on all
 //! processors (by way of `quanta`), and of the system's clock elsewhere. A block's return is stamped before the block can be
 //! handed out again, and its allocation after, so that they come in order.
 //!
-//! Only allocators' blocks are seen: regions are not told of to observers. A request that fails is noted each time an
-//! allocator fails to serve it, also when a [`Context`](orlop_alloc::Context) then finds memory elsewhere.
+//! Regions are noted when the allocator's lock is held, and told a little later; the stamp is of when they were noted. So
+//! a region comes before all blocks in it and goes after them, whichever threads they are of. Regions that were there when
+//! the recording began come first, as gained or mapped then. Where many events were overwritten, regions are not forgotten:
+//! the history begins with them (see the module `regions`).
+//!
+//! A request that fails is noted each time an allocator fails to serve it, also when a
+//! [`Context`](orlop_alloc::Context) then finds memory elsewhere.
 //!
 //! ```
 //! use orlop_alloc::{Context, Request, Tag};
@@ -38,15 +43,18 @@
 //! let history = recorder.history();
 //! let events = &history.devices[0].events;
 //! assert_eq!(history.sites.name(events[0].text), "step 1");
-//! assert_eq!((events[1].action, events[1].bytes), (Action::Allocate, 1000));
-//! assert_eq!(history.sites.name(events[1].text), "activations");
-//! assert_eq!(events[2].action, Action::FreeRequested);
+//! assert_eq!(events[1].action, Action::Mapped);
+//! assert_eq!((events[2].action, events[2].bytes), (Action::Allocate, 1000));
+//! assert_eq!(history.sites.name(events[2].text), "activations");
+//! assert_eq!(events[3].action, Action::FreeRequested);
 //! # Ok::<(), orlop_alloc::Error>(())
 //! ```
 
 mod backtraces;
 mod names;
+mod note;
 mod record;
+mod regions;
 #[doc(hidden)]
 pub mod ring;
 mod rings;
@@ -57,14 +65,14 @@ mod thread;
 pub use self::backtraces::Backtraces;
 
 use self::names::{Lookup, Names};
-use self::record::Record;
+use self::regions::Regions;
 use self::rings::Rings;
 use self::thread::Busy;
 use crate::Result;
+use crate::formats::Gather;
 use crate::formats::binary::BinaryWriter;
-use crate::formats::{by_device, device_number};
-use crate::history::{Action, Event, History};
-use orlop_alloc::{Event as Told, Found, Observer, RawBlock};
+use crate::history::{Action, History};
+use orlop_alloc::{Event as Told, Observer};
 use orlop_core::{Device, MemoryKind};
 use quanta::Clock;
 use std::fmt;
@@ -101,14 +109,25 @@ struct Inner {
     /// What the clock said in the beginning.
     zero: u64,
     rings: Rings,
+    regions: Regions,
     backtraces: Backtraces,
     allocations: AtomicU64,
     /// Events of threads that were busy recording.
     unseen: AtomicU64,
     names: Mutex<Names>,
-    /// Names that are in the file that is drained to, and where each ring was left.
-    drained: Mutex<(Lookup, Vec<u64>)>,
+    file: Mutex<File>,
     overwritten: AtomicU64,
+}
+
+/// How far the file is that is drained to.
+#[derive(Debug, Default)]
+struct File {
+    /// Names that are in it.
+    lookup: Lookup,
+    /// Where each ring was left.
+    rings: Vec<u64>,
+    /// Where the events of regions were.
+    regions: u64,
 }
 
 impl Default for RecorderBuilder {
@@ -139,11 +158,12 @@ impl RecorderBuilder {
             clock,
             zero,
             rings: Rings::new(self.capacity),
+            regions: Regions::new(self.capacity),
             backtraces: self.backtraces,
             allocations: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
             names: Mutex::default(),
-            drained: Mutex::default(),
+            file: Mutex::default(),
             overwritten: AtomicU64::new(0),
         };
         Recorder { inner: Arc::new(inner) }
@@ -184,10 +204,18 @@ impl Recorder {
         let _busy = Busy::begin();
         let inner = &*self.inner;
         let mut records = Vec::new();
+        // Regions afterwards, so that none is missed of a block that is there.
         inner.rings.read(&mut Vec::new(), &mut records);
+        let start = inner.regions.read(&mut records);
         let mut lookup = Lookup::default();
-        let events = inner.named(&mut records, &mut lookup);
-        History { devices: by_device(events), sites: lookup.sites, ..History::default() }
+        let mut gather = Gather::default();
+        for (device, segment) in start {
+            gather.device(device).start.push(segment);
+        }
+        for (device, event) in inner.named(&mut records, &mut lookup) {
+            gather.device(device).events.push(event);
+        }
+        History { devices: gather.finish(), sites: lookup.sites, ..History::default() }
     }
 
     /// Writes what was noted since the last call. Always to the same writer: what a file's events name is written once.
@@ -215,10 +243,9 @@ impl Recorder {
     pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<Drained> {
         let _busy = Busy::begin();
         let inner = &*self.inner;
-        let mut drained = locked(&inner.drained);
-        let (lookup, places) = &mut *drained;
+        let File { lookup, rings, regions } = &mut *locked(&inner.file);
         let mut records = Vec::new();
-        let lost = inner.rings.read(places, &mut records);
+        let lost = inner.rings.read(rings, &mut records) + inner.regions.drain(regions, &mut records);
         let events = inner.named(&mut records, lookup);
         let (mut written, mut failed) = (0, Ok(()));
         for (device, event) in &events {
@@ -238,8 +265,8 @@ impl Recorder {
     #[must_use]
     pub fn lost(&self) -> u64 {
         let inner = &*self.inner;
-        let drained = locked(&inner.drained);
-        let waiting = inner.rings.overwritten(&drained.1);
+        let file = locked(&inner.file);
+        let waiting = inner.rings.overwritten(&file.rings) + inner.regions.lost(file.regions);
         waiting + inner.overwritten.load(Ordering::Relaxed) + inner.unseen.load(Ordering::Relaxed)
     }
 }
@@ -255,114 +282,9 @@ impl Observer for Recorder {
             other => inner.rare(other),
         }
     }
-}
 
-impl Inner {
-    #[inline]
-    fn block(&self, block: &RawBlock, action: Action) {
-        let Some(thread) = thread::number() else { return self.unseen() };
-        let mut record = Record {
-            ticks: self.clock.raw(),
-            address: block.ptr.addr().get() as u64,
-            bytes: block.requested as u64,
-            stream: block.stream.get(),
-            text: block.tag.number(),
-            site: 0,
-            thread,
-            device: device_number(block.device),
-            action,
-            kind: block.kind,
-        };
-        if action == Action::Allocate {
-            if self.backtraces != Backtraces::NONE {
-                record.site = self.site(record.bytes);
-            }
-        } else if !block.uses.is_empty() {
-            self.uses(block, record);
-        }
-        self.rings.push(&record);
-    }
-
-    /// The streams that used a block, told when it is given back.
-    #[cold]
-    fn uses(&self, block: &RawBlock, record: Record) {
-        for stream in block.uses.iter() {
-            self.rings.push(&Record { action: Action::Use, stream: stream.get(), ..record });
-        }
-    }
-
-    /// The number of a call site, if this allocation's is asked for.
-    #[cold]
-    fn site(&self, bytes: u64) -> u32 {
-        let Backtraces { every, at_least } = self.backtraces;
-        let number = self.allocations.fetch_add(1, Ordering::Relaxed);
-        if bytes < at_least && number.checked_rem(every).is_none_or(|rest| rest != 0) {
-            return 0;
-        }
-        let _busy = Busy::begin();
-        backtraces::walk(|addresses| locked(&self.names).stack(addresses))
-    }
-
-    #[cold]
-    fn raw_freed(&self, address: usize, found: &Found) {
-        let Some(thread) = thread::number() else { return self.unseen() };
-        // An address alone is the host's.
-        let record = Record::mark(self.clock.raw(), Action::FreeRequested, Device::CPU, thread);
-        let (address, bytes) = (address as u64, found.requested as u64);
-        self.rings.push(&Record { address, bytes, kind: found.kind, ..record });
-    }
-
-    #[cold]
-    fn rare(&self, event: &Told<'_>) {
-        match event {
-            Told::OutOfMemory { report } => {
-                let Some(thread) = thread::number() else { return self.unseen() };
-                let record = Record::mark(self.clock.raw(), Action::OutOfMemory, report.device, thread);
-                self.rings.push(&Record {
-                    address: report.free,
-                    bytes: report.requested as u64,
-                    text: report.tag.number(),
-                    kind: report.kind,
-                    ..record
-                });
-            }
-            Told::Reclaimed { step, kind, bytes } => {
-                self.mark(&format!("reclaimed: {step}"), Device::CPU, *bytes, *kind);
-            }
-            Told::FreeRefused { error, .. } => {
-                self.mark(&format!("free refused: {error}"), Device::CPU, 0, MemoryKind::Default);
-            }
-            _ => {}
-        }
-    }
-
-    #[cold]
-    fn mark(&self, text: &str, device: Device, bytes: u64, kind: MemoryKind) {
-        let Some(thread) = thread::number() else { return self.unseen() };
-        let _busy = Busy::begin();
-        let record = Record::mark(self.clock.raw(), Action::Annotation, device, thread);
-        let text = locked(&self.names).text(text);
-        self.rings.push(&Record { text, bytes, kind, ..record });
-    }
-
-    #[cold]
-    fn unseen(&self) {
-        self.unseen.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Records as events with their devices, in order of time.
-    fn named(&self, records: &mut [Record], lookup: &mut Lookup) -> Vec<(u32, Event)> {
-        records.sort_by_key(|record| record.ticks);
-        let names = locked(&self.names);
-        let name = |record: &Record| {
-            let time = self.clock.delta_as_nanos(self.zero, record.ticks.max(self.zero));
-            let text = match record.action {
-                Action::Annotation => lookup.text(record.text, &names),
-                _ => lookup.tag(record.text),
-            };
-            (record.device, record.event(time, text, lookup.site(record.site, &names)))
-        };
-        records.iter().map(name).collect()
+    fn now(&self) -> Option<u64> {
+        Some(self.inner.clock.raw())
     }
 }
 

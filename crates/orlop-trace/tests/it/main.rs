@@ -11,6 +11,7 @@ mod lab;
 #[cfg(unix)]
 mod pages;
 mod recorded;
+mod recorded_regions;
 mod replays;
 #[cfg(unix)]
 mod report;

@@ -2,6 +2,9 @@
 //!
 //! [`whole`] says what stands where; an [`Output`] says how it is written. A snapshot has microseconds and no threads,
 //! memory kinds or [uses](Action::Use): those of a history that has them are left out.
+//!
+//! A snapshot's segments are those in the end. A recording does not have them; they follow from its events, as far as these
+//! tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer.
 
 mod json;
 mod pickle;
@@ -14,7 +17,9 @@ use super::words::Word;
 use crate::history::{
     Action, BlockState, DeviceHistory, Event, History, Segment, SiteId, Sites, Stage, TextId,
 };
+use crate::lab::Moments;
 use crate::{Result, TraceError};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// A microsecond in nanoseconds.
@@ -109,9 +114,9 @@ fn whole(history: &History, out: &mut impl Output) -> io::Result<()> {
     let sites = &history.sites;
     out.begin_record()?;
     out.key(Word::Segments)?;
-    let segments =
-        history.devices.iter().flat_map(|device| device.end.iter().map(move |held| (device, held)));
-    out.list(segments, |out, (device, held)| segment(sites, device.device, held, out))?;
+    let ends: Vec<_> = history.devices.iter().map(|device| (device.device, end(device, history))).collect();
+    let segments = ends.iter().flat_map(|(device, held)| held.iter().map(move |held| (*device, held)));
+    out.list(segments, |out, (device, held)| segment(sites, device, held, out))?;
     out.key(Word::DeviceTraces)?;
     let last = history.devices.iter().map(|device| device.device).max();
     let lists = last.map_or(0, |last| last + 1);
@@ -149,6 +154,15 @@ fn whole(history: &History, out: &mut impl Output) -> io::Result<()> {
         out.end_record()
     })?;
     out.end_record()
+}
+
+/// The segments after the last event.
+fn end<'a>(device: &'a DeviceHistory, history: &History) -> Cow<'a, [Segment]> {
+    let gains = |event: &Event| matches!(event.action, Action::RegionGained | Action::Mapped);
+    if !device.end.is_empty() || device.start.is_empty() && !device.events.iter().any(gains) {
+        return Cow::Borrowed(&device.end);
+    }
+    Cow::Owned(Moments::with_settings(device, history.settings.as_deref()).after(device.events.len()))
 }
 
 fn segment(sites: &Sites, device: u32, segment: &Segment, out: &mut impl Output) -> io::Result<()> {

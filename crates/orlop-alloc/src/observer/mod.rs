@@ -1,4 +1,13 @@
 //! The hook through which recording sees every allocation; one relaxed load when nobody looks.
+//!
+//! An allocator's handle holds its observer and tells it of what goes through the handle. Of what happens inside an engine,
+//! where only the engine knows, it is told by way of [`regions`].
+
+mod regions;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
 use crate::context::LadderStep;
 use crate::{Error, Found, OutOfMemory, RawBlock};
@@ -45,6 +54,13 @@ pub enum Event<'a> {
         /// The story.
         report: &'a OutOfMemory,
     },
+    /// An allocator holds more memory from its backing, or less; or did before the observer came.
+    Region {
+        /// What and where.
+        event: &'a RegionEvent,
+        /// Who holds it.
+        allocator: &'a str,
+    },
     /// The reclaim ladder took a step for a request that did not fit.
     Reclaimed {
         /// Which.
@@ -61,6 +77,15 @@ pub enum Event<'a> {
 pub trait Observer: Send + Sync {
     /// Takes note.
     fn observe(&self, event: &Event<'_>);
+
+    /// The time, by whatever clock the observer keeps. It is asked when a region comes or goes, *with locks of the allocator
+    /// held*, and handed back in [`RegionEvent::at`]: so it must be quick, take no lock and allocate nothing. `None` for an
+    /// observer that keeps no time.
+    ///
+    /// Observers that share one place (see [`Observers`](crate::profile::Observers)) must go by the same clock.
+    fn now(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl fmt::Debug for dyn Observer {
@@ -69,5 +94,5 @@ impl fmt::Debug for dyn Observer {
     }
 }
 
-/// Where an observer is put: one relaxed load while it is empty.
+/// Where a context's observer is put: one relaxed load while it is empty.
 pub(crate) type ObserverSlot = crate::replaceable::Replaceable<Arc<dyn Observer>>;

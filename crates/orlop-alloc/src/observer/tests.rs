@@ -1,0 +1,339 @@
+//! What engines tell of their regions, held against the engines themselves.
+
+use super::*;
+use crate::adaptor::Limit;
+use crate::backing::{HugePages, Mmap, System};
+use crate::caching::Caching;
+use crate::central::{Central, Policy, RegionGrowth};
+use crate::device::{self, DeviceAllocator, NullDevice, TorchConf};
+use crate::engine::{Arena, Direct, Pool, Pow2};
+use crate::profile::Observers;
+use crate::sync::{Mutex, MutexGuard};
+use crate::{Allocator as _, AllocatorRef, Block, Request};
+use orlop_core::{Device, StreamId};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Knows what is held from what it is told.
+#[derive(Default)]
+struct Map {
+    held: Mutex<Held>,
+    clock: AtomicU64,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Pieces by address; those that touch are not joined.
+    pieces: BTreeMap<usize, usize>,
+    told: usize,
+    last: Option<u64>,
+}
+
+impl Held {
+    fn sum(&self) -> u64 {
+        self.pieces.values().map(|&bytes| bytes as u64).sum()
+    }
+
+    fn holds(&self, address: usize, bytes: usize) -> bool {
+        let mut at = address;
+        while at < address + bytes {
+            let Some((&start, &bytes)) = self.pieces.range(..=at).next_back() else { return false };
+            if start + bytes <= at {
+                return false;
+            }
+            at = start + bytes;
+        }
+        true
+    }
+
+    fn take(&mut self, address: usize, bytes: usize) {
+        assert!(self.holds(address, bytes), "{bytes} bytes at {address:x} go that never came");
+        let end = address + bytes;
+        while let Some((&start, &length)) =
+            self.pieces.range(..end).next_back().filter(|(s, l)| *s + *l > address)
+        {
+            self.pieces.remove(&start);
+            if start < address {
+                self.pieces.insert(start, address - start);
+            }
+            if start + length > end {
+                self.pieces.insert(end, start + length - end);
+            }
+        }
+    }
+
+    fn add(&mut self, address: usize, bytes: usize) {
+        let before = self.pieces.range(..address + bytes).next_back();
+        assert!(before.is_none_or(|(start, bytes)| start + bytes <= address), "held twice: {address:x}");
+        self.pieces.insert(address, bytes);
+    }
+
+    fn apply(&mut self, event: &RegionEvent) {
+        self.told += 1;
+        assert!(event.at > self.last && event.bytes > 0, "out of order");
+        self.last = event.at;
+        match event.action {
+            RegionAction::Gained | RegionAction::Mapped => self.add(event.address, event.bytes),
+            RegionAction::Lost | RegionAction::Unmapped => self.take(event.address, event.bytes),
+        }
+    }
+}
+
+impl Map {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock()
+    }
+}
+
+impl Observer for Map {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Region { event, .. } => self.held().apply(event),
+            Event::Allocated { block, .. } => assert!(self.held().holds(block.address(), block.granted)),
+            Event::Freed { block, .. } => assert!(self.held().holds(block.address(), block.granted)),
+            _ => {}
+        }
+    }
+
+    fn now(&self) -> Option<u64> {
+        Some(self.clock.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+fn watch(allocator: &AllocatorRef) -> Arc<Map> {
+    let map = Arc::<Map>::default();
+    allocator.set_observer(Some(Arc::clone(&map) as Arc<dyn Observer>));
+    map
+}
+
+fn device(policy: device::Policy) -> AllocatorRef {
+    DeviceAllocator::new(NullDevice::new(Device::cuda(0), 256 << 20), policy).into_ref().erase()
+}
+
+/// Allocators that know all their regions.
+fn allocators() -> Vec<AllocatorRef> {
+    let mmap = || Mmap::new().huge_pages(HugePages::Never);
+    let steps = Policy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..Policy::tensorflow() };
+    let expandable = TorchConf::known("expandable_segments:True").0;
+    vec![
+        Caching::builder(mmap()).build().erase(),
+        Caching::builder(System::new()).limit(64 << 20).build().erase(),
+        AllocatorRef::new(Limit::new(Caching::builder(mmap()).build(), 128 << 20)).erase(),
+        Central::builder(System::new()).limit(64 << 20).build().erase(),
+        Central::builder(System::new()).policy(steps).limit(64 << 20).build().erase(),
+        Arena::new(System::new(), 1 << 16).erase(),
+        device(device::Policy::torch(&TorchConf::default())),
+        device(device::Policy::torch(&expandable)),
+        device(device::Policy::orlop()),
+    ]
+}
+
+/// Numbers that look like chance.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (self.0 >> 33) % most
+    }
+}
+
+/// Does this and that; some requests fail.
+fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64, check: impl Fn()) {
+    let mut dice = Dice(seed);
+    for step in 0..steps {
+        let large = dice.below(8) == 0;
+        let bytes = 1 + dice.below(if large { 24 << 20 } else { 64 << 10 });
+        let request =
+            Request::new(usize::try_from(bytes).unwrap_or_default()).stream(StreamId::new(dice.below(3)));
+        if let Ok(block) = allocator.allocate(&request) {
+            if dice.below(4) == 0 {
+                block.record_stream(StreamId::new(dice.below(3)));
+            }
+            blocks.push(block);
+        }
+        while blocks.len() as u64 > dice.below(24) {
+            let index = usize::try_from(dice.below(blocks.len() as u64)).unwrap_or_default();
+            drop(blocks.swap_remove(index));
+        }
+        if step % 37 == 0 {
+            allocator.trim(dice.below(16 << 20));
+        }
+        check();
+    }
+}
+
+const STEPS: u64 = if cfg!(miri) { 40 } else { 400 };
+
+#[test]
+fn what_is_told_is_what_is_held() {
+    for allocator in allocators() {
+        let map = watch(&allocator);
+        let check = || assert_eq!(map.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+        let mut blocks = Vec::new();
+        run(&allocator, &mut blocks, STEPS, 7, check);
+        drop(blocks);
+        allocator.trim(0);
+        check();
+        assert!(map.held().told > 4, "{}", allocator.name());
+        let _last = allocator.allocate(&Request::new(5 << 20)).unwrap();
+        let name = allocator.name().to_owned();
+        drop(allocator);
+        assert!(map.held().sum() >= 5 << 20, "{name}");
+        drop(_last);
+        assert_eq!(map.held().sum(), 0, "{name}");
+    }
+}
+
+#[test]
+fn who_comes_later_is_told_of_what_is_there() {
+    for allocator in allocators() {
+        let mut blocks = Vec::new();
+        run(&allocator, &mut blocks, STEPS / 2, 11, || {});
+        allocator.trim(0);
+        let first = watch(&allocator);
+        assert_eq!(first.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+        let second = watch(&allocator);
+        run(&allocator, &mut blocks, STEPS / 2, 13, || {
+            assert_eq!(second.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+        });
+        let told = second.held().told;
+        allocator.set_observer(None);
+        blocks.clear();
+        allocator.trim(0);
+        assert_eq!(second.held().told, told);
+    }
+}
+
+#[test]
+fn engines_whose_blocks_are_regions_tell_of_them() {
+    let pool = Pool::builder(System::new()).bound(8).fixed_bound().build().erase();
+    for allocator in [Direct::new(System::new()).erase(), Pow2::new(System::new()).erase(), pool] {
+        let map = watch(&allocator);
+        let mut blocks = Vec::new();
+        run(&allocator, &mut blocks, STEPS, 17, || {
+            assert_eq!(map.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+        });
+        drop(blocks);
+        drop(allocator);
+        assert_eq!(map.held().sum(), 0);
+    }
+}
+
+#[test]
+fn calls_beside_the_handle_are_told_of() {
+    let caching = Caching::builder(Mmap::new()).build();
+    let map = watch(&caching.clone().erase());
+    drop(caching.allocate(&Request::new(8 << 20)).unwrap());
+    for _ in 0..3 {
+        caching.decay();
+        assert_eq!(map.held().sum(), caching.usage().reserved);
+    }
+    let torch = device::Policy::torch(&TorchConf::default());
+    let device = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch).into_ref();
+    let map = watch(&device.clone().erase());
+    drop(device.allocate(&Request::new(8 << 20)).unwrap());
+    assert_eq!(map.held().sum(), 20 << 20);
+    device.with_engine(device::Engine::empty_cache);
+    assert_eq!(map.held().sum(), 0);
+    let arena = Arena::new(System::new(), 4096);
+    let map = watch(&arena.clone().erase());
+    for _ in 0..2 {
+        drop([100, 10_000].map(|bytes| arena.allocate(&Request::new(bytes)).unwrap()));
+        arena.reset().unwrap();
+        assert_eq!(map.held().sum(), arena.usage().reserved);
+    }
+}
+
+/// Counts what it is told of regions.
+#[derive(Default)]
+struct Count {
+    came: AtomicU64,
+    already: AtomicU64,
+}
+
+impl Observer for Count {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Region { event, .. } = event {
+            let count = if event.already { &self.already } else { &self.came };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn observers_beside_others_are_told_of_what_is_there() {
+    let allocator = device(device::Policy::torch(&TorchConf::default()));
+    let _kept = allocator.allocate(&Request::new(1000)).unwrap();
+    let observers = Observers::on_allocator(&allocator);
+    let counts: [Arc<Count>; 2] = Default::default();
+    let _listening = counts.clone().map(|count| observers.add(count));
+    let _more = allocator.allocate(&Request::new(2 << 20)).unwrap();
+    for (count, times) in counts.iter().zip([2, 1]) {
+        assert_eq!(count.already.load(Ordering::Relaxed), times);
+        assert_eq!(count.came.load(Ordering::Relaxed), 1);
+    }
+}
+
+/// Allocates from what it watches.
+struct Greedy {
+    allocator: Mutex<Option<AllocatorRef>>,
+    kept: Mutex<Vec<Block>>,
+    told: AtomicU64,
+}
+
+impl Observer for Greedy {
+    fn observe(&self, event: &Event<'_>) {
+        if matches!(event, Event::Region { .. }) && self.told.fetch_add(1, Ordering::Relaxed) < 3 {
+            let allocator = self.allocator.lock().clone();
+            let block = allocator.and_then(|allocator| allocator.allocate(&Request::new(30 << 20)).ok());
+            self.kept.lock().extend(block);
+        }
+    }
+}
+
+#[test]
+fn an_observer_may_allocate_where_it_looks() {
+    for allocator in allocators().into_iter().skip(6) {
+        let greedy = Arc::new(Greedy {
+            allocator: Mutex::new(Some(allocator.clone())),
+            kept: Mutex::default(),
+            told: AtomicU64::new(0),
+        });
+        allocator.set_observer(Some(Arc::clone(&greedy) as Arc<dyn Observer>));
+        let _block = allocator.allocate(&Request::new(30 << 20)).unwrap();
+        // Each region led to another: the first three times.
+        assert_eq!((greedy.told.load(Ordering::Relaxed), greedy.kept.lock().len()), (4, 3));
+        greedy.allocator.lock().take();
+        let kept = std::mem::take(&mut *greedy.kept.lock());
+        drop(kept);
+    }
+}
+
+#[test]
+fn threads_tell_of_all_regions_in_order() {
+    let (threads, steps) = if cfg!(miri) { (2, 10) } else { (4, 150) };
+    for allocator in allocators() {
+        // Blocks may be told of before regions: only the regions are looked at.
+        struct Regions(Map);
+        impl Observer for Regions {
+            fn observe(&self, event: &Event<'_>) {
+                if matches!(event, Event::Region { .. }) {
+                    self.0.observe(event);
+                }
+            }
+            fn now(&self) -> Option<u64> {
+                self.0.now()
+            }
+        }
+        let regions = Arc::new(Regions(Map::default()));
+        allocator.set_observer(Some(Arc::clone(&regions) as Arc<dyn Observer>));
+        std::thread::scope(|scope| {
+            for seed in 0..threads {
+                let allocator = &allocator;
+                scope.spawn(move || run(allocator, &mut Vec::new(), steps, seed, || {}));
+            }
+        });
+        assert_eq!(regions.0.held().sum(), allocator.usage().reserved, "{}", allocator.name());
+    }
+}

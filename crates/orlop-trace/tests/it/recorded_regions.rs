@@ -1,0 +1,323 @@
+//! Recordings of orlop's own allocators tell of their regions: whoever reads one knows what the allocator held.
+
+use orlop_alloc::backing::{Mmap, System};
+use orlop_alloc::caching::Caching;
+use orlop_alloc::central::Central;
+use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
+use orlop_alloc::profile::Observers;
+use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
+use orlop_core::{Device, StreamId};
+use orlop_trace::formats::binary::{BinaryWriter, Order};
+use orlop_trace::history::{Action, BlockState, DeviceHistory, History, Segment};
+use orlop_trace::lab::{Moments, Naming, SnapshotInfo};
+use orlop_trace::recorder::Recorder;
+use orlop_trace::snapshot::write_pickle;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const MIB: usize = 1 << 20;
+
+fn device(policy: Policy) -> AllocatorRef {
+    DeviceAllocator::new(NullDevice::new(Device::cuda(0), 256 << 20), policy).into_ref().erase()
+}
+
+fn torch(conf: &str) -> AllocatorRef {
+    device(Policy::torch(&TorchConf::known(conf).0))
+}
+
+fn allocators() -> Vec<AllocatorRef> {
+    vec![
+        torch(""),
+        torch("expandable_segments:True"),
+        torch("max_split_size_mb:20,garbage_collection_threshold:0.6,per_process_memory_fraction:0.8"),
+        device(Policy::orlop()),
+        Caching::builder(Mmap::new()).build().erase(),
+        Caching::builder(System::new()).limit(128 * MIB).build().erase(),
+        Central::builder(System::new()).limit(128 * MIB).build().erase(),
+    ]
+}
+
+/// Numbers that look like chance.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        usize::try_from(self.0 >> 33).unwrap_or_default() % most
+    }
+}
+
+/// A program whose requests fail now and then. What it keeps lives on.
+fn run(allocator: &AllocatorRef, seed: u64, steps: usize) -> Vec<Block> {
+    let (mut dice, mut blocks) = (Dice(seed), Vec::new());
+    for step in 0..steps {
+        let most = if dice.below(6) == 0 { 40 * MIB } else { MIB / 8 };
+        let stream = |dice: &mut Dice| StreamId::new(dice.below(3) as u64);
+        let request = Request::new(1 + dice.below(most)).stream(stream(&mut dice)).tag(Tag::new("run"));
+        if let Ok(block) = allocator.allocate(&request) {
+            if dice.below(4) == 0 {
+                block.record_stream(stream(&mut dice));
+            }
+            blocks.push(block);
+        }
+        while blocks.len() > dice.below(20) {
+            drop(blocks.swap_remove(dice.below(blocks.len())));
+        }
+        if step % 61 == 60 {
+            allocator.trim(0);
+        }
+    }
+    blocks
+}
+
+fn watched(allocator: &AllocatorRef) -> Recorder {
+    let recorder = Recorder::new();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    recorder
+}
+
+fn only(history: &History) -> &DeviceHistory {
+    let [device] = &history.devices[..] else { panic!("one device: {}", history.devices.len()) };
+    device
+}
+
+/// Walks through a recording: blocks that are handed out lie in what is held. Gives the bytes held in the end, and the most.
+fn walk(device: &DeviceHistory) -> (u64, u64) {
+    let mut held: BTreeMap<u64, u64> = device.start.iter().map(|held| (held.address, held.bytes)).collect();
+    let holds = |held: &BTreeMap<u64, u64>, from: u64, to: u64| {
+        let mut covered = to;
+        while covered > from {
+            match held.range(..covered).next_back() {
+                Some((&start, &bytes)) if start + bytes >= covered => covered = start,
+                _ => return false,
+            }
+        }
+        true
+    };
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut most = 0;
+    for (place, event) in device.events.iter().enumerate() {
+        let (from, to) = (event.address, event.address + event.bytes);
+        match event.action {
+            Action::Allocate => {
+                assert!(holds(&held, from, to), "event {place}: a block where nothing is held");
+                assert_eq!(live.insert(from, event.bytes), None);
+            }
+            Action::FreeRequested => assert_eq!(live.remove(&from), Some(event.bytes)),
+            Action::RegionGained | Action::Mapped => {
+                assert!(held.range(..to).next_back().is_none_or(|(start, bytes)| start + bytes <= from));
+                held.insert(from, event.bytes);
+            }
+            Action::RegionLost | Action::Unmapped => {
+                assert!(holds(&held, from, to), "event {place}: what was never held goes");
+                let over = live.range(..to).next_back().is_none_or(|(start, bytes)| start + bytes <= from);
+                assert!(over, "event {place}: a block lives in what goes");
+                while let Some((start, bytes)) =
+                    held.range(..to).next_back().map(|(s, b)| (*s, *b)).filter(|(s, b)| s + b > from)
+                {
+                    held.remove(&start);
+                    if start < from {
+                        held.insert(start, from - start);
+                    }
+                    if start + bytes > to {
+                        held.insert(to, start + bytes - to);
+                    }
+                }
+            }
+            _ => {}
+        }
+        most = most.max(held.values().sum());
+    }
+    (held.values().sum(), most)
+}
+
+fn sum(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| segment.bytes).sum()
+}
+
+#[test]
+fn blocks_lie_in_regions_and_the_sums_are_the_allocators() {
+    for allocator in allocators() {
+        let recorder = watched(&allocator);
+        let kept = run(&allocator, 3, 600);
+        let history = recorder.history();
+        let device = only(&history);
+        let (stats, name) = (allocator.stats(), allocator.name());
+        assert_eq!(recorder.lost(), 0);
+        assert_eq!(walk(device), (stats.usage.reserved, stats.usage.peak_reserved), "{name}");
+
+        let moments = Moments::with_settings(device, history.settings.as_deref());
+        assert_eq!(sum(&moments.after(device.events.len())), stats.usage.reserved, "{name}");
+        assert_eq!(moments.strays(), 0, "{name}");
+        let info = SnapshotInfo::of(&history, Naming::default()).devices.remove(0);
+        assert_eq!(info.peak_reserved, Some(stats.usage.peak_reserved), "{name}");
+        let segments = info.end.segments.unwrap();
+        assert_eq!(segments.bytes.reserved, stats.usage.reserved, "{name}");
+        assert_eq!(segments.bytes.requested, stats.totals.all.requested_bytes, "{name}");
+        assert_eq!(info.end.held.blocks, kept.len() as u64, "{name}");
+    }
+}
+
+#[test]
+fn segments_are_the_engines_own() {
+    let engine = DeviceAllocator::new(
+        NullDevice::new(Device::cuda(0), 256 << 20),
+        Policy::torch(&TorchConf::default()),
+    );
+    let engine = engine.into_ref();
+    let allocator = engine.clone().erase();
+    let recorder = watched(&allocator);
+    let _kept = run(&allocator, 5, 300);
+    let history = recorder.history();
+    let device = only(&history);
+    let segments = Moments::new(device).after(device.events.len());
+    let own = engine.with_engine(|engine| engine.segments());
+    let fields = |segment: &Segment| (segment.address, segment.bytes, segment.stream, segment.small);
+    let told: Vec<_> = segments.iter().map(fields).collect();
+    let held = own.iter().map(|own| (own.address as u64, own.bytes as u64, own.stream, own.small));
+    assert_eq!(told, held.collect::<Vec<_>>());
+    let live = |block: &&orlop_trace::history::SegmentBlock| block.state == BlockState::Live;
+    let blocks: Vec<_> =
+        segments.iter().flat_map(|s| &s.blocks).filter(live).map(|b| (b.address, b.bytes)).collect();
+    let pieces = own.iter().flat_map(|own| &own.pieces);
+    let pieces = pieces.filter(|piece| piece.state == orlop_alloc::device::PieceState::Live);
+    assert_eq!(blocks, pieces.map(|piece| (piece.address as u64, piece.bytes as u64)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_snapshot_of_a_recording_has_its_segments() {
+    for (allocator, conf) in
+        [(torch(""), ""), (torch("expandable_segments:True"), "expandable_segments:True")]
+    {
+        let recorder = watched(&allocator);
+        let kept = run(&allocator, 9, 300);
+        let mut history = recorder.history();
+        history.settings = Some(conf.to_owned());
+        let mut pickle = Vec::new();
+        write_pickle(&history, &mut pickle).unwrap();
+        let read = History::parse(&pickle[..]).unwrap();
+        let device = only(&read);
+        assert_eq!(sum(&device.end), allocator.usage().reserved);
+        let blocks = device.end.iter().flat_map(|segment| &segment.blocks);
+        assert_eq!(blocks.filter(|block| block.state == BlockState::Live).count(), kept.len());
+        // Undone, event by event, nothing is left over and nothing misfits.
+        assert_eq!((read.warnings.len(), device.start.len()), (0, 0), "{:?}", read.warnings.first());
+    }
+}
+
+#[test]
+fn a_recording_that_begins_later_has_the_regions_that_are_there() {
+    for allocator in allocators() {
+        let before = run(&allocator, 1, 100);
+        let recorder = watched(&allocator);
+        drop(before);
+        let _kept = run(&allocator, 2, 100);
+        let history = recorder.history();
+        let device = only(&history);
+        let last = Moments::new(device).after(device.events.len());
+        assert_eq!(sum(&last), allocator.usage().reserved, "{}", allocator.name());
+    }
+}
+
+#[test]
+fn regions_are_known_after_their_events_were_overwritten() {
+    for allocator in allocators() {
+        let recorder = Recorder::builder().capacity(16).build();
+        allocator.set_observer(Some(Arc::new(recorder.clone())));
+        let _kept = run(&allocator, 4, 400);
+        let history = recorder.history();
+        assert!(recorder.lost() > 0);
+        let device = only(&history);
+        let last = Moments::new(device).after(device.events.len());
+        assert_eq!(sum(&last), allocator.usage().reserved, "{}", allocator.name());
+    }
+}
+
+#[test]
+fn a_recorder_that_is_set_in_several_ways_notes_a_region_once() {
+    let allocator = torch("");
+    let recorder = watched(&allocator);
+    let kept = allocator.allocate(&Request::new(MIB)).unwrap();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    {
+        let observers = Observers::on_allocator(&allocator);
+        let _listening = observers.add(Arc::new(recorder.clone()));
+    }
+    drop(kept);
+    allocator.trim(0);
+    drop(allocator);
+    let history = recorder.history();
+    let actions: Vec<_> = only(&history).events.iter().map(|event| event.action).collect();
+    let lives = [Action::RegionGained, Action::Allocate, Action::FreeRequested, Action::RegionLost];
+    assert_eq!(actions, lives);
+}
+
+#[test]
+fn a_drained_file_has_the_regions_too() {
+    let allocator = device(Policy::orlop());
+    let recorder = Recorder::builder().capacity(256).build();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+    let mut kept = Vec::new();
+    for seed in 0..20 {
+        kept = run(&allocator, seed, 20);
+        assert_eq!(recorder.drain(&mut file).unwrap().lost, 0);
+    }
+    let history = History::parse(&file.finish().unwrap()[..]).unwrap();
+    assert_eq!(walk(only(&history)).0, allocator.usage().reserved);
+    drop(kept);
+}
+
+#[test]
+fn a_failure_is_told_with_what_the_device_had_left() {
+    let allocator = torch("");
+    let recorder = watched(&allocator);
+    let stream = StreamId::new(7);
+    let kept = allocator.allocate(&Request::new(100 * MIB).stream(stream)).unwrap();
+    let cached = allocator.allocate(&Request::new(50 * MIB)).unwrap();
+    kept.record_stream(StreamId::new(8));
+    drop(cached);
+    assert!(allocator.allocate(&Request::new(200 * MIB)).is_err());
+    drop(kept);
+    let history = recorder.history();
+    let device = only(&history);
+    let told: Vec<_> =
+        device.events.iter().map(|event| (event.action, event.stream.get(), event.bytes)).collect();
+    let mib = |bytes: usize| (bytes * MIB) as u64;
+    let expected = [
+        (Action::RegionGained, 7, mib(100)),
+        (Action::Allocate, 7, mib(100)),
+        (Action::RegionGained, 0, mib(50)),
+        (Action::Allocate, 0, mib(50)),
+        (Action::FreeRequested, 0, mib(50)),
+        // What is cached goes back first, in vain.
+        (Action::RegionLost, 0, mib(50)),
+        (Action::OutOfMemory, 0, mib(200)),
+        (Action::Use, 8, mib(100)),
+        (Action::FreeRequested, 7, mib(100)),
+    ];
+    assert_eq!(told, expected);
+    let info = SnapshotInfo::of(&history, Naming::default());
+    let failure = &info.devices[0].out_of_memory[0];
+    assert_eq!((failure.device_free, failure.memory()), (mib(156), Some(mib(256))));
+}
+
+#[test]
+fn threads_agree_on_the_order() {
+    let allocators = [
+        torch("expandable_segments:True"),
+        device(Policy::orlop()),
+        Caching::builder(Mmap::new()).build().erase(),
+    ];
+    for allocator in allocators {
+        let recorder = watched(&allocator);
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let allocator = &allocator;
+                scope.spawn(move || drop(run(allocator, seed, 200)));
+            }
+        });
+        let history = recorder.history();
+        assert_eq!(walk(only(&history)).0, allocator.usage().reserved, "{}", allocator.name());
+    }
+}
