@@ -30,6 +30,12 @@ pub enum Error {
         /// The device.
         device: Device,
     },
+    /// Neither the device's operations nor an allocator on it can tell.
+    #[error("nobody can tell how much memory {device} has")]
+    MemoryUnknown {
+        /// The device.
+        device: Device,
+    },
     /// Neither device's operations can copy between the two.
     #[error("nobody can copy from {from} to {to}")]
     NoCopyPath {

@@ -411,7 +411,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         guards.peak = guards.bytes;
     }
 
-    forward!(inner: device, semantics, opaque_handles, set_safe_frontier, describe);
+    forward!(inner: device, device_memory, semantics, opaque_handles, set_safe_frontier, describe);
 }
 
 impl<A: Allocator> Drop for Hardened<A> {

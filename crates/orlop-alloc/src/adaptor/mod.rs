@@ -74,6 +74,9 @@ macro_rules! forward {
     (@describe $inner:ident) => {
         fn describe(&self, report: &mut $crate::OutOfMemory) { self.$inner.describe(report); }
     };
+    (@device_memory $inner:ident) => {
+        fn device_memory(&self) -> Option<$crate::DeviceMemory> { self.$inner.device_memory() }
+    };
     (@verify $inner:ident) => {
         fn verify(&self) -> $crate::Result<()> { self.$inner.verify() }
     };
@@ -101,9 +104,6 @@ mod limit;
 mod logging;
 mod retry;
 mod statistics;
-mod system_memory;
-
-pub(crate) use self::system_memory::total as system_total;
 mod tracking;
 mod waiting;
 mod warn;

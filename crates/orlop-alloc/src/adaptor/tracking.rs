@@ -340,7 +340,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         }
     }
 
-    forward!(inner: device, semantics, trim, opaque_handles, set_safe_frontier, verify);
+    forward!(inner: device, device_memory, semantics, trim, opaque_handles, set_safe_frontier, verify);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -19,7 +19,7 @@
 //! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when it is stuck |
 //! | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 
-use crate::adaptor::{Logging, Tracking, Warn, system_total};
+use crate::adaptor::{Logging, Tracking, Warn};
 use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
 use crate::caching::Caching;
 use crate::central::{Central, Policy};
@@ -226,7 +226,7 @@ fn bytes(text: &str) -> Option<usize> {
     };
     let share = share.trim().parse::<u64>().ok().filter(|share| (1..=100).contains(share))?;
     // In this order: a percent of a percent is nothing to lose.
-    usize::try_from(system_total()? / 100 * share).ok()
+    usize::try_from(crate::system_memory::total()? / 100 * share).ok()
 }
 
 impl fmt::Debug for CpuConfig {
