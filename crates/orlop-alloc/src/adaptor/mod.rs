@@ -100,6 +100,7 @@ macro_rules! forward {
 
 mod failing;
 mod hardened;
+mod hardening;
 mod limit;
 mod logging;
 mod retry;
@@ -109,7 +110,8 @@ mod waiting;
 mod warn;
 
 pub use self::failing::{Failing, Rule};
-pub use self::hardened::{Hardened, HardenedBuilder, POISON};
+pub use self::hardened::{Hardened, POISON};
+pub use self::hardening::{HardenedBuilder, Hardening};
 pub use self::limit::Limit;
 pub use self::logging::{Action, LogRecord, Logging};
 pub use self::retry::{Decision, Retry};

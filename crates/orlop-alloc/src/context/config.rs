@@ -7,7 +7,8 @@
 //! 3. a NUMA node: a `pool` over pages of that node;
 //! 4. else `caching`, over the system's memory or that of the allocator that a cargo feature put behind it.
 //!
-//! With warnings, the choice stands behind an adaptor that warns of large allocations (T13); with logging,
+//! Hardened, the choice stands behind an adaptor that finds writes where nothing is the writer's, the one for pinned memory
+//! too. With warnings, it stands behind an adaptor that warns of large allocations (T13); with logging,
 //! behind a tracking and a logging one.
 //!
 //! | variable | value |
@@ -17,9 +18,10 @@
 //! | `ORLOP_CPU_LIMIT` | a byte size (`8GiB`), or a share of the system's memory (`50%`) |
 //! | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
 //! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when it is stuck |
+//! | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
 //! | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 
-use crate::adaptor::{Logging, Tracking, Warn};
+use crate::adaptor::{Hardened, Hardening, Logging, Tracking, Warn};
 use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
 use crate::caching::Caching;
 use crate::central::{Central, Policy};
@@ -38,6 +40,8 @@ const LIMIT: &str = "ORLOP_CPU_LIMIT";
 const GROWTH: &str = "ORLOP_CPU_GROWTH";
 /// The variable that lets BFC give free regions back when it is stuck: `1`.
 const RELEASE: &str = "ORLOP_CPU_RELEASE";
+/// The variable that hardens it: `1`.
+const HARDENED: &str = "ORLOP_CPU_HARDENED";
 /// The variable that switches warnings on: `1`.
 const WARN: &str = "ORLOP_CPU_WARN";
 /// The variable that switches the allocation log on: `1`.
@@ -58,6 +62,7 @@ pub struct CpuConfig {
     wrong: Option<(&'static str, Box<str>, &'static str)>,
     whole: bool,
     release: bool,
+    hardening: Option<Hardening>,
     warned: bool,
     node: Option<u32>,
     visitors: Vec<Visitor>,
@@ -80,6 +85,7 @@ impl CpuConfig {
         let mut config = Self {
             name: variable(ALLOCATOR).map(Into::into),
             release: on(RELEASE),
+            hardening: on(HARDENED).then(Hardening::full),
             warned: on(WARN),
             logged: on(LOG),
             ..Self::default()
@@ -149,6 +155,19 @@ impl CpuConfig {
         self
     }
 
+    /// Behind a [`Hardened`] with these settings, which finds writes behind blocks and after their return. Blocks can then not
+    /// be freed by bare address.
+    ///
+    /// Guard pages are memory of their own: there are none where a limit, a backing, a node or a visitor says where memory
+    /// comes from. What was found is a refused free, or with a quarantine
+    /// [`Allocator::verify`](crate::Allocator::verify)'s to tell. Returning a block twice, or one that is not ours, needs no
+    /// hardening: a block can be dropped once, and bare addresses are looked up, in every build.
+    #[must_use]
+    pub fn hardened(mut self, hardening: Hardening) -> Self {
+        self.hardening = Some(hardening);
+        self
+    }
+
     /// With warnings of large single and total allocations.
     #[must_use]
     pub fn warned(mut self) -> Self {
@@ -198,6 +217,7 @@ impl CpuConfig {
         } else {
             Caching::builder(backing).limit(self.limit.unwrap_or(usize::MAX)).build().erase()
         };
+        allocator = self.harden(allocator);
         if self.warned {
             allocator = AllocatorRef::new(Warn::new(allocator)).erase();
         }
@@ -215,7 +235,18 @@ impl CpuConfig {
     /// As for [`CpuConfig::make`].
     pub fn make_pinned(&self) -> Result<AllocatorRef> {
         let pinned = Pinned::new(self.make_backing()?);
-        Ok(Central::builder(pinned).policy(Policy::tensorflow()).name("pinned").build().erase())
+        // Pages beside it would not be pinned.
+        let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
+        let allocator = Central::builder(pinned).policy(Policy::tensorflow()).name("pinned").build().erase();
+        Ok(Self { hardening, ..Self::new() }.harden(allocator))
+    }
+
+    fn harden(&self, allocator: AllocatorRef) -> AllocatorRef {
+        let Some(hardening) = self.hardening else { return allocator };
+        let anywhere = self.limit.is_none() && self.backing.is_none() && self.node.is_none();
+        let free = anywhere && self.visitors.is_empty();
+        let hardening = if free { hardening } else { hardening.guard_pages(0) };
+        AllocatorRef::new(Hardened::new(allocator, hardening)).erase()
     }
 }
 
@@ -236,6 +267,7 @@ impl fmt::Debug for CpuConfig {
             .field("limit", &self.limit)
             .field("node", &self.node)
             .field("visitors", &self.visitors.len())
+            .field("hardening", &self.hardening)
             .field("logged", &self.logged)
             .finish_non_exhaustive()
     }
