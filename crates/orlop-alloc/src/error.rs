@@ -113,6 +113,12 @@ pub enum Error {
         /// What is accepted.
         expected: &'static str,
     },
+    /// The system registers no more fork handlers.
+    #[error("no fork handlers can be registered: error {code}")]
+    ForkHandlers {
+        /// What `pthread_atfork` returned.
+        code: i32,
+    },
     /// The process-wide default context was set already.
     #[error("the process already has a default context")]
     ContextAlreadySet,

@@ -19,6 +19,7 @@
 //! | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
 //! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when it is stuck |
 //! | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
+//! | `ORLOP_CPU_FORK_SAFE` | `1` |
 //! | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 
 use crate::adaptor::{Hardened, Hardening, Logging, Tracking, Warn};
@@ -42,6 +43,8 @@ const GROWTH: &str = "ORLOP_CPU_GROWTH";
 const RELEASE: &str = "ORLOP_CPU_RELEASE";
 /// The variable that hardens it: `1`.
 const HARDENED: &str = "ORLOP_CPU_HARDENED";
+/// The variable that holds it over forks: `1`.
+const FORK_SAFE: &str = "ORLOP_CPU_FORK_SAFE";
 /// The variable that switches warnings on: `1`.
 const WARN: &str = "ORLOP_CPU_WARN";
 /// The variable that switches the allocation log on: `1`.
@@ -63,6 +66,7 @@ pub struct CpuConfig {
     whole: bool,
     release: bool,
     hardening: Option<Hardening>,
+    fork_safe: bool,
     warned: bool,
     node: Option<u32>,
     visitors: Vec<Visitor>,
@@ -86,6 +90,7 @@ impl CpuConfig {
             name: variable(ALLOCATOR).map(Into::into),
             release: on(RELEASE),
             hardening: on(HARDENED).then(Hardening::full),
+            fork_safe: on(FORK_SAFE),
             warned: on(WARN),
             logged: on(LOG),
             ..Self::default()
@@ -168,6 +173,15 @@ impl CpuConfig {
         self
     }
 
+    /// Held over forks, so that it works in the child: see
+    /// [`CachingBuilder::fork_safe`](crate::caching::CachingBuilder::fork_safe). For the caching engine, with warnings at
+    /// most; else the settings cannot be followed.
+    #[must_use]
+    pub fn fork_safe(mut self) -> Self {
+        self.fork_safe = true;
+        self
+    }
+
     /// With warnings of large single and total allocations.
     #[must_use]
     pub fn warned(mut self) -> Self {
@@ -203,19 +217,21 @@ impl CpuConfig {
         if let Some((variable, value, expected)) = self.wrong.clone() {
             return Err(Error::Configuration { variable, value, expected });
         }
+        self.check_fork_safe()?;
         let backing = self.make_backing()?;
         let bfc = self.name.as_deref() == Some(BFC);
         let mut allocator = if bfc || (self.name.is_none() && !self.visitors.is_empty()) {
             let policy = if self.whole { Policy::tensorflow_fixed() } else { Policy::tensorflow() };
             let policy = if self.release { policy.releasing_when_stuck() } else { policy };
             Central::builder(backing).policy(policy).limit(self.limit.unwrap_or(usize::MAX)).build().erase()
-        } else if let Some(name) = &self.name {
+        } else if let Some(name) = self.name.as_ref().filter(|_| !self.fork_safe) {
             let options = FactoryOptions { backing: Some(backing), limit: self.limit, node: self.node };
             registry().make(name, &options)?
         } else if self.node.is_some() {
             Pool::builder(backing).build().erase()
         } else {
-            Caching::builder(backing).limit(self.limit.unwrap_or(usize::MAX)).build().erase()
+            let builder = Caching::builder(backing).limit(self.limit.unwrap_or(usize::MAX));
+            builder.fork_safe(self.fork_safe).build().erase()
         };
         allocator = self.harden(allocator);
         if self.warned {
@@ -239,6 +255,24 @@ impl CpuConfig {
         let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
         let allocator = Central::builder(pinned).policy(Policy::tensorflow()).name("pinned").build().erase();
         Ok(Self { hardening, ..Self::new() }.harden(allocator))
+    }
+
+    /// Only the caching engine is held over forks, and adaptors that lock are not.
+    fn check_fork_safe(&self) -> Result<()> {
+        let named = self.name.as_deref().filter(|&name| name != "caching");
+        let other = match named {
+            _ if !self.fork_safe => None,
+            Some(name) => Some(name),
+            None if !self.visitors.is_empty() => Some("with visitors"),
+            None if self.node.is_some() => Some("on a node"),
+            None if self.hardening.is_some() => Some("hardened"),
+            None if self.logged => Some("logged"),
+            None => None,
+        };
+        let expected = "the caching engine, without adaptors that lock";
+        other.map_or(Ok(()), |value| {
+            Err(Error::Configuration { variable: FORK_SAFE, value: value.into(), expected })
+        })
     }
 
     fn harden(&self, allocator: AllocatorRef) -> AllocatorRef {
@@ -268,6 +302,7 @@ impl fmt::Debug for CpuConfig {
             .field("node", &self.node)
             .field("visitors", &self.visitors.len())
             .field("hardening", &self.hardening)
+            .field("fork_safe", &self.fork_safe)
             .field("logged", &self.logged)
             .finish_non_exhaustive()
     }

@@ -337,3 +337,17 @@ fn bare_addresses_that_come_twice_or_from_elsewhere_are_found_without_hardening(
     assert_eq!(context.stats(Device::CPU).refused_frees, 4);
     crate::Allocator::verify(&allocator).unwrap();
 }
+
+#[test]
+fn only_the_caching_engine_is_held_over_forks() {
+    let config = || CpuConfig::new().fork_safe();
+    for good in [config(), config().named("caching"), config().warned()] {
+        let allocator = good.make().unwrap();
+        assert!(crate::Allocator::name(&allocator).contains("caching"));
+    }
+    for bad in
+        [config().named("bfc"), config().node(0), config().hardened(Hardening::new()), config().logged()]
+    {
+        assert!(matches!(bad.make(), Err(Error::Configuration { .. })));
+    }
+}

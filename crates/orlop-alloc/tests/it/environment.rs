@@ -28,7 +28,8 @@ fn told(variables: &[(&str, &str)]) -> String {
     let program = std::env::current_exe().expect("this test");
     let mut command = Command::new(program);
     command.args(["--exact", "environment::child", "--nocapture"]).env(CHILD, "1");
-    for name in ["ALLOCATOR", "BACKING", "LIMIT", "LOG", "WARN", "GROWTH", "RELEASE", "HARDENED"] {
+    for name in ["ALLOCATOR", "BACKING", "LIMIT", "LOG", "WARN", "GROWTH", "RELEASE", "HARDENED", "FORK_SAFE"]
+    {
         command.env_remove(format!("ORLOP_CPU_{name}"));
     }
     command.envs(variables.iter().copied());
