@@ -1,11 +1,7 @@
 //! Archives.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use orlop_tensor::interchange::archive;
+#[path = "../readers.rs"]
+mod readers;
 
-fuzz_target!(|bytes: &[u8]| {
-    if let Ok(tensors) = archive::from_bytes(bytes) {
-        let _ = archive::to_bytes(&tensors);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| readers::run("archive", bytes));

@@ -1,11 +1,7 @@
 //! `.npy` files.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use orlop_tensor::interchange::npy;
+#[path = "../readers.rs"]
+mod readers;
 
-fuzz_target!(|bytes: &[u8]| {
-    if let Ok(tensor) = npy::from_bytes(bytes) {
-        let _ = tensor.to_string();
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| readers::run("npy", bytes));

@@ -1,9 +1,7 @@
 //! `.npz` files.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use orlop_tensor::interchange::npy::{ReadOptions, npz};
+#[path = "../readers.rs"]
+mod readers;
 
-fuzz_target!(|bytes: &[u8]| {
-    let _ = npz::from_bytes(bytes, &ReadOptions::new().max_bytes(1 << 20));
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| readers::run("npz", bytes));

@@ -5,7 +5,7 @@
 use crate::loom::Depth;
 use crate::report::Report;
 use crate::shell::Shell;
-use crate::{checks, golden, loom, mutate, powerset, san, setup, tidy};
+use crate::{checks, fuzz, golden, loom, mutate, powerset, san, setup, tidy};
 
 /// Where the reference data of the repository lies.
 const TESTDATA: &str = "testdata";
@@ -25,6 +25,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     checks::deny(shell, report);
     powerset::run(shell, report);
     checks::targets(shell, report);
+    report.step("fuzz --short", || fuzz::short(shell, None, fuzz::SHORT));
     report.step("loom", || loom::run(shell, Depth::Short, None));
     report.step("loom --mutate", || mutate::run(shell, Depth::Short, None));
     report.step("san: address", || san::address(shell));

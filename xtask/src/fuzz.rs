@@ -1,6 +1,8 @@
 //! `fuzz`: readers of files, fed by libFuzzer with coverage and AddressSanitizer.
 //!
 //! The targets are in `fuzz/`, a package of their own: they need a nightly compiler, and nothing else depends on them.
+//!
+//! The short version needs neither: a test of the facade feeds the same functions with mutations of the repository's files.
 
 use std::fs;
 
@@ -10,16 +12,20 @@ use crate::san::host;
 use crate::setup::has_nightly;
 use crate::shell::Shell;
 
-const TARGETS: [&str; 9] = [
+const TARGETS: [&str; 13] = [
     "archive",
     "npy",
     "npz",
+    "plan_csv",
     "safetensors",
     "snapshot",
+    "torch_conf",
+    "trace",
     "trace_binary",
     "trace_chrome",
     "trace_csv",
     "trace_rmm",
+    "words",
 ];
 
 /// What libFuzzer needs of the compiler: counters for each branch, and the table that says where they are.
@@ -29,6 +35,38 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
 
 /// Readers must not take much more than they are given: so many MiB at once are a finding.
 const MOST_MIB: &str = "256";
+
+/// What the short version may have of memory that is written, in KiB, all readers together.
+const MOST_KIB: u32 = 2 << 20;
+
+/// For how many seconds the short version feeds each reader.
+pub(crate) const SHORT: u32 = 3;
+
+/// Feeds every reader, or the named one, for so many seconds each, on the compiler of the workspace.
+pub(crate) fn short(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<Outcome> {
+    if target.is_some_and(|target| !TARGETS.contains(&target)) {
+        return Err(Error::NoTestBinary { target: target.unwrap_or_default().to_owned() });
+    }
+    let test = ["test", "--quiet", "-p", "orlop", "--test", "readers"];
+    // Built before, for the compiler may have more memory.
+    shell.run("fuzz-short-build", shell.cargo(&test).arg("--no-run"))?;
+    let mut command = if cfg!(unix) {
+        let mut command = shell.program("sh");
+        command.args(["-c", &format!("ulimit -d {MOST_KIB} && exec \"$@\""), "sh", "cargo"]);
+        command
+    } else {
+        shell.program("cargo")
+    };
+    command.args(test).arg("--").arg("--nocapture");
+    if let Some(target) = target {
+        command.args([target, "--exact"]);
+    }
+    shell.run("fuzz-short", command.env("ORLOP_FUZZ_SECONDS", seconds.to_string()))?;
+    Ok(Outcome::Passed(format!(
+        "{seconds} s each: {}",
+        target.map_or_else(|| TARGETS.join(", "), str::to_owned)
+    )))
+}
 
 /// Feeds every target, or the named one, for so many seconds each.
 pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<Outcome> {
@@ -71,10 +109,33 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
                 command.arg(seeds);
             }
         }
+        if *name == "plan_csv" {
+            command.arg(shell.root().join("testdata/plan/minimalloc"));
+        }
         if name.starts_with("trace_") {
             command.arg(shell.root().join("testdata/traces"));
         }
         shell.run(&format!("fuzz-{name}"), &mut command)?;
     }
     Ok(Outcome::Passed(chosen.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_reader_is_a_target() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let readers = fs::read_to_string(folder.join("readers.rs")).unwrap();
+        for name in TARGETS {
+            assert!(folder.join("targets").join(format!("{name}.rs")).exists(), "{name}");
+            assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
+            assert!(readers.contains(&format!("(\"{name}\", {name})")), "{name}");
+        }
+        assert!(readers.contains(&format!("[Reader; {}]", TARGETS.len())));
+    }
 }

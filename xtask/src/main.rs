@@ -79,9 +79,12 @@ enum Command {
     Fuzz {
         /// The target; all of them if absent
         target: Option<String>,
-        /// For so long each
-        #[arg(long, default_value_t = 60)]
-        seconds: u32,
+        /// For so long each: a minute, or three seconds of the short version
+        #[arg(long)]
+        seconds: Option<u32>,
+        /// Without coverage, on stable: mutations of the repository's files
+        #[arg(long)]
+        short: bool,
     },
     /// Drive the engines with eight threads for a long time; the tests have a short version
     Stress {
@@ -130,8 +133,13 @@ fn main() -> ExitCode {
         Command::Bench { name, args } => {
             report.step("bench", || checks::bench(shell, name.as_deref(), &args));
         }
-        Command::Fuzz { target, seconds } => {
-            report.step("fuzz", || fuzz::run(shell, target.as_deref(), seconds));
+        Command::Fuzz { target, seconds, short: true } => {
+            report.step("fuzz --short", || {
+                fuzz::short(shell, target.as_deref(), seconds.unwrap_or(fuzz::SHORT))
+            });
+        }
+        Command::Fuzz { target, seconds, short: false } => {
+            report.step("fuzz", || fuzz::run(shell, target.as_deref(), seconds.unwrap_or(60)));
         }
         Command::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
         Command::Tidy => report.step("tidy", || tidy::run(shell)),

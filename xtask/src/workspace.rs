@@ -74,6 +74,11 @@ impl Member {
             .map(|dependency| dependency.name.as_str())
     }
 
+    /// What a feature switches on; nothing if there is no such feature.
+    pub(crate) fn enables(&self, feature: &str) -> &[String] {
+        self.features.get(feature).map_or(&[], Vec::as_slice)
+    }
+
     /// Its features, without `default`.
     pub(crate) fn features(&self) -> Vec<&str> {
         self.features.keys().map(String::as_str).filter(|name| *name != "default").collect()

@@ -1,7 +1,7 @@
 //! The trait every engine and adaptor implements.
 
 use crate::protocol::{Counter, Entry};
-use crate::{Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
+use crate::{DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -124,6 +124,11 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// As for [`Allocator::deallocate`]. On `None` the engine may be gone already.
     unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
         Some(block)
+    }
+
+    /// Memory of the device, if the engine's backing tells.
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        None
     }
 
     /// A name for people.

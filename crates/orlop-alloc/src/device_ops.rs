@@ -1,7 +1,7 @@
 //! What a device can do with memory: copy, fill, zero. The tensor layer reaches devices through this trait
 //! and never sees a backend.
 
-use crate::Result;
+use crate::{DeviceMemory, Result};
 use orlop_core::{Device, StreamId};
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -66,6 +66,11 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// The backend's own, among them errors of earlier work.
     fn synchronize(&self, stream: StreamId) -> Result<()>;
+
+    /// How much memory the device has and how much of it is free (CUDA: `cuMemGetInfo`). `None` where that is not known.
+    fn memory(&self) -> Option<DeviceMemory> {
+        None
+    }
 }
 
 /// The processor.
@@ -102,5 +107,9 @@ unsafe impl DeviceOps for HostOps {
 
     fn synchronize(&self, _: StreamId) -> Result<()> {
         Ok(())
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        crate::system_memory::now()
     }
 }

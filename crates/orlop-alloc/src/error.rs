@@ -34,6 +34,12 @@ pub enum Error {
         /// The device.
         device: Device,
     },
+    /// Neither the device's operations nor an allocator on it can tell.
+    #[error("nobody can tell how much memory {device} has")]
+    MemoryUnknown {
+        /// The device.
+        device: Device,
+    },
     /// Neither device's operations can copy between the two.
     #[error("nobody can copy from {from} to {to}")]
     NoCopyPath {
@@ -110,6 +116,12 @@ pub enum Error {
         value: Box<str>,
         /// What is accepted.
         expected: &'static str,
+    },
+    /// The system registers no more fork handlers.
+    #[error("no fork handlers can be registered: error {code}")]
+    ForkHandlers {
+        /// What `pthread_atfork` returned.
+        code: i32,
     },
     /// The process-wide default context was set already.
     #[error("the process already has a default context")]

@@ -30,6 +30,7 @@ pub mod context;
 mod copying;
 mod deleter;
 pub mod device;
+mod device_memory;
 mod device_ops;
 pub mod engine;
 mod error;
@@ -49,6 +50,7 @@ mod request;
 mod stats;
 #[doc(hidden)]
 pub mod sync;
+mod system_memory;
 mod tag;
 mod typed;
 
@@ -56,6 +58,7 @@ pub use self::allocator::{Allocator, Found, Semantics, Usage};
 pub use self::block::Block;
 pub use self::context::Context;
 pub use self::deleter::Deleter;
+pub use self::device_memory::{DeviceMemory, device_memory};
 pub use self::device_ops::{DeviceOps, HostOps, Place};
 pub use self::error::{Error, Result};
 pub use self::handle::AllocatorRef;

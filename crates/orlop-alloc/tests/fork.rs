@@ -1,10 +1,14 @@
-//! After `fork`, while no other thread is inside a call, the child has an allocator that works.
+//! After `fork` the child has an allocator that works: while no other thread is inside a call, or whatever they do if the
+//! allocator is held over forks.
 #![cfg(all(unix, not(miri), not(loom)))]
 
 use orlop_alloc::backing::Mmap;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::{AllocatorRef, Block, Request};
+use orlop_alloc::context::{Context, CpuConfig};
+use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use orlop_core::{Device, MemoryKind};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 fn work(allocator: &AllocatorRef, blocks: &mut Vec<Block>) -> bool {
@@ -61,4 +65,78 @@ fn the_child_goes_on_with_what_the_parent_had() {
         allocator.verify().unwrap();
     });
     assert_eq!(allocator.stats().live(), 0);
+}
+
+/// What the child does, with an alarm against waiting for ever. Whether it did it.
+fn child_does(act: impl FnOnce() -> bool) -> bool {
+    // SAFETY: what the child uses is held over forks, or nobody is inside of it; it ends at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a way out if it should hang.
+        unsafe { libc::alarm(20) };
+        let done = act();
+        // SAFETY: ends the child, without what the test harness would do at exit.
+        unsafe { libc::_exit(if done { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+/// Forks so often while two other threads allocate, return, trim and verify.
+fn fork_meanwhile(allocator: &AllocatorRef, times: usize) -> usize {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..2 {
+            let over = &over;
+            scope.spawn(move || {
+                let mut blocks = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    assert!(work(allocator, &mut blocks));
+                    if number == 0 {
+                        allocator.trim(0);
+                        assert!(allocator.verify().is_ok());
+                    }
+                }
+            });
+        }
+        let mut blocks = Vec::new();
+        assert!(work(allocator, &mut blocks));
+        let done = (0..times)
+            .filter(|_| {
+                child_does(|| {
+                    let works = work(allocator, &mut blocks);
+                    blocks.clear();
+                    allocator.trim(0);
+                    works && allocator.verify().is_ok() && work(allocator, &mut blocks)
+                })
+            })
+            .count();
+        // The parent goes on as if nothing had been.
+        let works = work(allocator, &mut blocks);
+        over.store(true, Ordering::Relaxed);
+        assert!(works);
+        done
+    })
+}
+
+#[test]
+fn held_over_forks_it_works_whatever_other_threads_do() {
+    let allocator = Caching::builder(Mmap::new()).fork_safe(true).build().erase();
+    assert_eq!(fork_meanwhile(&allocator, 50), 50);
+    allocator.verify().unwrap();
+    assert_eq!(allocator.stats().live(), 0);
+    // Forks after its end do not look for it.
+    drop(allocator);
+    assert!(child_does(|| true));
+}
+
+#[test]
+fn so_does_that_of_a_context_and_so_do_several() {
+    let context = Context::with(Device::CPU, CpuConfig::new().fork_safe());
+    let outer = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
+    assert_eq!(fork_meanwhile(&outer, 10), 10);
+    let other = Caching::builder(Mmap::new()).fork_safe(true).build().erase();
+    assert_eq!(fork_meanwhile(&other, 5) + fork_meanwhile(&outer, 5), 10);
 }

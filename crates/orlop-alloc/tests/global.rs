@@ -81,3 +81,50 @@ fn it_counts_what_the_program_has() {
     })
     .unwrap();
 }
+
+/// The child of a fork allocates, whatever other threads were doing.
+#[test]
+#[cfg(all(unix, not(miri)))]
+fn forks_while_others_allocate() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    GlobalAllocator::hold_over_forks().unwrap();
+    GlobalAllocator::hold_over_forks().unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut texts = Vec::new();
+                for n in 0usize.. {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    texts.push("orlop".repeat(n % 3000));
+                    texts.truncate(n % 50);
+                }
+            });
+        }
+        let done = (0..50)
+            .filter(|_| {
+                // SAFETY: the child allocates, which is held over forks, and ends at once.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: a way out if it should hang.
+                    unsafe { libc::alarm(20) };
+                    let texts: Vec<String> = (0..200).map(|n| "child".repeat(n * 10)).collect();
+                    let length: usize = texts.iter().map(String::len).sum();
+                    drop(texts);
+                    GlobalAllocator::with(|allocator| allocator.trim(0));
+                    // SAFETY: ends the child, without what the test harness would do at exit.
+                    unsafe { libc::_exit(if length == 5 * 10 * 199 * 100 { 0 } else { 1 }) };
+                }
+                let mut status = 0;
+                // SAFETY: our child, and a place for its status.
+                let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+                waited == child && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+            })
+            .count();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(done, 50);
+    });
+}

@@ -53,6 +53,11 @@ fn rests_on(name: &str) -> Option<&'static [&'static str]> {
     LAYERS.iter().find(|(layer, _)| *layer == name).map(|(_, below)| *below)
 }
 
+/// Whether `from` rests on `to`, or on something that does.
+pub(super) fn is_below(from: &str, to: &str) -> bool {
+    reaches(from, to)
+}
+
 fn reaches(from: &str, to: &str) -> bool {
     rests_on(from).unwrap_or_default().iter().any(|below| *below == to || reaches(below, to))
 }

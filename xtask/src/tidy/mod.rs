@@ -3,6 +3,7 @@
 //! One line for each violation, `path:line: message`. Every rule is a function from a file or a crate to violations,
 //! so that its tests need no files.
 
+mod facade;
 mod layers;
 mod rules;
 mod words;
@@ -38,6 +39,9 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
     for member in &members {
         let manifest = member.folder().join("Cargo.toml");
         found.add(shell.root(), &manifest, layers::check(member));
+        if member.name == facade::FACADE {
+            found.add(shell.root(), &manifest, facade::check(member, &members));
+        }
         found.add(shell.root(), &member.folder().join("README.md"), readme(member));
     }
     for path in files(shell.root(), &is_ours, &|path| words::is_text(path))? {

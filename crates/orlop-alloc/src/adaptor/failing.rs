@@ -138,8 +138,9 @@ unsafe impl<A: Allocator> Allocator for Failing<A> {
         &self.name
     }
 
-    forward!(inner: deallocate, deallocate_raw, device, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions);
+    forward!(inner: deallocate, deallocate_raw, device, device_memory, usage, reset_peak, semantics, trim,
+        find, tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify,
+        watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -13,6 +13,7 @@
 //! Returning something twice needs no adaptor: a [`Block`](crate::Block) can be dropped once, and bare addresses are
 //! looked up by every engine that frees them. Bare addresses cannot be freed here: what is behind them is not known.
 
+use super::hardening::{HardenedBuilder, Hardening};
 use super::name_over;
 use crate::backing::{Backing, HugePages, Line, Mmap};
 use crate::protocol::Mutex;
@@ -33,58 +34,6 @@ const CANARY: usize = 16;
 
 /// So many bytes behind the canary are filled and looked at.
 const FILLED: usize = 240;
-
-/// Settings of a [`Hardened`]. There are always canaries; poison is on unless set.
-#[derive(Debug, Clone)]
-pub struct HardenedBuilder<A> {
-    inner: A,
-    poison: bool,
-    quarantine: usize,
-    guarded_one_in: u64,
-}
-
-impl<A: Allocator> HardenedBuilder<A> {
-    /// Whether returned blocks are filled with [`POISON`].
-    #[must_use]
-    pub fn poison(mut self, on: bool) -> Self {
-        self.poison = on;
-        self
-    }
-
-    /// Keeps the last returned blocks back, so many bytes of them. None unless set.
-    #[must_use]
-    pub fn quarantine(mut self, bytes: usize) -> Self {
-        self.quarantine = bytes;
-        self
-    }
-
-    /// Puts one block in so many right before a page that nobody can touch; zero for none, as unless set. Where the
-    /// system has no such pages, nothing.
-    #[must_use]
-    pub fn guard_pages(mut self, one_in: u64) -> Self {
-        self.guarded_one_in = one_in;
-        self
-    }
-
-    /// The adaptor.
-    #[must_use]
-    pub fn build(self) -> Hardened<A> {
-        Hardened {
-            name: name_over("hardened", &self.inner),
-            // Another one in each process: what is written by mistake does not look like it.
-            secret: RandomState::new().hash_one(0u64),
-            poison: self.poison,
-            quarantine: Mutex::default(),
-            quarantine_bytes: self.quarantine,
-            guarded_one_in: self.guarded_one_in,
-            calls: AtomicU64::new(0),
-            guarded: Mutex::default(),
-            pages: Mmap::new().huge_pages(HugePages::Never),
-            found: AtomicU64::new(0),
-            inner: self.inner,
-        }
-    }
-}
 
 /// Looks after the blocks of another allocator; see the head of its file.
 ///
@@ -108,10 +57,8 @@ pub struct Hardened<A: Allocator> {
     inner: A,
     name: Box<str>,
     secret: u64,
-    poison: bool,
+    hardening: Hardening,
     quarantine: Mutex<Quarantine>,
-    quarantine_bytes: usize,
-    guarded_one_in: u64,
     calls: AtomicU64,
     guarded: Mutex<Guards>,
     pages: Mmap,
@@ -150,7 +97,23 @@ struct Guarded {
 impl<A: Allocator> Hardened<A> {
     /// Begins with canaries and poison.
     pub fn builder(inner: A) -> HardenedBuilder<A> {
-        HardenedBuilder { inner, poison: true, quarantine: 0, guarded_one_in: 0 }
+        HardenedBuilder::new(inner)
+    }
+
+    /// With these settings.
+    pub fn new(inner: A, hardening: Hardening) -> Self {
+        Self {
+            name: name_over("hardened", &inner),
+            // Another one in each process: what is written by mistake does not look like it.
+            secret: RandomState::new().hash_one(0u64),
+            hardening,
+            quarantine: Mutex::default(),
+            calls: AtomicU64::new(0),
+            guarded: Mutex::default(),
+            pages: Mmap::new().huge_pages(HugePages::Never),
+            found: AtomicU64::new(0),
+            inner,
+        }
     }
 
     /// How many blocks were found overwritten.
@@ -318,8 +281,8 @@ unsafe fn bytes_behind(block: &mut RawBlock, offset: usize, count: usize) -> &mu
 unsafe impl<A: Allocator> Allocator for Hardened<A> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         // Relaxed: which one is guarded does not matter.
-        if self.guarded_one_in > 0
-            && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.guarded_one_in)
+        if self.hardening.guarded_one_in > 0
+            && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.hardening.guarded_one_in)
             && request.kind.check_on(self.inner.device()).is_ok()
             && let Some(block) = self.guarded(request)
         {
@@ -344,7 +307,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
     }
 
     unsafe fn deallocate(&self, mut block: RawBlock) -> Result<()> {
-        if self.guarded_one_in > 0 {
+        if self.hardening.guarded_one_in > 0 {
             let guarded = {
                 let mut guards = self.guarded.lock();
                 let guarded = guards.by_address.remove(&block.address());
@@ -362,10 +325,10 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
             // SAFETY: the caller's promise; the block is as upstream made it.
             return unsafe { self.inner.deallocate(block) };
         }
-        let poisoned = if self.poison { block.granted } else { 0 };
+        let poisoned = if self.hardening.poison { block.granted } else { 0 };
         // SAFETY: nobody uses the block any more (the caller's promise).
         unsafe { block.ptr.write_bytes(POISON, poisoned) };
-        if block.granted > self.quarantine_bytes {
+        if block.granted > self.hardening.quarantine {
             // SAFETY: as above.
             return unsafe { self.inner.deallocate(block) };
         }
@@ -374,7 +337,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
             quarantine.bytes += block.granted;
             quarantine.blocks.push_back(Returned { block, poisoned });
         }
-        self.empty_quarantine(self.quarantine_bytes);
+        self.empty_quarantine(self.hardening.quarantine);
         Ok(())
     }
 
@@ -411,7 +374,8 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         guards.peak = guards.bytes;
     }
 
-    forward!(inner: device, semantics, opaque_handles, set_safe_frontier, describe, watch_regions);
+    forward!(inner: device, device_memory, semantics, opaque_handles, set_safe_frontier, describe,
+        watch_regions);
 }
 
 impl<A: Allocator> Drop for Hardened<A> {

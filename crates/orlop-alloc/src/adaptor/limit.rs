@@ -161,8 +161,8 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
         Ok(found)
     }
 
-    forward!(inner: device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify, watch_regions);
+    forward!(inner: device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
+        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -347,8 +347,8 @@ unsafe impl<A: Allocator> Allocator for Logging<A> {
         result
     }
 
-    forward!(inner: name, device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify, watch_regions);
+    forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
+        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions);
 }
 
 impl<A> Drop for Logging<A> {

@@ -79,6 +79,9 @@ macro_rules! forward {
             self.$inner.watch_regions(watch);
         }
     };
+    (@device_memory $inner:ident) => {
+        fn device_memory(&self) -> Option<$crate::DeviceMemory> { self.$inner.device_memory() }
+    };
     (@verify $inner:ident) => {
         fn verify(&self) -> $crate::Result<()> { self.$inner.verify() }
     };
@@ -102,19 +105,18 @@ macro_rules! forward {
 
 mod failing;
 mod hardened;
+mod hardening;
 mod limit;
 mod logging;
 mod retry;
 mod statistics;
-mod system_memory;
-
-pub(crate) use self::system_memory::total as system_total;
 mod tracking;
 mod waiting;
 mod warn;
 
 pub use self::failing::{Failing, Rule};
-pub use self::hardened::{Hardened, HardenedBuilder, POISON};
+pub use self::hardened::{Hardened, POISON};
+pub use self::hardening::{HardenedBuilder, Hardening};
 pub use self::limit::Limit;
 pub use self::logging::{Action, LogRecord, Logging};
 pub use self::retry::{Decision, Retry};

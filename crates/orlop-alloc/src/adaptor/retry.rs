@@ -113,8 +113,9 @@ unsafe impl<A: Allocator> Allocator for Retry<A> {
         }
     }
 
-    forward!(inner: deallocate, deallocate_raw, name, device, usage, reset_peak, semantics, trim, find,
-        tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions);
+    forward!(inner: deallocate, deallocate_raw, name, device, device_memory, usage, reset_peak, semantics,
+        trim, find, tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify,
+        watch_regions);
 }
 
 impl<A: fmt::Debug> fmt::Debug for Retry<A> {

@@ -212,8 +212,8 @@ unsafe impl<A: Allocator> Allocator for Statistics<A> {
         self.inner.reset_peak();
     }
 
-    forward!(inner: name, device, usage, semantics, trim, find, tracks_sizes, has_raw_deleter, opaque_handles,
-        set_safe_frontier, describe, verify, watch_regions);
+    forward!(inner: name, device, device_memory, usage, semantics, trim, find, tracks_sizes, has_raw_deleter,
+        opaque_handles, set_safe_frontier, describe, verify, watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

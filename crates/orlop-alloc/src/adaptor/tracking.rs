@@ -340,7 +340,8 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         }
     }
 
-    forward!(inner: device, semantics, trim, opaque_handles, set_safe_frontier, verify, watch_regions);
+    forward!(inner: device, device_memory, semantics, trim, opaque_handles, set_safe_frontier, verify,
+        watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

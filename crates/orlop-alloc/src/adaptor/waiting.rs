@@ -175,8 +175,8 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
         self.wake();
     }
 
-    forward!(inner: name, device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, describe, verify, watch_regions);
+    forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
+        has_raw_deleter, opaque_handles, describe, verify, watch_regions);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -5,7 +5,7 @@
 //! number, as in TensorFlow's `CPUAllocator`, whose shares and counts are the defaults here: a warning that
 //! repeats for ever is noise.
 
-use super::{shielded, system_memory};
+use super::shielded;
 use crate::{Allocator, Found, RawBlock, Request, Result, Tag};
 use orlop_core::{ByteSize, MemoryKind};
 use std::fmt;
@@ -166,7 +166,7 @@ impl<A: Allocator> WarnBuilder<A> {
     pub fn build(self) -> Warn<A> {
         let memory = match self.memory {
             TotalMemory::Bytes(bytes) => Some(bytes),
-            TotalMemory::System if self.inner.device().is_cpu() => system_memory::total(),
+            TotalMemory::System if self.inner.device().is_cpu() => crate::system_memory::total(),
             TotalMemory::System => None,
         };
         Warn {
@@ -244,8 +244,8 @@ unsafe impl<A: Allocator> Allocator for Warn<A> {
         Ok(found)
     }
 
-    forward!(inner: name, device, usage, reset_peak, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify, watch_regions);
+    forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
+        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions);
 }
 
 impl<A: fmt::Debug> fmt::Debug for Warn<A> {

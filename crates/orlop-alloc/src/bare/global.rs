@@ -63,6 +63,25 @@ impl GlobalAllocator {
         let _inside = Inside::enter();
         f(engine())
     }
+
+    #[cfg(all(unix, not(loom)))]
+    pub(crate) fn engine() -> &'static AllocatorRef<Caching<Mmap>> {
+        engine()
+    }
+}
+
+/// What this thread allocates is the system's until this is dropped.
+#[cfg(all(unix, not(loom)))]
+pub(crate) struct FromSystem {
+    _inside: Inside,
+}
+
+#[cfg(all(unix, not(loom)))]
+impl FromSystem {
+    /// `None` if it was so before.
+    pub(crate) fn begin() -> Option<Self> {
+        Inside::enter().map(|inside| Self { _inside: inside })
+    }
 }
 
 fn engine() -> &'static AllocatorRef<Caching<Mmap>> {

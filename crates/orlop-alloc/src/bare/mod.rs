@@ -14,6 +14,8 @@ mod global;
 
 #[cfg(feature = "allocator-api2")]
 pub use self::api::Api;
+#[cfg(all(unix, not(loom)))]
+pub(crate) use self::global::FromSystem;
 pub use self::global::GlobalAllocator;
 
 use crate::{Allocator, RawBlock, Record, Request};

@@ -22,12 +22,20 @@ pub struct CachingBuilder<B> {
     limit: usize,
     slack: usize,
     learns: bool,
+    fork_safe: bool,
     name: Box<str>,
 }
 
 impl<B: Backing> CachingBuilder<B> {
     pub(super) fn new(backing: B) -> Self {
-        Self { backing, limit: usize::MAX, slack: SLACK, learns: true, name: "caching".into() }
+        Self {
+            backing,
+            limit: usize::MAX,
+            slack: SLACK,
+            learns: true,
+            fork_safe: false,
+            name: "caching".into(),
+        }
     }
 
     /// Never holding more than so many bytes.
@@ -50,6 +58,25 @@ impl<B: Backing> CachingBuilder<B> {
     #[must_use]
     pub fn learning(mut self, on: bool) -> Self {
         self.learns = on;
+        self
+    }
+
+    /// Whether the child of a `fork` gets an allocator that works, whatever other threads were doing. Off unless set; for
+    /// [`CachingBuilder::build`] only, and of no meaning where there is no `fork`.
+    ///
+    /// A fork then waits until no thread is inside the engine and keeps all out while it lasts (`pthread_atfork`): the child
+    /// can allocate, return, trim and verify. Without, that holds only for forks while no other thread is inside a call.
+    ///
+    /// - Fork handlers of others that were registered before the first such engine was made run while it is held: they must
+    ///   not use it.
+    /// - Private memory is copied when parent or child writes. What is shared between processes, and devices, are the same
+    ///   for both, and not looked after.
+    /// - Adaptors, and engines of other kinds, have locks of their own.
+    /// - Seats of threads that are not in the child stay taken; what they had cached comes back at a trim. A
+    ///   [`Maintenance`](super::Maintenance) thread is not there.
+    #[must_use]
+    pub fn fork_safe(mut self, on: bool) -> Self {
+        self.fork_safe = on;
         self
     }
 
@@ -82,6 +109,8 @@ impl<B: Backing> CachingBuilder<B> {
             grown_beside: AtomicUsize::new(0),
             notes: AtomicUsize::new(0),
             marks: AtomicU32::new(0),
+            #[cfg(all(unix, not(loom)))]
+            forks: std::sync::atomic::AtomicU64::new(0),
             name: self.name,
         }
     }
@@ -89,6 +118,17 @@ impl<B: Backing> CachingBuilder<B> {
     /// The engine behind a handle.
     #[must_use]
     pub fn build(self) -> AllocatorRef<Caching<B>> {
-        AllocatorRef::new(self.build_engine())
+        let fork_safe = self.fork_safe;
+        let allocator = AllocatorRef::new(self.build_engine());
+        #[cfg(all(unix, not(loom)))]
+        if fork_safe {
+            // SAFETY: an engine behind a handle does not move.
+            if let Err(error) = unsafe { allocator.hold_over_forks() } {
+                tracing::error!(%error, "the allocator is not held over forks");
+            }
+        }
+        #[cfg(any(not(unix), loom))]
+        let _there_are_no_forks = fork_safe;
+        allocator
     }
 }

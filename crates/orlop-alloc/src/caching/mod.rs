@@ -17,6 +17,8 @@
 mod builder;
 mod classes;
 mod follow;
+#[cfg(all(unix, not(loom)))]
+mod fork;
 mod front;
 mod growth;
 mod index;
@@ -48,6 +50,8 @@ use crossbeam_utils::CachePadded;
 use orlop_core::Device;
 use std::ptr::NonNull;
 use std::sync::Arc;
+#[cfg(all(unix, not(loom)))]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// No class: the block goes to the heap at once.
@@ -105,6 +109,9 @@ pub struct Caching<B: Backing = Global> {
     notes: AtomicUsize,
     /// How many plans there were.
     marks: AtomicU32,
+    /// Not zero: held over forks.
+    #[cfg(all(unix, not(loom)))]
+    forks: AtomicU64,
     name: Box<str>,
 }
 
@@ -450,6 +457,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
 impl<B: Backing> Drop for Caching<B> {
     fn drop(&mut self) {
+        #[cfg(all(unix, not(loom)))]
+        self.end_forks();
         self.heap.while_not_growing(|locked| {
             self.merge_all(locked, Plans::End);
             let mut heap = locked.lock();

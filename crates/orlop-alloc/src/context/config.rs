@@ -7,7 +7,8 @@
 //! 3. a NUMA node: a `pool` over pages of that node;
 //! 4. else `caching`, over the system's memory or that of the allocator that a cargo feature put behind it.
 //!
-//! With warnings, the choice stands behind an adaptor that warns of large allocations (T13); with logging,
+//! Hardened, the choice stands behind an adaptor that finds writes where nothing is the writer's, the one for pinned memory
+//! too. With warnings, it stands behind an adaptor that warns of large allocations (T13); with logging,
 //! behind a tracking and a logging one.
 //!
 //! | variable | value |
@@ -17,9 +18,11 @@
 //! | `ORLOP_CPU_LIMIT` | a byte size (`8GiB`), or a share of the system's memory (`50%`) |
 //! | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
 //! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when it is stuck |
+//! | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
+//! | `ORLOP_CPU_FORK_SAFE` | `1` |
 //! | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 
-use crate::adaptor::{Logging, Tracking, Warn, system_total};
+use crate::adaptor::{Hardened, Hardening, Logging, Tracking, Warn};
 use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
 use crate::caching::Caching;
 use crate::central::{Central, Policy};
@@ -38,6 +41,10 @@ const LIMIT: &str = "ORLOP_CPU_LIMIT";
 const GROWTH: &str = "ORLOP_CPU_GROWTH";
 /// The variable that lets BFC give free regions back when it is stuck: `1`.
 const RELEASE: &str = "ORLOP_CPU_RELEASE";
+/// The variable that hardens it: `1`.
+const HARDENED: &str = "ORLOP_CPU_HARDENED";
+/// The variable that holds it over forks: `1`.
+const FORK_SAFE: &str = "ORLOP_CPU_FORK_SAFE";
 /// The variable that switches warnings on: `1`.
 const WARN: &str = "ORLOP_CPU_WARN";
 /// The variable that switches the allocation log on: `1`.
@@ -58,6 +65,8 @@ pub struct CpuConfig {
     wrong: Option<(&'static str, Box<str>, &'static str)>,
     whole: bool,
     release: bool,
+    hardening: Option<Hardening>,
+    fork_safe: bool,
     warned: bool,
     node: Option<u32>,
     visitors: Vec<Visitor>,
@@ -80,6 +89,8 @@ impl CpuConfig {
         let mut config = Self {
             name: variable(ALLOCATOR).map(Into::into),
             release: on(RELEASE),
+            hardening: on(HARDENED).then(Hardening::full),
+            fork_safe: on(FORK_SAFE),
             warned: on(WARN),
             logged: on(LOG),
             ..Self::default()
@@ -149,6 +160,28 @@ impl CpuConfig {
         self
     }
 
+    /// Behind a [`Hardened`] with these settings, which finds writes behind blocks and after their return. Blocks can then not
+    /// be freed by bare address.
+    ///
+    /// Guard pages are memory of their own: there are none where a limit, a backing, a node or a visitor says where memory
+    /// comes from. What was found is a refused free, or with a quarantine
+    /// [`Allocator::verify`](crate::Allocator::verify)'s to tell. Returning a block twice, or one that is not ours, needs no
+    /// hardening: a block can be dropped once, and bare addresses are looked up, in every build.
+    #[must_use]
+    pub fn hardened(mut self, hardening: Hardening) -> Self {
+        self.hardening = Some(hardening);
+        self
+    }
+
+    /// Held over forks, so that it works in the child: see
+    /// [`CachingBuilder::fork_safe`](crate::caching::CachingBuilder::fork_safe). For the caching engine, with warnings at
+    /// most; else the settings cannot be followed.
+    #[must_use]
+    pub fn fork_safe(mut self) -> Self {
+        self.fork_safe = true;
+        self
+    }
+
     /// With warnings of large single and total allocations.
     #[must_use]
     pub fn warned(mut self) -> Self {
@@ -184,20 +217,23 @@ impl CpuConfig {
         if let Some((variable, value, expected)) = self.wrong.clone() {
             return Err(Error::Configuration { variable, value, expected });
         }
+        self.check_fork_safe()?;
         let backing = self.make_backing()?;
         let bfc = self.name.as_deref() == Some(BFC);
         let mut allocator = if bfc || (self.name.is_none() && !self.visitors.is_empty()) {
             let policy = if self.whole { Policy::tensorflow_fixed() } else { Policy::tensorflow() };
             let policy = if self.release { policy.releasing_when_stuck() } else { policy };
             Central::builder(backing).policy(policy).limit(self.limit.unwrap_or(usize::MAX)).build().erase()
-        } else if let Some(name) = &self.name {
+        } else if let Some(name) = self.name.as_ref().filter(|_| !self.fork_safe) {
             let options = FactoryOptions { backing: Some(backing), limit: self.limit, node: self.node };
             registry().make(name, &options)?
         } else if self.node.is_some() {
             Pool::builder(backing).build().erase()
         } else {
-            Caching::builder(backing).limit(self.limit.unwrap_or(usize::MAX)).build().erase()
+            let builder = Caching::builder(backing).limit(self.limit.unwrap_or(usize::MAX));
+            builder.fork_safe(self.fork_safe).build().erase()
         };
+        allocator = self.harden(allocator);
         if self.warned {
             allocator = AllocatorRef::new(Warn::new(allocator)).erase();
         }
@@ -215,7 +251,36 @@ impl CpuConfig {
     /// As for [`CpuConfig::make`].
     pub fn make_pinned(&self) -> Result<AllocatorRef> {
         let pinned = Pinned::new(self.make_backing()?);
-        Ok(Central::builder(pinned).policy(Policy::tensorflow()).name("pinned").build().erase())
+        // Pages beside it would not be pinned.
+        let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
+        let allocator = Central::builder(pinned).policy(Policy::tensorflow()).name("pinned").build().erase();
+        Ok(Self { hardening, ..Self::new() }.harden(allocator))
+    }
+
+    /// Only the caching engine is held over forks, and adaptors that lock are not.
+    fn check_fork_safe(&self) -> Result<()> {
+        let named = self.name.as_deref().filter(|&name| name != "caching");
+        let other = match named {
+            _ if !self.fork_safe => None,
+            Some(name) => Some(name),
+            None if !self.visitors.is_empty() => Some("with visitors"),
+            None if self.node.is_some() => Some("on a node"),
+            None if self.hardening.is_some() => Some("hardened"),
+            None if self.logged => Some("logged"),
+            None => None,
+        };
+        let expected = "the caching engine, without adaptors that lock";
+        other.map_or(Ok(()), |value| {
+            Err(Error::Configuration { variable: FORK_SAFE, value: value.into(), expected })
+        })
+    }
+
+    fn harden(&self, allocator: AllocatorRef) -> AllocatorRef {
+        let Some(hardening) = self.hardening else { return allocator };
+        let anywhere = self.limit.is_none() && self.backing.is_none() && self.node.is_none();
+        let free = anywhere && self.visitors.is_empty();
+        let hardening = if free { hardening } else { hardening.guard_pages(0) };
+        AllocatorRef::new(Hardened::new(allocator, hardening)).erase()
     }
 }
 
@@ -226,7 +291,7 @@ fn bytes(text: &str) -> Option<usize> {
     };
     let share = share.trim().parse::<u64>().ok().filter(|share| (1..=100).contains(share))?;
     // In this order: a percent of a percent is nothing to lose.
-    usize::try_from(system_total()? / 100 * share).ok()
+    usize::try_from(crate::system_memory::total()? / 100 * share).ok()
 }
 
 impl fmt::Debug for CpuConfig {
@@ -236,6 +301,8 @@ impl fmt::Debug for CpuConfig {
             .field("limit", &self.limit)
             .field("node", &self.node)
             .field("visitors", &self.visitors.len())
+            .field("hardening", &self.hardening)
+            .field("fork_safe", &self.fork_safe)
             .field("logged", &self.logged)
             .finish_non_exhaustive()
     }

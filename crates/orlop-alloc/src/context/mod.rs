@@ -39,7 +39,7 @@ use self::ladder::Counts;
 use self::routes::{Found, Routes};
 use crate::observer::{Observer, ObserverSlot, RegionWatch};
 use crate::protocol::{Account, Totals};
-use crate::{AllocatorRef, Block, Error, Request, Result, Stats};
+use crate::{AllocatorRef, Block, DeviceMemory, Error, Request, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -247,6 +247,12 @@ impl Context {
             sum.refused_frees += stats.refused_frees;
         }
         sum
+    }
+
+    /// What the first allocator that knows says of its device.
+    pub(crate) fn memory_of_allocators(&self, device: Device) -> Option<DeviceMemory> {
+        use crate::Allocator as _;
+        self.inner.routes.get(device)?.distinct().into_iter().find_map(|allocator| allocator.device_memory())
     }
 
     /// Devices that something was registered for.

@@ -1,6 +1,7 @@
 //! Tests of the context.
 
 use super::*;
+use crate::adaptor::Hardening;
 use crate::backing::{Null, System};
 use crate::central::{Central, Policy};
 use crate::engine::Direct;
@@ -239,4 +240,114 @@ fn a_bad_limit_in_the_configuration_is_told() {
     let config = CpuConfig::new().named("no such allocator");
     let context = Context::with(Device::CPU, config);
     assert!(matches!(context.allocate(Device::CPU, &mib(1)), Err(Error::UnknownName { .. })));
+}
+
+/// Writes the byte at `offset`, which may be behind what the block's user may touch.
+fn scribble(block: &Block, offset: usize) {
+    let place = block.as_ptr().as_ptr().wrapping_add(offset);
+    // SAFETY: inside what the engine under the adaptor has granted.
+    let byte = unsafe { place.read() };
+    // SAFETY: as above.
+    unsafe { place.write(!byte) };
+}
+
+#[test]
+fn a_hardened_context_finds_writes_behind_blocks() {
+    #[derive(Default)]
+    struct Overwritten(AtomicUsize);
+    impl Observer for Overwritten {
+        fn observe(&self, event: &Event<'_>) {
+            if let Event::FreeRefused { error: Error::Overwritten { address, .. }, .. } = event {
+                self.0.store(*address, Ordering::Relaxed);
+            }
+        }
+    }
+    let context = Context::with(Device::CPU, CpuConfig::new().hardened(Hardening::new()));
+    let found = Arc::new(Overwritten::default());
+    context.set_observer(Some(Arc::clone(&found) as Arc<dyn Observer>));
+    let block = context.allocate(Device::CPU, &Request::new(100)).unwrap();
+    scribble(&block, 99);
+    drop(block);
+    assert_eq!(context.stats(Device::CPU).refused_frees, 0);
+    if cfg!(miri) || std::env::var_os("ASAN_OPTIONS").is_some() {
+        eprintln!("skipped: a block that was overwritten stays where it is, and leaks are errors here");
+        return;
+    }
+    for kind in [MemoryKind::Default, MemoryKind::HostPinned] {
+        let block = context.allocate(Device::CPU, &Request::new(100).kind(kind)).unwrap();
+        let address = block.as_ptr().as_ptr().addr();
+        scribble(&block, 100);
+        drop(block);
+        assert_eq!(found.0.load(Ordering::Relaxed), address, "{kind}");
+    }
+    assert_eq!(context.stats(Device::CPU).refused_frees, 2);
+}
+
+#[test]
+fn a_hardened_context_finds_writes_after_the_return() {
+    let hardening = Hardening::full().guard_pages(0);
+    let context = Context::with(Device::CPU, CpuConfig::new().hardened(hardening));
+    let allocator = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
+    let block = context.allocate(Device::CPU, &Request::new(1000)).unwrap();
+    let ptr = block.as_ptr();
+    drop(block);
+    crate::Allocator::verify(&allocator).unwrap();
+    // SAFETY: in quarantine, so the memory is there; this is the mistake.
+    unsafe { ptr.write(1) };
+    assert!(matches!(crate::Allocator::verify(&allocator), Err(Error::Overwritten { .. })));
+    crate::Allocator::trim(&allocator, 0);
+}
+
+#[test]
+fn guard_pages_keep_to_what_is_said_of_memory() {
+    let guarded = CpuConfig::new().hardened(Hardening::new().guard_pages(1));
+    let regions = |config: CpuConfig, kind| {
+        let context = Context::with(Device::CPU, config.named("direct"));
+        let blocks: Vec<_> =
+            (0..3).map(|_| context.allocate(Device::CPU, &Request::new(100).kind(kind)).unwrap()).collect();
+        assert!(blocks.iter().all(|block| block.bytes().is_ok()));
+        crate::Allocator::usage(&context.allocator(Device::CPU, kind).unwrap()).reserved
+    };
+    let limited = regions(guarded.clone().limit(1 << 20), MemoryKind::Default);
+    assert!(limited < 3 * 4096, "{limited}");
+    let backed = regions(guarded.clone().backing(Arc::new(System::new())), MemoryKind::Default);
+    assert!(backed < 3 * 4096, "{backed}");
+    if cfg!(all(unix, not(miri))) {
+        // Whole pages, one for each.
+        assert!(regions(guarded, MemoryKind::Default) >= 3 * 4096);
+    }
+}
+
+#[test]
+fn bare_addresses_that_come_twice_or_from_elsewhere_are_found_without_hardening() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let allocator = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
+    for bytes in [100, 5000, 3 << 20] {
+        let ptr = context.allocate(Device::CPU, &Request::new(bytes)).unwrap().into_raw_ptr().unwrap();
+        // SAFETY: nobody uses the bytes, and the block was given up.
+        unsafe { allocator.free(ptr, None) }.unwrap();
+        // SAFETY: refused, in every build.
+        let again = unsafe { allocator.free(ptr, None) };
+        assert!(matches!(again, Err(Error::DoubleFree { .. } | Error::ForeignPointer { .. })), "{again:?}");
+    }
+    let mut elsewhere = 0u64;
+    // SAFETY: refused.
+    let foreign = unsafe { allocator.free(std::ptr::NonNull::from(&mut elsewhere).cast(), None) };
+    assert!(matches!(foreign, Err(Error::ForeignPointer { .. })), "{foreign:?}");
+    assert_eq!(context.stats(Device::CPU).refused_frees, 4);
+    crate::Allocator::verify(&allocator).unwrap();
+}
+
+#[test]
+fn only_the_caching_engine_is_held_over_forks() {
+    let config = || CpuConfig::new().fork_safe();
+    for good in [config(), config().named("caching"), config().warned()] {
+        let allocator = good.make().unwrap();
+        assert!(crate::Allocator::name(&allocator).contains("caching"));
+    }
+    for bad in
+        [config().named("bfc"), config().node(0), config().hardened(Hardening::new()), config().logged()]
+    {
+        assert!(matches!(bad.make(), Err(Error::Configuration { .. })));
+    }
 }

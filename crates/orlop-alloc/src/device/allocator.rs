@@ -7,8 +7,8 @@ use super::policy::Policy;
 use super::stats::DeviceStats;
 use crate::sync::Mutex;
 use crate::{
-    Access, Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, Refusal, RegionWatch, Request,
-    Result, Semantics, Usage,
+    Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
+    RegionWatch, Request, Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
 use std::ptr::{self, NonNull};
@@ -158,6 +158,12 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        let inner = self.inner.lock();
+        let backing = inner.engine.backing();
+        backing.free_memory().map(|free| DeviceMemory { total: backing.memory(), free })
     }
 
     fn semantics(&self) -> Semantics {

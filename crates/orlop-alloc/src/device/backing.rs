@@ -114,6 +114,11 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// Bytes of memory that the device has.
     fn memory(&self) -> u64;
 
+    /// Bytes of it that nobody holds. `None` where that is not known.
+    fn free_memory(&self) -> Option<u64> {
+        None
+    }
+
     /// Which device it is.
     fn device(&self) -> Device;
 

@@ -187,6 +187,10 @@ unsafe impl DeviceBacking for NullDevice {
         self.memory
     }
 
+    fn free_memory(&self) -> Option<u64> {
+        Some(self.memory.saturating_sub(self.used()))
+    }
+
     fn device(&self) -> Device {
         self.device
     }

@@ -21,7 +21,9 @@ use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, Totals};
 use crate::raw::Owner;
 use crate::replaceable::Replaceable;
-use crate::{Allocator, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage};
+use crate::{
+    Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage,
+};
 use orlop_core::Device;
 use std::fmt;
 use std::mem::offset_of;
@@ -233,6 +235,10 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
 
     fn name(&self) -> &str {
         self.shared().allocator.name()
+    }
+
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        self.shared().allocator.device_memory()
     }
 
     fn usage(&self) -> Usage {

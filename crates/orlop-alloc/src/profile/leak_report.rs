@@ -1,6 +1,7 @@
 //! What a leak check found, and the table that names it.
 
 use super::leaks::LiveBlock;
+use super::shapes::{ShapeFigures, ShapeTotals};
 use super::table::Table;
 use crate::adaptor::TagTotal;
 use crate::{AllocationId, Tag};
@@ -34,6 +35,8 @@ pub struct LeakGroup {
     pub requested: u64,
     /// Which allocations, in order.
     pub ids: Vec<AllocationId>,
+    /// The tensors they were for, as far as they were for any; by bytes, the largest first.
+    pub shapes: Vec<ShapeFigures>,
 }
 
 impl Leaks {
@@ -109,21 +112,29 @@ impl Leaks {
     /// What each tag holds of each kind and device, largest first.
     #[must_use]
     pub fn groups(&self) -> Vec<LeakGroup> {
-        let mut groups = BTreeMap::<(Tag, MemoryKind, Device), LeakGroup>::new();
-        for &LiveBlock { tag, kind, device, granted, requested, id, .. } in &self.blocks {
-            let empty = LeakGroup { tag, kind, device, granted: 0, requested: 0, ids: Vec::new() };
-            let group = groups.entry((tag, kind, device)).or_insert(empty);
+        let mut groups = BTreeMap::<(Tag, MemoryKind, Device), (LeakGroup, ShapeTotals)>::new();
+        for &LiveBlock { tag, kind, device, granted, requested, id, ref shape, .. } in &self.blocks {
+            let (group, shapes) = groups.entry((tag, kind, device)).or_insert_with(|| {
+                let (ids, shapes) = (Vec::new(), Vec::new());
+                let group = LeakGroup { tag, kind, device, granted: 0, requested: 0, ids, shapes };
+                (group, ShapeTotals::default())
+            });
             group.granted += as_u64(granted);
             group.requested += as_u64(requested);
             group.ids.push(id);
+            if let Some(shape) = shape {
+                shapes.add(shape.clone(), 1, as_u64(granted));
+            }
         }
-        let mut groups: Vec<LeakGroup> = groups.into_values().collect();
+        let with_shapes =
+            |(group, shapes): (LeakGroup, ShapeTotals)| LeakGroup { shapes: shapes.sorted(), ..group };
+        let mut groups: Vec<LeakGroup> = groups.into_values().map(with_shapes).collect();
         groups.sort_by_key(|group| Reverse(group.granted));
         groups
     }
 }
 
-/// Ids that are printed of a group.
+/// Ids and shapes that are printed of a group.
 const SHOWN: usize = 4;
 
 impl fmt::Display for Leaks {
@@ -143,7 +154,7 @@ impl fmt::Display for Leaks {
                     group.ids.len().to_string(),
                     ByteSize(group.granted).to_string(),
                     ByteSize(group.requested).to_string(),
-                    names(&group.ids),
+                    names(&group.ids) + &shapes(&group.shapes),
                 ]);
             }
             let (granted, requested) =
@@ -178,6 +189,16 @@ fn names(ids: &[AllocationId]) -> String {
     let shown: Vec<String> = ids.iter().take(SHOWN).map(ToString::to_string).collect();
     let more = if ids.len() > SHOWN { ", …" } else { "" };
     shown.join(", ") + more
+}
+
+fn shapes(shapes: &[ShapeFigures]) -> String {
+    let name = |it: &ShapeFigures| match it.allocations {
+        1 => it.shape.to_string(),
+        times => format!("{} ×{times}", it.shape),
+    };
+    let shown: Vec<String> = shapes.iter().take(SHOWN).map(name).collect();
+    let more = if shapes.len() > SHOWN { ", …" } else { "" };
+    if shown.is_empty() { String::new() } else { format!(": {}{more}", shown.join(", ")) }
 }
 
 fn as_u64(bytes: usize) -> u64 {

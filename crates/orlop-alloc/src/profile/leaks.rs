@@ -5,6 +5,7 @@
 
 use super::leak_report::Leaks;
 use super::observers::{Listening, Observers};
+use super::shapes::{self, TensorShape, Wanted};
 use crate::{AllocationId, Context, Event, Observer, RawBlock, Tag};
 use dashmap::DashMap;
 use orlop_core::{Device, MemoryKind};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A block that came and has not gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveBlock {
     /// Which allocation since the check began, from zero.
@@ -32,6 +33,8 @@ pub struct LiveBlock {
     pub kind: MemoryKind,
     /// Who asked.
     pub tag: Tag,
+    /// The tensor it was allocated for, if it was for one.
+    pub shape: Option<TensorShape>,
 }
 
 /// A leak check: begins when it is made, and says at its end what is still alive of all that was allocated between, on
@@ -57,6 +60,7 @@ pub struct LiveBlock {
 pub struct LeakCheck {
     live: Arc<LiveBlocks>,
     _listening: Listening,
+    _wanted: Wanted,
     observers: Observers,
 }
 
@@ -71,12 +75,12 @@ impl LeakCheck {
     pub fn with(observers: &Observers) -> Self {
         let live = Arc::new(LiveBlocks::default());
         let listening = observers.add(Arc::clone(&live) as Arc<dyn Observer>);
-        Self { live, _listening: listening, observers: observers.clone() }
+        Self { live, _listening: listening, _wanted: Wanted::new(), observers: observers.clone() }
     }
 
     /// What is alive now. The check goes on.
     pub fn so_far(&self) -> Leaks {
-        let mut blocks: Vec<LiveBlock> = self.live.blocks.iter().map(|entry| *entry.value()).collect();
+        let mut blocks: Vec<LiveBlock> = self.live.blocks.iter().map(|entry| entry.value().clone()).collect();
         blocks.sort_unstable_by_key(|block| block.order);
         Leaks::new(blocks, self.live.refused.load(Ordering::Relaxed), self.observers.missed())
     }
@@ -121,6 +125,7 @@ impl LiveBlocks {
             granted: block.granted,
             kind: block.kind,
             tag: block.tag,
+            shape: shapes::of_block(block),
         };
         self.blocks.insert(Name::of(came.id, came.address), came);
     }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | what was allocated since, and is still alive? | [`LeakCheck`] → [`Leaks`] |
 //! | what did a step allocate, free, keep, and need at most? | [`MemorySteps`] → [`StepTable`] |
+//! | for tensors of which shapes? | [`LiveBlock::shape`], [`MemorySteps::record_shapes`] |
 //!
 //! ```
 //! use orlop_alloc::profile::{LeakCheck, MemorySteps, Observers};
@@ -46,6 +47,7 @@
 mod leak_report;
 mod leaks;
 mod observers;
+mod shapes;
 mod step_table;
 mod steps;
 mod table;
@@ -53,6 +55,7 @@ mod table;
 pub use self::leak_report::{LeakGroup, Leaks};
 pub use self::leaks::{LeakCheck, LiveBlock};
 pub use self::observers::{Listening, Observers};
+pub use self::shapes::{ShapeFigures, TensorShape, of_shape, wants_shapes};
 pub use self::step_table::{StepOrder, StepTable};
 pub use self::steps::{MemorySteps, Step, StepFigures, StepMemory};
 

@@ -1,7 +1,7 @@
 //! Any number of observers in the place of one.
 
-use crate::{AllocatorRef, Context, Event, Observer};
-use orlop_core::MemoryKind;
+use crate::{Allocator as _, AllocatorRef, Context, DeviceMemory, Event, Observer};
+use orlop_core::{Device, MemoryKind};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -138,6 +138,20 @@ impl Observers {
 
     pub(super) fn seen(&self) -> Seen {
         self.installed.watched.seen()
+    }
+
+    /// Memory of the devices that are watched, as far as they tell.
+    pub(super) fn memory(&self) -> Vec<(Device, DeviceMemory)> {
+        let of = |device| move |memory| (device, memory);
+        match &self.installed.watched {
+            Watched::Context(context) => {
+                let tell = |device| context.device_memory(device).ok().map(of(device));
+                context.devices().into_iter().filter_map(tell).collect()
+            }
+            Watched::Allocator(allocator) => {
+                allocator.device_memory().map(of(allocator.device())).into_iter().collect()
+            }
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Steps as a table: sorted and cut as asked.
 
+use super::shapes::{ShapeFigures, ShapeTotals};
 use super::steps::{StepFigures, StepMemory};
 use super::table::Table;
 use orlop_core::{ByteSize, MemoryKind};
 use std::cmp::Reverse;
 use std::fmt;
+use std::mem;
 
 /// What rows are sorted by. Figures are of all memory, and the largest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,12 +51,13 @@ pub struct StepTable {
     order: StepOrder,
     top: Option<usize>,
     by_kind: bool,
+    shapes: usize,
 }
 
 impl StepTable {
     /// Of these, which are in the order in which they began.
     pub(super) fn new(steps: Vec<StepMemory>) -> Self {
-        Self { steps, order: StepOrder::Begun, top: None, by_kind: false }
+        Self { steps, order: StepOrder::Begun, top: None, by_kind: false, shapes: 0 }
     }
 
     /// Sorted.
@@ -75,6 +78,13 @@ impl StepTable {
         self
     }
 
+    /// With a row for each of the largest shapes below a step's own, so many, and one for the others. Sorted by bytes, or by
+    /// allocations if the steps are. Profiles know shapes with [`MemorySteps::record_shapes`](super::MemorySteps::record_shapes).
+    pub fn by_shape(mut self, most: usize) -> Self {
+        self.shapes = most;
+        self
+    }
+
     /// With steps of one name, place and depth as one row: sums, the highest peak, what was alive before the first and
     /// after the last.
     pub fn grouped(mut self) -> Self {
@@ -86,6 +96,10 @@ impl StepTable {
             match groups.iter_mut().find(like) {
                 Some(group) => {
                     group.times += step.times;
+                    let mut shapes = ShapeTotals::default();
+                    shapes.add_all(mem::take(&mut group.shapes));
+                    shapes.add_all(step.shapes);
+                    group.shapes = shapes.sorted();
                     group.all.merge(&step.all);
                     for (sum, figures) in group.kinds.iter_mut().zip(&step.kinds) {
                         sum.merge(figures);
@@ -115,6 +129,26 @@ impl StepTable {
     }
 }
 
+impl StepTable {
+    /// Name, allocations and bytes of the shapes to be shown of a step.
+    fn shape_rows(&self, step: &StepMemory) -> Vec<(String, u64, u64)> {
+        let mut shapes: Vec<&ShapeFigures> =
+            if self.shapes == 0 { Vec::new() } else { step.shapes.iter().collect() };
+        if self.order == StepOrder::Allocations {
+            shapes.sort_by_key(|shape| Reverse(shape.allocations));
+        }
+        let others = shapes.split_off(shapes.len().min(self.shapes));
+        let name = |shape: &ShapeFigures| (shape.shape.to_string(), shape.allocations, shape.allocated_bytes);
+        let mut rows: Vec<_> = shapes.into_iter().map(name).collect();
+        if !others.is_empty() {
+            let sum = |of: fn(&ShapeFigures) -> u64| others.iter().map(|shape| of(shape)).sum();
+            let (allocations, bytes) = (sum(|shape| shape.allocations), sum(|shape| shape.allocated_bytes));
+            rows.push((format!("{} more shapes", others.len()), allocations, bytes));
+        }
+        rows
+    }
+}
+
 impl fmt::Display for StepTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new(
@@ -135,6 +169,12 @@ impl fmt::Display for StepTable {
                     String::new(),
                     step.kind(kind),
                 ));
+            }
+            for (name, allocations, bytes) in self.shape_rows(step) {
+                let mut cells: [String; 10] = Default::default();
+                cells[0] = format!("{indent}  · {name}");
+                (cells[3], cells[5]) = (allocations.to_string(), ByteSize(bytes).to_string());
+                table.row(cells);
             }
         }
         table.fmt(f)?;

@@ -5,6 +5,7 @@
 //! is alive at its start, as if the allocators' peaks were reset there, but for every step by itself.
 
 use super::observers::{Listening, Observers};
+use super::shapes::{self, ShapeFigures, ShapeTotals, TensorShape, Wanted};
 use super::step_table::StepTable;
 use crate::{Context, Event, Observer};
 use orlop_core::MemoryKind;
@@ -50,6 +51,9 @@ pub struct StepMemory {
     pub all: StepFigures,
     /// By kind, at [`MemoryKind::index`].
     pub kinds: [StepFigures; MemoryKind::COUNT],
+    /// For tensors of which shapes, by bytes, the largest first: with [`MemorySteps::record_shapes`]. Memory that is for no
+    /// tensor is not among them.
+    pub shapes: Vec<ShapeFigures>,
     /// Which step of the profile, from zero, in the order in which they began.
     pub order: u64,
 }
@@ -58,6 +62,7 @@ pub struct StepMemory {
 #[derive(Debug)]
 pub struct MemorySteps {
     recorder: Arc<Recorder>,
+    wanted: Option<Wanted>,
     _listening: Listening,
     observers: Observers,
 }
@@ -86,7 +91,33 @@ impl MemorySteps {
         let listening = observers.add(Arc::clone(&recorder) as Arc<dyn Observer>);
         let live = Live::of(observers.seen().live);
         recorder.state().live = live;
-        Self { recorder, _listening: listening, observers: observers.clone() }
+        Self { recorder, wanted: None, _listening: listening, observers: observers.clone() }
+    }
+
+    /// Notes the shapes of the tensors that memory is for, from here on. Who makes tensors says them: `orlop-tensor` does,
+    /// others can by [`of_shape`](super::of_shape).
+    ///
+    /// ```
+    /// use orlop_alloc::profile::{MemorySteps, of_shape};
+    /// use orlop_alloc::{Context, Request};
+    /// use orlop_core::{DType, Device, Shape};
+    ///
+    /// let (context, shape) = (Context::new(), Shape::new(&[64, 32])?);
+    /// let steps = MemorySteps::on(&context).record_shapes();
+    /// let step = steps.step("forward");
+    /// for _ in 0..2 {
+    ///     of_shape(&shape, DType::F16, || context.allocate(Device::CPU, &Request::new(4096)))?;
+    /// }
+    /// let forward = step.finish();
+    /// assert_eq!((forward.shapes[0].allocations, forward.shapes[0].allocated_bytes), (2, 8192));
+    /// println!("{}", steps.table().by_shape(10));
+    /// # Ok::<(), orlop_alloc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn record_shapes(mut self) -> Self {
+        self.recorder.state().with_shapes = true;
+        self.wanted.get_or_insert_with(Wanted::new);
+        self
     }
 
     /// Begins a step.
@@ -136,9 +167,14 @@ impl MemorySteps {
     }
 }
 
+/// The table, and what memory the devices have and what of it is free now.
 impl fmt::Display for MemorySteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.table().fmt(f)
+        self.table().fmt(f)?;
+        for (device, memory) in self.observers.memory() {
+            write!(f, "\n{device}: {memory}")?;
+        }
+        Ok(())
     }
 }
 
@@ -163,7 +199,7 @@ impl Drop for Step<'_> {
 impl StepMemory {
     fn new(name: Cow<'static, str>, at: &'static Location<'static>, order: u64) -> Self {
         let (all, kinds) = (StepFigures::default(), [StepFigures::default(); MemoryKind::COUNT]);
-        Self { name, at, depth: 0, times: 1, all, kinds, order }
+        Self { name, at, depth: 0, times: 1, all, kinds, shapes: Vec::new(), order }
     }
 
     /// What happened to one kind.
@@ -226,8 +262,16 @@ struct Recorder {
 struct State {
     live: Live,
     begun: u64,
-    going_on: Vec<(ThreadId, StepMemory)>,
+    with_shapes: bool,
+    going_on: Vec<GoingOn>,
     finished: Vec<StepMemory>,
+}
+
+#[derive(Debug)]
+struct GoingOn {
+    thread: ThreadId,
+    step: StepMemory,
+    shapes: ShapeTotals,
 }
 
 impl Recorder {
@@ -241,29 +285,33 @@ impl State {
         let (order, thread) = (self.begun, thread::current().id());
         self.begun += 1;
         let mut step = StepMemory::new(name, at, order);
-        step.depth = self.going_on.iter().filter(|(other, _)| *other == thread).count();
+        step.depth = self.going_on.iter().filter(|other| other.thread == thread).count();
         for (figures, live) in step.figures(&self.live) {
             (figures.live_before, figures.peak_bytes) = (live, live);
         }
-        self.going_on.push((thread, step));
+        self.going_on.push(GoingOn { thread, step, shapes: ShapeTotals::default() });
         order
     }
 
     /// Once for each step: later calls find nothing.
     fn end(&mut self, order: u64) {
-        let Some(place) = self.going_on.iter().position(|(_, step)| step.order == order) else { return };
-        let (_, mut step) = self.going_on.remove(place);
+        let Some(place) = self.going_on.iter().position(|going| going.step.order == order) else { return };
+        let GoingOn { mut step, shapes, .. } = self.going_on.remove(place);
+        step.shapes = shapes.sorted();
         for (figures, live) in step.figures(&self.live) {
             figures.live_after = live;
         }
         self.finished.push(step);
     }
 
-    fn came(&mut self, kind: MemoryKind, granted: usize) {
+    fn came(&mut self, kind: MemoryKind, granted: usize, shape: Option<&TensorShape>) {
         let bytes = as_u64(granted);
         self.live.all += bytes;
         self.live.kinds[kind.index()] += bytes;
-        for (_, step) in &mut self.going_on {
+        for GoingOn { step, shapes, .. } in &mut self.going_on {
+            if let Some(shape) = shape {
+                shapes.add(shape.clone(), 1, bytes);
+            }
             for (figures, live) in both(step, kind, &self.live) {
                 figures.allocations += 1;
                 figures.allocated_bytes += bytes;
@@ -278,7 +326,7 @@ impl State {
         self.live.all = self.live.all.saturating_sub(bytes);
         let live = &mut self.live.kinds[kind.index()];
         *live = live.saturating_sub(bytes);
-        for (_, step) in &mut self.going_on {
+        for GoingOn { step, .. } in &mut self.going_on {
             for (figures, _) in both(step, kind, &self.live) {
                 figures.frees += 1;
                 figures.freed_bytes += bytes;
@@ -296,7 +344,11 @@ fn both<'a>(step: &'a mut StepMemory, kind: MemoryKind, live: &Live) -> [(&'a mu
 impl Observer for Recorder {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Allocated { block, .. } => self.state().came(block.kind, block.granted),
+            Event::Allocated { block, .. } => {
+                let mut state = self.state();
+                let shape = if state.with_shapes { shapes::of_block(block) } else { None };
+                state.came(block.kind, block.granted, shape.as_ref());
+            }
             Event::Freed { block, .. } => self.state().went(block.kind, block.granted),
             Event::RawFreed { found, .. } => self.state().went(found.kind, found.granted),
             _ => {}

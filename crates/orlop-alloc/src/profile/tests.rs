@@ -6,9 +6,10 @@ use super::*;
 use crate::adaptor::Tracking;
 use crate::backing::System;
 use crate::context::CpuConfig;
+use crate::device::{DeviceAllocator, NullDevice, Policy};
 use crate::engine::Direct;
 use crate::{AllocatorRef, Block, Context, Event, Observer, Request, Tag};
-use orlop_core::{Device, MemoryKind};
+use orlop_core::{DType, Device, MemoryKind, Shape};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -195,6 +196,113 @@ fn steps_within_steps() {
     assert_eq!(steps.table().sort_by(StepOrder::Growth).rows()[3].name, "release");
     steps.clear();
     assert!(steps.finished().is_empty());
+}
+
+fn shaped(context: &Context, sizes: &[usize], dtype: DType) -> Block {
+    let shape = Shape::new(sizes).unwrap();
+    let bytes = shape.checked_bytes(dtype.size()).unwrap();
+    of_shape(&shape, dtype, || plain(context, bytes))
+}
+
+#[test]
+fn shapes_of_what_was_allocated() {
+    let context = context();
+    let observers = Observers::on(&context);
+    let (check, steps) = (LeakCheck::with(&observers), MemorySteps::with(&observers).record_shapes());
+    let kept: Vec<_> = {
+        let _step = steps.step("forward");
+        drop(plain(&context, KIB));
+        let wide = (0..2).map(|_| shaped(&context, &[1024, 8], DType::F32));
+        wide.chain([shaped(&context, &[64], DType::F16), shaped(&context, &[], DType::F64)]).collect()
+    };
+    {
+        let _step = steps.step("backward");
+        for _ in 0..3 {
+            drop(shaped(&context, &[64], DType::F16));
+        }
+    }
+    let [forward, backward] = &*steps.finished() else { panic!() };
+    let seen: Vec<_> =
+        forward.shapes.iter().map(|it| (it.shape.to_string(), it.allocations, it.allocated_bytes)).collect();
+    let name = str::to_owned;
+    assert_eq!(
+        seen,
+        [(name("float32 [1024, 8]"), 2, 65536), (name("float16 [64]"), 1, 128), (name("float64 []"), 1, 8)]
+    );
+    assert_eq!(backward.shapes[0].allocations, 3);
+
+    // The first cell of a row, and those of its allocations and bytes.
+    let rows = |table: StepTable| -> Vec<String> {
+        let text = table.to_string();
+        let shapes = text.lines().filter_map(|line| line.trim_start().strip_prefix("· "));
+        shapes.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    assert_eq!(
+        rows(steps.table().by_shape(1)),
+        ["float32 [1024, 8] 2 64.0 KiB", "2 more shapes 2 136 B", "float16 [64] 3 384 B"]
+    );
+    assert!(rows(steps.table()).is_empty());
+    let by_count = steps.table().sort_by(StepOrder::Allocations).by_shape(2);
+    assert_eq!(rows(by_count)[..2], ["float32 [1024, 8] 2 64.0 KiB", "float16 [64] 1 128 B"]);
+
+    let leaks = check.finish();
+    let of: Vec<_> = leaks.blocks().iter().map(|block| block.shape.as_ref().unwrap().sizes.ndim()).collect();
+    assert_eq!(of, [1, 0, 2, 2]);
+    let [group] = &*leaks.groups() else { panic!("{leaks}") };
+    assert_eq!(group.shapes, forward.shapes);
+    let text = leaks.to_string();
+    assert!(text.contains(": float32 [1024, 8] ×2, float16 [64], float64 []\n"), "{text}");
+    drop(kept);
+}
+
+#[test]
+fn like_steps_have_their_shapes_together() {
+    let context = context();
+    let steps = MemorySteps::on(&context).record_shapes();
+    for size in [10, 20, 10] {
+        let _step = steps.step("layer");
+        drop(shaped(&context, &[size], DType::F32));
+    }
+    let table = steps.table().grouped();
+    let counts: Vec<_> =
+        table.rows()[0].shapes.iter().map(|it| (it.shape.sizes[0], it.allocations)).collect();
+    // As many bytes of each: then by count.
+    assert_eq!(counts, [(10, 2), (20, 1)]);
+}
+
+#[test]
+fn memory_of_others_has_no_shape() {
+    let context = context();
+    // Nobody asks: nothing is noted, and none of it shows later.
+    let early = shaped(&context, &[10], DType::F32);
+    let check = LeakCheck::on(&context);
+    let shape = Shape::new(&[100]).unwrap();
+    let blocks = of_shape(&shape, DType::F32, || {
+        let own = of_shape(&Shape::new(&[9]).unwrap(), DType::F32, || plain(&context, 36));
+        // Smaller than what it is said to be for; another thread's; larger, as with gaps.
+        let small = plain(&context, 399);
+        let other = std::thread::scope(|scope| scope.spawn(|| plain(&context, KIB)).join().unwrap());
+        (own, small, other, plain(&context, 500))
+    });
+    let late = plain(&context, KIB);
+    let leaks = check.finish();
+    let shapes: Vec<_> =
+        leaks.blocks().iter().map(|block| block.shape.as_ref().map(|shape| shape.sizes[0])).collect();
+    assert_eq!(shapes, [Some(9), None, None, Some(100), None]);
+    drop((early, blocks, late));
+}
+
+#[test]
+fn a_printed_profile_tells_the_memory_of_devices() {
+    let gpu = Device::cuda(0);
+    let context = context();
+    let device = DeviceAllocator::new(NullDevice::new(gpu, 1 << 30), Policy::orlop());
+    context.register(gpu, MemoryKind::Default, device.into_ref()).unwrap();
+    let text = MemorySteps::on(&context).to_string();
+    assert!(text.ends_with("\ncuda:0: 1.00 GiB free of 1.00 GiB"), "{text}");
+    let alone =
+        MemorySteps::with(&Observers::on_allocator(&context.allocator(gpu, MemoryKind::Default).unwrap()));
+    assert_eq!(alone.to_string().lines().count(), 2);
 }
 
 #[test]

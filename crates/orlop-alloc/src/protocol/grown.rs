@@ -95,9 +95,14 @@ impl<C: Centre> Grown<C> {
         }
     }
 
+    /// Keeps every thread from growing the centre until it is dropped.
+    pub fn stop_growing(&self) -> MutexGuard<'_, ()> {
+        self.growth.lock()
+    }
+
     /// Runs `f` while no thread grows the centre: for giving regions back.
     pub fn while_not_growing<R>(&self, f: impl FnOnce(&Mutex<C>) -> R) -> R {
-        let _growing = self.growth.lock();
+        let _growing = self.stop_growing();
         f(&self.centre)
     }
 }

@@ -35,11 +35,11 @@
 //! other returner did before its own subtraction. Limits are hints: relaxed.
 
 use super::accounts::{Account, Counter, Entry, Totals};
-use super::slots::{Held, Slots};
+use super::slots::{AllHeld, Held, Slots};
 use super::thread_slot::{self, SLOTS, Seat};
 use crate::AllocationId;
 use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
-use crate::sync::{Mutex, ordering};
+use crate::sync::{Mutex, MutexGuard, ordering};
 use orlop_core::MemoryKind;
 
 /// What a slot may rise above its last settlement when there is no room below the peak, in bytes.
@@ -147,6 +147,12 @@ impl<T> Ledger<T> {
     /// Visits the value of every slot that was ever used.
     pub fn visit(&self, mut f: impl FnMut(&mut T)) {
         self.slots.visit(|value, _| f(value));
+    }
+
+    /// Waits until nobody counts, and keeps everybody from it.
+    pub fn hold_all(&self) -> AllCounted<'_, T> {
+        let slots = self.slots.hold_all();
+        AllCounted { levels: self.levels.lock(), slots }
     }
 
     /// How many slots were ever used.
@@ -306,6 +312,21 @@ impl<T> Ledger<T> {
         let mut levels = self.levels.lock();
         (levels.all, levels.kinds) = (i64::MIN, [i64::MIN; KINDS]);
         self.settle(&mut levels);
+    }
+}
+
+/// A ledger in which nobody counts until this is dropped.
+#[derive(Debug)]
+pub struct AllCounted<'a, T> {
+    levels: MutexGuard<'a, Levels>,
+    slots: AllHeld<'a, T, Shard>,
+}
+
+impl<T> AllCounted<'_, T> {
+    /// Lets go where this thread is the only one left: see [`AllHeld::release_alone`].
+    pub fn release_alone(self) {
+        drop(self.levels);
+        self.slots.release_alone();
     }
 }
 

@@ -22,7 +22,7 @@ pub use crate::sync::{Mutex, MutexGuard};
 
 pub use self::accounts::{Account, Counter, Entry, Totals};
 pub use self::grown::{Centre, Grown, Growth};
-pub use self::ledger::{Figures, Holding, Ledger};
+pub use self::ledger::{AllCounted, Figures, Holding, Ledger};
 pub use self::returns::{Linked, Returns};
-pub use self::slots::{Held, Slots};
+pub use self::slots::{AllHeld, Held, Slots};
 pub use self::streams::StreamUses;

@@ -30,6 +30,10 @@
 //! * `slots.open` (release, a visitor goes) pairs with `slots.enter` (acquire, the owner finds the gate open);
 //! * `slots.made` (release) publishes a slot's body to `slots.peek` (acquire).
 
+mod hold_all;
+
+pub use self::hold_all::AllHeld;
+
 use super::thread_slot::{OWNED, SLOTS, Seat};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use crate::sync::{Backoff, MutPtr, Mutex, UnsafeCell, fence, ordering};

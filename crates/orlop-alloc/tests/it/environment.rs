@@ -28,7 +28,8 @@ fn told(variables: &[(&str, &str)]) -> String {
     let program = std::env::current_exe().expect("this test");
     let mut command = Command::new(program);
     command.args(["--exact", "environment::child", "--nocapture"]).env(CHILD, "1");
-    for name in ["ALLOCATOR", "BACKING", "LIMIT", "LOG", "WARN", "GROWTH", "RELEASE"] {
+    for name in ["ALLOCATOR", "BACKING", "LIMIT", "LOG", "WARN", "GROWTH", "RELEASE", "HARDENED", "FORK_SAFE"]
+    {
         command.env_remove(format!("ORLOP_CPU_{name}"));
     }
     command.envs(variables.iter().copied());
@@ -41,6 +42,14 @@ fn told(variables: &[(&str, &str)]) -> String {
 #[test]
 fn nothing_set_is_the_caching_allocator() {
     assert_eq!(told(&[("ORLOP_CPU_BACKING", "mmap")]), "name=caching limited=false");
+}
+
+#[test]
+fn any_choice_can_be_hardened() {
+    let hardened = ("ORLOP_CPU_HARDENED", "1");
+    assert_eq!(told(&[hardened]), "name=hardened(caching) limited=false");
+    let limit = ("ORLOP_CPU_LIMIT", "32MiB");
+    assert_eq!(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit, hardened]), "name=hardened(bfc) limited=true");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! lock or as a visitor.
 
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use orlop_alloc::protocol::Slots;
 use orlop_alloc::protocol::thread_slot::{OWNED, Seat};
@@ -40,6 +41,31 @@ fn owner_and_visitor_exclude_each_other() {
         slots.visit(|value, ()| *value += 10);
         owner.join().unwrap();
         assert_eq!(sum(&slots), 13);
+    });
+}
+
+/// For forks: all slots together, with owners that come in all the same afterwards.
+#[test]
+fn while_all_are_held_nobody_is_half_way() {
+    loom::model(|| {
+        let slots = Arc::new(Slots::<u32>::new());
+        slots.with(own(0), |value| *value = 1);
+        let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let owner = {
+            let (slots, words) = (Arc::clone(&slots), Arc::clone(&words));
+            thread::spawn(move || {
+                slots.with(own(0), |value| {
+                    words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+                    *value += 1;
+                });
+            })
+        };
+        let held = slots.hold_all();
+        let [one, other] = [0, 1].map(|index| words[index].load(Ordering::Relaxed));
+        assert_eq!(one, other);
+        drop(held);
+        owner.join().unwrap();
+        assert_eq!(sum(&slots), 2);
     });
 }
 

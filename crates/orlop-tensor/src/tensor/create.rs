@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::plain::{Plain, dispatch_plain};
 use crate::shared::Shared;
 use crate::storage::Storage;
+use orlop_alloc::profile::{of_shape, wants_shapes};
 use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Shape, Strides};
 
 impl Tensor {
@@ -32,7 +33,7 @@ impl Tensor {
     #[inline]
     fn empty_of(shape: Shape, options: &TensorOptions<'_>) -> Result<Self> {
         let bytes = shape.checked_bytes(options.dtype.size())?;
-        if options.format != MemoryFormat::Contiguous {
+        if options.format != MemoryFormat::Contiguous || wants_shapes() {
             return Self::empty_with(Layout::in_format(shape, options.format)?, options);
         }
         let (storage, dtype) = (Storage::in_memory(bytes, &options.memory)?, options.dtype);
@@ -59,7 +60,7 @@ impl Tensor {
     pub(crate) fn empty_with(layout: Layout, options: &TensorOptions<'_>) -> Result<Self> {
         let bytes = layout.byte_range(options.dtype.size())?.end;
         let bytes = if layout.is_empty() { 0 } else { bytes };
-        let storage = Storage::in_memory(bytes, &options.memory)?;
+        let storage = of_shape(layout.shape(), options.dtype, || Storage::in_memory(bytes, &options.memory))?;
         Ok(Self::new(storage, layout, options.dtype))
     }
 

@@ -133,7 +133,7 @@ fn in_two_columns() {
 fn tensors_that_are_still_alive_have_names() {
     let context = Context::new();
     let observers = Observers::on(&context);
-    let (check, steps) = (LeakCheck::with(&observers), MemorySteps::with(&observers));
+    let (check, steps) = (LeakCheck::with(&observers), MemorySteps::with(&observers).record_shapes());
     let cache = context.scope(|| {
         let _step = steps.step("forward");
         let hidden = Tensor::zeros([256, 256], DType::F32).unwrap();
@@ -149,8 +149,11 @@ fn tensors_that_are_still_alive_have_names() {
     let forward = &steps.finished()[0];
     assert_eq!((forward.all.allocations, forward.all.frees), (3, 2));
     assert!(forward.all.peak_bytes >= 2 * 256 * 256 * 4 + 2048);
+    let shapes: Vec<_> = forward.shapes.iter().map(|it| it.shape.to_string()).collect();
+    assert_eq!(shapes, ["float32 [256, 256]", "float16 [1024]"]);
     let leaks = check.finish();
     let [leak] = leaks.blocks() else { panic!("{leaks}") };
+    assert_eq!(leak.shape.as_ref().map(ToString::to_string).as_deref(), Some("float16 [1024]"));
     assert_eq!((leak.tag.name(), leak.kind, leak.requested), ("layer 3", MemoryKind::KvCache, 2048));
     assert_eq!(cache.diagnose().block.map(|block| block.id), Some(leak.id));
 }

@@ -370,6 +370,10 @@ unsafe impl DeviceBacking for HostPages {
         self.memory
     }
 
+    fn free_memory(&self) -> Option<u64> {
+        Some(self.memory.saturating_sub(self.used()))
+    }
+
     fn device(&self) -> Device {
         Device::CPU
     }

@@ -1,0 +1,162 @@
+//! What is done with hostile bytes, one function for each reader. libFuzzer drives them (`fuzz/targets`), and so does a short
+//! run on stable (`crates/orlop/tests/readers`).
+//!
+//! Whatever the bytes, a reader answers with a value or a typed error. What was read can be looked at and written.
+
+use orlop::alloc::device::{Policy, TorchConf};
+use orlop::core::{ByteSize, DType, Device, MemoryFormat, MemoryKind};
+use orlop::plan::Problem;
+use orlop::tensor::interchange::npy::{ReadOptions, npz};
+use orlop::tensor::interchange::safetensors::{SafeTensors, ShardIndex};
+use orlop::tensor::interchange::{archive, npy};
+use orlop::trace::Trace;
+use orlop::trace::formats::{binary, chrome, csv, perfetto, rmm};
+use orlop::trace::history::{History, Workload};
+use orlop::trace::snapshot::{write_json, write_pickle};
+use std::io;
+
+/// A reader, by the name of its target.
+pub(crate) type Reader = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub(crate) const READERS: [Reader; 13] = [
+    ("archive", archive),
+    ("npy", npy),
+    ("npz", npz),
+    ("plan_csv", plan_csv),
+    ("safetensors", safetensors),
+    ("snapshot", snapshot),
+    ("torch_conf", torch_conf),
+    ("trace", trace),
+    ("trace_binary", trace_binary),
+    ("trace_chrome", trace_chrome),
+    ("trace_csv", trace_csv),
+    ("trace_rmm", trace_rmm),
+    ("words", words),
+];
+
+/// Feeds the reader of this name.
+pub(crate) fn run(name: &str, bytes: &[u8]) {
+    let (_, reader) = READERS.iter().find(|(reader, _)| *reader == name).expect("a reader of this name");
+    reader(bytes);
+}
+
+fn archive(bytes: &[u8]) {
+    if let Ok(tensors) = archive::from_bytes(bytes) {
+        let _ = archive::to_bytes(&tensors);
+    }
+}
+
+fn npy(bytes: &[u8]) {
+    if let Ok(tensor) = npy::from_bytes(bytes) {
+        let _ = tensor.to_string();
+    }
+}
+
+fn npz(bytes: &[u8]) {
+    let _ = npz::from_bytes(bytes, &ReadOptions::new().max_bytes(1 << 20));
+}
+
+fn safetensors(bytes: &[u8]) {
+    if let Ok(file) = SafeTensors::from_bytes(bytes) {
+        for (_, tensor) in file.iter() {
+            let _ = tensor.to_string();
+        }
+    }
+    let _ = ShardIndex::from_bytes(bytes);
+}
+
+/// Pickle and JSON, plain and packed; and what is written of them.
+fn snapshot(bytes: &[u8]) {
+    let Ok(history) = History::parse(bytes) else { return };
+    for device in &history.devices {
+        let _ = Workload::of(device).peak();
+    }
+    // Lines have times that a snapshot cannot say.
+    if bytes.starts_with(b"{") || bytes.starts_with(b"\x80") {
+        let (mut pickle, mut json) = (Vec::new(), Vec::new());
+        write_pickle(&history, &mut pickle).expect("what was read can be written");
+        write_json(&history, &mut json).expect("what was read can be written");
+        assert!(History::parse(&pickle[..]).expect("it was written") == history);
+        assert!(History::parse(&json[..]).expect("it was written") == history);
+    }
+}
+
+fn trace_binary(bytes: &[u8]) {
+    // As it is, and as the payload of a block whose checksum is right.
+    if let Ok(history) = binary::read_binary(bytes) {
+        binary::write_binary(&history, io::sink()).expect("what was read can be written");
+    }
+    let length = u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes();
+    let sum = crc32fast::hash(bytes).to_le_bytes();
+    let block = [&b"\x8eORLT\r\n\x1a\x01\0\0\0"[..], &length, &sum, bytes].concat();
+    if let Ok(history) = binary::read_binary(&block[..]) {
+        binary::write_binary(&history, io::sink()).expect("what was read can be written");
+    }
+}
+
+fn trace_chrome(bytes: &[u8]) {
+    if let Ok(history) = chrome::read_chrome(bytes) {
+        write_lines(&history);
+    }
+}
+
+fn trace_csv(bytes: &[u8]) {
+    if let Ok(history) = csv::read_csv(bytes) {
+        write_lines(&history);
+    }
+}
+
+fn trace_rmm(bytes: &[u8]) {
+    if let Ok(history) = rmm::read_rmm(bytes) {
+        write_lines(&history);
+    }
+}
+
+fn write_lines(history: &History) {
+    for device in &history.devices {
+        let _ = Workload::of(device);
+    }
+    csv::write_csv(history, io::sink()).expect("what was read can be written");
+    perfetto::write_perfetto(history, io::sink()).expect("what was read can be written");
+}
+
+/// Traces of one program's allocations, as they are replayed.
+fn trace(bytes: &[u8]) {
+    let _ = Trace::parse(bytes);
+}
+
+fn plan_csv(bytes: &[u8]) {
+    if let Ok(problem) = Problem::read_csv(bytes) {
+        let mut written = Vec::new();
+        problem.write_csv(&mut written).expect("memory takes it");
+        let again = Problem::read_csv(&written[..]).expect("it was written");
+        assert_eq!(again.buffers(), problem.buffers());
+    }
+}
+
+/// What `PYTORCH_CUDA_ALLOC_CONF` says.
+fn torch_conf(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (conf, errors) = TorchConf::known(&text);
+    assert_eq!(text.parse::<TorchConf>().is_ok(), errors.is_empty());
+    let _ = Policy::torch(&conf);
+}
+
+/// What people type: sizes, dtypes, devices, kinds, formats.
+fn words(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for word in text.split('\n') {
+        let _ = word.parse::<ByteSize>();
+        if let Ok(dtype) = word.parse::<DType>() {
+            assert_eq!(dtype.to_string().parse::<DType>().ok(), Some(dtype));
+        }
+        if let Ok(device) = word.parse::<Device>() {
+            assert_eq!(device.to_string().parse::<Device>().ok(), Some(device));
+        }
+        if let Ok(kind) = word.parse::<MemoryKind>() {
+            assert_eq!(kind.to_string().parse::<MemoryKind>().ok(), Some(kind));
+        }
+        let _ = word.parse::<MemoryFormat>();
+    }
+}

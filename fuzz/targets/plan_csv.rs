@@ -1,0 +1,7 @@
+//! Planning problems as CSV.
+#![no_main]
+
+#[path = "../readers.rs"]
+mod readers;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| readers::run("plan_csv", bytes));

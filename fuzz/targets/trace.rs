@@ -1,0 +1,7 @@
+//! Allocation traces as they are replayed.
+#![no_main]
+
+#[path = "../readers.rs"]
+mod readers;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| readers::run("trace", bytes));
