@@ -26,4 +26,4 @@ mod stamps;
 pub(crate) use self::bins::Free;
 pub use self::engine::{Central, CentralBuilder};
 pub use self::policy::{Policy, RegionGrowth, Split};
-pub(crate) use self::sorted_runs::SortedRuns;
+pub(crate) use self::sorted_runs::{Position, SortedRuns};
