@@ -7,7 +7,6 @@ use crate::{Deleter, Error, Request, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::cell::Cell;
 use std::fmt;
-use std::mem;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,8 +117,8 @@ pub struct Record {
     pub(crate) deleter: Option<Deleter>,
 }
 
-#[cfg(not(loom))]
-const _: () = assert!(mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(std::mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
 
 /// The cell that counted a block.
 pub(crate) type Owner = NonNull<Head>;
