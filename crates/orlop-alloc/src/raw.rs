@@ -80,7 +80,7 @@ pub enum Access {
 /// that handing a cached block out again changes a few words and moves none. What passes between layers is a
 /// pointer to it, a [`RawBlock`].
 ///
-/// What an allocation and its return read and write is in the first cache line, but for the streams.
+/// What an allocation and its return read is in the first cache line; of the second an allocation writes the stream.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Record {
@@ -94,10 +94,11 @@ pub struct Record {
     pub id: AllocationId,
     /// The engine's own note: where its records of this block are.
     pub token: usize,
-    /// While nobody uses the block: the next one in whatever list of unused blocks this one is in.
-    pub(crate) link: Option<NonNull<Self>>,
-    /// To which allocator it returns. `None` for empty, borrowed and foreign memory, and below the handle.
+    /// To which allocator it returns. `None` for empty, borrowed and foreign memory; set by the handle. While nobody uses
+    /// the block: the next one in whatever list of unused blocks this one is in.
     pub(crate) owner: Option<Owner>,
+    /// Other streams that used it since.
+    pub uses: StreamUses,
     /// Who asked.
     pub tag: Tag,
     /// What it is for.
@@ -108,8 +109,6 @@ pub struct Record {
     pub access: Access,
     /// The stream it was allocated for.
     pub stream: StreamId,
-    /// Other streams that used it since.
-    pub uses: StreamUses,
     /// How many owners a shared block has beside the first.
     pub(crate) sharers: AtomicU32,
     /// Where it is.
@@ -117,6 +116,9 @@ pub struct Record {
     /// Whom to tell, once, when foreign memory goes (M3).
     pub(crate) deleter: Option<Deleter>,
 }
+
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(std::mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
 
 /// The cell that counted a block.
 pub(crate) type Owner = NonNull<Head>;
@@ -141,7 +143,6 @@ impl Record {
             sharers: AtomicU32::new(0),
             owner: None,
             deleter: None,
-            link: None,
         }
     }
 
@@ -203,12 +204,12 @@ impl Record {
 unsafe impl crate::protocol::Linked for Record {
     #[inline(always)]
     fn link(&self) -> Option<NonNull<Self>> {
-        self.link
+        self.owner.map(NonNull::cast)
     }
 
     #[inline(always)]
     fn set_link(&mut self, link: Option<NonNull<Self>>) {
-        self.link = link;
+        self.owner = link.map(NonNull::cast);
     }
 }
 

@@ -8,6 +8,7 @@ use super::classes::{CLASSES, class_for, size_of_class};
 use super::learn::{Learned, Learner};
 use super::plan::Plan;
 use super::token::Token;
+use crate::protocol::Linked;
 use crate::{AllocationId, Record};
 use std::ptr::NonNull;
 
@@ -101,7 +102,7 @@ impl Front {
         if !allowed(record.granted) {
             return None;
         }
-        *top = record.link;
+        *top = record.link();
         self.cached -= record.granted;
         Some(place)
     }
@@ -111,7 +112,7 @@ impl Front {
         let top = self.tops.get_mut(class)?;
         // SAFETY: `push` put it into the stack, which owns it: taken back once.
         let record = unsafe { Box::from_raw((*top)?.as_ptr()) };
-        *top = record.link;
+        *top = record.link();
         self.cached -= record.granted;
         Some(record)
     }
@@ -165,9 +166,9 @@ impl Front {
         // Who frees its address a second time is told.
         record.id = AllocationId::NONE;
         self.cached += record.granted;
-        record.link = *top;
+        record.set_link(*top);
         *top = Some(place);
-        if record.link.is_none() {
+        if record.link().is_none() {
             // SAFETY: as many words as classes need.
             *unsafe { self.filled.get_unchecked_mut(class / 64) } |= 1 << (class % 64);
         }
@@ -377,7 +378,7 @@ impl Front {
             std::iter::from_fn(move || {
                 // SAFETY: a record of the stack, which owns it and is borrowed.
                 let record = unsafe { next?.as_ref() };
-                next = record.link;
+                next = record.link();
                 Some((class, record))
             })
         })

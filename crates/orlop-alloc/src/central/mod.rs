@@ -29,4 +29,4 @@ mod watch;
 pub(crate) use self::bins::Free;
 pub use self::engine::{Central, CentralBuilder};
 pub use self::policy::{Policy, RegionGrowth, Split};
-pub(crate) use self::sorted_runs::SortedRuns;
+pub(crate) use self::sorted_runs::{Position, SortedRuns};

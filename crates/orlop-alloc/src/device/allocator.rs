@@ -73,6 +73,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         result
     }
 
+    #[cold]
     fn refuse(&self, request: &Request, error: &DeviceError) -> Error {
         let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
         if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = *error
@@ -85,17 +86,6 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
             }
         }
         Error::OutOfMemory(Box::new(report))
-    }
-
-    /// The engine's block behind a raw one, if it is one of its own.
-    fn block_of(&self, inner: &Inner<B>, block: &RawBlock) -> Result<DeviceBlock> {
-        let address = block.ptr.as_ptr().addr();
-        let own = u32::try_from(block.token).ok().map(DeviceBlock);
-        own.filter(|&own| {
-            let start = inner.engine.address(own);
-            inner.engine.live(own).is_ok() && (start..start + inner.engine.size(own)).contains(&address)
-        })
-        .ok_or(Error::ForeignPointer { address })
     }
 }
 
@@ -141,8 +131,11 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let own = u32::try_from(block.token).map(DeviceBlock).map_err(|_| foreign(&block))?;
         let mut inner = self.inner.lock();
-        let own = self.block_of(&inner, &block)?;
+        if !inner.engine.is_within(own, block.address()) {
+            return Err(foreign(&block));
+        }
         for stream in block.uses.iter() {
             inner.engine.record_stream(own, stream).map_err(|_| foreign(&block))?;
         }
@@ -211,6 +204,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 }
 
+#[cold]
 fn foreign(block: &RawBlock) -> Error {
     Error::ForeignPointer { address: block.ptr.as_ptr().addr() }
 }

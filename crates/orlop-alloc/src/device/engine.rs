@@ -295,6 +295,14 @@ impl<B: DeviceBacking> Engine<B> {
         self.chunks.get(block.0).map_or(0, |chunk| chunk.size)
     }
 
+    /// Whether it is a block, and has this address.
+    #[inline]
+    pub(super) fn is_within(&self, block: DeviceBlock, address: usize) -> bool {
+        let within = |chunk: &Chunk| address.wrapping_sub(chunk.address) < chunk.size;
+        self.chunks.get(block.0).is_some_and(|chunk| chunk.state == State::Live && within(chunk))
+    }
+
+    #[inline]
     pub(super) fn live(&self, block: DeviceBlock) -> Result<Index, DeviceError> {
         match self.chunks.get(block.0) {
             Some(chunk) if chunk.state == State::Live => Ok(block.0),

@@ -5,7 +5,7 @@ use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{DeviceBlock, Engine, Search};
 use super::index::FreeChunks;
 use super::policy::Growth;
-use crate::central::Free;
+use crate::central::{Free, Position};
 
 impl<B: DeviceBacking> Engine<B> {
     /// The free chunk that a request gets, out of its index.
@@ -14,14 +14,16 @@ impl<B: DeviceBacking> Engine<B> {
         if self.collects() {
             self.pools[search.pool as usize].searches += 1;
         }
-        let found = self.find(search)?;
-        self.take(found);
+        let (found, position) = self.find(search)?;
+        let of = self.pools[search.pool as usize].of(search.stream);
+        of.free.remove_found(&mut self.chunks, found, position);
         Some(found)
     }
 
-    fn find(&self, search: Search) -> Option<Index> {
+    #[inline]
+    fn find(&self, search: Search) -> Option<(Index, Option<Position>)> {
         let of = self.pools[search.pool as usize].get(search.stream)?;
-        let found = match (&of.free, self.policy.growth) {
+        let (found, position) = match (&of.free, self.policy.growth) {
             (FreeChunks::Ordered(runs), Growth::Pages { .. })
                 if self.policy.beyond.hold_to_peak.is_none() =>
             {
@@ -35,7 +37,7 @@ impl<B: DeviceBacking> Engine<B> {
                     }
                     best = other;
                 }
-                best
+                (best, None)
             }
             (free, _) => free.find(&self.chunks, search.size)?,
         };
@@ -43,7 +45,7 @@ impl<B: DeviceBacking> Engine<B> {
         let (max, slack) = (self.policy.max_split, self.policy.max_non_split_rounding);
         let too_large =
             if search.size < max { size >= max } else { size >= search.size.saturating_add(slack) };
-        (!too_large).then_some(found)
+        (!too_large).then_some((found, position))
     }
 
     fn growable(&self, chunk: Index) -> usize {

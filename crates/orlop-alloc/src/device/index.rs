@@ -3,7 +3,7 @@
 use super::chunks::{Chunks, Index, NONE};
 use super::policy::IndexKind;
 use crate::central::bins::first_one_from;
-use crate::central::{Free, SortedRuns};
+use crate::central::{Free, Position, SortedRuns};
 
 /// Sizes below this many granules have a list each; above, 32 lists share a power of two.
 const STEPS: usize = 32;
@@ -54,14 +54,28 @@ impl FreeChunks {
         }
     }
 
-    /// The chunk that a request of `size` bytes takes: of the smallest that fit the lowest, or one that fits well.
+    /// The chunk that a request of `size` bytes takes: of the smallest that fit the lowest, or one that fits well. With it
+    /// where it is, so that [`FreeChunks::remove_found`] need not look again.
     #[inline]
-    pub(super) fn find(&self, chunks: &Chunks, size: usize) -> Option<Index> {
+    pub(super) fn find(&self, chunks: &Chunks, size: usize) -> Option<(Index, Option<Position>)> {
         match self {
             Self::Ordered(runs) => {
-                runs.from(Free { size, address: 0, chunk: 0 }).next().map(|free| free.chunk)
+                let (position, free) = runs.first_from(Free { size, address: 0, chunk: 0 })?;
+                Some((free.chunk, Some(position)))
             }
-            Self::Segregated(lists) => lists.find(chunks, size),
+            Self::Segregated(lists) => lists.find(chunks, size).map(|chunk| (chunk, None)),
+        }
+    }
+
+    /// Removes a chunk that was just found there.
+    #[inline]
+    pub(super) fn remove_found(&mut self, chunks: &mut Chunks, chunk: Index, position: Option<Position>) {
+        match (self, position) {
+            (Self::Ordered(runs), Some(position)) => {
+                let taken = runs.take(position);
+                debug_assert_eq!(taken.chunk, chunk, "found elsewhere");
+            }
+            (this, _) => this.remove(chunks, chunk),
         }
     }
 
