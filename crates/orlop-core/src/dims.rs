@@ -18,10 +18,7 @@ pub(crate) const INLINE_DIMS: usize = 5;
 /// is written into a fresh copy delays whoever moves the copy on, which everybody does.
 pub(crate) enum Dims {
     /// The first `len` of `values`; those behind are 1, so that a product needs no length.
-    Inline {
-        len: InlineLen,
-        values: [usize; INLINE_DIMS],
-    },
+    Inline { len: InlineLen, values: [usize; INLINE_DIMS] },
     /// More than fit inline, never fewer.
     Heap(Box<[usize]>),
 }

@@ -22,14 +22,14 @@ pub(crate) struct Places<T> {
     first: Cell<Option<NonNull<Place<T>>>>,
     /// How many more there is room for. None at first, until there is a keeper, and none in the end.
     room: Cell<usize>,
-    kept: Cell<Kept>,
+    keeping: Cell<Keeping>,
 }
 
 /// Whether somebody gives the places up in the end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum Keeping {
     NotYet,
-    Kept,
+    Begun,
     Ended,
 }
 
@@ -102,7 +102,7 @@ unsafe fn give_up<T: Recycled>(place: NonNull<Place<Counted<T>>>) {
 
 impl<T> Places<T> {
     pub(crate) const fn new() -> Self {
-        Self { first: Cell::new(None), room: Cell::new(0), kept: Cell::new(Kept::NotYet) }
+        Self { first: Cell::new(None), room: Cell::new(0), keeping: Cell::new(Keeping::NotYet) }
     }
 
     #[inline(always)]
@@ -126,18 +126,18 @@ impl<T> Places<T> {
     }
 
     fn asks_for_keeper(&self) -> bool {
-        self.kept.get() == Kept::NotYet
+        self.keeping.get() == Keeping::NotYet
     }
 
     /// Makes room: there is a keeper.
     fn open(&self) {
-        self.kept.set(Kept::Kept);
+        self.keeping.set(Keeping::Begun);
         self.room.set(MOST);
     }
 
     /// Gives all places up, and takes no more.
     fn end(&self) {
-        self.kept.set(Kept::Ended);
+        self.keeping.set(Keeping::Ended);
         while let Some(place) = self.pop() {
             // SAFETY: from a `Box` (`new_place`), and no longer in the list.
             drop(unsafe { Box::from_raw(place.as_ptr()) });

@@ -39,7 +39,7 @@ impl Layout {
     ///
     /// # Errors
     /// Those of [`slice`](Self::slice); nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn slice_in_place(
         &mut self,
         dim: isize,
@@ -85,7 +85,7 @@ impl Layout {
     ///
     /// # Errors
     /// Those of [`narrow`](Self::narrow); nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn narrow_in_place(&mut self, dim: isize, start: isize, length: usize) -> Result<()> {
         self.keep_indices(dim, |dim, size, stride| {
             let first = if start < 0 { size.checked_add_signed(start) } else { Some(start.unsigned_abs()) };

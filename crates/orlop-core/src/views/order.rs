@@ -37,7 +37,7 @@ impl Layout {
     ///
     /// # Errors
     /// Those of [`transpose`](Self::transpose); nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn transpose_in_place(&mut self, dim0: isize, dim1: isize) -> Result<()> {
         self.swap_dims(dim0, dim1)
     }

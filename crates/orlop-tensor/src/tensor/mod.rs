@@ -141,7 +141,7 @@ impl Tensor {
     }
 
     /// The same storage, looked at as `change` makes of this layout. The layout stays inside the storage.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with_changed(
         &self,
         change: impl FnOnce(&mut Layout) -> orlop_core::Result<()>,
