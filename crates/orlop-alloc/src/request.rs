@@ -3,6 +3,8 @@
 use crate::Tag;
 use orlop_core::{Alignment, MemoryKind, StreamId};
 
+// In this order, because what is zero by default is cleared in words that do not overlap: who reads a word that two stores
+// have written waits for both.
 /// Bytes, and how they are to be (T18). Built from [`Request::new`] by the methods that change one thing.
 ///
 /// ```
@@ -21,17 +23,17 @@ pub struct Request {
     pub stream: StreamId,
     /// If not zero, only chunks freed at or before this stamp may be used (T9).
     pub freed_before: u64,
-    /// Who asks.
-    pub tag: Tag,
-    /// What the memory is for.
-    pub kind: MemoryKind,
     /// The address is a multiple of this.
     pub align: Alignment,
     /// Whether every byte must read as zero.
     pub zeroed: bool,
+    /// What the memory is for.
+    pub kind: MemoryKind,
     /// Whether the allocator may wait, call back and borrow before it gives up. Off for optional scratch
     /// memory, where failure is cheap.
     pub retry: bool,
+    /// Who asks.
+    pub tag: Tag,
 }
 
 impl Request {

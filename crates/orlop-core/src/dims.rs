@@ -18,10 +18,8 @@ pub(crate) const INLINE_DIMS: usize = 5;
 /// is written into a fresh copy delays whoever moves the copy on, which everybody does.
 pub(crate) enum Dims {
     /// The first `len` of `values`; those behind are 1, so that a product needs no length.
-    Inline {
-        len: InlineLen,
-        values: [usize; INLINE_DIMS],
-    },
+    Inline { len: InlineLen, values: [usize; INLINE_DIMS] },
+    /// More than fit inline, never fewer.
     Heap(Box<[usize]>),
 }
 
@@ -64,7 +62,7 @@ impl InlineLen {
     }
 
     #[inline]
-    const fn get(self) -> usize {
+    pub(crate) const fn get(self) -> usize {
         self as usize
     }
 }
@@ -109,7 +107,7 @@ impl Dims {
     }
 
     /// Row-major strides for these sizes; `next` is the stride of the next dimension, from that of one and its size.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn row_major(&self, next: impl Fn(usize, usize) -> usize) -> Self {
         match self {
             Self::Inline { len, values } => {
@@ -285,16 +283,10 @@ macro_rules! dims_newtype {
                 Self(dims)
             }
 
-            /// Puts another value in the place of one.
+            /// The values, to be changed to others that keep this type's promises.
             #[inline]
-            pub(crate) fn set(&mut self, dim: usize, value: usize) {
-                self.0.as_mut_slice()[dim] = value;
-            }
-
-            /// Exchanges two values.
-            #[inline]
-            pub(crate) fn swap(&mut self, a: usize, b: usize) {
-                self.0.as_mut_slice().swap(a, b);
+            pub(crate) const fn dims_mut(&mut self) -> &mut Dims {
+                &mut self.0
             }
 
             /// The values, to make others from.

@@ -68,7 +68,7 @@ impl Strides {
     /// assert_eq!(Strides::contiguous(&Shape::new(&[2, 3, 4])?), [12, 4, 1]);
     /// # Ok::<(), orlop_core::Error>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn contiguous(shape: &Shape) -> Self {
         Self(shape.dims().row_major(|stride, size| next_stride(stride, size.max(1))))

@@ -5,6 +5,7 @@
 
 use crate::shared::Counted;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::thread::LocalKey;
@@ -13,10 +14,23 @@ use std::thread::LocalKey;
 const MOST: usize = 64;
 
 /// A thread's places for a `T`.
+///
+/// There is nothing to drop in it, so that looking costs no question whether the thread is ending: a [`Keeper`] beside it,
+/// which is asked for when the first place comes back, gives them all up in the end.
 pub(crate) struct Places<T> {
     /// The first unused place. Each holds a pointer to the next.
     first: Cell<Option<NonNull<Place<T>>>>,
-    count: Cell<usize>,
+    /// How many more there is room for. None at first, until there is a keeper, and none in the end.
+    room: Cell<usize>,
+    keeping: Cell<Keeping>,
+}
+
+/// Whether somebody gives the places up in the end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keeping {
+    NotYet,
+    Begun,
+    Ended,
 }
 
 /// Either a `T` or, unused, a pointer to the next place.
@@ -29,7 +43,13 @@ union Place<T> {
 pub(crate) trait Recycled: Sized + 'static {
     /// The thread's.
     fn places() -> &'static LocalKey<Places<Counted<Self>>>;
+
+    /// Who gives them up.
+    fn keeper() -> &'static LocalKey<Keeper<Self>>;
 }
+
+/// Gives up a thread's places when the thread ends.
+pub(crate) struct Keeper<T: Recycled>(PhantomData<T>);
 
 /// Under a checker that finds uses of freed memory, what is freed has to go.
 const KEEPS: bool = !cfg!(any(miri, loom));
@@ -37,12 +57,13 @@ const KEEPS: bool = !cfg!(any(miri, loom));
 /// Room for a value on the heap, ours alone: for [`recycle`], once there is one.
 #[inline(always)]
 pub(crate) fn place<T: Recycled>() -> NonNull<Counted<T>> {
-    let kept = if KEEPS { T::places().try_with(Places::pop).ok().flatten() } else { None };
-    kept.unwrap_or_else(new_place).cast()
+    let kept = if KEEPS { T::places().with(Places::pop) } else { None };
+    kept.unwrap_or_else(|| new_place()).cast()
 }
 
+/// Of the system's ABI, because that says that it does not unwind: callers need nothing in memory in case it did.
 #[cold]
-fn new_place<T>() -> NonNull<Place<T>> {
+extern "C" fn new_place<T>() -> NonNull<Place<T>> {
     let place = Place { value: std::mem::ManuallyDrop::new(MaybeUninit::uninit()) };
     NonNull::from(Box::leak(Box::new(place)))
 }
@@ -57,46 +78,84 @@ pub(crate) unsafe fn recycle<T: Recycled>(value: NonNull<Counted<T>>) {
     // SAFETY: a value, dropped once (the caller's promise).
     unsafe { value.drop_in_place() };
     let place = value.cast::<Place<Counted<T>>>();
-    if !KEEPS || !T::places().try_with(|places| places.push(place)).unwrap_or(false) {
+    if !KEEPS || !T::places().with(|places| places.push(place)) {
         // SAFETY: from a `Box` (`new_place`), and nobody has it any more.
-        drop(unsafe { Box::from_raw(place.as_ptr()) });
+        unsafe { give_up::<T>(place) };
     }
+}
+
+/// There is no room for a place: perhaps because nobody has asked for any.
+///
+/// # Safety
+///
+/// `place` is from `new_place`, and not used afterwards.
+#[cold]
+#[inline(never)]
+unsafe fn give_up<T: Recycled>(place: NonNull<Place<Counted<T>>>) {
+    // The keeper cannot be had while the thread is ending; then there never is any room.
+    if KEEPS && T::places().with(Places::asks_for_keeper) && T::keeper().try_with(|_| ()).is_ok() {
+        T::places().with(Places::open);
+    }
+    // SAFETY: from a `Box` (the caller's promise).
+    drop(unsafe { Box::from_raw(place.as_ptr()) });
 }
 
 impl<T> Places<T> {
     pub(crate) const fn new() -> Self {
-        Self { first: Cell::new(None), count: Cell::new(0) }
+        Self { first: Cell::new(None), room: Cell::new(0), keeping: Cell::new(Keeping::NotYet) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&self) -> Option<NonNull<Place<T>>> {
         let first = self.first.get()?;
         // SAFETY: an unused place, written by `push`.
         self.first.set(unsafe { first.as_ref().next });
-        self.count.set(self.count.get() - 1);
+        self.room.set(self.room.get() + 1);
         Some(first)
     }
 
     /// Keeps a place, if there is room.
-    #[inline]
+    #[inline(always)]
     fn push(&self, mut place: NonNull<Place<T>>) -> bool {
-        if self.count.get() >= MOST {
-            return false;
-        }
+        let Some(room) = self.room.get().checked_sub(1) else { return false };
         // SAFETY: an unused place, and ours alone. (Writing a field of a union is safe.)
         unsafe { place.as_mut() }.next = self.first.get();
         self.first.set(Some(place));
-        self.count.set(self.count.get() + 1);
+        self.room.set(room);
         true
     }
-}
 
-impl<T> Drop for Places<T> {
-    fn drop(&mut self) {
+    fn asks_for_keeper(&self) -> bool {
+        self.keeping.get() == Keeping::NotYet
+    }
+
+    /// Makes room: there is a keeper.
+    fn open(&self) {
+        self.keeping.set(Keeping::Begun);
+        self.room.set(MOST);
+    }
+
+    /// Gives all places up, and takes no more.
+    fn end(&self) {
+        self.keeping.set(Keeping::Ended);
         while let Some(place) = self.pop() {
             // SAFETY: from a `Box` (`new_place`), and no longer in the list.
             drop(unsafe { Box::from_raw(place.as_ptr()) });
         }
+        self.room.set(0);
+    }
+}
+
+impl<T: Recycled> Keeper<T> {
+    pub(crate) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: Recycled> Drop for Keeper<T> {
+    fn drop(&mut self) {
+        // Without anything to drop, the places can be looked at during the whole exit.
+        T::places().with(Places::end);
     }
 }
 
@@ -112,7 +171,37 @@ macro_rules! recycled {
                 }
                 &PLACES
             }
+
+            fn keeper() -> &'static std::thread::LocalKey<$crate::recycle::Keeper<Self>> {
+                thread_local! {
+                    static KEEPER: $crate::recycle::Keeper<$type> = const { $crate::recycle::Keeper::new() };
+                }
+                &KEEPER
+            }
         }
     };
 }
 pub(crate) use recycled;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_given_up() {
+        let places = Places::<u64>::new();
+        let refused = new_place::<u64>();
+        assert!(places.asks_for_keeper() && !places.push(refused));
+        // SAFETY: it was refused, and is from `new_place`.
+        drop(unsafe { Box::from_raw(refused.as_ptr()) });
+        places.open();
+        let made: Vec<_> = (0..=MOST).map(|_| new_place::<u64>()).collect();
+        assert_eq!(made.iter().filter(|&&place| places.push(place)).count(), MOST);
+        assert_eq!(places.pop(), Some(made[MOST - 1]));
+        assert!(places.push(made[MOST]) && !places.push(made[MOST - 1]));
+        places.end();
+        assert!(places.pop().is_none() && !places.asks_for_keeper() && !places.push(made[MOST - 1]));
+        // SAFETY: the one that was refused, from `new_place`.
+        drop(unsafe { Box::from_raw(made[MOST - 1].as_ptr()) });
+    }
+}

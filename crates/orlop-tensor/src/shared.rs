@@ -29,41 +29,58 @@ pub(crate) struct Counted<T> {
 /// More handles than there can be without leaking them: the process ends, as with `Arc`.
 const MOST: usize = isize::MAX as usize;
 
-impl<T: Recycled> Shared<T> {
-    #[inline]
-    pub(crate) fn new(value: T) -> Self {
-        Self::make(|| value)
-    }
+/// Room for a value and its count. Not given back if nothing comes of it.
+///
+/// Who has it first, and then makes the value, has the value in registers until it is written where it will be: what is
+/// made elsewhere and moved has to wait until it was written there.
+pub(crate) struct Room<T: Recycled> {
+    /// Invariant: from `recycle::place`, and ours alone.
+    inner: NonNull<Counted<T>>,
+}
 
-    /// The value that `make` makes, at best where it will be: what is made elsewhere and moved has to wait until it was
-    /// written there.
+impl<T: Recycled> Room<T> {
     #[inline(always)]
-    pub(crate) fn make(make: impl FnOnce() -> T) -> Self {
-        let write = |place: *mut T| {
-            // SAFETY: room for a value, ours alone (`new_in_place`).
-            unsafe { place.write(make()) };
-        };
-        // SAFETY: written as a whole.
-        unsafe { Self::new_in_place(write) }
+    pub(crate) fn new() -> Self {
+        Self { inner: recycle::place::<T>() }
     }
 
-    /// A value that is written where it will be.
+    /// Where the value will be.
+    #[inline(always)]
+    pub(crate) fn value(&self) -> *mut T {
+        let place = self.inner.as_ptr();
+        // SAFETY: inside the room for a `Counted<T>`.
+        unsafe { &raw mut (*place).value }
+    }
+
+    /// A handle to this value.
+    #[inline(always)]
+    pub(crate) fn fill(self, value: T) -> Shared<T> {
+        // SAFETY: room for a value, ours alone.
+        unsafe { self.value().write(value) };
+        // SAFETY: written.
+        unsafe { self.filled() }
+    }
+
+    /// A handle to the value that was written.
     ///
     /// # Safety
     ///
-    /// `write` leaves a whole value at the address.
+    /// There is a whole value at the address.
     #[inline(always)]
-    pub(crate) unsafe fn new_in_place(write: impl FnOnce(*mut T)) -> Self {
-        let inner = recycle::place::<T>();
-        let place = inner.as_ptr();
+    pub(crate) unsafe fn filled(self) -> Shared<T> {
+        let place = self.inner.as_ptr();
         // SAFETY: inside the room for a `Counted<T>`.
         let count = unsafe { &raw mut (*place).count };
-        // SAFETY: as above.
-        let value = unsafe { &raw mut (*place).value };
         // SAFETY: ours alone.
         unsafe { count.write(AtomicUsize::new(1)) };
-        write(value);
-        Self { inner }
+        Shared { inner: self.inner }
+    }
+}
+
+impl<T: Recycled> Shared<T> {
+    #[inline(always)]
+    pub(crate) fn new(value: T) -> Self {
+        Room::new().fill(value)
     }
 
     /// Drops the value.
@@ -113,6 +130,18 @@ impl<T: Recycled> Shared<T> {
         }
         // SAFETY: no other handle is left, and this one is borrowed exclusively.
         Some(&mut unsafe { self.inner.as_mut() }.value)
+    }
+
+    /// The value, to be changed.
+    ///
+    /// # Safety
+    ///
+    /// There is no other handle: this one was made just now.
+    #[inline(always)]
+    pub(crate) unsafe fn new_mut(&mut self) -> &mut T {
+        debug_assert!(self.is_unique());
+        // SAFETY: no other handle is left (the caller's promise), and this one is borrowed exclusively.
+        &mut unsafe { self.inner.as_mut() }.value
     }
 
     /// Whether both lead to the same value.

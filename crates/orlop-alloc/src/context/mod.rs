@@ -167,6 +167,13 @@ impl Context {
         self.allocate_slowly(device, request)
     }
 
+    /// Gets a block for `request.kind` on `device` only if the calling thread has one cached there, as most requests
+    /// find in a steady state. [`Context::allocate`] does all that can be done.
+    #[inline]
+    pub fn allocate_cached(&self, device: Device, request: &Request) -> Option<Block> {
+        self.inner.routes.place(device)?.get(request.kind)?.allocate_cached(request)
+    }
+
     /// On devices without a place of their own, and where no allocator is registered yet.
     #[cold]
     fn allocate_slowly(&self, device: Device, request: &Request) -> Result<Block> {
@@ -323,6 +330,14 @@ impl Context {
     #[inline]
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
         scope::with_current(f)
+    }
+
+    /// The process's default context, if that is the thread's current one: it lives for ever, and may be kept without a
+    /// reference count.
+    #[inline]
+    #[must_use]
+    pub fn current_if_default() -> Option<&'static Self> {
+        scope::current_if_default()
     }
 
     /// Makes this the process's default context. Can be done once, before anybody asked for it.

@@ -2,12 +2,15 @@
 
 use super::Context;
 use orlop_core::{Device, StreamId};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 
 static PROCESS: OnceLock<Context> = OnceLock::new();
 
 thread_local! {
+    /// How many contexts this thread is inside of. Apart from them, because what has nothing to drop is looked at in one
+    /// load, and mostly that is all: it is zero.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The contexts this thread is inside of, innermost last.
     static CONTEXTS: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
     /// The streams it has chosen, innermost last.
@@ -18,15 +21,22 @@ pub(super) fn set_process_default(context: Context) -> Result<(), Context> {
     PROCESS.set(context)
 }
 
+#[inline]
 pub(super) fn process_default() -> &'static Context {
     PROCESS.get_or_init(Context::new)
+}
+
+/// The process's default, if the thread is inside of no other.
+#[inline]
+pub(super) fn current_if_default() -> Option<&'static Context> {
+    (DEPTH.get() == 0).then(process_default)
 }
 
 /// Runs `f` on the thread's current context.
 pub(super) fn with_current<R>(f: impl FnOnce(&Context) -> R) -> R {
     // During thread exit the list may be gone: the process default serves.
-    let innermost = CONTEXTS.try_with(|contexts| contexts.borrow().last().cloned()).ok().flatten();
-    match innermost {
+    let innermost = || CONTEXTS.try_with(|contexts| contexts.borrow().last().cloned()).ok().flatten();
+    match if DEPTH.get() == 0 { None } else { innermost() } {
         Some(context) => f(&context),
         None => f(process_default()),
     }
@@ -46,7 +56,24 @@ impl<T: 'static> Drop for Pop<T> {
 pub(super) fn inside<R>(context: Context, f: impl FnOnce() -> R) -> R {
     CONTEXTS.with(|contexts| contexts.borrow_mut().push(context));
     let _pop = Pop(&CONTEXTS);
+    let _leave = Enter::new();
     f()
+}
+
+/// Counts a context that the thread is inside of, until dropped.
+struct Enter;
+
+impl Enter {
+    fn new() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Enter {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
 }
 
 pub(super) fn on_stream<R>(context: usize, device: Device, stream: StreamId, f: impl FnOnce() -> R) -> R {

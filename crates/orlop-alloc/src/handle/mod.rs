@@ -96,13 +96,19 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with the whole story, [`Error::Words`](crate::Error::Words) for a kind that cannot be on the device.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Block> {
-        match self.head().take_cached(request) {
-            Some(mut raw) => {
-                raw.owner = Some(self.owner());
-                Ok(Block::new(raw))
-            }
+        match self.allocate_cached(request) {
+            Some(block) => Ok(block),
             None => self.allocate_slowly(request),
         }
+    }
+
+    /// Gets a block only if the calling thread has one cached: no lock, no growth, no error to be handed on.
+    /// [`AllocatorRef::allocate`] asks this first, and goes on where it has none.
+    #[inline]
+    pub fn allocate_cached(&self, request: &Request) -> Option<Block> {
+        let mut raw = self.head().take_cached(request)?;
+        raw.owner = Some(self.owner());
+        Some(Block::new(raw))
     }
 
     #[inline(never)]

@@ -4,7 +4,8 @@
 //! is checked already; how far it reaches follows from those, and nothing is checked a second time.
 
 use crate::{
-    DimInt, Error, Layout, Quantity, Result, Shape, Strides, bytes::MAX_BYTES, layout::is_in_a_row,
+    DimInt, Error, Layout, Result, Shape, Strides,
+    layout::{Kept, is_in_a_row, span_once},
     strides::next_stride,
 };
 
@@ -38,7 +39,7 @@ impl Layout {
     ///
     /// # Errors
     /// Those of [`slice`](Self::slice); nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn slice_in_place(
         &mut self,
         dim: isize,
@@ -46,14 +47,15 @@ impl Layout {
         end: Option<isize>,
         step: usize,
     ) -> Result<()> {
-        let (dim, size, stride) = self.size_and_stride(dim)?;
-        let start = start.map_or(0, |start| clamp(start, size));
-        let length = end.map_or(size, |end| clamp(end, size)).saturating_sub(start);
-        match step {
-            0 => Err(Error::ZeroStep),
-            1 => self.cut(dim, start, (size, stride), (length, stride)),
-            _ => self.cut(dim, start, (size, stride), (length.div_ceil(step), next_stride(stride, step))),
-        }
+        self.keep_indices(dim, |_, size, stride| {
+            let first = start.map_or(0, |start| clamp(start, size));
+            let length = end.map_or(size, |end| clamp(end, size)).saturating_sub(first);
+            match step {
+                0 => Err(Error::ZeroStep),
+                1 => Ok(Kept { first, size: length, stride }),
+                _ => Ok(Kept { first, size: length.div_ceil(step), stride: next_stride(stride, step) }),
+            }
+        })
     }
 
     /// `length` indices of a dimension from `start`, which may count from the end.
@@ -83,16 +85,17 @@ impl Layout {
     ///
     /// # Errors
     /// Those of [`narrow`](Self::narrow); nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn narrow_in_place(&mut self, dim: isize, start: isize, length: usize) -> Result<()> {
-        let (dim, size, stride) = self.size_and_stride(dim)?;
-        let first = if start < 0 { size.checked_add_signed(start) } else { Some(start.unsigned_abs()) };
-        match first {
-            Some(first) if size.checked_sub(first).is_some_and(|rest| length <= rest) => {
-                self.cut(dim, first, (size, stride), (length, stride))
+        self.keep_indices(dim, |dim, size, stride| {
+            let first = if start < 0 { size.checked_add_signed(start) } else { Some(start.unsigned_abs()) };
+            match first {
+                Some(first) if size.checked_sub(first).is_some_and(|rest| length <= rest) => {
+                    Ok(Kept { first, size: length, stride })
+                }
+                _ => Err(Error::RangeOutOfDim { start, length, dim, size }),
             }
-            _ => Err(Error::RangeOutOfDim { start, length, dim, size }),
-        }
+        })
     }
 
     /// One index of a dimension, which is gone then. A negative index counts from the end.
@@ -120,7 +123,7 @@ impl Layout {
             Shape::from_dims(self.shape().dims().without(dim)),
             Strides::from_dims(self.strides().dims().without(dim)),
             self.place(at, stride),
-            self.span_once((size, stride), (1, stride)),
+            span_once(self.span(), (size, stride), (1, stride)),
             |parent| is_cut_in_a_row(parent, dim, 1, stride),
         )
     }
@@ -157,22 +160,6 @@ impl Layout {
         Self::new(Shape::new(sizes)?, Strides::new(strides)?, offset)
     }
 
-    /// Keeps the indices of `dim` from `first` on, which turns its size and stride from `old` to `new`. All of them are
-    /// indices of this layout; `first` may be one past the last if there are none.
-    #[inline(always)]
-    pub(super) fn cut(
-        &mut self,
-        dim: usize,
-        first: usize,
-        old: (usize, usize),
-        new: (usize, usize),
-    ) -> Result<()> {
-        let offset = self.place(first, old.1).filter(|&offset| offset <= MAX_BYTES);
-        let offset = offset.ok_or(Error::Overflow { quantity: Quantity::ElementSpan })?;
-        self.become_part(dim, new, offset, self.span_once(old, new));
-        Ok(())
-    }
-
     /// A dimension which has to be there (a scalar has none), with its size and stride.
     #[inline]
     fn size_and_stride(&self, dim: isize) -> Result<(usize, usize, usize)> {
@@ -184,14 +171,6 @@ impl Layout {
     #[inline]
     fn place(&self, index: usize, stride: usize) -> Option<usize> {
         index.checked_mul(stride)?.checked_add(self.offset())
-    }
-
-    /// The span once a dimension has another size and stride that reach no further. Without elements it means nothing.
-    #[inline]
-    fn span_once(&self, old: (usize, usize), new: (usize, usize)) -> usize {
-        // Terms of this layout's own span if there are elements; if not, nobody looks.
-        let reach = |(size, stride): (usize, usize)| size.wrapping_sub(1).wrapping_mul(stride);
-        self.span().wrapping_sub(reach(old)).wrapping_add(reach(new))
     }
 }
 
@@ -214,6 +193,7 @@ fn is_cut_in_a_row(parent: &Layout, dim: usize, size: usize, stride: usize) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Quantity, bytes::MAX_BYTES};
 
     fn layout(sizes: &[usize]) -> Layout {
         Layout::contiguous(Shape::new(sizes).unwrap())

@@ -27,7 +27,7 @@ use crate::{Error, Layout, Result, dims::Dims};
 
 /// The dimension meant by `dim`. A scalar counts as having one.
 #[inline]
-fn wrap_dim(dim: isize, ndim: usize) -> Result<usize> {
+pub(crate) fn wrap_dim(dim: isize, ndim: usize) -> Result<usize> {
     let named = ndim.max(1);
     let wrapped = if dim < 0 { named.wrapping_add_signed(dim) } else { dim.unsigned_abs() };
     if wrapped < named { Ok(wrapped) } else { Err(Error::DimOutOfRange { dim, ndim }) }

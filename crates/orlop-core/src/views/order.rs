@@ -37,16 +37,9 @@ impl Layout {
     ///
     /// # Errors
     /// Those of [`transpose`](Self::transpose); nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn transpose_in_place(&mut self, dim0: isize, dim1: isize) -> Result<()> {
-        let (a, b) = (wrap_dim(dim0, self.ndim())?, wrap_dim(dim1, self.ndim())?);
-        if a == b {
-            return Ok(());
-        }
-        // Swapping two dimensions that lead somewhere undoes a row.
-        let undone = self.is_contiguous() && self.shape()[a] > 1 && self.shape()[b] > 1;
-        self.swap_dims(a, b, undone);
-        Ok(())
+        self.swap_dims(dim0, dim1)
     }
 
     /// The dimensions in another order: dimension `i` of the result is dimension `dims[i]`.

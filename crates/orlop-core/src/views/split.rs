@@ -5,7 +5,7 @@
 
 use core::iter::FusedIterator;
 
-use crate::{DimInt, Error, Layout, Quantity, Result, Shape, bytes::MAX_BYTES};
+use crate::{DimInt, Error, Layout, Quantity, Result, Shape, bytes::MAX_BYTES, layout::Kept};
 
 /// The pieces of a dimension, in order; from [`Layout::split`] and its kin.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
 
     #[inline]
     fn next(&mut self) -> Option<Layout> {
-        let (length, stride) = (self.layout.shape()[self.dim], self.layout.strides()[self.dim]);
+        let length = self.layout.shape()[self.dim];
         let size = match &mut self.sizes {
             Sizes::Equal { size, pieces } => {
                 *pieces = pieces.checked_sub(1)?;
@@ -142,7 +142,8 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
             }
         };
         let mut piece = self.layout.clone();
-        let cut = piece.cut(self.dim, self.start, (length, stride), (size, stride));
+        let first = self.start;
+        let cut = piece.keep_indices(self.dim.cast_signed(), |_, _, stride| Ok(Kept { first, size, stride }));
         self.start += size;
         // The start was found to be in range when the split was asked for.
         cut.ok().map(|()| piece)

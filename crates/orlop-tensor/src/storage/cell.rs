@@ -43,7 +43,7 @@ unsafe impl Sync for Cell {}
 
 impl Cell {
     /// Of `bytes` in this block.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(block: MemoryBlock, bytes: usize, flags: Flags, fixed: Option<Unresizable>) -> Self {
         Self {
             borrows: Borrows::new(flags),

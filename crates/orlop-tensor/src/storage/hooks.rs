@@ -37,9 +37,14 @@ pub fn clear_storage_hook(device_type: DeviceType) -> Option<Arc<dyn StorageHook
     HOOKS.write().unwrap_or_else(PoisonError::into_inner).as_mut()?.remove(&device_type)
 }
 
+/// Whether there may be a hook.
 #[inline]
+pub(super) fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
 pub(super) fn of(device: Device) -> Option<Arc<dyn StorageHook>> {
-    if ANY.load(Ordering::Relaxed) { find(device) } else { None }
+    if any() { find(device) } else { None }
 }
 
 #[cold]

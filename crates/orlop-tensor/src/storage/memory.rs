@@ -2,7 +2,7 @@
 
 use super::hooks;
 use crate::error::Result;
-use orlop_alloc::{Allocator as _, AllocatorRef, Context, MemoryBlock, Request};
+use orlop_alloc::{Allocator as _, AllocatorRef, Block, Context, MemoryBlock, Request};
 use orlop_core::{Alignment, Device};
 
 /// Which memory is wanted. What is left open is the context's to say.
@@ -33,8 +33,35 @@ impl Memory<'_> {
     }
 
     /// A block of at least so many bytes: rounded up to the alignment (M8).
-    #[inline]
-    pub(crate) fn allocate(&self, bytes: usize) -> Result<MemoryBlock> {
+    #[inline(always)]
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Result<MemoryBlock> {
+        match self.at_hand(bytes) {
+            Some(block) => Ok(block),
+            None => self.allocate_slowly(bytes),
+        }
+    }
+
+    /// What most ask for, and get: memory for the processor that the thread has cached. In words that fit into
+    /// registers: no error to be carried through, and the request is changed where it is.
+    #[inline(always)]
+    fn at_hand(&mut self, bytes: usize) -> Option<MemoryBlock> {
+        if self.allocator.is_some() || hooks::any() {
+            return None;
+        }
+        self.request.bytes = self.request.align.round_up(bytes).ok()?;
+        let context = match self.context {
+            Some(context) => context,
+            None => Context::current_if_default()?,
+        };
+        if !self.device.unwrap_or_else(|| context.default_device()).is_cpu() {
+            return None;
+        }
+        context.allocate_cached(Device::CPU, &self.request).map(Block::share)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_slowly(&self, bytes: usize) -> Result<MemoryBlock> {
         match (self.allocator, self.context) {
             (None, None) => Context::with_current(|context| self.allocate_in(context, bytes)),
             (None, Some(context)) => self.allocate_in(context, bytes),
@@ -47,7 +74,6 @@ impl Memory<'_> {
         }
     }
 
-    #[inline]
     fn allocate_in(&self, context: &Context, bytes: usize) -> Result<MemoryBlock> {
         let device = self.device.unwrap_or_else(|| context.default_device());
         let mut request = self.request;

@@ -61,19 +61,29 @@ impl Storage {
     ///
     /// [`Error::Alloc`] if the memory is not to be had or the kind cannot be on the device.
     pub fn new(bytes: usize, options: &TensorOptions<'_>) -> Result<Self> {
-        Self::in_memory(bytes, &options.memory)
+        let mut memory = options.memory;
+        Self::in_memory(bytes, &mut memory)
     }
 
-    #[inline]
-    pub(crate) fn in_memory(bytes: usize, memory: &Memory<'_>) -> Result<Self> {
+    pub(crate) fn in_memory(bytes: usize, memory: &mut Memory<'_>) -> Result<Self> {
+        Ok(Self::whole(Self::cell_in_memory(bytes, memory)?))
+    }
+
+    /// What all handles to a new storage share: one word, to be made a handle of where that will be.
+    #[inline(always)]
+    pub(crate) fn cell_in_memory(bytes: usize, memory: &mut Memory<'_>) -> Result<Shared<Cell>> {
         let block = memory.allocate(bytes)?;
-        let cell = Shared::make(|| Cell::new(block, bytes, Flags::NONE, None));
-        Ok(Self { cell, start: 0, len: WHOLE })
+        Ok(Shared::new(Cell::new(block, bytes, Flags::NONE, None)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn whole(cell: Shared<Cell>) -> Self {
+        Self { cell, start: 0, len: WHOLE }
     }
 
     #[inline]
     fn of_cell(cell: Cell) -> Self {
-        Self { cell: Shared::new(cell), start: 0, len: WHOLE }
+        Self::whole(Shared::new(cell))
     }
 
     /// A storage of all bytes of a block. It can be resized if the block has an allocator.

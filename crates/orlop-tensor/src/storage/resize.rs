@@ -110,7 +110,8 @@ impl Storage {
     ///
     /// [`Error::Alloc`] if the kind cannot be on the device, or nobody serves the device.
     pub fn unbound(options: &TensorOptions<'_>) -> Result<Self> {
-        let nothing = options.memory.allocate(0)?;
+        let mut memory = options.memory;
+        let nothing = memory.allocate(0)?;
         Ok(Self::of_cell(Cell::new(nothing, 0, Flags::UNBOUND, None)))
     }
 

@@ -3,10 +3,11 @@
 use super::{IntoShape, Tensor, TensorImpl, TensorOptions};
 use crate::error::{Error, Result};
 use crate::plain::{Plain, dispatch_plain};
-use crate::shared::Shared;
-use crate::storage::Storage;
+use crate::shared::{Room, Shared};
+use crate::storage::{Cell, Storage};
 use orlop_alloc::profile::{of_shape, wants_shapes};
 use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Shape, Strides};
+use std::mem::ManuallyDrop;
 
 impl Tensor {
     /// Of this shape; the elements are whatever they are (never uninitialised).
@@ -27,18 +28,34 @@ impl Tensor {
     /// [`Error::Alloc`]: the memory is not to be had.
     #[inline]
     pub fn empty<'a>(shape: impl IntoShape, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
-        Self::empty_of(shape.into_shape()?, &options.into())
+        Self::empty_of(shape, options.into())
     }
 
-    #[inline]
-    fn empty_of(shape: Shape, options: &TensorOptions<'_>) -> Result<Self> {
+    /// One for each type that a shape is given in: with a number of dimensions that is known, sizes and strides are
+    /// computed in registers, and written once, where they will be.
+    fn empty_of(shape: impl IntoShape, mut options: TensorOptions<'_>) -> Result<Self> {
+        let shape = shape.into_shape()?;
         let bytes = shape.checked_bytes(options.dtype.size())?;
         if options.format != MemoryFormat::Contiguous || wants_shapes() {
-            return Self::empty_with(Layout::in_format(shape, options.format)?, options);
+            return Self::empty_with(Layout::in_format(shape, options.format)?, &options);
         }
-        let (storage, dtype) = (Storage::in_memory(bytes, &options.memory)?, options.dtype);
-        let imp = Shared::make(|| TensorImpl { layout: Layout::contiguous(shape), storage, dtype });
-        Ok(Self { imp: Some(imp) })
+        // Not dropped if an allocator panics: who might be needed at any moment has to be in memory all the time.
+        let shape = ManuallyDrop::new(shape);
+        match Storage::cell_in_memory(bytes, &mut options.memory) {
+            Ok(cell) => Ok(Self::row_major(ManuallyDrop::into_inner(shape), cell, options.dtype)),
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(shape));
+                Err(error)
+            }
+        }
+    }
+
+    /// Row-major, over the whole of a storage that has as many bytes.
+    #[inline(always)]
+    fn row_major(shape: Shape, cell: Shared<Cell>, dtype: DType) -> Self {
+        let room = Room::new();
+        let (layout, storage) = (Layout::contiguous(shape), Storage::whole(cell));
+        Self { imp: Some(room.fill(TensorImpl { layout, storage, dtype })) }
     }
 
     /// Of this shape and these strides, in elements, in a storage just large enough.
@@ -60,7 +77,8 @@ impl Tensor {
     pub(crate) fn empty_with(layout: Layout, options: &TensorOptions<'_>) -> Result<Self> {
         let bytes = layout.byte_range(options.dtype.size())?.end;
         let bytes = if layout.is_empty() { 0 } else { bytes };
-        let storage = of_shape(layout.shape(), options.dtype, || Storage::in_memory(bytes, &options.memory))?;
+        let mut memory = options.memory;
+        let storage = of_shape(layout.shape(), options.dtype, || Storage::in_memory(bytes, &mut memory))?;
         Ok(Self::new(storage, layout, options.dtype))
     }
 
@@ -99,7 +117,7 @@ impl Tensor {
     /// Those of [`Tensor::empty`].
     #[inline]
     pub fn zeros<'a>(shape: impl IntoShape, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
-        Self::empty_of(shape.into_shape()?, &options.into().zeroed())
+        Self::empty_of(shape, options.into().zeroed())
     }
 
     /// With every element one.
@@ -130,7 +148,7 @@ impl Tensor {
         value: impl Into<Scalar>,
         options: impl Into<TensorOptions<'a>>,
     ) -> Result<Self> {
-        let tensor = Self::empty_of(shape.into_shape()?, &options.into())?;
+        let tensor = Self::empty_of(shape, options.into())?;
         tensor.fill_(value)?;
         Ok(tensor)
     }
@@ -220,7 +238,7 @@ impl Tensor {
         options: &TensorOptions<'_>,
         value: impl Fn(usize) -> Scalar,
     ) -> Result<Self> {
-        let tensor = Self::empty_of(shape, options)?;
+        let tensor = Self::empty_of(shape, *options)?;
         if tensor.device().is_cpu() && tensor.is_contiguous() {
             dispatch_plain!(options.dtype, T => {
                 for (index, place) in tensor.as_mut_slice::<T>()?.iter_mut().enumerate() {

@@ -24,7 +24,7 @@ pub use self::options::TensorOptions;
 pub use self::shape::IntoShape;
 
 use crate::error::{Error, Result};
-use crate::shared::Shared;
+use crate::shared::{Room, Shared};
 use crate::storage::Storage;
 use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape, StreamId, Strides};
 
@@ -58,20 +58,36 @@ crate::recycle::recycled!(TensorImpl);
 impl TensorImpl {
     /// Another one like this. With few dimensions its bytes are copied as they are: a clone of each field, put together
     /// elsewhere and then moved, takes several times as long.
-    #[inline]
+    #[inline(always)]
     fn copied(&self) -> Shared<Self> {
         if !self.layout.is_inline() {
-            return Shared::new(self.clone());
+            return self.cloned();
         }
         // First of all: counting waits for all stores before it.
         self.storage.count_copy();
-        let copy = |place: *mut Self| {
-            // SAFETY: room for a value, ours alone (`new_in_place`). The copy is a value: the layout has nothing on the
-            // heap, the storage's new handle was counted, the dtype is `Copy`.
-            unsafe { place.copy_from_nonoverlapping(self, 1) };
-        };
+        let room = Room::<Self>::new();
+        let place = room.value();
+        // In parts, because what is longer is copied by a call.
+        // SAFETY: inside the room for a value.
+        let layout = unsafe { &raw mut (*place).layout };
+        // SAFETY: as above.
+        let storage = unsafe { &raw mut (*place).storage };
+        // SAFETY: as above.
+        let dtype = unsafe { &raw mut (*place).dtype };
+        // SAFETY: ours alone. The copy is a layout: this one has nothing on the heap.
+        unsafe { layout.copy_from_nonoverlapping(&self.layout, 1) };
+        // SAFETY: ours alone. The copy is a storage: the new handle was counted.
+        unsafe { storage.copy_from_nonoverlapping(&self.storage, 1) };
+        // SAFETY: ours alone.
+        unsafe { dtype.write(self.dtype) };
         // SAFETY: written as a whole.
-        unsafe { Shared::new_in_place(copy) }
+        unsafe { room.filled() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn cloned(&self) -> Shared<Self> {
+        Shared::new(self.clone())
     }
 }
 
@@ -125,15 +141,14 @@ impl Tensor {
     }
 
     /// The same storage, looked at as `change` makes of this layout. The layout stays inside the storage.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with_changed(
         &self,
         change: impl FnOnce(&mut Layout) -> orlop_core::Result<()>,
     ) -> Result<Self> {
         let mut view = self.imp()?.copied();
-        if let Some(view) = view.get_mut() {
-            change(&mut view.layout)?;
-        }
+        // SAFETY: made just now, and no other handle was.
+        change(&mut unsafe { view.new_mut() }.layout)?;
         Ok(Self { imp: Some(view) })
     }
 
