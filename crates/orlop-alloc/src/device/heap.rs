@@ -17,6 +17,7 @@ impl<B: DeviceBacking> Engine<B> {
         let (found, position) = self.find(search)?;
         let of = self.pools[search.pool as usize].of(search.stream);
         of.free.remove_found(&mut self.chunks, found, position);
+        self.forget_place(found);
         Some(found)
     }
 
@@ -61,9 +62,7 @@ impl<B: DeviceBacking> Engine<B> {
     pub(super) fn take(&mut self, index: Index) {
         let Chunk { pool, stream, .. } = self.chunks[index];
         self.pools[pool as usize].of(stream).free.remove(&mut self.chunks, index);
-        if self.rehearses(pool, stream) {
-            self.free_places.remove(&self.chunks[index].address);
-        }
+        self.forget_place(index);
     }
 
     /// Puts a chunk into the index of its pool.
@@ -74,10 +73,7 @@ impl<B: DeviceBacking> Engine<B> {
         let chunk = &mut self.chunks[index];
         (chunk.state, chunk.note) = (State::Free, pool.searches);
         pool.of(stream).free.insert(&mut self.chunks, index);
-        let Chunk { pool, address, .. } = self.chunks[index];
-        if self.rehearses(pool, stream) {
-            self.free_places.insert(address, index);
-        }
+        self.remember_place(index);
     }
 
     /// Makes a chunk that is in no index a block of so many bytes; what remains of it may stay free.

@@ -189,7 +189,7 @@ impl<B: DeviceBacking> Engine<B> {
             rule(chunk.address == address && chunk.state == State::Free, "free places are of free chunks")?;
             places += 1;
         }
-        let watched = |chunk: &Chunk| chunk.state == State::Free && self.rehearses(chunk.pool, chunk.stream);
+        let watched = |chunk: &Chunk| chunk.state == State::Free && self.rehearses(chunk);
         let free = self.chunks.iter().filter(|(_, chunk)| watched(chunk));
         rule(places == free.count(), "free chunks of the watched stream have their places")
     }

@@ -17,10 +17,26 @@ use crate::central::place::{Life, places};
 use std::ops::Range;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Whether free chunks of this pool and stream are also kept by address.
+    /// Whether a free chunk is also kept by address.
     #[inline]
-    pub(super) fn rehearses(&self, pool: u16, stream: u32) -> bool {
-        stream == self.watched && pool == LARGE && self.rounds.is_planned()
+    pub(super) fn rehearses(&self, chunk: &Chunk) -> bool {
+        chunk.stream == self.watched && chunk.pool == LARGE && self.rounds.is_planned()
+    }
+
+    /// A chunk is in the index of its pool.
+    #[inline]
+    pub(super) fn remember_place(&mut self, index: Index) {
+        if self.rehearses(&self.chunks[index]) {
+            self.free_places.insert(self.chunks[index].address, index);
+        }
+    }
+
+    /// A chunk is no longer in the index of its pool.
+    #[inline]
+    pub(super) fn forget_place(&mut self, index: Index) {
+        if self.rehearses(&self.chunks[index]) {
+            self.free_places.remove(&self.chunks[index].address);
+        }
     }
 
     /// A block for a request that may be one of a round.
