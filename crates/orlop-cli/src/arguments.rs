@@ -7,8 +7,9 @@ use orlop::alloc::backing;
 use orlop::core::ByteSize;
 use orlop::trace::Touch;
 use orlop::trace::lab::Tolerance;
+use std::fmt;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the bytes go: replays allocation traces through allocators and describes them.
 #[derive(Debug, Parser)]
@@ -32,6 +33,11 @@ pub(crate) enum Command {
     /// Looks at memory snapshots and other histories of a device's memory
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// Writes a recording in another form: for PyTorch's viewer, for Perfetto, as a table
+    ///
+    /// What a form has no place for is left out: snapshots have no threads, kinds or uses by other streams, tables have no
+    /// segments. Only orlop's own files keep everything.
+    Convert(ConvertArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
     /// Fails if a run needs more memory than its baseline, and names the call site
@@ -256,6 +262,65 @@ pub(crate) struct ReportArguments {
     /// Only this device [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArguments {
+    /// A PyTorch memory snapshot, a profiler's or RMM's log, or a trace; plain or gzip
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// Where it goes
+    #[arg(value_name = "OUTPUT")]
+    pub(crate) output: PathBuf,
+
+    /// What it is to be [default: by the name's ending: .pickle and .pkl, .json (a snapshot), .trace.json (for Perfetto),
+    /// .csv, .orlop]
+    #[arg(long, value_name = "FORM")]
+    pub(crate) to: Option<Form>,
+}
+
+/// A form of recordings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// PyTorch's memory snapshot, which opens in memory_viz
+    Pickle,
+    /// The same as JSON
+    Json,
+    /// A timeline with counters by kind, for Perfetto and chrome://tracing
+    Perfetto,
+    /// A table of events
+    Csv,
+    /// orlop's own file, which keeps everything
+    Orlop,
+}
+
+impl Form {
+    /// What a file of this name is; `None` if the name does not say.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        let endings = [
+            (".pickle", Self::Pickle),
+            (".pkl", Self::Pickle),
+            (".trace.json", Self::Perfetto),
+            (".json", Self::Json),
+            (".csv", Self::Csv),
+            (".orlop", Self::Orlop),
+        ];
+        endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, form)| form)
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pickle => "a PyTorch snapshot (pickle)",
+            Self::Json => "a PyTorch snapshot (JSON)",
+            Self::Perfetto => "a timeline for Perfetto",
+            Self::Csv => "a table",
+            Self::Orlop => "a recording of orlop's",
+        })
+    }
 }
 
 /// The backing that is address space and nothing else: traces of any size replay over it.

@@ -7,6 +7,7 @@
 
 mod allocators;
 mod arguments;
+mod convert;
 mod diff;
 mod gate;
 mod histories;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(TraceCommand::Info(arguments)) => info::run(&arguments),
         Command::Snapshot(SnapshotCommand::Info(arguments)) => snapshot::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Gate(arguments) => gate::run(&arguments),
     };

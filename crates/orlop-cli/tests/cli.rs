@@ -1,5 +1,7 @@
 //! The program as people call it: arguments in, text, JSON and exit codes out.
 
+#[path = "cli/convert.rs"]
+mod convert;
 #[path = "cli/histories.rs"]
 mod histories;
 #[path = "cli/what_if.rs"]

@@ -4,7 +4,8 @@
 //! memory kinds or [uses](Action::Use): those of a history that has them are left out.
 //!
 //! A snapshot's segments are those in the end. A recording does not have them; they follow from its events, as far as these
-//! tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer.
+//! tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer. That has devices by place in a
+//! list, so the CPU of a recording comes behind the last GPU.
 
 mod json;
 mod pickle;
@@ -20,6 +21,7 @@ use crate::history::{
 use crate::lab::Moments;
 use crate::{Result, TraceError};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// A microsecond in nanoseconds.
@@ -41,11 +43,10 @@ const MICROSECOND: u64 = 1000;
 ///
 /// # Errors
 ///
-/// [`TraceError::Write`] if the writer fails, [`SnapshotError::Device`] for a device whose number passes 4095: there is a
-/// list of events for every number.
+/// [`TraceError::Write`] if the writer fails, [`SnapshotError::Device`] for more than 4096 devices.
 pub fn write_pickle(history: &History, writer: impl Write) -> Result<()> {
-    check(history)?;
-    Pickle::write(writer, |out| whole(history, out)).map_err(|error| TraceError::Write { error })
+    let numbers = numbers(history)?;
+    Pickle::write(writer, |out| whole(history, &numbers, out)).map_err(|error| TraceError::Write { error })
 }
 
 /// Writes a snapshot as JSON. It is some twenty times as long as a pickle, which has each call site once.
@@ -54,18 +55,22 @@ pub fn write_pickle(history: &History, writer: impl Write) -> Result<()> {
 ///
 /// As for [`write_pickle`].
 pub fn write_json(history: &History, writer: impl Write) -> Result<()> {
-    check(history)?;
-    Json::write(writer, |out| whole(history, out)).map_err(|error| TraceError::Write { error })
+    let numbers = numbers(history)?;
+    Json::write(writer, |out| whole(history, &numbers, out)).map_err(|error| TraceError::Write { error })
 }
 
-fn check(history: &History) -> Result<()> {
-    match history.devices.iter().find(|device| device.device >= MAX_DEVICES) {
-        Some(device) => {
-            let device = device.device.into();
-            Err(TraceError::Snapshot(SnapshotError::Device { device, limit: MAX_DEVICES }))
-        }
-        None => Ok(()),
+/// Under which number each device is written. There is a list of events for every number up to the largest: devices that
+/// are not numbered in a row, as the CPU in a recording, come behind the others.
+fn numbers(history: &History) -> Result<BTreeMap<u32, u32>> {
+    let devices = history.devices.iter().map(|device| device.device);
+    let (low, high): (BTreeSet<u32>, BTreeSet<u32>) = devices.partition(|&device| device < MAX_DEVICES);
+    let next = low.last().map_or(0, |last| last + 1);
+    if let Some((_, &device)) = (next..MAX_DEVICES + 1).zip(&high).find(|&(number, _)| number == MAX_DEVICES)
+    {
+        let device = device.into();
+        return Err(TraceError::Snapshot(SnapshotError::Device { device, limit: MAX_DEVICES }));
     }
+    Ok(low.iter().map(|&device| (device, device)).chain(high.iter().copied().zip(next..)).collect())
 }
 
 /// A form that a snapshot can be written in.
@@ -110,18 +115,20 @@ trait Output {
     }
 }
 
-fn whole(history: &History, out: &mut impl Output) -> io::Result<()> {
+fn whole(history: &History, numbers: &BTreeMap<u32, u32>, out: &mut impl Output) -> io::Result<()> {
     let sites = &history.sites;
+    let number = |device: u32| numbers.get(&device).copied().unwrap_or(device);
     out.begin_record()?;
     out.key(Word::Segments)?;
-    let ends: Vec<_> = history.devices.iter().map(|device| (device.device, end(device, history))).collect();
+    let ends: Vec<_> =
+        history.devices.iter().map(|device| (number(device.device), end(device, history))).collect();
     let segments = ends.iter().flat_map(|(device, held)| held.iter().map(move |held| (*device, held)));
     out.list(segments, |out, (device, held)| segment(sites, device, held, out))?;
     out.key(Word::DeviceTraces)?;
-    let last = history.devices.iter().map(|device| device.device).max();
+    let last = numbers.values().max();
     let lists = last.map_or(0, |last| last + 1);
-    out.list(0..lists, |out, number| {
-        let device = history.devices.iter().find(|device| device.device == number);
+    out.list(0..lists, |out, list| {
+        let device = history.devices.iter().find(|device| number(device.device) == list);
         let events = device.into_iter().flat_map(|device| {
             let written =
                 device.events.iter().enumerate().filter(|(_, event)| action(event.action).is_some());
@@ -148,7 +155,7 @@ fn whole(history: &History, out: &mut impl Output) -> io::Result<()> {
         out.key(Word::Name)?;
         out.text(sites, annotation.name)?;
         if let Some(device) = annotation.device {
-            out.numbered(Word::Device, device.into())?;
+            out.numbered(Word::Device, number(device).into())?;
         }
         out.numbered(Word::TimeUs, annotation.time / MICROSECOND)?;
         out.end_record()

@@ -100,12 +100,31 @@ fn traces_of_lines_become_snapshots() {
     );
 }
 
+/// A snapshot has a list for every number: a recording's CPU comes behind the GPUs, and not after four billion lists.
 #[test]
-fn a_device_of_an_absurd_number_is_refused() {
+fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
     let mut history = History::parse(RICH.as_bytes()).expect("it is a snapshot");
-    history.devices[0].device = u32::MAX;
+    let mut far = history.devices[0].clone();
+    far.device = u32::MAX;
+    history.devices.push(far);
+    let again = History::parse(&pickled(&history)[..]).expect("it was written");
+    let last = history.devices[history.devices.len() - 2].device;
+    let numbers: Vec<u32> = again.devices.iter().map(|device| device.device).collect();
+    assert_eq!(numbers.last(), Some(&(last + 1)), "{numbers:?}");
+    assert_eq!(again.devices.last().map(|device| device.events.len()), Some(history.devices[0].events.len()));
+    let first = history.devices[0].clone();
+    let numbered = |device| {
+        let mut again = first.clone();
+        again.device = device;
+        again
+    };
+    history.devices = (4000..8000).step_by(3).map(numbered).collect();
     let error = write_pickle(&history, Vec::new()).unwrap_err();
     assert!(matches!(error, TraceError::Snapshot(SnapshotError::Device { limit: 4096, .. })), "{error}");
+}
+
+#[test]
+fn a_writer_that_is_full_is_told_of() {
     let full = write_json(&read(GPT[2]), &mut [0_u8; 100][..]).unwrap_err();
     assert!(matches!(full, TraceError::Write { .. }), "{full}");
 }
