@@ -378,7 +378,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     fn drop_stretch(&self, (address, bytes): (usize, usize), page: usize) {
         if bytes > 0 {
-            // SAFETY: all of it is mapped, and the engine goes: nobody has a block.
+            // SAFETY: all of it is mapped; the engine goes, so nobody has a block, and all streams are done.
             unsafe { self.backing.unmap(address, bytes, page) };
         }
     }
@@ -405,9 +405,11 @@ impl<B: DeviceBacking> Drop for Engine<B> {
     /// Gives all memory back. Whoever has blocks keeps their engine.
     fn drop(&mut self) {
         self.note_all_gone();
+        // Blocks came back while their streams ran.
+        (0..self.streams.count()).for_each(|stream| self.finish(stream));
         for (_, region) in self.regions.iter() {
             let Some(page) = region.page else {
-                // SAFETY: it came from `allocate` and was not given back.
+                // SAFETY: it came from `allocate` and was not given back; all streams are done.
                 unsafe { self.backing.release(region.address, region.bytes) };
                 continue;
             };

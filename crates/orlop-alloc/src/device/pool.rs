@@ -155,6 +155,11 @@ impl Streams {
         self.last
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.ids.len()).unwrap_or(u32::MAX)
+    }
+
     #[inline]
     pub(super) fn id(&self, number: u32) -> StreamId {
         self.ids.get(number as usize).copied().unwrap_or_default()

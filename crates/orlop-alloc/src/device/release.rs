@@ -125,7 +125,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Gives the region of a free chunk back, which is all of it.
     pub(super) fn release_region(&mut self, index: Index) {
-        let Chunk { address, size, pool, region, .. } = self.chunks[index];
+        let Chunk { address, size, pool, region, stream, .. } = self.chunks[index];
         let small = self.pools[pool as usize].small;
         self.take(index);
         self.note(RegionAction::Lost, region, address, size);
@@ -137,14 +137,15 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_segments.sub(1);
         }
         self.stats.num_device_free += 1;
-        // SAFETY: the chunk was the whole region, as it came from `allocate`; it was free, so that no stream uses it but
-        // its own, which the device waits for.
+        self.finish(stream);
+        // SAFETY: the chunk was the whole region, as it came from `allocate`; it was free, so that no stream used it but
+        // its own, which is done.
         unsafe { self.backing.release(address, size) };
     }
 
     /// Takes the pages away that lie wholly in a free chunk. The chunk without pages, if there were any.
     fn unmap_free(&mut self, index: Index) -> Option<Index> {
-        let Chunk { address, size, region, pool, .. } = self.chunks[index];
+        let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
         let home = *self.regions.get(region)?;
         let page = home.page?;
         let begin = (address - home.address).checked_next_multiple_of(page)? + home.address;
@@ -157,9 +158,16 @@ impl<B: DeviceBacking> Engine<B> {
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);
         self.stats.num_device_free += 1;
         self.note(RegionAction::Unmapped, region, begin, end - begin);
-        // SAFETY: the pages lay in a free chunk; the device waits for the stream that it was kept for.
+        self.finish(stream);
+        // SAFETY: the pages lay in a free chunk; the stream that it was kept for is done.
         unsafe { self.backing.unmap(begin, end - begin, page) };
         Some(unmapped)
+    }
+
+    /// Waits until a stream has done all that was put into it: what lay in its free chunks may be anybody's then.
+    pub(super) fn finish(&self, stream: u32) {
+        let event = self.backing.record(self.streams.id(stream));
+        self.backing.synchronize(event);
     }
 
     /// Makes the middle of a free chunk one without pages, and merges it with its neighbours of that sort. The caller

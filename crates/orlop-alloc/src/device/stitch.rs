@@ -189,8 +189,7 @@ impl<B: DeviceBacking> Engine<B> {
         sources.truncate(used);
         let streams: BTreeSet<u32> = sources.iter().map(|&(index, _)| self.chunks[index].stream).collect();
         for stream in streams {
-            let event = self.backing.record(self.streams.id(stream));
-            self.backing.synchronize(event);
+            self.finish(stream);
         }
         let small = self.pools[self.chunks[claim.chunk].pool as usize].small;
         for (index, pages) in sources {

@@ -130,22 +130,16 @@ impl LateStreams {
         self.work.lock().expect("no test goes on after a panic")
     }
 
-    /// Pages go, and no other stream may use them. The device waits for their own, unless they are for somebody else at once:
-    /// then it must not use them either.
-    fn leaves(&self, address: usize, bytes: usize, at_once: bool) {
+    /// Pages go: no stream may use them.
+    fn leaves(&self, address: usize, bytes: usize) {
         if std::thread::panicking() {
             return;
         }
-        let mut work = self.work();
-        let mut waits_for = Known::default();
+        let work = self.work();
         for block in work.returned.iter().filter(|block| block.is_among(address, bytes)) {
             assert!(block.others.is_empty(), "pages go while another stream may use them");
-            assert!(!at_once || work.host.has(block.own), "pages move while their stream may use them");
-            if let Some(known) = work.streams.get(&block.own.0) {
-                waits_for.learn(known);
-            }
+            assert!(work.host.has(block.own), "pages go while their stream may use them");
         }
-        work.finish(&waits_for);
     }
 }
 
@@ -156,7 +150,7 @@ unsafe impl DeviceBacking for LateStreams {
     }
 
     unsafe fn release(&self, address: usize, bytes: usize) {
-        self.leaves(address, bytes, false);
+        self.leaves(address, bytes);
         // SAFETY: the caller's promise.
         unsafe { self.memory.release(address, bytes) };
     }
@@ -182,14 +176,14 @@ unsafe impl DeviceBacking for LateStreams {
     }
 
     unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
-        self.leaves(address, bytes, false);
+        self.leaves(address, bytes);
         // SAFETY: the caller's promise.
         unsafe { self.memory.unmap(address, bytes, page) };
         self.prove();
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
-        self.leaves(from, bytes, true);
+        self.leaves(from, bytes);
         // SAFETY: the caller's promise.
         let moved = unsafe { self.memory.remap(from, to, bytes, page) };
         self.prove();
