@@ -39,11 +39,19 @@ const MOST_MIB: &str = "256";
 /// What the short version may have of memory that is written, in KiB, all readers together.
 const MOST_KIB: u32 = 2 << 20;
 
-/// For how many seconds the short version feeds each reader.
-pub(crate) const SHORT: u32 = 3;
+/// How long the short version feeds each reader.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Length {
+    /// The same inputs on every machine: what passes once passes again.
+    Mutations(u32),
+    Seconds(u32),
+}
 
-/// Feeds every reader, or the named one, for so many seconds each, on the compiler of the workspace.
-pub(crate) fn short(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<Outcome> {
+/// What every change is tested with: a second or two each.
+pub(crate) const SHORT: Length = Length::Mutations(10_000);
+
+/// Feeds every reader, or the named one, for so long each, on the compiler of the workspace.
+pub(crate) fn short(shell: &Shell, target: Option<&str>, length: Length) -> Result<Outcome> {
     if target.is_some_and(|target| !TARGETS.contains(&target)) {
         return Err(Error::NoTestBinary { target: target.unwrap_or_default().to_owned() });
     }
@@ -61,11 +69,13 @@ pub(crate) fn short(shell: &Shell, target: Option<&str>, seconds: u32) -> Result
     if let Some(target) = target {
         command.args([target, "--exact"]);
     }
-    shell.run("fuzz-short", command.env("ORLOP_FUZZ_SECONDS", seconds.to_string()))?;
-    Ok(Outcome::Passed(format!(
-        "{seconds} s each: {}",
-        target.map_or_else(|| TARGETS.join(", "), str::to_owned)
-    )))
+    let (name, number, unit) = match length {
+        Length::Mutations(number) => ("ORLOP_FUZZ_MUTATIONS", number, "mutations"),
+        Length::Seconds(number) => ("ORLOP_FUZZ_SECONDS", number, "s"),
+    };
+    shell.run("fuzz-short", command.env(name, number.to_string()))?;
+    let targets = target.map_or_else(|| TARGETS.join(", "), str::to_owned);
+    Ok(Outcome::Passed(format!("{number} {unit} each: {targets}")))
 }
 
 /// Feeds every target, or the named one, for so many seconds each.

@@ -79,7 +79,7 @@ enum Command {
     Fuzz {
         /// The target; all of them if absent
         target: Option<String>,
-        /// For so long each: a minute, or three seconds of the short version
+        /// For so long each: a minute, or 10,000 mutations of the short version
         #[arg(long)]
         seconds: Option<u32>,
         /// Without coverage, on stable: mutations of the repository's files
@@ -135,7 +135,7 @@ fn main() -> ExitCode {
         }
         Command::Fuzz { target, seconds, short: true } => {
             report.step("fuzz --short", || {
-                fuzz::short(shell, target.as_deref(), seconds.unwrap_or(fuzz::SHORT))
+                fuzz::short(shell, target.as_deref(), seconds.map_or(fuzz::SHORT, fuzz::Length::Seconds))
             });
         }
         Command::Fuzz { target, seconds, short: false } => {

@@ -1,7 +1,7 @@
 //! Every reader of files and settings, fed with mutations of what it reads: the functions that libFuzzer drives for long
 //! (`cargo xtask fuzz`), for a short time, on stable.
 //!
-//! A few hundred mutations each, the same ones every time. With `ORLOP_FUZZ_SECONDS` so many seconds each
+//! A few hundred mutations each, the same ones every time. With `ORLOP_FUZZ_MUTATIONS` so many, with `ORLOP_FUZZ_SECONDS` so many seconds each
 //! (`cargo xtask fuzz --short`, which also bounds the memory). What is read just now lies in a file, which is named when the
 //! reader fails; it is still there when the whole process ended.
 #![cfg(not(any(miri, loom)))]
@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn feed(name: &str) {
     let seconds = std::env::var("ORLOP_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let most = std::env::var("ORLOP_FUZZ_MUTATIONS").ok().and_then(|text| text.parse().ok());
+    let most = most.unwrap_or(MUTATIONS);
     let seeds = seeds::of(name);
     assert!(!seeds.is_empty(), "nothing to begin with");
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.input"));
@@ -48,7 +50,7 @@ fn feed(name: &str) {
     }
     let mut mutator = Mutator::new(name, &seeds, LONGEST);
     let mut count = 0;
-    while until.map_or(count < MUTATIONS, |until| Instant::now() < until) {
+    while until.map_or(count < most, |until| Instant::now() < until) {
         check(&mutator.next());
         count += 1;
     }
