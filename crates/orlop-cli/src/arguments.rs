@@ -262,6 +262,10 @@ pub(crate) struct ReportArguments {
     /// Only this device [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<u32>,
+
+    /// Says what was written as an object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -278,6 +282,10 @@ pub(crate) struct ConvertArguments {
     /// .csv, .orlop]
     #[arg(long, value_name = "FORM")]
     pub(crate) to: Option<Form>,
+
+    /// Says what was written as an object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// A form of recordings.
@@ -308,6 +316,13 @@ impl Form {
             (".orlop", Self::Orlop),
         ];
         endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, form)| form)
+    }
+}
+
+impl Form {
+    /// As it is named in arguments.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{histories, output, table};
 use orlop::trace::formats::{binary, csv, perfetto};
 use orlop::trace::history::History;
 use orlop::trace::snapshot;
+use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -27,10 +28,23 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Vec<String>> {
         let _ = fs::remove_file(&part);
         return Err(vec![format!("{}: {error}", target.display())]);
     }
-    let size = fs::metadata(target).map_or(0, |data| data.len());
+    let bytes = fs::metadata(target).map_or(0, |data| data.len());
     let events = history.devices.iter().map(|device| device.events.len() as u64).sum();
-    let (events, size) = (table::count(events), table::bytes(size));
-    output::print(&format!("{}: {events} events as {form}, {size}\n", target.display()))
+    let output = target.display().to_string();
+    if arguments.json {
+        return output::print_json(&Converted { output, form: form.name(), events, bytes });
+    }
+    let (events, size) = (table::count(events), table::bytes(bytes));
+    output::print(&format!("{output}: {events} events as {form}, {size}\n"))
+}
+
+/// What was written.
+#[derive(Serialize)]
+struct Converted {
+    output: String,
+    form: String,
+    events: u64,
+    bytes: u64,
 }
 
 fn write(history: &History, form: Form, path: &Path) -> Result<(), String> {

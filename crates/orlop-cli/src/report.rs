@@ -6,6 +6,7 @@ use crate::table::bytes;
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::report::{ReportData, WhatIfRow};
 use orlop::trace::what_if::{Rules, WhatIf};
+use serde::Serialize;
 use std::fs;
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
@@ -26,7 +27,23 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     fs::write(&arguments.output, &page)
         .map_err(|error| vec![format!("{output}: cannot be written: {error}")])?;
     let size = u64::try_from(page.len()).unwrap_or(u64::MAX);
+    if arguments.json {
+        return output::print_json(&Written {
+            output: output.to_string(),
+            bytes: size,
+            settings: rows.len(),
+        });
+    }
     output::print(&format!("{output}: {}, open it in a browser\n", bytes(size)))
+}
+
+/// What was written.
+#[derive(Serialize)]
+struct Written {
+    output: String,
+    bytes: u64,
+    /// How many settings and allocators the page compares.
+    settings: usize,
 }
 
 /// What the shown devices would have held under other settings.

@@ -2,11 +2,17 @@
 
 use crate::arguments::{Allocator, ReplayArguments, WhatIfArguments};
 use crate::{histories, output, snapshot, table};
+use orlop::trace::TraceError;
+use orlop::trace::formats::FormatError;
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::lab::{Naming, OutOfMemory, SnapshotInfo};
-use orlop::trace::what_if::{Fidelity, Outcome, Rules, Simulation, WhatIf, WhatIfReport, WhatIfRow};
+use orlop::trace::what_if::{
+    Fidelity, Outcome, Rules, Simulation, StreamedReplay, WhatIf, WhatIfReport, WhatIfRow,
+};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 /// Settings that no run can be told to have had are taken for PyTorch's defaults.
@@ -208,17 +214,31 @@ pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(
         Allocator::Tensorflow => Rules::TensorFlow,
     };
     let mut outcomes = Vec::new();
+    let passes = arguments.repeat.map_or(1, NonZeroUsize::get);
     for path in &arguments.traces {
+        let file = path.display().to_string();
+        // A file of ours may be larger than the memory: once through it does not have to be there as a whole.
+        if passes == 1
+            && let Some(streamed) = stream(path, &rules, arguments.memory)?
+        {
+            for warning in &streamed.warnings {
+                output::complain(&format!("{file}: {warning}"));
+            }
+            let devices = streamed.devices.into_iter();
+            outcomes.extend(devices.map(|(device, outcome)| Replayed {
+                file: file.clone(),
+                device,
+                outcome,
+            }));
+            continue;
+        }
         let history = histories::read(path).map_err(|error| vec![error])?;
         for device in &history.devices {
             let work = Workload::of(device);
-            let simulation = Simulation::new(&work).passes(arguments.repeat.map_or(1, |passes| passes.get()));
+            let simulation = Simulation::new(&work).passes(passes);
             let simulation = arguments.memory.map_or(simulation, |memory| simulation.memory(memory));
-            outcomes.push(Replayed {
-                file: path.display().to_string(),
-                device: device.device,
-                outcome: simulation.run(&rules),
-            });
+            let outcome = simulation.run(&rules);
+            outcomes.push(Replayed { file: file.clone(), device: device.device, outcome });
         }
     }
     if arguments.json {
@@ -257,6 +277,17 @@ pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(
         }
     }
     output::print(&format!("{}\n{failures}", table.trim_fmt()))
+}
+
+/// A replay event by event; `None` if the file is not one of orlop's own.
+fn stream(path: &Path, rules: &Rules, memory: Option<u64>) -> Result<Option<StreamedReplay>, Vec<String>> {
+    let file = path.display();
+    let opened = File::open(path).map_err(|error| vec![format!("{file}: cannot be opened: {error}")])?;
+    match StreamedReplay::run(opened, rules, memory) {
+        Ok(replay) => Ok(Some(replay)),
+        Err(TraceError::Format(FormatError::NotThis { .. })) => Ok(None),
+        Err(error) => Err(vec![format!("{file}: {error}")]),
+    }
 }
 
 #[derive(Serialize)]

@@ -23,8 +23,16 @@ fn what_is_converted_says_the_same() {
         assert!(told.contains("events as"), "{told}");
         assert_eq!(peak(&file), original, "{name}");
     }
+    // One of ours is replayed as it is read, and comes to the same.
+    let replayed = |file: &str| {
+        let outcomes = json(&orlop(&["replay", "--policy", "orlop", "--json", file]));
+        ["peak_live", "peak_reserved", "operations", "remapped"].map(|field| outcomes[0][field].clone())
+    };
+    assert_eq!(replayed(&folder.path().join("a.orlop").display().to_string()), replayed(&snapshot()));
     let timeline = folder.path().join("a.trace.json");
-    stdout(&orlop(&["convert", &snapshot(), &timeline.display().to_string()]));
+    let written = stdout(&orlop(&["convert", "--json", &snapshot(), &timeline.display().to_string()]));
+    let written: serde_json::Value = serde_json::from_str(&written).expect("it is JSON");
+    assert_eq!((&written["form"], &written["events"]), (&"perfetto".into(), &3840.into()));
     let timeline: serde_json::Value =
         serde_json::from_slice(&fs::read(timeline).expect("it was written")).expect("it is JSON");
     assert!(timeline["traceEvents"].as_array().is_some_and(|events| events.len() > 2560));

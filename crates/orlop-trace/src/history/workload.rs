@@ -26,6 +26,22 @@ pub struct WorkBlock {
     pub died: Option<usize>,
 }
 
+impl WorkBlock {
+    /// So many bytes for a stream: what an allocator is asked.
+    pub(crate) fn asked(bytes: u64, stream: StreamId) -> Self {
+        Self {
+            bytes,
+            address: 0,
+            stream,
+            site: SiteId::UNKNOWN,
+            text: TextId::NONE,
+            kind: MemoryKind::default(),
+            born: None,
+            died: None,
+        }
+    }
+}
+
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkStep {
@@ -123,16 +139,7 @@ impl Workload {
 
     /// A request that failed, as a block that nobody got.
     pub(crate) fn request(&self, bytes: u64, stream: StreamId) -> WorkBlock {
-        WorkBlock {
-            bytes,
-            address: 0,
-            stream,
-            site: SiteId::UNKNOWN,
-            text: TextId::NONE,
-            kind: MemoryKind::default(),
-            born: None,
-            died: None,
-        }
+        WorkBlock::asked(bytes, stream)
     }
 
     /// Bytes that live before a step, as asked for.

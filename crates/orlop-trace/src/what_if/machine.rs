@@ -63,11 +63,11 @@ impl Machine {
             Self::Device { engine, blocks } => {
                 let long_lived = block.kind == MemoryKind::Persistent;
                 let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, block.stream) });
-                blocks[place] = Some(got.map_err(|error| lack(&error))?);
+                *at(blocks, place) = Some(got.map_err(|error| lack(&error))?);
             }
             Self::Bfc { allocator, blocks } => {
                 let got = allocator.allocate(&Request::new(bytes.max(1)));
-                blocks[place] = Some(got.map_err(|error| match error {
+                *at(blocks, place) = Some(got.map_err(|error| match error {
                     Error::OutOfMemory(report) => Lack {
                         reserved: report.reserved,
                         cached: report.free,
@@ -124,6 +124,15 @@ impl Machine {
             }
         }
     }
+}
+
+/// The place of a number, made if need be.
+#[inline]
+fn at<T>(blocks: &mut Vec<Option<T>>, place: usize) -> &mut Option<T> {
+    if place >= blocks.len() {
+        blocks.resize_with(place + 1, || None);
+    }
+    &mut blocks[place]
 }
 
 fn lack(error: &DeviceError) -> Lack {

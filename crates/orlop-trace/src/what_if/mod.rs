@@ -3,6 +3,7 @@
 //! | question | with |
 //! |---|---|
 //! | what would this allocator have done? | [`Simulation`] |
+//! | the same, of a recording that is larger than the memory? | [`StreamedReplay`] |
 //! | is the replay true to the recorded run? | [`Fidelity`] |
 //! | which settings would have been better, how much, and what would have fitted? | [`WhatIf`] |
 //!
@@ -16,6 +17,7 @@ mod report;
 mod rules;
 mod simulation;
 mod smallest;
+mod stream;
 mod sweep;
 
 pub use self::fidelity::Fidelity;
@@ -23,4 +25,5 @@ pub use self::report::{Perfect, WhatIf, WhatIfReport, WhatIfRow};
 pub use self::rules::Rules;
 pub use self::simulation::{FailedRequest, Outcome, Simulation};
 pub use self::smallest::Smallest;
+pub use self::stream::StreamedReplay;
 pub use self::sweep::settings;

@@ -1,6 +1,6 @@
 //! One workload by one allocator's rules.
 
-use super::machine::{Machine, UNLIMITED};
+use super::machine::{Held, Lack, Machine, UNLIMITED};
 use super::rules::Rules;
 use crate::history::{WorkStep, Workload};
 use serde::Serialize;
@@ -112,25 +112,13 @@ impl<'a> Simulation<'a> {
             }
             failed = self.pass(&mut machine, &mut operations);
         }
-        let nanoseconds = begin.elapsed().min(Duration::from_secs(1 << 30)).as_nanos();
+        let nanoseconds = begin.elapsed().min(Duration::from_secs(1 << 30));
         let held = machine.held();
-        let peak_live = self.work.peak().0;
+        let memory = (self.memory < UNLIMITED).then_some(self.memory);
         Outcome {
-            rules: rules.to_string(),
-            conf: rules.conf(),
-            memory: (self.memory < UNLIMITED).then_some(self.memory),
-            peak_live,
-            peak_reserved: held.peak_reserved,
-            ratio: if peak_live == 0 { 1.0 } else { held.peak_reserved as f64 / peak_live as f64 },
-            reserved: held.reserved,
-            retries: held.retries,
-            device_allocations: held.gained,
-            remapped: held.remapped,
             remapped_last: held.remapped - remapped_before,
-            steals: held.steals,
-            out_of_memory: failed,
             operations,
-            nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
+            ..outcome(rules, memory, self.work.peak().0, held, failed, nanoseconds)
         }
     }
 
@@ -146,15 +134,7 @@ impl<'a> Simulation<'a> {
         let mut live = 0;
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
             if let Err(lack) = machine.allocate(id, block) {
-                return Some(FailedRequest {
-                    step: None,
-                    event: None,
-                    bytes: block.bytes,
-                    live,
-                    reserved: lack.reserved,
-                    cached: lack.cached,
-                    largest_free: lack.largest_free,
-                });
+                return Some(lack.of(None, block.bytes, live));
             }
             live += block.bytes;
         }
@@ -180,15 +160,9 @@ impl<'a> Simulation<'a> {
             };
             *operations += 1;
             if let Err(lack) = machine.allocate(id, &block) {
-                return Some(FailedRequest {
-                    step: Some(place),
-                    event: self.work.events.get(place).copied(),
-                    bytes: block.bytes,
-                    live: self.work.live_before(place),
-                    reserved: lack.reserved,
-                    cached: lack.cached,
-                    largest_free: lack.largest_free,
-                });
+                let event = self.work.events.get(place).copied();
+                let failed = lack.of(Some(place), block.bytes, self.work.live_before(place));
+                return Some(FailedRequest { event, ..failed });
             }
             if id == failed_block {
                 machine.free(id);
@@ -210,5 +184,41 @@ impl<'a> Simulation<'a> {
                 let _refused = machine.allocate(id, block);
             }
         }
+    }
+}
+
+/// Of a replay in one pass.
+pub(super) fn outcome(
+    rules: &Rules,
+    memory: Option<u64>,
+    peak_live: u64,
+    held: Held,
+    out_of_memory: Option<FailedRequest>,
+    time: Duration,
+) -> Outcome {
+    Outcome {
+        rules: rules.to_string(),
+        conf: rules.conf(),
+        memory,
+        peak_live,
+        peak_reserved: held.peak_reserved,
+        ratio: if peak_live == 0 { 1.0 } else { held.peak_reserved as f64 / peak_live as f64 },
+        reserved: held.reserved,
+        retries: held.retries,
+        device_allocations: held.gained,
+        remapped: held.remapped,
+        remapped_last: held.remapped,
+        steals: held.steals,
+        out_of_memory,
+        operations: 0,
+        nanoseconds: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+    }
+}
+
+impl Lack {
+    /// The request that it is about, of so many bytes, while so many lived.
+    pub(super) fn of(self, step: Option<usize>, bytes: u64, live: u64) -> FailedRequest {
+        let Self { reserved, cached, largest_free } = self;
+        FailedRequest { step, event: None, bytes, live, reserved, cached, largest_free }
     }
 }

@@ -1,10 +1,11 @@
 //! The shipped snapshots under other rules.
 
 use crate::histories;
-use orlop_trace::history::{DeviceHistory, History, Workload};
-use orlop_trace::what_if::{Fidelity, Rules, Simulation, WhatIf};
+use orlop_trace::formats::binary;
+use orlop_trace::history::{Action, DeviceHistory, History, Workload};
+use orlop_trace::what_if::{Fidelity, Outcome, Rules, Simulation, StreamedReplay, WhatIf};
 use proptest::prelude::*;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Name, allocations in the trace.
 const RUNS: [(&str, u64); 4] = [
@@ -15,9 +16,13 @@ const RUNS: [(&str, u64); 4] = [
 ];
 
 fn device(name: &str) -> DeviceHistory {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-snapshots");
-    let mut history = History::read(folder.join(format!("{name}.pickle.gz"))).expect("it is shipped");
+    let mut history = History::read(shipped(name)).expect("it is shipped");
     history.devices.remove(0)
+}
+
+fn shipped(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-snapshots");
+    folder.join(format!("{name}.pickle.gz"))
 }
 
 fn torch(conf: &str) -> Rules {
@@ -111,8 +116,64 @@ fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
     }
 }
 
+/// But for the time that it took.
+fn timeless(outcome: &Outcome) -> Outcome {
+    let mut outcome = outcome.clone();
+    outcome.nanoseconds = 0;
+    outcome
+}
+
+#[test]
+fn event_by_event_comes_out_what_the_whole_gives() {
+    for (name, _) in RUNS {
+        let history = History::read(shipped(name)).expect("it is shipped");
+        let mut file = Vec::new();
+        binary::write_binary(&history, &mut file).expect("room");
+        let work = Workload::of(&history.devices[0]);
+        for (rules, memory) in [
+            (torch(""), None),
+            (torch("expandable_segments:True"), Some(1 << 30)),
+            (Rules::Orlop, None),
+            (Rules::OrlopSegments, Some(work.peak().0 - (64 << 20))),
+            (Rules::TensorFlow, None),
+        ] {
+            let streamed = StreamedReplay::run(&file[..], &rules, memory).expect("it is one of ours");
+            let simulation = Simulation::new(&work);
+            let whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&rules);
+            let [(_, outcome)] = &streamed.devices[..] else { panic!("one device") };
+            assert_eq!(timeless(outcome), timeless(&whole), "{name}");
+        }
+        let cut =
+            StreamedReplay::run(&file[..file.len() - 9], &Rules::Orlop, None).expect("it is one of ours");
+        assert_eq!((cut.devices.len(), cut.warnings.len()), (1, 1));
+    }
+    assert!(StreamedReplay::run(&b"a,0,100\n"[..], &Rules::Orlop, None).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_file_is_replayed_event_by_event_as_in_one(history in histories::history(), memory in any::<Option<u64>>()) {
+        let mut file = Vec::new();
+        binary::write_binary(&history, &mut file).expect("room");
+        let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, memory).expect("it is one of ours");
+        for device in &history.devices {
+            // One that frees by requests here and by completions there is not for a stream to tell.
+            let frees = |action| device.events.iter().any(|event| event.action == action);
+            if frees(Action::FreeRequested) && frees(Action::FreeCompleted) {
+                continue;
+            }
+            let work = Workload::of(device);
+            let simulation = Simulation::new(&work);
+            let whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&Rules::Orlop);
+            if let Some((_, outcome)) = streamed.devices.iter().find(|(number, _)| *number == device.device) {
+                prop_assert_eq!(timeless(outcome), timeless(&whole));
+            } else {
+                prop_assert_eq!(whole.operations, 0);
+            }
+        }
+    }
 
     /// Addresses and sizes are what a file says, up to the largest numbers there are.
     #[test]

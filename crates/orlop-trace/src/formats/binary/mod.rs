@@ -68,6 +68,7 @@ mod writer;
 
 pub use self::file::{read_binary, write_binary};
 pub use self::reader::BinaryReader;
+pub(crate) use self::reader::Item;
 pub use self::writer::{BinaryWriter, Order};
 
 /// What a file begins with: no text, and damaged by whoever takes it for one.

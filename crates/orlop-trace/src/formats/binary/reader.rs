@@ -49,7 +49,7 @@ pub(super) struct Tables {
 
 /// A record.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(crate) enum Item {
     Event(Event),
     Device(u32),
     Settings(TextId),
@@ -117,7 +117,7 @@ impl<'a> BinaryReader<'a> {
     }
 
     /// The next record of any kind.
-    pub(super) fn item(&mut self) -> Result<Option<Item>, FormatError> {
+    pub(crate) fn item(&mut self) -> Result<Option<Item>, FormatError> {
         if self.ended {
             return Ok(None);
         }
