@@ -170,7 +170,10 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let now: u64 = self.watched_regions().map(mapped).sum();
         let others = self.stats.reserved_bytes.all.current.saturating_sub(now);
-        self.held_to(self.stats.active_bytes.all.peak).saturating_sub(others)
+        // What was held before, because there was no other way, may be held again.
+        let held = self.held_to(self.stats.active_bytes.all.peak).max(self.stats.reserved_bytes.all.peak);
+        // A page of rounding is not fragmentation.
+        (held + self.page(LARGE) as u64).saturating_sub(others)
     }
 
     fn watched_regions(&self) -> impl Iterator<Item = &Region> + '_ {
