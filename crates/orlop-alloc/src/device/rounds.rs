@@ -311,6 +311,7 @@ fn fingerprint(log: &[Asked]) -> Option<u64> {
     }))
 }
 
-#[cfg(all(test, not(loom)))]
+// No memory is touched there, and an interpreter takes minutes for a log that forgets.
+#[cfg(all(test, not(loom), not(miri)))]
 #[path = "rounds_tests.rs"]
 mod tests;

@@ -4,7 +4,8 @@
 //! where only the engine knows, it is told by way of [`regions`].
 
 mod regions;
-#[cfg(all(test, not(loom)))]
+// Whole programs, of safe code: an interpreter takes many minutes for them. Loom has the interleavings.
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
