@@ -169,6 +169,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of steps of safe code; half a minute under Miri")]
     fn by_probability_and_repeatably() {
         let rule = |share, seed| [Rule::Probability { share, seed }];
         // Miri takes a millisecond and more for each call.

@@ -98,6 +98,7 @@ fn can_be_switched_off_and_on() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "thousands of steps of safe code; half a minute under Miri")]
 fn a_failing_sink_is_counted_and_harms_nobody() {
     for panics in [false, true] {
         let allocator = AllocatorRef::new(Logging::to_writer(engine(), Broken { panics }));

@@ -360,6 +360,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "thousands of steps of safe code; half a minute under Miri")]
         fn any_text_is_settings_or_an_error(text in ".{0,80}") {
             let _ = text.parse::<TorchConf>();
         }
