@@ -7,6 +7,7 @@
 use super::Caching;
 use super::follow::Plans;
 use crate::backing::Backing;
+use crate::observer::tell;
 use crate::{Allocator, AllocatorRef};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -35,7 +36,7 @@ impl<B: Backing> Caching<B> {
             self.release_down_to(locked, reserved.saturating_sub(unneeded))
         });
         let watches = self.heap.lock().watched.all();
-        watches.iter().for_each(|watch| watch.tell());
+        tell(&watches);
         given_back
     }
 }

@@ -37,6 +37,7 @@ pub use self::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
 
 use self::ladder::Counts;
 use self::routes::{Found, Routes};
+use crate::observer::tell;
 use crate::observer::{Observer, ObserverSlot, RegionWatch};
 use crate::protocol::{Account, Totals};
 use crate::{AllocatorRef, Block, DeviceMemory, Error, Request, Result, Stats};
@@ -352,10 +353,6 @@ impl Context {
     fn id(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
-}
-
-fn tell(watches: &[Arc<RegionWatch>]) {
-    watches.iter().for_each(|watch| watch.tell());
 }
 
 fn add_totals(sum: &mut Totals, part: &Totals) {

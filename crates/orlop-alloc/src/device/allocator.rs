@@ -5,6 +5,7 @@ use super::engine::{Ask, DeviceBlock, Engine};
 use super::error::DeviceError;
 use super::policy::Policy;
 use super::stats::DeviceStats;
+use crate::observer::tell;
 use crate::sync::Mutex;
 use crate::{
     Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
@@ -69,7 +70,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let result = act(&mut inner.engine);
         let watches = inner.engine.watches.all();
         drop(inner);
-        watches.iter().for_each(|watch| watch.tell());
+        tell(&watches);
         result
     }
 

@@ -9,6 +9,7 @@
 //! say what they did.
 
 use crate::backing::{Backing, Global, Region};
+use crate::observer::tell;
 use crate::out_of_memory::Refusal;
 use crate::records::Records;
 use crate::sync::Mutex;
@@ -117,7 +118,7 @@ impl<B: Backing> Arena<B> {
         let watches = state.watches.all();
         drop(state);
         self.give_back(gone);
-        watches.iter().for_each(|watch| watch.tell());
+        tell(&watches);
         Ok(())
     }
 
@@ -129,7 +130,7 @@ impl<B: Backing> Arena<B> {
         let watches = state.watches.all();
         drop(state);
         self.give_back(gone);
-        watches.iter().for_each(|watch| watch.tell());
+        tell(&watches);
         if live == 0 { Reset::Rewound } else { Reset::Renewed { live } }
     }
 

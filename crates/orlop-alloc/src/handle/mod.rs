@@ -16,6 +16,7 @@ pub(crate) use self::cell::{Head, return_block};
 
 use self::cell::{Shared, destroy};
 use crate::block::Block;
+use crate::observer::tell;
 use crate::observer::{Event, RegionWatch};
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, Totals};
@@ -166,7 +167,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Regions that are blocks themselves, as those of [`Direct`](crate::engine::Direct), [`Pool`](crate::engine::Pool) and
     /// [`Pow2`](crate::engine::Pow2) are, are not known before: nobody keeps a list of them.
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
-        self.put_observer(observer).iter().for_each(|watch| watch.tell());
+        tell(&self.put_observer(observer));
     }
 
     /// Sets an observer. Who it was and who it is are to be told of regions then, with no lock held.

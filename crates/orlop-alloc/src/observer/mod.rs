@@ -8,6 +8,7 @@ mod regions;
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 
+pub(crate) use self::regions::tell;
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
 use crate::context::LadderStep;

@@ -158,6 +158,11 @@ impl RegionWatch {
     }
 }
 
+/// Tells all of these. Call it with no lock held.
+pub(crate) fn tell(watches: &[Arc<RegionWatch>]) {
+    watches.iter().for_each(|watch| watch.tell());
+}
+
 /// An event is being told, until this is dropped: by a panic of the observer's, too.
 struct Telling<'a>(&'a RegionWatch);
 

@@ -4,7 +4,6 @@ use super::machine::{Machine, UNLIMITED};
 use super::rules::Rules;
 use super::simulation::{FailedRequest, Outcome, outcome};
 use crate::Result;
-use crate::formats::FormatError;
 use crate::formats::binary::{BinaryReader, Item, Order};
 use crate::history::{Action, BlockState, Event, MAX_WARNINGS, SegmentBlock, Warning, WorkBlock};
 use orlop_core::StreamId;
@@ -46,27 +45,14 @@ impl StreamedReplay {
     ///
     /// # Errors
     ///
-    /// [`FormatError::NotThis`] for a file of another format, and others of [`FormatError`].
+    /// [`FormatError::NotThis`](crate::formats::FormatError::NotThis) for a file of another format, and others of its kind.
     pub fn run(reader: impl Read, rules: &Rules, memory: Option<u64>) -> Result<Self> {
         let mut reader = BinaryReader::new(reader)?;
         let nearly = reader.order() == Order::Nearly;
         let mut devices = Feeds { rules, memory, feeds: BTreeMap::new() };
         let mut warnings = Vec::new();
         let (mut number, mut stream) = (0, None);
-        loop {
-            let item = match reader.item() {
-                Ok(Some(item)) => item,
-                Ok(None) => break,
-                Err(FormatError::CutOff { at }) => {
-                    warnings.push(Warning::CutOff { at });
-                    break;
-                }
-                Err(FormatError::Damaged { at, .. }) => {
-                    warnings.push(Warning::Damaged { at });
-                    break;
-                }
-                Err(error) => return Err(error.into()),
-            };
+        while let Some(item) = reader.item_or_end(&mut warnings)? {
             match item {
                 Item::Device(device) => number = device,
                 Item::Segment { at_end, segment } => stream = (!at_end).then_some(segment.stream),

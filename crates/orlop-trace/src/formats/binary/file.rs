@@ -5,7 +5,7 @@ use super::reader::{BinaryReader, Item};
 use super::writer::{BinaryWriter, Order};
 use crate::Result;
 use crate::formats::gather::Gather;
-use crate::history::{History, Segment, Warning};
+use crate::history::{History, Segment};
 use std::io::{Read, Write};
 
 /// Writes a history with all that it has: segments at the start and the end, settings, annotations,
@@ -55,7 +55,7 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
 }
 
 /// Reads a history, plain or gzip. Of a file that is cut off or damaged it has all up to there, and
-/// [`Warning::CutOff`] or [`Warning::Damaged`] says where that is.
+/// [`Warning::CutOff`](crate::history::Warning::CutOff) or [`Warning::Damaged`](crate::history::Warning::Damaged) says where that is.
 ///
 /// # Errors
 ///
@@ -65,20 +65,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
     let mut history = History::default();
     let mut gather = Gather::default();
     let (mut number, mut at_end, mut events) = (0, false, 0_u64);
-    loop {
-        let item = match reader.item() {
-            Ok(Some(item)) => item,
-            Ok(None) => break,
-            Err(FormatError::CutOff { at }) => {
-                history.warnings.push(Warning::CutOff { at });
-                break;
-            }
-            Err(FormatError::Damaged { at, .. }) => {
-                history.warnings.push(Warning::Damaged { at });
-                break;
-            }
-            Err(error) => return Err(error.into()),
-        };
+    while let Some(item) = reader.item_or_end(&mut history.warnings)? {
         match item {
             Item::Event(event) => {
                 events += 1;

@@ -117,13 +117,24 @@ impl<'a> BinaryReader<'a> {
     }
 
     /// The next record of any kind.
-    pub(crate) fn item(&mut self) -> Result<Option<Item>, FormatError> {
+    fn item(&mut self) -> Result<Option<Item>, FormatError> {
         if self.ended {
             return Ok(None);
         }
         let item = self.advance();
         self.ended = !matches!(item, Ok(Some(_)));
         item
+    }
+
+    /// The next record. Where the file is cut off or damaged is its end, and a warning.
+    pub(crate) fn item_or_end(&mut self, warnings: &mut Vec<Warning>) -> Result<Option<Item>, FormatError> {
+        let end = match self.item() {
+            Err(FormatError::CutOff { at }) => Warning::CutOff { at },
+            Err(FormatError::Damaged { at, .. }) => Warning::Damaged { at },
+            item => return item,
+        };
+        warnings.push(end);
+        Ok(None)
     }
 
     fn advance(&mut self) -> Result<Option<Item>, FormatError> {
