@@ -66,6 +66,8 @@ impl GlobalAllocator {
 
     #[cfg(all(unix, not(loom)))]
     pub(crate) fn engine() -> &'static AllocatorRef<Caching<Mmap>> {
+        // It may be made now: what it is made of comes from the system.
+        let _inside = Inside::enter();
         engine()
     }
 }

@@ -2,12 +2,12 @@
 
 use super::Caching;
 use super::classes::GRANULE;
-use crate::AllocatorRef;
 use crate::backing::Backing;
 use crate::central::heap::Heap;
 use crate::central::{Policy, RegionGrowth, Split};
 use crate::protocol::thread_slot::SLOTS;
 use crate::protocol::{Grown, Ledger, Returns};
+use crate::{AllocatorRef, Result};
 use crossbeam_utils::CachePadded;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
@@ -115,20 +115,38 @@ impl<B: Backing> CachingBuilder<B> {
         }
     }
 
-    /// The engine behind a handle.
+    /// The engine behind a handle. If it was to be held over forks and cannot be, that is traced:
+    /// [`CachingBuilder::try_build`] says so.
     #[must_use]
     pub fn build(self) -> AllocatorRef<Caching<B>> {
+        let (allocator, held) = self.build_held();
+        if let Err(error) = held {
+            tracing::error!(%error, "the allocator is not held over forks");
+        }
+        allocator
+    }
+
+    /// The engine behind a handle.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForkHandlers`](crate::Error::ForkHandlers) if it was to be held over forks and cannot be.
+    pub fn try_build(self) -> Result<AllocatorRef<Caching<B>>> {
+        let (allocator, held) = self.build_held();
+        held.map(|()| allocator)
+    }
+
+    fn build_held(self) -> (AllocatorRef<Caching<B>>, Result<()>) {
         let fork_safe = self.fork_safe;
         let allocator = AllocatorRef::new(self.build_engine());
         #[cfg(all(unix, not(loom)))]
         if fork_safe {
             // SAFETY: an engine behind a handle does not move.
-            if let Err(error) = unsafe { allocator.hold_over_forks() } {
-                tracing::error!(%error, "the allocator is not held over forks");
-            }
+            let held = unsafe { allocator.hold_over_forks() };
+            return (allocator, held);
         }
         #[cfg(any(not(unix), loom))]
         let _there_are_no_forks = fork_safe;
-        allocator
+        (allocator, Ok(()))
     }
 }

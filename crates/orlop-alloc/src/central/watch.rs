@@ -3,7 +3,8 @@
 //! A region that does not grow is gained and lost. One that grows in place is mapped as it grows, and unmapped as it
 //! shrinks. So are pages of free chunks that the system has for the time being (*holes*): a chunk knows how many bytes of
 //! it those are, and where they are is kept here, and only while somebody watches. The heap does not know how long pages
-//! are; a hole whose ends are not where the system has them is off by less than a page, and in free memory.
+//! are, nor where the holes are of chunks that were merged before anybody watched: one hole of as many bytes stands for
+//! them then. Sums are right, and all of it is free memory.
 
 use super::bins::FreeIndex;
 use super::chunks::{Chunk, Index, Mapped};

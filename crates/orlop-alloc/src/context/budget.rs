@@ -13,8 +13,8 @@
 
 use super::reclaim::SoftHook;
 use crate::{
-    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, Refusal, RegionWatch, Request, Result,
-    Semantics, Usage,
+    Allocator, AllocatorRef, DeviceMemory, Error, Found, OutOfMemory, RawBlock, Refusal, RegionWatch,
+    Request, Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
 use std::ptr::NonNull;
@@ -243,6 +243,10 @@ unsafe impl Allocator for Gate {
 
     fn name(&self) -> &str {
         self.upstream.name()
+    }
+
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        self.upstream.device_memory()
     }
 
     fn usage(&self) -> Usage {

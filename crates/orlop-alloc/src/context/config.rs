@@ -231,7 +231,7 @@ impl CpuConfig {
             Pool::builder(backing).build().erase()
         } else {
             let builder = Caching::builder(backing).limit(self.limit.unwrap_or(usize::MAX));
-            builder.fork_safe(self.fork_safe).build().erase()
+            builder.fork_safe(self.fork_safe).try_build()?.erase()
         };
         allocator = self.harden(allocator);
         if self.warned {

@@ -4,6 +4,7 @@ use super::backing::DeviceBacking;
 use super::engine::{Ask, DeviceBlock, Engine};
 use super::error::DeviceError;
 use super::policy::Policy;
+use super::private::{PoolId, StreamFilter};
 use super::stats::DeviceStats;
 use crate::observer::tell;
 use crate::sync::Mutex;
@@ -12,6 +13,7 @@ use crate::{
     RegionWatch, Request, Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
+use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -34,6 +36,19 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     device: Device,
     access: Access,
     inner: Mutex<Inner<B>>,
+    callbacks: Callbacks,
+}
+
+/// Who is asked for memory before a request fails.
+#[derive(Default)]
+struct Callbacks(Mutex<Vec<Arc<Callback>>>);
+
+type Callback = dyn Fn() -> bool + Send + Sync;
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -50,7 +65,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     pub fn new(backing: B, policy: Policy) -> Self {
         let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
         let engine = Engine::new(backing, policy);
-        Self { name, device, access, inner: Mutex::new(Inner { engine, unused: Vec::new() }) }
+        let inner = Mutex::new(Inner { engine, unused: Vec::new() });
+        Self { name, device, access, inner, callbacks: Callbacks::default() }
     }
 
     /// Behind a handle.
@@ -64,14 +80,78 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         *self.inner.lock().engine.stats()
     }
 
-    /// Does something with the engine, under its lock.
-    pub fn with_engine<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
+    /// Looks at the engine, under its lock.
+    pub fn with_engine<R>(&self, look: impl FnOnce(&Engine<B>) -> R) -> R {
+        look(&self.inner.lock().engine)
+    }
+
+    /// Changes something about the engine that no block depends on.
+    fn change<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
         let mut inner = self.inner.lock();
         let result = act(&mut inner.engine);
         let watches = inner.engine.watches.all();
         drop(inner);
         tell(&watches);
         result
+    }
+
+    /// [`Engine::empty_cache`].
+    pub fn empty_cache(&self) {
+        self.change(Engine::empty_cache);
+    }
+
+    /// [`Engine::set_memory_fraction`].
+    pub fn set_memory_fraction(&self, fraction: f64) {
+        self.change(|engine| engine.set_memory_fraction(fraction));
+    }
+
+    /// Is called before a request fails, and may free blocks of this allocator or others; says whether it did. Nothing is
+    /// locked meanwhile, and requests that it makes itself call it again.
+    pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
+        self.callbacks.0.lock().push(Arc::new(callback));
+    }
+
+    /// [`Engine::begin_allocate_to_pool`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn begin_allocate_to_pool(&self, id: PoolId, takes: StreamFilter) -> Result<(), DeviceError> {
+        self.change(|engine| engine.begin_allocate_to_pool(id, takes))
+    }
+
+    /// [`Engine::end_allocate_to_pool`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.end_allocate_to_pool(id))
+    }
+
+    /// [`Engine::release_pool`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn release_pool(&self, id: PoolId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.release_pool(id))
+    }
+
+    /// [`Engine::use_pool_on_oom`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn use_pool_on_oom(&self, id: PoolId, allowed: bool) -> Result<(), DeviceError> {
+        self.change(|engine| engine.use_pool_on_oom(id, allowed))
+    }
+
+    /// A request has failed: whether anybody has freed something for it.
+    #[cold]
+    fn press(&self) -> bool {
+        let callbacks = self.callbacks.0.lock().clone();
+        callbacks.iter().fold(false, |freed, callback| callback() || freed)
     }
 
     #[cold]
@@ -102,7 +182,16 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let granule = inner.engine.policy().granule;
         let slack = request.align.bytes().saturating_sub(granule);
         let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
-        let block = match inner.engine.allocate(ask) {
+        let mut block = inner.engine.allocate(ask);
+        if block.is_err() {
+            drop(inner);
+            let freed = self.press();
+            inner = self.inner.lock();
+            if freed {
+                block = inner.engine.allocate(ask);
+            }
+        }
+        let block = match block {
             Ok(block) => block,
             Err(error) => {
                 drop(inner);

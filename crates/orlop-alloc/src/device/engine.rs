@@ -100,9 +100,10 @@ pub struct Engine<B: DeviceBacking> {
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Over a device, by these rules.
+    /// Over a device, by these rules; sizes in them that are none are rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
+        let policy = policy.put_right();
         let pool = |small: bool| {
             let kind = if small { policy.small_index } else { super::policy::IndexKind::Ordered };
             Pool::new(small, None, kind, policy.granule)
@@ -169,7 +170,9 @@ impl<B: DeviceBacking> Engine<B> {
         self.limit = (fraction < 1.0).then(|| (fraction * self.backing.memory() as f64) as u64);
     }
 
-    /// Is called when a request finds no free block, and may free some; says whether it did.
+    /// Is called when a request finds no free block, and may free some; says whether it did. It cannot have the engine, which
+    /// is borrowed: what it frees may be the device's, or come to the engine later. Those of a
+    /// [`DeviceAllocator`](super::DeviceAllocator) can.
     pub fn on_pressure(&mut self, callback: Box<dyn FnMut() -> bool + Send>) {
         self.callbacks.push(callback);
     }

@@ -83,6 +83,7 @@ impl<B: DeviceBacking> Engine<B> {
         let small = self.pools[chunk.pool as usize].small;
         let paged = self.is_paged(&chunk);
         let was_split = !chunk.is_whole();
+        debug_assert!(chunk.size >= size, "a chunk that is too small for its request");
         let remaining = chunk.size - size;
         let mut index = found;
         if remaining > self.policy.kept_rest(small, size)

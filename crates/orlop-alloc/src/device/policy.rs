@@ -23,7 +23,7 @@ pub(super) const REGION_STEP: usize = 2 * MIB;
 pub struct Policy {
     /// A name for people.
     pub name: &'static str,
-    /// Sizes are multiples of this many bytes.
+    /// Sizes are multiples of this many bytes; a power of two.
     pub granule: usize,
     /// Into how many steps a power of two is divided when sizes are rounded up, by interval from 1 MiB; 0 and 1: none.
     pub rounding: [usize; ROUNDING_INTERVALS],
@@ -31,7 +31,8 @@ pub struct Policy {
     pub small_limit: usize,
     /// How memory is gained.
     pub growth: Growth,
-    /// Large requests below 10 MiB get regions of so many bytes; what they leave serves others.
+    /// Large requests below 10 MiB get regions of so many bytes, and of no fewer than they need; what they leave serves
+    /// others.
     pub large_region: usize,
     /// The longest piece that is not worth splitting off a large block, in bytes.
     pub large_rest: usize,
@@ -58,7 +59,7 @@ pub enum Growth {
     /// In pages that are mapped into a range of addresses, which so grows in place. On a device without pages: in
     /// regions.
     Pages {
-        /// The size of pages in small pools, in bytes.
+        /// The size of pages in small pools, in bytes; a multiple of the granule.
         small: usize,
         /// In large pools.
         large: usize,
@@ -176,13 +177,23 @@ impl Policy {
     /// How large a region for a request of `size` bytes is, rounded; `None` if no memory is so large.
     #[must_use]
     pub fn region_bytes(&self, size: usize) -> Option<usize> {
-        if size <= self.small_limit {
-            Some(SMALL_REGION)
-        } else if size < OWN_REGION_FROM {
-            Some(self.large_region)
-        } else {
-            size.checked_next_multiple_of(REGION_STEP)
+        let usual = match size {
+            _ if size <= self.small_limit => SMALL_REGION,
+            _ if size < OWN_REGION_FROM => self.large_region,
+            _ => 0,
+        };
+        if usual >= size && usual > 0 { Some(usual) } else { size.checked_next_multiple_of(REGION_STEP) }
+    }
+
+    /// With what cannot be put right (the fields are anybody's): the granule is a power of two, and pages are multiples of it.
+    pub(super) fn put_right(mut self) -> Self {
+        self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(GRANULE);
+        if let Growth::Pages { small, large } = &mut self.growth {
+            for page in [small, large] {
+                *page = (*page).max(1).checked_next_multiple_of(self.granule).unwrap_or(self.granule);
+            }
         }
+        self
     }
 
     /// The longest piece that stays with a block of `size` bytes instead of being split off.

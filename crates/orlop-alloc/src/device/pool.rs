@@ -67,6 +67,12 @@ impl Pool {
         self.streams.iter().flat_map(|stream| stream.free.large(chunks, size)).collect()
     }
 
+    /// All chunks without pages.
+    pub(super) fn unmapped(&self) -> Vec<Index> {
+        let places = self.streams.iter().flat_map(|stream| stream.unmapped.iter());
+        places.map(|place| place.chunk).collect()
+    }
+
     /// All free chunks.
     pub(super) fn free(&self, chunks: &Chunks) -> Vec<Index> {
         self.streams.iter().flat_map(|stream| stream.free.all(chunks)).collect()

@@ -75,7 +75,8 @@ impl fmt::Debug for PrivatePools {
 
 impl<B: DeviceBacking> Engine<B> {
     /// From now on requests of the streams that `takes` names are served by a private pool, which is made if it is new
-    /// (PyTorch: `begin_allocate_to_pool`). Until the end no event is asked about and no cached memory goes back.
+    /// (PyTorch: `begin_allocate_to_pool`). Until the end no event is asked about and
+    /// no page moves; cached memory goes back by PyTorch's rules for it alone: by age, and blocks that are never split.
     ///
     /// # Errors
     ///

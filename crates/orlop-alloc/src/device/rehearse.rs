@@ -11,10 +11,13 @@ use super::chunks::{Chunk, Index, State};
 use super::engine::{Ask, DeviceBlock, Engine, LARGE, Search};
 use super::error::DeviceError;
 use super::pool::{Region, at};
-use super::rounds::{Round, Rounds, Step};
-use super::stitch::usable;
+use super::rounds::{Round, Step};
+use super::stitch::{Purpose, usable};
 use crate::central::place::{Life, places};
 use std::ops::Range;
+
+/// Placing takes time in the square of this, and the request that finds the round waits for it.
+const MOST_PLANNED: usize = 1 << 13;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Whether a free chunk is also kept by address.
@@ -78,7 +81,7 @@ impl<B: DeviceBacking> Engine<B> {
         let needed = address - self.chunks[chunk].address + search.size;
         let mut claim = self.claim_from(chunk, needed, page)?;
         if !claim.holes.is_empty() {
-            self.fill(search, &mut claim, false)?;
+            self.fill(search, &mut claim, Purpose::Plan)?;
             // Rounded up to pages it may have come to free chunks.
             self.merge_around(chunk, State::Free);
         }
@@ -123,7 +126,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
         if pool == LARGE && stream != self.watched && !self.rounds.is_planned() {
             self.watched = stream;
-            self.rounds = Rounds::default();
+            self.rounds = self.rounds.anew();
         }
         self.rounds.has_moved = true;
     }
@@ -142,6 +145,9 @@ impl<B: DeviceBacking> Engine<B> {
     /// Places for the blocks of a round, and the pages that they need; `None` if that is more than may be held.
     fn plan(&self, round: &Round) -> Option<(Vec<Step>, Vec<Range<usize>>)> {
         let lives: Vec<Life> = round.lives.iter().filter_map(|&(_, life)| life).collect();
+        if lives.len() > MOST_PLANNED {
+            return None;
+        }
         let (holes, stay) = self.holes(round);
         let allowed = usize::try_from(self.allowed_pages()).ok()?;
         let page = self.page(LARGE);
@@ -170,10 +176,7 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let now: u64 = self.watched_regions().map(mapped).sum();
         let others = self.stats.reserved_bytes.all.current.saturating_sub(now);
-        // What was held before, because there was no other way, may be held again.
-        let held = self.held_to(self.stats.active_bytes.all.peak).max(self.stats.reserved_bytes.all.peak);
-        // A page of rounding is not fragmentation.
-        (held + self.page(LARGE) as u64).saturating_sub(others)
+        self.held_for_plan(self.page(LARGE)).saturating_sub(others)
     }
 
     fn watched_regions(&self) -> impl Iterator<Item = &Region> + '_ {

@@ -121,6 +121,15 @@ impl<B: DeviceBacking> Engine<B> {
                 self.release_range(whole);
             }
         }
+        // A request that could not be served has left its addresses, and all its pages may have moved since. PyTorch keeps
+        // them.
+        if self.policy.beyond.hold_to_peak.is_some() {
+            for index in self.pools[pool].unmapped() {
+                if self.chunks[index].is_whole() {
+                    self.release_range(index);
+                }
+            }
+        }
     }
 
     /// Gives the region of a free chunk back, which is all of it.

@@ -104,6 +104,11 @@ impl Rounds {
         }
     }
 
+    /// Nothing is known. Numbers go on: blocks that live have those of before.
+    pub(super) fn anew(&self) -> Self {
+        Self { first: self.number(), ..Self::default() }
+    }
+
     /// The number of the next request.
     #[inline]
     fn number(&self) -> u32 {

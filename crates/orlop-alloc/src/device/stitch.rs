@@ -19,6 +19,15 @@ pub(super) struct Hole {
     pub(super) bytes: usize,
 }
 
+/// What pages are wanted for, and so how many may be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A request that finds no block: more than was ever in use is held if there is no other way.
+    Request,
+    /// The place that a plan has for a block: as many as the plan was made for.
+    Plan,
+}
+
 /// A range of addresses that is being filled: in no index, and nobody else's.
 #[derive(Debug)]
 pub(super) struct Claim {
@@ -37,24 +46,37 @@ impl Claim {
 impl<B: DeviceBacking> Engine<B> {
     /// A chunk for a request that no free chunk fits, in no index: of pages that are gained, or moved.
     pub(super) fn grow_stitched(&mut self, search: Search) -> Option<Index> {
+        // No page is moved, and no address set aside, for what could not be held even alone.
+        let most = self.limit.unwrap_or(u64::MAX).min(self.backing.memory());
+        if search.size as u64 > most {
+            return None;
+        }
         let mut claim = self.claim(search)?;
-        self.fill(search, &mut claim, true)?;
+        self.fill(search, &mut claim, Purpose::Request)?;
         // Rounded up to pages it may have come to a free chunk.
         self.merge_around(claim.chunk, State::Free);
         Some(claim.chunk)
     }
 
-    /// Puts pages under all of a claim; `None` if there are none, and then the claim is given up. More than was ever in use
-    /// is held only at any cost.
-    pub(super) fn fill(&mut self, search: Search, claim: &mut Claim, at_any_cost: bool) -> Option<()> {
+    /// Puts pages under all of a claim; `None` if there are none, and then the claim is given up.
+    pub(super) fn fill(&mut self, search: Search, claim: &mut Claim, purpose: Purpose) -> Option<()> {
         if claim.holes.is_empty() {
             return Some(());
         }
-        // A page of rounding is not fragmentation.
-        let needed = claim.missing().saturating_sub(claim.page);
-        let filled = !self.is_beyond_peak(search, needed) && self.fill_new(claim);
-        if !filled {
-            self.fill_moved(claim);
+        let may_gain = match purpose {
+            // A page of rounding is not fragmentation.
+            Purpose::Request => !self.is_beyond_peak(search, claim.missing().saturating_sub(claim.page)),
+            Purpose::Plan => {
+                let held = self.stats.reserved_bytes.all.current.saturating_add(claim.missing() as u64);
+                held <= self.held_for_plan(claim.page)
+            }
+        };
+        if !may_gain || !self.fill_new(claim) {
+            // Moving pages waits for streams, which would end a capture.
+            if !self.private.is_capturing() {
+                self.fill_moved(claim);
+            }
+            let at_any_cost = purpose == Purpose::Request;
             let complete = claim.holes.is_empty() || (at_any_cost && self.fill_new(claim));
             if !complete {
                 self.give_up(claim);
@@ -171,7 +193,12 @@ impl<B: DeviceBacking> Engine<B> {
     /// The first pages of a source that no block of the plan will need.
     fn unplanned(&self, (index, pages): (Index, Hole)) -> Option<(Index, Hole)> {
         let part = self.rounds.outside(pages.address..pages.address + pages.bytes);
-        (!part.is_empty()).then_some((index, Hole { address: part.start, bytes: part.len() }))
+        // A plan counts pages from address zero; these begin where their region does.
+        let region = self.regions.get(self.chunks[index].region)?;
+        let page = region.page?;
+        let begin = (part.start - region.address).checked_next_multiple_of(page)? + region.address;
+        let end = part.end - (part.end - region.address) % page;
+        (begin < end).then(|| (index, Hole { address: begin, bytes: end - begin }))
     }
 
     /// Fills holes with these pages, the smallest piece first.

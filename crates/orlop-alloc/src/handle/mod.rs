@@ -30,8 +30,8 @@ use std::fmt;
 use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A counted handle to an allocator. Cloning costs one reference count; blocks cost none.
 pub struct AllocatorRef<A: ?Sized + Allocator = dyn Allocator> {
@@ -172,6 +172,9 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
 
     /// Sets an observer. Who it was and who it is are to be told of regions then, with no lock held.
     pub(crate) fn put_observer(&self, observer: Option<Arc<dyn Observer>>) -> Vec<Arc<RegionWatch>> {
+        // One at a time, of all: the quick way is open exactly if the last of them has taken the observer away.
+        static SETTING: Mutex<()> = Mutex::new(());
+        let _setting = SETTING.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = self.shared();
         let watch = observer.map(|observer| Arc::new(RegionWatch::new(observer, shared.allocator.name())));
         // Relaxed: a thread that allocates meanwhile may be seen or not, as it happens.

@@ -57,7 +57,7 @@ pub struct RegionEvent {
     pub bytes: usize,
     /// Where it is.
     pub device: Device,
-    /// The stream that it was gained for.
+    /// The stream that it was gained for; of a region that is a block, and goes, the one that used it last.
     pub stream: StreamId,
     /// When, by the clock of who is told ([`Observer::now`](super::Observer::now)).
     pub at: Option<u64>,

@@ -234,7 +234,7 @@ fn calls_beside_the_handle_are_told_of() {
     let map = watch(&device.clone().erase());
     drop(device.allocate(&Request::new(8 << 20)).unwrap());
     assert_eq!(map.held().sum(), 20 << 20);
-    device.with_engine(device::Engine::empty_cache);
+    device.empty_cache();
     assert_eq!(map.held().sum(), 0);
     let arena = Arena::new(System::new(), 4096);
     let map = watch(&arena.clone().erase());

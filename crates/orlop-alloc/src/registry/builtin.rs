@@ -74,7 +74,16 @@ fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
         value: "".into(),
         expected: "a number of bytes: host-pages is a device of that size",
     })?;
-    let pages = device::HostPages::new(limit as u64)?;
+    // It is a device of whole granules: no more of them than the limit allows.
+    let size = limit - limit % device::HostPages::GRANULE;
+    if size == 0 {
+        return Err(Error::Configuration {
+            variable: "limit",
+            value: limit.to_string().into(),
+            expected: "at least 2 MiB: host-pages has pages of that size",
+        });
+    }
+    let pages = device::HostPages::new(size as u64)?;
     let policy = device::Policy { name: "host-pages", ..device::Policy::orlop() };
     Ok(device::DeviceAllocator::new(pages, policy).into_ref().erase())
 }

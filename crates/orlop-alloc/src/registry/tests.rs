@@ -101,10 +101,10 @@ fn the_built_in_ones_work_and_follow_the_options() {
     let registry = Registry::with_builtin();
     register_builtin(&registry);
     for entry in registry.registered() {
-        let allocator = registry.make(&entry.name, &FactoryOptions::new().limit(1 << 20)).unwrap();
+        let allocator = registry.make(&entry.name, &FactoryOptions::new().limit(2 << 20)).unwrap();
         let block = allocator.allocate(&Request::new(1000)).unwrap();
         assert_eq!(block.device(), Device::CPU, "{entry}");
-        assert!(allocator.allocate(&Request::new(2 << 20)).is_err(), "{entry}");
+        assert!(allocator.allocate(&Request::new(4 << 20)).is_err(), "{entry}");
     }
     let device: Global = Arc::new(Null::new(Device::cuda(1)));
     for name in ["bfc", "direct", "system"] {
@@ -114,6 +114,13 @@ fn the_built_in_ones_work_and_follow_the_options() {
     for name in ["bfc-fixed", "host-pages"].into_iter().filter(|name| registry.factory(name).is_some()) {
         let missing = registry.make(name, &FactoryOptions::new()).unwrap_err();
         assert!(matches!(missing, Error::Configuration { variable: "limit", .. }), "{missing}");
+    }
+    // Of whole pages, and never more than was allowed.
+    if registry.factory("host-pages").is_some() {
+        let make = |limit| registry.make("host-pages", &FactoryOptions::new().limit(limit));
+        assert!(matches!(make((2 << 20) - 1), Err(Error::Configuration { variable: "limit", .. })));
+        let total = make((6 << 20) - 1).unwrap().device_memory().map(|memory| memory.total);
+        assert_eq!(total, Some(4 << 20));
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! The memory is a file that is nowhere but in memory (`memfd_create`). A page is a stretch of it, and is not bound to an
 //! address: it is under the address where that stretch is mapped. To move it is to map the stretch elsewhere; no byte is
-//! copied. What is held is committed (`fallocate`): memory that was granted is there when it is touched, and a request that the
-//! system cannot serve is refused, not killed. What goes back is a hole in the file, and the system's again.
+//! copied. What is held is committed (`fallocate`): memory that was granted is there when it is touched. A request that the
+//! system cannot serve is refused; only at the limit of a memory group may the system end the process instead, then and
+//! there, not later. What goes back is a hole in the file, and the system's again.
 //!
 //! # Why no page has two addresses
 //!
@@ -13,6 +14,8 @@
 //!    (`PROT_NONE`), and the stretch mapped elsewhere, or free, then. In between it is under no address.
 //! 3. If the system refuses to shut an address (it counts mappings, and a process may have 65,530 by default), the stretch
 //!    stays in its place: nobody else gets it, and the address is shut before anything else is mapped there.
+//!    This takes the system at its word that it looks before it takes anything away. Where it runs out of its own memory
+//!    in the middle of one call, Linux before 6.12 may leave a hole in the range that was set aside.
 //! 4. If it refuses to map a stretch that was to move, the stretch goes back to it; where it was nothing is left.
 
 mod file;
@@ -80,6 +83,9 @@ struct State {
 }
 
 impl HostPages {
+    /// Its size is a multiple of this many bytes.
+    pub const GRANULE: usize = GRANULE;
+
     /// Of so many bytes, rounded up to 2 MiB. None of them is taken from the system yet.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 //! What ours promises beyond PyTorch's rules.
 
-use crate::device::{Ask, DeviceBlock, Engine, NullDevice, Policy, TorchConf};
+use crate::device::{Ask, DeviceAllocator, DeviceBlock, Engine, Growth, NullDevice, Policy, TorchConf};
+use crate::{Allocator, Block, Request};
 use orlop_core::{Device, StreamId};
+use std::sync::{Arc, Mutex};
 
 const MIB: usize = 1 << 20;
 
@@ -196,4 +198,73 @@ fn the_whole_of_the_memory_is_no_limit() {
     engine.set_memory_fraction(0.0);
     assert!(engine.allocate(on(20, 0)).is_err());
     engine.free(block).unwrap();
+}
+
+/// Fields of policies are anybody's: whatever they say, blocks have the bytes that were asked for and lie apart.
+#[test]
+fn a_policy_that_makes_no_sense_is_put_right() {
+    let all = [torch(), Policy::orlop(), Policy::orlop_without_pages()];
+    let mut policies = Vec::new();
+    for policy in all {
+        policies.push(Policy { small_limit: 4 * MIB, ..policy.clone() });
+        policies.push(Policy { large_region: MIB, ..policy.clone() });
+        policies.push(Policy { large_region: 0, small_limit: 0, ..policy.clone() });
+        policies.push(Policy { granule: 100, ..policy.clone() });
+        policies.push(Policy { granule: 0, ..policy.clone() });
+        policies.push(Policy { granule: usize::MAX, ..policy.clone() });
+        policies.push(Policy { growth: Growth::Pages { small: 0, large: 3 * MIB + 1 }, ..policy });
+    }
+    for policy in policies {
+        let mut engine = engine(policy.clone(), 200);
+        let mut live = Vec::new();
+        for bytes in [1, 700, 3 * MIB, 5 * MIB, 9 * MIB, 11 * MIB, 3 * MIB, 100] {
+            let block = engine.allocate(Ask::new(bytes, StreamId::DEFAULT)).unwrap();
+            assert!(engine.size(block) >= bytes, "{policy:?}");
+            live.push((engine.address(block), engine.size(block), block));
+            engine.verify().unwrap();
+        }
+        live.sort_unstable_by_key(|&(address, ..)| address);
+        assert!(live.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "{policy:?}");
+        assert!(live.iter().all(|&(address, ..)| address % engine.policy().granule == 0), "{policy:?}");
+        for (.., block) in live {
+            engine.free(block).unwrap();
+        }
+        engine.verify().unwrap();
+    }
+}
+
+#[test]
+fn a_request_for_more_than_there_is_leaves_nothing_behind() {
+    let mut engine = engine(Policy::orlop(), 100);
+    let blocks: Vec<_> = (0..9).map(|_| engine.allocate(on(10, 0)).unwrap()).collect();
+    for block in blocks {
+        engine.free(block).unwrap();
+    }
+    let (regions, moved) = (engine.region_count(), engine.stats().remapped_bytes);
+    for mib in [101, 1000, 60 << 20] {
+        assert!(engine.allocate(on(mib, 0)).is_err());
+        engine.verify().unwrap();
+    }
+    assert!(engine.region_count() <= regions);
+    assert_eq!(engine.stats().remapped_bytes, moved);
+}
+
+/// Who is asked for memory gives back blocks of the allocator that asks.
+#[test]
+fn pressure_frees_blocks_of_the_same_allocator() {
+    let device = NullDevice::new(Device::cuda(0), 64 << 20);
+    let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
+    let cache: Arc<Mutex<Vec<Block>>> = Arc::default();
+    for _ in 0..6 {
+        cache.lock().unwrap().push(allocator.allocate(&Request::new(10 * MIB)).unwrap());
+    }
+    let held = Arc::clone(&cache);
+    allocator.on_pressure(move || held.lock().unwrap().pop().is_some());
+    // One is not enough for the second: it is asked for once, and fails then.
+    let first = allocator.allocate(&Request::new(14 * MIB)).unwrap();
+    assert_eq!(cache.lock().unwrap().len(), 5);
+    assert!(allocator.allocate(&Request::new(30 * MIB)).is_err());
+    assert_eq!(cache.lock().unwrap().len(), 4);
+    drop(first);
+    allocator.verify().unwrap();
 }
