@@ -151,7 +151,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     #[cold]
     fn press(&self) -> bool {
         let callbacks = self.callbacks.0.lock().clone();
-        callbacks.iter().fold(false, |freed, callback| callback() || freed)
+        // All of them: what one frees may not be enough.
+        callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
     #[cold]
