@@ -50,13 +50,6 @@ impl<B: DeviceBacking> Engine<B> {
         slack.map_or(u64::MAX, |slack| peak + slack)
     }
 
-    /// How much may be held for a plan: what was held before, because there was no other way, and a page of rounding, which
-    /// is not fragmentation.
-    pub(super) fn held_for_plan(&self, page: usize) -> u64 {
-        let held = self.held_to(self.stats.active_bytes.all.peak).max(self.stats.reserved_bytes.all.peak);
-        held.saturating_add(page as u64)
-    }
-
     /// Gives wholly free regions back, the smallest first, until a new one holds what is held to the peak.
     fn make_room(&mut self, search: Search, bytes: usize) {
         // What goes back is waited for, which would end a capture.

@@ -135,21 +135,23 @@ impl<B: DeviceBacking> Engine<B> {
     #[cold]
     fn rehearse(&mut self) {
         let Some(round) = self.rounds.find() else { return };
-        let Some((plan, footprint)) = self.plan(&round) else { return self.rounds.give_up(&round) };
+        let allowed = self.allowed();
+        let Some((plan, footprint)) = self.plan(&round, allowed) else { return self.rounds.give_up(&round) };
         self.rounds.plan(&round, plan, footprint);
+        self.rounds.allowed = allowed;
         self.cool();
         let free = self.pools[LARGE as usize].of(self.watched).free.all(&self.chunks);
         self.free_places = free.into_iter().map(|index| (self.chunks[index].address, index)).collect();
     }
 
     /// Places for the blocks of a round, and the pages that they need; `None` if that is more than may be held.
-    fn plan(&self, round: &Round) -> Option<(Vec<Step>, Vec<Range<usize>>)> {
+    fn plan(&self, round: &Round, allowed: u64) -> Option<(Vec<Step>, Vec<Range<usize>>)> {
         let lives: Vec<Life> = round.lives.iter().filter_map(|&(_, life)| life).collect();
         if lives.len() > MOST_PLANNED {
             return None;
         }
         let (holes, stay) = self.holes(round);
-        let allowed = usize::try_from(self.allowed_pages()).ok()?;
+        let allowed = usize::try_from(allowed.saturating_sub(self.held_by_others())).ok()?;
         let page = self.page(LARGE);
         let footprint = |addresses: &Vec<usize>| {
             let blocks = addresses.iter().zip(&lives).map(|(&address, life)| address..address + life.size);
@@ -168,15 +170,21 @@ impl<B: DeviceBacking> Engine<B> {
         Some((steps.collect(), footprint))
     }
 
-    /// How many bytes of pages the watched stream's regions may have.
-    fn allowed_pages(&self) -> u64 {
+    /// How many bytes may be held for a plan that is made now: as many as were held before, because there was no other way,
+    /// and a page of rounding, which is not fragmentation.
+    fn allowed(&self) -> u64 {
+        let held = self.held_to(self.stats.active_bytes.all.peak).max(self.stats.reserved_bytes.all.peak);
+        held.saturating_add(self.page(LARGE) as u64)
+    }
+
+    /// How many bytes are held that are not in the watched stream's regions.
+    fn held_by_others(&self) -> u64 {
         let mapped = |region: &Region| {
             let chunks = self.chunks.walk(region.first).filter(|(_, chunk)| chunk.state != State::Unmapped);
             chunks.map(|(_, chunk)| chunk.size as u64).sum::<u64>()
         };
         let now: u64 = self.watched_regions().map(mapped).sum();
-        let others = self.stats.reserved_bytes.all.current.saturating_sub(now);
-        self.held_for_plan(self.page(LARGE)).saturating_sub(others)
+        self.stats.reserved_bytes.all.current.saturating_sub(now)
     }
 
     fn watched_regions(&self) -> impl Iterator<Item = &Region> + '_ {

@@ -71,6 +71,8 @@ pub(super) struct Rounds {
     rest: u32,
     /// How many whole rounds could not be planned.
     failures: u32,
+    /// How many bytes may be held for the plan.
+    pub(super) allowed: u64,
     /// From its turn on.
     plan: Vec<Step>,
     /// The pages that it needs, in order of address.

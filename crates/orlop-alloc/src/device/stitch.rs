@@ -68,7 +68,7 @@ impl<B: DeviceBacking> Engine<B> {
             Purpose::Request => !self.is_beyond_peak(search, claim.missing().saturating_sub(claim.page)),
             Purpose::Plan => {
                 let held = self.stats.reserved_bytes.all.current.saturating_add(claim.missing() as u64);
-                held <= self.held_for_plan(claim.page)
+                held <= self.rounds.allowed
             }
         };
         if !may_gain || !self.fill_new(claim) {

@@ -100,17 +100,6 @@ fn a_program_that_repeats_itself_soon_moves_nothing() {
     assert!(planned.get() > 10, "only {} were planned", planned.get());
 }
 
-/// It was planned into as many pages as may be held, and had one fewer: that one went round and round.
-#[test]
-fn what_a_plan_was_made_for_may_be_held() {
-    let mut run = Run::new(0);
-    let held = |run: &Run| run.engine.held_for_plan(2 * MIB);
-    run.allocate(0, 100 * MIB, 0);
-    assert_eq!(held(&run), run.engine.stats().reserved_bytes.all.peak + 2 * MIB as u64);
-    run.free(0);
-    assert_eq!(held(&run), run.engine.stats().reserved_bytes.all.peak + 2 * MIB as u64);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
