@@ -83,7 +83,7 @@ impl Memory<'_> {
         request.bytes = request.align.round_up(bytes)?;
         let block = match hooks::of(device) {
             None => context.allocate(device, &request)?,
-            Some(hook) => hook.allocate(context, device, &request)?,
+            Some(hook) => hooks::allocate(&*hook, context, device, &request)?,
         };
         Ok(block.share())
     }

@@ -13,6 +13,7 @@ mod display;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod far;
+mod hooks;
 mod lazy;
 #[cfg(feature = "ndarray")]
 mod ndarray;
