@@ -13,6 +13,7 @@ mod memory;
 #[cfg(all(test, loom))]
 mod models;
 mod notes;
+mod release;
 mod resize;
 
 pub use self::access::{StorageBytes, StorageBytesMut};

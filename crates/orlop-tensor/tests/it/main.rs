@@ -22,6 +22,8 @@ mod npy;
 #[cfg(feature = "npy")]
 mod npz;
 mod ops;
+mod origin;
+mod outside;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod storage;
