@@ -44,7 +44,7 @@ impl Memory<'_> {
     /// What most ask for, and get: memory for the processor that the thread has cached. In words that fit into
     /// registers: no error to be carried through, and the request is changed where it is.
     #[inline(always)]
-    fn at_hand(&mut self, bytes: usize) -> Option<MemoryBlock> {
+    pub(super) fn at_hand(&mut self, bytes: usize) -> Option<MemoryBlock> {
         if self.allocator.is_some() || hooks::any() {
             return None;
         }
@@ -61,7 +61,7 @@ impl Memory<'_> {
 
     #[cold]
     #[inline(never)]
-    fn allocate_slowly(&self, bytes: usize) -> Result<MemoryBlock> {
+    pub(super) fn allocate_slowly(&self, bytes: usize) -> Result<MemoryBlock> {
         match (self.allocator, self.context) {
             (None, None) => Context::with_current(|context| self.allocate_in(context, bytes)),
             (None, Some(context)) => self.allocate_in(context, bytes),
@@ -159,6 +159,11 @@ impl Origin {
             return Self { memory: Memory::like(block), source: Source::Current };
         }
         Self::of_block(block)
+    }
+
+    /// Whether it says more than an empty block does.
+    pub(super) fn is_chosen(&self) -> bool {
+        !matches!(self.source, Source::Current)
     }
 
     /// A block of at least so many bytes.

@@ -75,6 +75,7 @@ impl Storage {
         bytes: usize,
     ) -> Result<Option<Origin>> {
         let later = (bytes == 0 && noted.is_none()).then(|| Origin::of_block(guard.block()));
+        let later = later.filter(Origin::is_chosen);
         let other = match noted.or(later.as_ref()) {
             Some(origin) => origin.allocate(bytes)?,
             None => Origin::like(guard.block()).allocate(bytes)?,

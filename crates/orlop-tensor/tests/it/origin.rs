@@ -148,6 +148,17 @@ fn zeroed_memory_that_comes_late_from_where_old_bytes_were() {
 }
 
 #[test]
+fn what_is_made_empty_grows_where_it_was_to_be() {
+    let arena = arena();
+    let storage = Storage::new(0, &TensorOptions::new().allocator(&arena)).unwrap();
+    storage.resize(100).unwrap();
+    assert!(is_from(&storage, &arena));
+    let mut tensor = Tensor::empty([0, 3], TensorOptions::new().allocator(&arena)).unwrap();
+    tensor.resize_([2, 3]).unwrap();
+    assert!(is_from(tensor.storage().unwrap(), &arena));
+}
+
+#[test]
 fn what_was_refused_can_be_tried_again() {
     let limited = AllocatorRef::new(Arena::with_limit(System::new(), 4096, 4096)).erase();
     let storage = Storage::unbound(&TensorOptions::new().zeroed().allocator(&limited)).unwrap();
