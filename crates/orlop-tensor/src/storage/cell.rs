@@ -9,7 +9,7 @@
 
 use super::guard::{ReadGuard, WriteGuard};
 use super::memory::Origin;
-use super::notes::Notes;
+use super::notes::{Kept, Notes};
 use crate::borrows::{Borrows, Flags};
 use crate::error::{Error, Result, Unresizable};
 use crate::sync::UnsafeCell;
@@ -33,7 +33,7 @@ pub(crate) struct Cell {
     version: AtomicU64,
     /// Rule 1.
     block: UnsafeCell<MemoryBlock>,
-    notes: OnceLock<Box<Notes>>,
+    notes: OnceLock<Kept>,
 }
 
 crate::recycle::recycled!(Cell);
@@ -177,7 +177,7 @@ impl Cell {
 
     /// What its owner has to say.
     pub(super) fn notes(&self) -> &Notes {
-        self.notes.get_or_init(Box::default)
+        self.notes.get_or_init(Kept::default)
     }
 
     #[cold]

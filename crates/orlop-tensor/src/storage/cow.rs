@@ -14,7 +14,6 @@ use super::memory::Origin;
 use super::{Storage, WHOLE};
 use crate::borrows::Flags;
 use crate::error::Result;
-use crate::shared::Shared;
 use orlop_alloc::{Context, MemoryBlock, Place};
 
 impl Storage {
@@ -34,10 +33,8 @@ impl Storage {
             WHOLE => Ok((copy_of(block, bytes)?, bytes)),
             _ => copy_part(block, start, self.bytes_of(bytes)),
         };
-        match self.cell.lazy_clone(MemoryBlock::is_simple, part)? {
-            (clone, true) => Ok(Self { cell: Shared::new(clone), start, len }),
-            (clone, false) => Ok(Self::of_cell(clone)),
-        }
+        let clone = Self::of_cell(self.cell.lazy_clone(MemoryBlock::is_simple, part)?);
+        Ok(if clone.is_copy_on_write() { Self { start, len, ..clone } } else { clone })
     }
 
     /// Whether the bytes may have to be copied before the next write.
@@ -48,13 +45,13 @@ impl Storage {
 }
 
 impl Cell {
-    /// A cell that owns the same block, and `true`, if that is one which `may` be shared; else a cell with the copy and its
-    /// bytes that `copy` makes.
+    /// A cell that owns the same block, to be copied on write, if that is one which `may` be shared; else a cell with the
+    /// copy and its bytes that `copy` makes.
     pub(crate) fn lazy_clone(
         &self,
         may: impl FnOnce(&MemoryBlock) -> bool,
         copy: impl FnOnce(&MemoryBlock, usize) -> Result<(MemoryBlock, usize)>,
-    ) -> Result<(Self, bool)> {
+    ) -> Result<Self> {
         let guard = self.read()?;
         let flags = self.borrows.flags();
         let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS).and(Flags::IMMUTABLE);
@@ -62,10 +59,10 @@ impl Cell {
             // A writer that comes after this reader sees the flag.
             self.borrows.set(Flags::COPY_ON_WRITE);
             let block = guard.block().clone();
-            return Ok((Self::new(block, guard.bytes(), Flags::COPY_ON_WRITE, self.fixed()), true));
+            return Ok(Self::new(block, guard.bytes(), Flags::COPY_ON_WRITE, self.fixed()));
         }
         let (block, bytes) = copy(guard.block(), guard.bytes())?;
-        Ok((Self::new(block, bytes, Flags::NONE, None), false))
+        Ok(Self::new(block, bytes, Flags::NONE, None))
     }
 }
 

@@ -1,6 +1,8 @@
 //! What few storages have: words for whoever is refused (P3, P24), and where memory is to come from later (P25, P26).
 
 use super::memory::Origin;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A message, or none; an origin, or none. Rarely set, and read only on the way to an error or to other memory.
@@ -22,6 +24,27 @@ impl Notes {
     /// Puts an origin in the place of the one before.
     pub(super) fn replace_origin(&self, origin: Option<Origin>) -> Option<Origin> {
         std::mem::replace(&mut *lock(&self.origin), origin)
+    }
+}
+
+/// The notes of a cell, dropped out of the way: most cells have none, and the dropping of those stays short.
+#[derive(Debug, Default)]
+pub(super) struct Kept(ManuallyDrop<Box<Notes>>);
+
+impl Deref for Kept {
+    type Target = Notes;
+
+    fn deref(&self) -> &Notes {
+        &self.0
+    }
+}
+
+impl Drop for Kept {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        // SAFETY: dropped once, here, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
 
