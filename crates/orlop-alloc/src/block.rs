@@ -1,8 +1,8 @@
 //! The owned block: memory that returns to where it came from when dropped.
 
-use crate::handle::return_block;
+use crate::handle::{handle_of, return_block};
 use crate::raw::Record;
-use crate::{Access, AllocationId, Deleter, RawBlock, Result, Tag};
+use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
 use std::{fmt, mem, slice};
@@ -143,11 +143,19 @@ impl Block {
         self.raw.owner.is_some()
     }
 
-    /// Whether the data pointer is the deleter's whole context, as copy-on-write needs (P6). True for blocks
-    /// of our allocators; false for foreign ones, whose context may own more than the bytes.
+    /// The allocator that it returns to: see [`MemoryBlock::allocator`](crate::MemoryBlock::allocator).
+    #[must_use]
+    pub fn allocator(&self) -> Option<AllocatorRef> {
+        // SAFETY: a block that lives, and does while it is borrowed here, returns to its owner.
+        self.raw.owner.and_then(|owner| unsafe { handle_of(owner) })
+    }
+
+    /// Whether the block alone decides how long its bytes live, as copy-on-write needs (P6). True for blocks of our
+    /// allocators, whose data pointer is the whole context; false for memory from outside: a deleter's context may own
+    /// more than the bytes, and borrowed memory has an owner that expects to see what is written.
     #[must_use]
     pub fn is_simple(&self) -> bool {
-        self.raw.deleter.is_none()
+        self.has_allocator()
     }
 
     /// The bytes, as many as were asked for.
@@ -171,6 +179,24 @@ impl Block {
         self.raw.check_host()?;
         // SAFETY: as in `bytes`, and `&mut self` is the only way to the memory for as long as it lasts.
         Ok(unsafe { slice::from_raw_parts_mut(self.raw.ptr.as_ptr(), self.raw.requested) })
+    }
+
+    /// Gives memory from outside away, as it came in by [`Block::foreign`]: the address and the deleter, which was not
+    /// called (P2 `release`). Who drops the deleter has it called, without the address.
+    ///
+    /// # Errors
+    ///
+    /// The block itself, if it has no deleter: an allocator's, an empty or a borrowed one.
+    pub fn into_foreign(self) -> Result<(NonNull<u8>, Deleter), Self> {
+        if self.raw.owner.is_some() || self.raw.deleter.is_none() {
+            return Err(self);
+        }
+        // SAFETY: without an allocator the record is the block's own (`foreign`).
+        let mut record = unsafe { self.into_raw().into_record() };
+        match record.deleter.take() {
+            Some(deleter) => Ok((record.ptr, deleter)),
+            None => Err(Self::new(RawBlock::new(record))),
+        }
     }
 
     /// Gives the memory away: nothing is returned until someone frees the address with

@@ -8,9 +8,10 @@
 //! As in `Arc`: a new owner is counted by one that is counted (relaxed); who goes releases what it did
 //! (`share.leave`), and who finds itself alone (`share.alone`, acquire) has seen all of that.
 
+use crate::handle::handle_of;
 use crate::sync::atomic::Ordering;
 use crate::sync::ordering;
-use crate::{Block, RawBlock, Record};
+use crate::{AllocatorRef, Block, RawBlock, Record};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -84,13 +85,34 @@ impl MemoryBlock {
     /// Whether copies may be put off (P6): see [`Block::is_simple`].
     #[must_use]
     pub fn is_simple(&self) -> bool {
-        self.deleter.is_none()
+        self.has_allocator()
     }
 
     /// Whether it returns to an allocator of this crate.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
         self.owner.is_some()
+    }
+
+    /// The allocator that it returns to (L4): a handle, to ask for more of the kind. `None` for memory from outside, for
+    /// empty blocks, and if the last handle went before: the allocator then lives on for its blocks only.
+    #[must_use]
+    pub fn allocator(&self) -> Option<AllocatorRef> {
+        // SAFETY: a block that lives, and does while it is borrowed here, returns to its owner.
+        self.owner.and_then(|owner| unsafe { handle_of(owner) })
+    }
+
+    /// The name of the allocator that it returns to, whether or not that has a handle.
+    #[must_use]
+    pub fn allocator_name(&self) -> Option<&str> {
+        // SAFETY: the cell lives while its block does, which is borrowed for as long as the name.
+        self.owner.as_ref().map(|owner| unsafe { owner.as_ref() }.allocator().name())
+    }
+
+    /// Whether it returns to this allocator. Unlike [`MemoryBlock::allocator`], this counts nothing.
+    #[must_use]
+    pub fn is_from(&self, allocator: &AllocatorRef) -> bool {
+        self.owner == Some(allocator.owner())
     }
 
     #[cold]
@@ -190,6 +212,30 @@ mod tests {
         drop(second);
         drop(first.try_into_block().unwrap());
         assert_eq!(allocator.stats().live(), 0);
+    }
+
+    #[test]
+    fn a_handle_from_a_block_while_there_is_one() {
+        let allocator = Direct::new(System::new());
+        let first = block(&allocator);
+        let handle = first.allocator().unwrap();
+        assert!(handle.same_as(&allocator) && first.is_from(&handle) && !allocator.is_unique());
+        drop(allocator);
+        let second = first.allocator().unwrap().allocate(&Request::new(64)).unwrap().share();
+        assert!(second.is_from(&handle) && handle.is_unique());
+        drop(handle);
+        assert!(first.allocator().is_none() && second.allocator().is_none());
+        assert_eq!(second.allocator_name(), Some("system"));
+    }
+
+    #[test]
+    fn memory_from_outside_has_no_allocator() {
+        let record = Record::new(NonNull::dangling(), 0, orlop_core::Device::CPU, crate::Access::Host);
+        // SAFETY: no bytes.
+        let outside = unsafe { Block::borrowed(record) }.share();
+        assert!(outside.allocator().is_none() && outside.allocator_name().is_none() && !outside.is_simple());
+        let empty = Direct::new(System::new()).allocate(&Request::new(0)).unwrap();
+        assert!(empty.allocator().is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What can go wrong, typed, with the figures a caller needs to act on it.
 
-use orlop_core::{DType, Device};
+use orlop_core::{DType, Device, MemoryKind};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -47,6 +47,14 @@ pub enum Error {
     NotResizable {
         /// Why not.
         why: Unresizable,
+    },
+    /// A backend's [`StorageHook`](crate::StorageHook) gave a block that is not what it was asked for.
+    #[error("the storage hook of {device} gave a block that is not as asked: {fault}")]
+    StorageHook {
+        /// Whose hook.
+        device: Device,
+        /// What is wrong with the block.
+        fault: HookFault,
     },
     /// Not possible with another process's memory.
     #[error("{operation} is not possible with the memory of another process: clone the data first")]
@@ -142,6 +150,42 @@ pub enum Error {
     #[cfg(feature = "archive")]
     #[error(transparent)]
     Archive(#[from] crate::interchange::archive::ArchiveError),
+}
+
+/// What is wrong with a block that a [`StorageHook`](crate::StorageHook) gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookFault {
+    /// It is too small.
+    #[error("{actual} bytes, not {expected}")]
+    Bytes {
+        /// What was asked for.
+        expected: usize,
+        /// What there is.
+        actual: usize,
+    },
+    /// It is elsewhere.
+    #[error("it is on {actual}")]
+    Device {
+        /// Where it is.
+        actual: Device,
+    },
+    /// It is of another kind.
+    #[error("it is {actual}, not {expected}")]
+    Kind {
+        /// What was asked for.
+        expected: MemoryKind,
+        /// What it is.
+        actual: MemoryKind,
+    },
+    /// Its address is not a multiple of what was asked for.
+    #[error("address {address:#x} is not a multiple of {align} bytes")]
+    Misaligned {
+        /// The address.
+        address: usize,
+        /// What it should be a multiple of.
+        align: usize,
+    },
 }
 
 /// Who has a storage.

@@ -48,7 +48,7 @@ mod storage;
 mod sync;
 mod tensor;
 
-pub use self::error::{Borrower, Error, Result, Unresizable};
+pub use self::error::{Borrower, Error, HookFault, Result, Unresizable};
 pub use self::plain::{Bool8, Plain};
 pub use self::storage::{
     Storage, StorageBytes, StorageBytesMut, StorageHook, clear_storage_hook, set_storage_hook,

@@ -151,6 +151,15 @@ impl Context {
         self.device(device)?.get(kind).cloned().ok_or(Error::NoAllocator { device, kind })
     }
 
+    /// Whether requests for `kind` on `device` go to an allocator for which `is` says so, or to one whose budget is kept
+    /// before it. Makes no allocator, and counts no handle.
+    #[must_use]
+    pub fn is_served_by(&self, device: Device, kind: MemoryKind, is: impl Fn(&AllocatorRef) -> bool) -> bool {
+        let Some(routes) = self.inner.routes.get(device) else { return false };
+        let behind = || routes.registered(kind).or_else(|| routes.registered(MemoryKind::Default));
+        routes.get(kind).is_some_and(&is) || behind().is_some_and(&is)
+    }
+
     /// Gets a block for `request.kind` on `device`, climbing the reclaim ladder if need be.
     ///
     /// # Errors

@@ -33,6 +33,26 @@ fn kinds_fall_back_to_the_default_one() {
 }
 
 #[test]
+fn who_serves_is_known_also_behind_a_budget() {
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    let (default, weights) = (Direct::new(System::new()).erase(), fixed(64 << 20));
+    let serves =
+        |kind, allocator: &AllocatorRef| context.is_served_by(Device::CPU, kind, |it| it.same_as(allocator));
+    assert!(!serves(MemoryKind::Default, &default) && context.devices().is_empty());
+    context.register(Device::CPU, MemoryKind::Default, default.clone()).unwrap();
+    context.register(Device::CPU, MemoryKind::Persistent, weights.clone()).unwrap();
+    let before = context.allocate(Device::CPU, &mib(1).kind(MemoryKind::Persistent)).unwrap().share();
+    context.set_budget(Device::CPU, MemoryKind::Persistent, Budget::hard(4 * MIB)).unwrap();
+    let gated = context.allocate(Device::CPU, &mib(1).kind(MemoryKind::Persistent)).unwrap().share();
+    for block in [&before, &gated] {
+        assert!(context.is_served_by(Device::CPU, MemoryKind::Persistent, |it| block.is_from(it)));
+        assert!(!context.is_served_by(Device::CPU, MemoryKind::KvCache, |it| block.is_from(it)));
+    }
+    assert!(serves(MemoryKind::KvCache, &default) && !serves(MemoryKind::KvCache, &weights));
+    assert!(!context.is_served_by(Device::cuda(0), MemoryKind::Default, |_| true));
+}
+
+#[test]
 fn an_unknown_device_is_a_typed_error_naming_both() {
     let context = Context::with(Device::CPU, CpuConfig::new());
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::KvCache)).unwrap_err();

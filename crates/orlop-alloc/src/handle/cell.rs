@@ -5,16 +5,31 @@
 //! 1. whoever holds a handle;
 //! 2. whoever holds a block: from `enter` until its `leave` has returned, and no longer;
 //! 3. whoever was told [`Entry::Last`]: exclusively, to destroy it.
+//!
+//! # From a block to a handle
+//!
+//! A block leads to the cell (rule 2), and from there to a handle if there still is one ([`handle_of`]). What could go
+//! wrong, and the partners that prevent it:
+//!
+//! * the last handle goes at the same time: the count is one word, [`Handles::join_from_block`] does not raise it from
+//!   zero, and [`Handles::leave`] says once that it has come there. So either the one that goes is not the last, or there
+//!   is no handle to be had. No ordering is needed for that.
+//! * the cell goes before the new handle: it is destroyed after [`Entry::Last`], which takes a closed ledger, and only the
+//!   last handle's end closes it. What the new handle does comes before that by `handles.leave` (release, then acquire).
+//! * the cell goes while the block asks: the block has not left the ledger then, and `ledger.last` and `ledger.close` order
+//!   all that its holder does before it leaves with the destruction. Other owners of a shared block come before the one
+//!   that returns it by `share.leave` and `share.alone`.
+//! * a block enters a ledger that is closed: only handles allocate, and closing comes after the last of them.
 
 use crate::observer::{Event, RegionWatch};
 use crate::protocol::thread_slot;
-use crate::protocol::{Counter, Entry, Ledger, Totals};
+use crate::protocol::{Counter, Entry, Handles, Ledger, Totals};
 use crate::raw::Owner;
 use crate::replaceable::Replaceable;
-use crate::{Allocator, Block, Error, RawBlock, Request, Result};
+use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Request, Result};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What blocks know of their allocator's cell: it begins with this.
 pub(crate) struct Head {
@@ -30,7 +45,7 @@ pub(crate) struct Head {
 #[repr(C)]
 pub(crate) struct Shared<A: ?Sized> {
     pub(super) head: Head,
-    pub(super) handles: AtomicUsize,
+    pub(super) handles: Handles,
     /// `None` over an engine that counts itself.
     pub(super) ledger: Option<Ledger>,
     pub(super) refused_frees: AtomicU64,
@@ -193,6 +208,20 @@ impl<A: ?Sized + Allocator> Shared<A> {
         }
         error
     }
+}
+
+/// A handle to the allocator that a block came from, if that still has one.
+///
+/// # Safety
+///
+/// `owner` is the cell that a block was counted in which has not come back, and does not before this returns.
+pub(crate) unsafe fn handle_of(owner: Owner) -> Option<AllocatorRef> {
+    // SAFETY: the cell lives while a block does (rule 2).
+    let shared = unsafe { owner.as_ref() }.shared;
+    // SAFETY: as above.
+    let joined = unsafe { shared.as_ref() }.handles.join_from_block();
+    // Made only if it is counted: a handle that is dropped counts itself out.
+    joined.then(|| AllocatorRef { shared })
 }
 
 /// Returns a block's memory to its owner, and the owner's to the system if that was the last of it.

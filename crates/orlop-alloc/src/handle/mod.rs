@@ -8,18 +8,21 @@
 //! [`Ledger`], which counts blocks per thread slot anyhow, says who was the last to leave after the last
 //! handle went, and that one frees the cell.
 //!
+//! A handle can be made from a block too ([`MemoryBlock::allocator`](crate::MemoryBlock::allocator)), as long as there is
+//! one.
+//!
 //! The cell, and who may touch it, is in `cell`.
 
 mod cell;
 
-pub(crate) use self::cell::{Head, return_block};
+pub(crate) use self::cell::{Head, handle_of, return_block};
 
 use self::cell::{Shared, destroy};
 use crate::block::Block;
 use crate::observer::tell;
 use crate::observer::{Event, RegionWatch};
 use crate::protocol::thread_slot;
-use crate::protocol::{Counter, Entry, Ledger, Totals};
+use crate::protocol::{Counter, Entry, Handles, Ledger, Totals};
 use crate::raw::Owner;
 use crate::replaceable::Replaceable;
 use crate::{
@@ -30,7 +33,7 @@ use std::fmt;
 use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A counted handle to an allocator. Cloning costs one reference count; blocks cost none.
@@ -56,7 +59,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
         let place = unsafe { shared.cast::<u8>().add(offset_of!(Shared<A>, allocator)) }.cast::<A>();
         let cell = Shared {
             head: Head { quick: AtomicBool::new(ledger.is_none()), allocator: place, shared },
-            handles: AtomicUsize::new(1),
+            handles: Handles::new(),
             ledger,
             refused_frees: AtomicU64::new(0),
             watch: Replaceable::default(),
@@ -84,7 +87,7 @@ impl<A: Allocator + 'static> From<AllocatorRef<A>> for AllocatorRef {
 }
 
 impl<A: ?Sized + Allocator> AllocatorRef<A> {
-    fn owner(&self) -> Owner {
+    pub(crate) fn owner(&self) -> Owner {
         self.shared.cast()
     }
 
@@ -207,8 +210,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Whether this is the only handle (T1). Blocks may live all the same.
     #[must_use]
     pub fn is_unique(&self) -> bool {
-        // Acquire: pairs with the release of the handles that went, so that what was done through them is seen.
-        self.shared().handles.load(Ordering::Acquire) == 1
+        self.shared().handles.only()
     }
 
     /// Whether two handles lead to the same allocator.
@@ -326,8 +328,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
 
 impl<A: ?Sized + Allocator> Clone for AllocatorRef<A> {
     fn clone(&self) -> Self {
-        // Relaxed: the new handle is made from one that is counted (as in `Arc`).
-        self.shared().handles.fetch_add(1, Ordering::Relaxed);
+        self.shared().handles.join();
         Self { shared: self.shared }
     }
 }
@@ -335,11 +336,9 @@ impl<A: ?Sized + Allocator> Clone for AllocatorRef<A> {
 impl<A: ?Sized + Allocator> Drop for AllocatorRef<A> {
     fn drop(&mut self) {
         let shared = self.shared();
-        // Release: all that was done through this handle comes before the close (pairs with the fence).
-        if shared.handles.fetch_sub(1, Ordering::Release) != 1 {
+        if !shared.handles.leave() {
             return;
         }
-        fence(Ordering::Acquire);
         // Blocks may live on; what is merely cached goes back now (T21).
         shared.allocator.trim(0);
         shared.tell_regions();

@@ -6,6 +6,7 @@
 
 mod caching;
 mod grown;
+mod handles;
 mod ledger;
 mod regions;
 mod returns;

@@ -97,6 +97,8 @@ pub struct BlockDiagnosis {
     pub id: AllocationId,
     /// Whether it goes back to an allocator of orlop.
     pub has_allocator: bool,
+    /// The name of that allocator.
+    pub allocator: Option<Box<str>>,
     /// Storages that own it: more than one while copies are put off.
     pub owners: usize,
     /// The stream it was allocated for.
@@ -208,6 +210,7 @@ impl Diagnosis {
             tag: block.tag,
             id: block.id,
             has_allocator: block.has_allocator(),
+            allocator: block.allocator_name().map(Into::into),
             owners,
             stream: block.stream,
             stream_uses: block.uses.iter().collect(),

@@ -92,7 +92,7 @@ impl BlockDiagnosis {
             AllocationId::NONE => next(f, "allocation", "none")?,
             id => next(f, "allocation", id)?,
         }
-        next(f, "returns to", if self.has_allocator { "its allocator" } else { "outside" })?;
+        next(f, "returns to", self.allocator.as_deref().unwrap_or("outside"))?;
         next(f, "owners", self.owners)?;
         next(f, "stream", self.stream)?;
         next(f, "stream uses", List(|| self.stream_uses.iter()))

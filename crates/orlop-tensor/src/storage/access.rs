@@ -87,7 +87,7 @@ impl Storage {
     }
 
     /// Says that the memory cannot be written at all, such as a mapped file's or somebody else's: writes are refused with
-    /// this message, for good. Clones are real copies.
+    /// this message, for good: in other memory too, if the storage is resized. Clones are real copies, and can be written.
     pub fn mark_immutable(&self, message: &str) {
         self.cell.notes().set(message);
         self.cell.borrows.set(Flags::IMMUTABLE);
@@ -122,7 +122,7 @@ impl Storage {
         self.cell.borrows.flags().has(Flags::FOREIGN_PROCESS)
     }
 
-    pub(super) fn check_own_process(&self, operation: &'static str) -> Result<()> {
+    pub(crate) fn check_own_process(&self, operation: &'static str) -> Result<()> {
         if self.is_foreign_process() { Err(Error::ForeignProcess { operation }) } else { Ok(()) }
     }
 }

@@ -8,7 +8,8 @@
 //! 3. All else is atomic or never changes.
 
 use super::guard::{ReadGuard, WriteGuard};
-use super::notes::Notes;
+use super::memory::Origin;
+use super::notes::{Kept, Notes};
 use crate::borrows::{Borrows, Flags};
 use crate::error::{Error, Result, Unresizable};
 use crate::sync::UnsafeCell;
@@ -24,15 +25,15 @@ pub(crate) struct Cell {
     pub(super) device: Device,
     /// The kind, by its index.
     kind: AtomicU8,
-    /// Why its size cannot change, if so.
-    pub(super) fixed: Option<Unresizable>,
+    /// Whether its size cannot change: see [`Cell::fixed`].
+    fixed: AtomicU8,
     /// Bytes in use.
     bytes: AtomicUsize,
     /// How often it was written.
     version: AtomicU64,
     /// Rule 1.
     block: UnsafeCell<MemoryBlock>,
-    notes: OnceLock<Box<Notes>>,
+    notes: OnceLock<Kept>,
 }
 
 crate::recycle::recycled!(Cell);
@@ -49,7 +50,7 @@ impl Cell {
             borrows: Borrows::new(flags),
             device: block.device,
             kind: AtomicU8::new(index_of(block.kind)),
-            fixed,
+            fixed: AtomicU8::new(number_of(fixed)),
             bytes: AtomicUsize::new(bytes),
             version: AtomicU64::new(0),
             block: UnsafeCell::new(block),
@@ -75,6 +76,31 @@ impl Cell {
 
     pub(super) fn set_kind(&self, kind: MemoryKind) {
         self.kind.store(index_of(kind), Ordering::Relaxed);
+    }
+
+    /// Why its size cannot change, if so. True of the memory, and goes with it.
+    pub(super) fn fixed(&self) -> Option<Unresizable> {
+        match self.fixed.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Unresizable::Foreign),
+            2 => Some(Unresizable::Part),
+            _ => Some(Unresizable::Fixed),
+        }
+    }
+
+    pub(super) fn set_fixed(&self, fixed: Option<Unresizable>) {
+        self.fixed.store(number_of(fixed), Ordering::Relaxed);
+    }
+
+    /// Where its memory is to come from, if that was noted; no longer noted. Under a writer's guard, as what follows.
+    pub(super) fn take_origin(&self) -> Option<Origin> {
+        self.notes.get()?.replace_origin(None)
+    }
+
+    pub(super) fn set_origin(&self, origin: Option<Origin>) {
+        if origin.is_some() || self.notes.get().is_some() {
+            drop(self.notes().replace_origin(origin));
+        }
     }
 
     /// How often it was written, at some moment.
@@ -151,7 +177,7 @@ impl Cell {
 
     /// What its owner has to say.
     pub(super) fn notes(&self) -> &Notes {
-        self.notes.get_or_init(Box::default)
+        self.notes.get_or_init(Kept::default)
     }
 
     #[cold]
@@ -174,6 +200,17 @@ impl Cell {
 fn index_of(kind: MemoryKind) -> u8 {
     // There are six.
     u8::try_from(kind.index()).unwrap_or(0)
+}
+
+/// Zero for what can change.
+#[inline(always)]
+fn number_of(fixed: Option<Unresizable>) -> u8 {
+    match fixed {
+        None => 0,
+        Some(Unresizable::Foreign) => 1,
+        Some(Unresizable::Part) => 2,
+        Some(Unresizable::Fixed) => 3,
+    }
 }
 
 impl fmt::Debug for Cell {

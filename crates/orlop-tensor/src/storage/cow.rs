@@ -5,14 +5,15 @@
 //! (`MemoryBlock`), so the last of any number of clones copies nothing.
 //!
 //! Which blocks: all that an allocator of this workspace handed out. Not memory from outside, whose deleter may own more
-//! than the bytes, and not storages of which somebody has the address to write through: these are copied at once.
+//! than the bytes, or whose owner, where it is borrowed, expects to see what is written and to have it back; and not
+//! storages of which somebody has the address to write through. These are copied at once: no more of them than the handle
+//! looks at.
 
-use super::Storage;
 use super::cell::Cell;
-use super::memory::Memory;
+use super::memory::Origin;
+use super::{Storage, WHOLE};
 use crate::borrows::Flags;
 use crate::error::Result;
-use crate::shared::Shared;
 use orlop_alloc::{Context, MemoryBlock, Place};
 
 impl Storage {
@@ -25,8 +26,15 @@ impl Storage {
     ///
     /// [`Borrowed`](crate::Error::Borrowed) while somebody writes; out of memory where a copy is needed.
     pub fn lazy_clone(&self) -> Result<Self> {
-        let clone = self.cell.lazy_clone(copy_of)?;
-        Ok(Self { cell: Shared::new(clone), start: self.start, len: self.len })
+        let (start, len) = (self.start, self.len);
+        // A part of what would have to be copied: that, as a storage of its own. A mapped file is one storage of which each
+        // tensor has a part.
+        let part = |block: &MemoryBlock, bytes| match len {
+            WHOLE => Ok((copy_of(block, bytes)?, bytes)),
+            _ => copy_part(block, start, self.bytes_of(bytes)),
+        };
+        let clone = Self::of_cell(self.cell.lazy_clone(MemoryBlock::is_simple, part)?);
+        Ok(if clone.is_copy_on_write() { Self { start, len, ..clone } } else { clone })
     }
 
     /// Whether the bytes may have to be copied before the next write.
@@ -37,51 +45,62 @@ impl Storage {
 }
 
 impl Cell {
-    /// A cell that owns the same block, or a copy that `copy` makes.
+    /// A cell that owns the same block, to be copied on write, if that is one which `may` be shared; else a cell with the
+    /// copy and its bytes that `copy` makes.
     pub(crate) fn lazy_clone(
         &self,
-        copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
+        may: impl FnOnce(&MemoryBlock) -> bool,
+        copy: impl FnOnce(&MemoryBlock, usize) -> Result<(MemoryBlock, usize)>,
     ) -> Result<Self> {
         let guard = self.read()?;
         let flags = self.borrows.flags();
         let never = Flags::ESCAPED.and(Flags::FOREIGN_PROCESS).and(Flags::IMMUTABLE);
-        let (block, flags) = if guard.block().is_simple() && !flags.has(never) {
+        if may(guard.block()) && !flags.has(never) {
             // A writer that comes after this reader sees the flag.
             self.borrows.set(Flags::COPY_ON_WRITE);
-            (guard.block().clone(), Flags::COPY_ON_WRITE)
-        } else {
-            (copy(guard.block(), guard.bytes())?, Flags::NONE)
-        };
-        let fixed = if block.has_allocator() { None } else { self.fixed };
-        Ok(Self::new(block, guard.bytes(), flags, fixed))
+            let block = guard.block().clone();
+            return Ok(Self::new(block, guard.bytes(), Flags::COPY_ON_WRITE, self.fixed()));
+        }
+        let (block, bytes) = copy(guard.block(), guard.bytes())?;
+        Ok(Self::new(block, bytes, Flags::NONE, None))
     }
 }
 
 /// A block like this one, with the same first `bytes`.
 pub(super) fn copy_of(block: &MemoryBlock, bytes: usize) -> Result<MemoryBlock> {
-    let copy = Memory::like(block).allocate(block.requested.max(bytes))?;
-    copy_bytes(&copy, block, bytes)?;
+    let copy = Origin::like(block).allocate(block.requested.max(bytes))?;
+    copy_bytes(&copy, block, 0, bytes)?;
     Ok(copy)
 }
 
-/// Copies the first bytes of one block to another, which is not read or written by anybody else.
-pub(super) fn copy_bytes(to: &MemoryBlock, from: &MemoryBlock, bytes: usize) -> Result<()> {
-    debug_assert!(bytes <= to.granted && bytes <= from.granted);
+/// A block with these `bytes` of one, from `start` on.
+fn copy_part(block: &MemoryBlock, start: usize, bytes: usize) -> Result<(MemoryBlock, usize)> {
+    let copy = Origin::like(block).allocate(bytes)?;
+    copy_bytes(&copy, block, start, bytes)?;
+    Ok((copy, bytes))
+}
+
+/// Copies `bytes` of a block, from `start` on, to the beginning of another, which is not read or written by anybody else.
+pub(super) fn copy_bytes(to: &MemoryBlock, from: &MemoryBlock, start: usize, bytes: usize) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }
+    debug_assert!(bytes <= to.granted && start.checked_add(bytes).is_some_and(|end| end <= from.granted));
+    // SAFETY: inside the block.
+    let source = unsafe { from.ptr.add(start) };
     if to.device.is_cpu() && from.device.is_cpu() {
         // SAFETY: two blocks, of at least so many bytes each; `to` is ours alone, `from` is not written meanwhile
         // (the caller reads it).
-        unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
+        unsafe { to.ptr.copy_from_nonoverlapping(source, bytes) };
         return Ok(());
     }
     let worker = if to.device.is_cpu() { from.device } else { to.device };
     Context::with_current(|context| {
         let (ops, stream) = (context.ops(worker)?, context.stream(worker));
-        let place = |block: &MemoryBlock| Place { ptr: block.ptr, device: block.device };
+        let (to, from) =
+            (Place { ptr: to.ptr, device: to.device }, Place { ptr: source, device: from.device });
         // SAFETY: as above, until the stream has been waited for.
-        unsafe { ops.copy(place(to), place(from), bytes, stream) }?;
+        unsafe { ops.copy(to, from, bytes, stream) }?;
         ops.synchronize(stream)
     })?;
     Ok(())

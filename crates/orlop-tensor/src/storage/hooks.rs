@@ -1,5 +1,6 @@
 //! What backends put in the place of ordinary storage (P5).
 
+use crate::error::{Error, HookFault, Result};
 use orlop_alloc::{Block, Context, Request};
 use orlop_core::{Device, DeviceType};
 use std::collections::HashMap;
@@ -9,7 +10,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// How a backend makes the memory of its devices' storages.
 pub trait StorageHook: Debug + Send + Sync {
-    /// A block for `request` on `device`.
+    /// A block for `request` on `device`: of at least so many bytes, of the kind, and aligned as asked. That is looked at:
+    /// a block that is not so is given back, and whoever wanted the storage gets
+    /// [`Error::StorageHook`](crate::Error::StorageHook). That the bytes are zero, where the request says so, is for the
+    /// hook to see to.
     ///
     /// # Errors
     ///
@@ -45,6 +49,30 @@ pub(super) fn any() -> bool {
 
 pub(super) fn of(device: Device) -> Option<Arc<dyn StorageHook>> {
     if any() { find(device) } else { None }
+}
+
+/// What the hook gives for `request`, if it is that: a hook is safe code, and all that relies on blocks relies on this.
+#[cold]
+pub(super) fn allocate(
+    hook: &dyn StorageHook,
+    context: &Context,
+    device: Device,
+    request: &Request,
+) -> Result<Block> {
+    let block = hook.allocate(context, device, request)?;
+    let address = block.as_ptr().as_ptr().addr();
+    let fault = if block.device() != device {
+        HookFault::Device { actual: block.device() }
+    } else if block.kind() != request.kind {
+        HookFault::Kind { expected: request.kind, actual: block.kind() }
+    } else if block.len() < request.bytes {
+        HookFault::Bytes { expected: request.bytes, actual: block.len() }
+    } else if !request.align.is_aligned(address) {
+        HookFault::Misaligned { address, align: request.align.bytes() }
+    } else {
+        return Ok(block);
+    };
+    Err(Error::StorageHook { device, fault })
 }
 
 #[cold]

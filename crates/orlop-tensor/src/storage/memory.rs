@@ -3,7 +3,7 @@
 use super::hooks;
 use crate::error::Result;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Context, MemoryBlock, Request};
-use orlop_core::{Alignment, Device};
+use orlop_core::{Alignment, Device, MemoryKind};
 
 /// Which memory is wanted. What is left open is the context's to say.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,7 @@ impl Memory<'_> {
     /// What most ask for, and get: memory for the processor that the thread has cached. In words that fit into
     /// registers: no error to be carried through, and the request is changed where it is.
     #[inline(always)]
-    fn at_hand(&mut self, bytes: usize) -> Option<MemoryBlock> {
+    pub(super) fn at_hand(&mut self, bytes: usize) -> Option<MemoryBlock> {
         if self.allocator.is_some() || hooks::any() {
             return None;
         }
@@ -61,7 +61,7 @@ impl Memory<'_> {
 
     #[cold]
     #[inline(never)]
-    fn allocate_slowly(&self, bytes: usize) -> Result<MemoryBlock> {
+    pub(super) fn allocate_slowly(&self, bytes: usize) -> Result<MemoryBlock> {
         match (self.allocator, self.context) {
             (None, None) => Context::with_current(|context| self.allocate_in(context, bytes)),
             (None, Some(context)) => self.allocate_in(context, bytes),
@@ -83,7 +83,7 @@ impl Memory<'_> {
         request.bytes = request.align.round_up(bytes)?;
         let block = match hooks::of(device) {
             None => context.allocate(device, &request)?,
-            Some(hook) => hook.allocate(context, device, &request)?,
+            Some(hook) => hooks::allocate(&*hook, context, device, &request)?,
         };
         Ok(block.share())
     }
@@ -100,10 +100,89 @@ impl Memory<'_> {
     }
 
     /// Memory of the same device, kind, alignment, stream and tag.
-    pub(super) fn like(block: &MemoryBlock) -> Self {
+    fn like(block: &MemoryBlock) -> Self {
         // Memory from outside may be aligned to less than elements need.
         let align = block.align.max(Alignment::CPU);
         let request = Request::new(0).kind(block.kind).align(align).tag(block.tag).stream(block.stream);
         Self { request, align_chosen: true, stream_chosen: true, device: Some(block.device), ..Self::new() }
     }
+}
+
+/// Where the memory of a storage is to come from that has none, or needs other.
+#[derive(Debug)]
+pub(super) struct Origin {
+    /// Without what is in `source`.
+    memory: Memory<'static>,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The context that is current when the memory is needed.
+    Current,
+    /// This context.
+    Context(Context),
+    /// This allocator: it was asked for by name.
+    Allocator(AllocatorRef),
+    /// This allocator: a block came from it. By way of the current context if that leads there, because then its budgets,
+    /// its retries and the hooks of its backend apply.
+    Block(AllocatorRef),
+}
+
+impl Origin {
+    /// As the options say, on the device where that was to be.
+    pub(super) fn of(memory: &Memory<'_>, device: Device) -> Self {
+        let source = match (memory.allocator, memory.context) {
+            (Some(allocator), _) => Source::Allocator(allocator.clone()),
+            (None, Some(context)) => Source::Context(context.clone()),
+            (None, None) => Source::Current,
+        };
+        let memory = Memory {
+            request: memory.request,
+            align_chosen: memory.align_chosen,
+            stream_chosen: memory.stream_chosen,
+            device: Some(device),
+            ..Memory::new()
+        };
+        Self { memory, source }
+    }
+
+    /// Like this block, from the allocator that it is from (P25). The handle is taken now: the block may be gone when the
+    /// memory is needed. Without one (memory from outside, allocators whose last handle went) it is the context's to say.
+    pub(super) fn of_block(block: &MemoryBlock) -> Self {
+        Self { memory: Memory::like(block), source: block.allocator().map_or(Source::Current, Source::Block) }
+    }
+
+    /// [`Origin::of_block`] while the block lives: mostly its allocator is the context's, and no handle has to be counted.
+    pub(super) fn like(block: &MemoryBlock) -> Self {
+        if leads_to(block.device, block.kind, |allocator| block.is_from(allocator)) {
+            return Self { memory: Memory::like(block), source: Source::Current };
+        }
+        Self::of_block(block)
+    }
+
+    /// Whether it says more than an empty block does.
+    pub(super) fn is_chosen(&self) -> bool {
+        !matches!(self.source, Source::Current)
+    }
+
+    /// A block of at least so many bytes.
+    pub(super) fn allocate(&self, bytes: usize) -> Result<MemoryBlock> {
+        let (mut memory, request) = (self.memory, &self.memory.request);
+        match &self.source {
+            Source::Current => memory.allocate(bytes),
+            Source::Context(context) => Memory { context: Some(context), ..memory }.allocate(bytes),
+            Source::Block(from) if leads_to(from.device(), request.kind, |it| it.same_as(from)) => {
+                memory.allocate(bytes)
+            }
+            Source::Allocator(from) | Source::Block(from) => {
+                Memory { allocator: Some(from), ..memory }.allocate(bytes)
+            }
+        }
+    }
+}
+
+/// Whether the current context leads to an allocator, or to a hook, which stands before all allocators of its devices.
+fn leads_to(device: Device, kind: MemoryKind, is: impl Fn(&AllocatorRef) -> bool) -> bool {
+    hooks::of(device).is_some() || Context::with_current(|context| context.is_served_by(device, kind, is))
 }

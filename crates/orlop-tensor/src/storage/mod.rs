@@ -13,6 +13,7 @@ mod memory;
 #[cfg(all(test, loom))]
 mod models;
 mod notes;
+mod release;
 mod resize;
 
 pub use self::access::{StorageBytes, StorageBytesMut};
@@ -20,6 +21,7 @@ pub(crate) use self::cell::Cell;
 pub(crate) use self::guard::{ReadGuard, WriteGuard};
 pub use self::hooks::{StorageHook, clear_storage_hook, set_storage_hook};
 pub(crate) use self::memory::Memory;
+use self::memory::Origin;
 
 use crate::TensorOptions;
 use crate::borrows::Flags;
@@ -72,8 +74,21 @@ impl Storage {
     /// What all handles to a new storage share: one word, to be made a handle of where that will be.
     #[inline(always)]
     pub(crate) fn cell_in_memory(bytes: usize, memory: &mut Memory<'_>) -> Result<Shared<Cell>> {
-        let block = memory.allocate(bytes)?;
-        Ok(Shared::new(Cell::new(block, bytes, Flags::NONE, None)))
+        match memory.at_hand(bytes) {
+            Some(block) => Ok(Shared::new(Cell::new(block, bytes, Flags::NONE, None))),
+            None => Self::cell_slowly(bytes, memory),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn cell_slowly(bytes: usize, memory: &Memory<'_>) -> Result<Shared<Cell>> {
+        let block = memory.allocate_slowly(bytes)?;
+        // An empty block does not know where it is from, and the storage may grow.
+        let origin = (bytes == 0).then(|| Origin::of(memory, block.device));
+        let cell = Cell::new(block, bytes, Flags::NONE, None);
+        cell.set_origin(origin.filter(Origin::is_chosen));
+        Ok(Shared::new(cell))
     }
 
     #[inline(always)]

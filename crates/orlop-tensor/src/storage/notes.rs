@@ -1,19 +1,53 @@
-//! What the owner of a storage says about it, when somebody is refused (P3, P24).
+//! What few storages have: words for whoever is refused (P3, P24), and where memory is to come from later (P25, P26).
 
-use std::sync::{Mutex, PoisonError};
+use super::memory::Origin;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A message, or none. Rarely set, and read only on the way to an error.
+/// A message, or none; an origin, or none. Rarely set, and read only on the way to an error or to other memory.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     message: Mutex<Option<Box<str>>>,
+    origin: Mutex<Option<Origin>>,
 }
 
 impl Notes {
     pub(super) fn get(&self) -> Option<Box<str>> {
-        self.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.message).clone()
     }
 
     pub(super) fn set(&self, message: &str) {
-        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.into());
+        *lock(&self.message) = Some(message.into());
     }
+
+    /// Puts an origin in the place of the one before.
+    pub(super) fn replace_origin(&self, origin: Option<Origin>) -> Option<Origin> {
+        std::mem::replace(&mut *lock(&self.origin), origin)
+    }
+}
+
+/// The notes of a cell, dropped out of the way: most cells have none, and the dropping of those stays short.
+#[derive(Debug, Default)]
+pub(super) struct Kept(ManuallyDrop<Box<Notes>>);
+
+impl Deref for Kept {
+    type Target = Notes;
+
+    fn deref(&self) -> &Notes {
+        &self.0
+    }
+}
+
+impl Drop for Kept {
+    #[cold]
+    #[inline(never)]
+    fn drop(&mut self) {
+        // SAFETY: dropped once, here, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

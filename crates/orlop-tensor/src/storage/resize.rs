@@ -1,7 +1,8 @@
 //! Storages that change: size, memory, or both (M1, M8, P3, P25, P26).
 
 use super::cow::copy_bytes;
-use super::{Cell, Memory, Storage, WHOLE, WriteGuard};
+use super::memory::Origin;
+use super::{Cell, Storage, WHOLE, WriteGuard};
 use crate::TensorOptions;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
@@ -17,7 +18,7 @@ impl Storage {
     }
 
     fn check_resizable(&self) -> Result<()> {
-        match self.cell.fixed {
+        match self.cell.fixed() {
             _ if self.len != WHOLE => Err(Error::NotResizable { why: Unresizable::Part }),
             Some(why) => Err(Error::NotResizable { why }),
             None => self.check_own_process("resizing"),
@@ -25,8 +26,12 @@ impl Storage {
     }
 
     /// Makes it so many bytes large. What was there stays, as far as there is room; what is new is whatever it is. No
-    /// other memory is needed up to [`Storage::capacity`]; above, all is copied to a larger block. With zero bytes the
-    /// memory is given back, and only the device and the kind stay.
+    /// other memory is needed up to [`Storage::capacity`]; above, all is copied to a larger block of the same allocator.
+    /// With zero bytes the memory is given back, and only the device, the kind and the allocator stay.
+    ///
+    /// If that allocator is the one that the current context has for the device and the kind, the context is asked, so that
+    /// its budgets and retries apply. It is asked too where there is no allocator to return to: if all handles of it are
+    /// gone.
     ///
     /// Tensors that look at bytes which are there no more are refused access until they are.
     ///
@@ -37,6 +42,8 @@ impl Storage {
     pub fn resize(&self, bytes: usize) -> Result<()> {
         self.check_resizable()?;
         let mut guard = self.cell.change()?;
+        // Again: the memory may have been swapped just then.
+        self.check_resizable()?;
         if self.cell.borrows.flags().has(Flags::UNBOUND) {
             return Err(Error::Unbound);
         }
@@ -45,17 +52,42 @@ impl Storage {
 
     fn resize_inside(&self, guard: &mut WriteGuard<'_>, bytes: usize) -> Result<()> {
         if bytes == 0 || bytes > guard.block().requested {
-            let larger = Memory::like(guard.block()).allocate(bytes)?;
-            copy_bytes(&larger, guard.block(), guard.bytes().min(bytes))?;
-            guard.replace(larger);
-            self.cell.borrows.clear(OF_THE_MEMORY);
+            let noted = self.cell.take_origin();
+            match self.move_to(guard, noted.as_ref(), bytes) {
+                Ok(later) => self.cell.set_origin(if bytes == 0 { noted.or(later) } else { None }),
+                Err(error) => {
+                    self.cell.set_origin(noted);
+                    return Err(error);
+                }
+            }
         }
         self.cell.set_bytes(bytes);
         self.cell.bump();
         Ok(())
     }
 
-    /// Gives the memory back and keeps the device and the kind.
+    /// Puts the bytes into a block of another size, from where they are to come. Where more are to come from when there are
+    /// none: an empty block does not know.
+    fn move_to(
+        &self,
+        guard: &mut WriteGuard<'_>,
+        noted: Option<&Origin>,
+        bytes: usize,
+    ) -> Result<Option<Origin>> {
+        let later = (bytes == 0 && noted.is_none()).then(|| Origin::of_block(guard.block()));
+        let later = later.filter(Origin::is_chosen);
+        let other = match noted.or(later.as_ref()) {
+            Some(origin) => origin.allocate(bytes)?,
+            None => Origin::like(guard.block()).allocate(bytes)?,
+        };
+        copy_bytes(&other, guard.block(), 0, guard.bytes().min(bytes))?;
+        drop(guard.replace(other));
+        // The new memory is nobody else's. What must not be written is not written there either.
+        self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
+        Ok(later)
+    }
+
+    /// Gives the memory back and keeps the device, the kind and the allocator.
     ///
     /// # Errors
     ///
@@ -92,6 +124,12 @@ impl Storage {
         mine.set_kind(theirs.kind());
         theirs.set_bytes(my_bytes);
         theirs.set_kind(my_kind);
+        let my_fixed = mine.fixed();
+        mine.set_fixed(theirs.fixed());
+        theirs.set_fixed(my_fixed);
+        let my_origin = mine.take_origin();
+        mine.set_origin(theirs.take_origin());
+        theirs.set_origin(my_origin);
         // What is true of the memory goes with it.
         let moves = OF_THE_MEMORY.and(Flags::UNBOUND);
         let (my_flags, their_flags) = (mine.borrows.flags(), theirs.borrows.flags());
@@ -104,7 +142,8 @@ impl Storage {
         Ok(())
     }
 
-    /// A storage whose size is not known yet (P26). Every access is refused until [`Storage::bind`].
+    /// A storage whose size is not known yet (P26). Every access is refused until [`Storage::bind`], which gets the memory
+    /// as the options say here: zeroed, from this context or this allocator.
     ///
     /// # Errors
     ///
@@ -112,7 +151,10 @@ impl Storage {
     pub fn unbound(options: &TensorOptions<'_>) -> Result<Self> {
         let mut memory = options.memory;
         let nothing = memory.allocate(0)?;
-        Ok(Self::of_cell(Cell::new(nothing, 0, Flags::UNBOUND, None)))
+        let origin = Origin::of(&options.memory, nothing.device);
+        let cell = Cell::new(nothing, 0, Flags::UNBOUND, None);
+        cell.set_origin(Some(origin));
+        Ok(Self::of_cell(cell))
     }
 
     /// Whether it waits for its size.

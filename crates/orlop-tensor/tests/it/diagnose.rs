@@ -107,13 +107,14 @@ fn in_two_columns() {
          access            host\n\
          tag               attention.q\n\
          allocation        {}\n\
-         returns to        its allocator\n\
+         returns to        {}\n\
          owners            1\n\
          stream            default\n\
          stream uses       none",
         block.address + 192,
         block.address,
         block.id,
+        block.allocator.as_deref().unwrap(),
     );
     assert_eq!(
         tensor.select(0, 3).unwrap().diagnose().to_string().replace("uses      2", "uses      1"),

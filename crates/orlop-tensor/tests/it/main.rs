@@ -13,6 +13,7 @@ mod display;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod far;
+mod hooks;
 mod lazy;
 #[cfg(feature = "ndarray")]
 mod ndarray;
@@ -21,6 +22,8 @@ mod npy;
 #[cfg(feature = "npy")]
 mod npz;
 mod ops;
+mod origin;
+mod outside;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod storage;

@@ -36,7 +36,7 @@ use std::ptr::{self, NonNull};
 ///
 /// [`Error::Undefined`](crate::Error::Undefined); [`Error::Borrowed`](crate::Error::Borrowed) while somebody writes;
 /// [`Error::AccessRefused`](crate::Error::AccessRefused), [`Error::Unbound`](crate::Error::Unbound);
-/// [`DlpackError::UnnamedDevice`].
+/// [`Error::ForeignProcess`](crate::Error::ForeignProcess); [`DlpackError::UnnamedDevice`].
 pub fn export(tensor: &Tensor) -> Result<DlpackTensor> {
     let imp = tensor.imp()?;
     let guard = imp.storage.cell().read()?;
@@ -69,7 +69,7 @@ pub fn export_legacy(tensor: &Tensor) -> Result<LegacyDlpackTensor> {
 ///
 /// # Errors
 ///
-/// Those of [`export`] and of [`Tensor::duplicate`].
+/// Those of [`export`], but for other processes' memory, which can be copied, and of [`Tensor::duplicate`].
 pub fn export_copy(tensor: &Tensor) -> Result<DlpackTensor> {
     let copy = tensor.duplicate()?;
     let imp = copy.imp()?;
@@ -104,6 +104,7 @@ fn hand_out<M: ManagedTensor>(
     bytes: usize,
     flags: u64,
 ) -> Result<Managed<M>> {
+    imp.storage.check_own_process("exporting")?;
     if block.access == Access::Nobody {
         return Err(AllocError::NotHostAccessible { device: block.device }.into());
     }

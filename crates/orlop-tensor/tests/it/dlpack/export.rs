@@ -135,6 +135,17 @@ fn what_cannot_go_out() {
 }
 
 #[test]
+fn another_processs_memory_goes_out_as_a_copy_only() {
+    let tensor = Tensor::from_slice(&[1.0f32, 2.0]).unwrap();
+    tensor.storage().unwrap().mark_foreign_process();
+    let refused = |error| matches!(error, Error::ForeignProcess { operation: "exporting" });
+    assert!(refused(dlpack::export(&tensor).unwrap_err()));
+    assert!(refused(dlpack::export_mut(&tensor).unwrap_err()));
+    assert!(refused(dlpack::export_legacy(&tensor).unwrap_err()));
+    assert_eq!(read(&look(&dlpack::export_copy(&tensor).unwrap()).1, 1), 2.0);
+}
+
+#[test]
 fn devices_without_a_name_do_not_go_out() {
     let device = Device::custom(7, 1);
     let mut record = Record::new(NonNull::dangling(), 8, device, Access::Device);

@@ -1,0 +1,200 @@
+//! `handles.leave`, `handles.only`: the last handle has seen what was done through all, and is one, also when blocks make
+//! handles while it goes. Once with the protocol types, whose use of the owner loom checks, and once with a real allocator.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use orlop_alloc::backing::Null;
+use orlop_alloc::engine::Direct;
+use orlop_alloc::protocol::thread_slot::Seat;
+use orlop_alloc::protocol::{Entry, Handles, Ledger};
+use orlop_alloc::{AllocatorRef, MemoryBlock, Request};
+use orlop_core::{Device, MemoryKind};
+
+const KIND: MemoryKind = MemoryKind::Default;
+
+/// The seat of a slot. Each test gives one to one thread at a time.
+fn seat(index: usize) -> Seat {
+    // SAFETY: as said.
+    unsafe { Seat::new(index) }
+}
+
+/// An allocator's cell: what handles and blocks use, and the last of both destroys.
+struct Owner {
+    handles: Handles,
+    ledger: Ledger,
+    /// Loom sees if one use is not ordered before the destruction.
+    memory: UnsafeCell<u32>,
+    destroyed: AtomicUsize,
+}
+
+// SAFETY: the protocol orders uses of `memory` before its destruction; loom checks exactly that.
+unsafe impl Send for Owner {}
+// SAFETY: as above.
+unsafe impl Sync for Owner {}
+
+impl Owner {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            handles: Handles::new(),
+            ledger: Ledger::new(true),
+            memory: UnsafeCell::new(1),
+            destroyed: AtomicUsize::new(0),
+        })
+    }
+
+    fn touch(&self) {
+        // SAFETY: a handle or a block keeps the memory; loom checks.
+        self.memory.with(|memory| assert_eq!(unsafe { *memory }, 1));
+    }
+
+    fn finish(&self, entry: Entry) {
+        if entry == Entry::Last {
+            // SAFETY: `Last` means that nobody uses it any more; loom checks.
+            self.memory.with_mut(|memory| unsafe { *memory = 0 });
+            self.destroyed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A handle is used, and goes.
+    fn drop_handle(&self) {
+        self.touch();
+        if self.handles.leave() {
+            self.touch();
+            self.finish(self.ledger.close());
+        }
+    }
+
+    fn return_block(&self, slot: usize) {
+        self.touch();
+        self.finish(self.ledger.leave(seat(slot), KIND, 64, 10));
+    }
+
+    /// Whoever holds a block makes a handle of it, allocates by that, and returns what it got.
+    fn allocate_from_block(&self, slot: usize) -> bool {
+        let joined = self.handles.join_from_block();
+        if joined {
+            self.ledger.enter(seat(slot), KIND, 64, 10);
+            self.touch();
+            assert_eq!(self.ledger.leave(seat(slot), KIND, 64, 10), Entry::More, "a handle is held");
+            self.drop_handle();
+        }
+        joined
+    }
+}
+
+/// Before the ledger is closed, whose fences would hide it: the engine is trimmed first.
+#[test]
+fn the_last_handle_has_seen_what_the_others_did() {
+    fn leave(owner: &Owner) {
+        owner.touch();
+        if owner.handles.leave() {
+            // SAFETY: no block lives and no handle; loom checks.
+            owner.memory.with_mut(|memory| unsafe { *memory = 1 });
+            owner.finish(owner.ledger.close());
+        }
+    }
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.handles.join();
+        let other = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || leave(&owner))
+        };
+        leave(&owner);
+        other.join().unwrap();
+        assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn the_only_handle_has_seen_what_the_others_did() {
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.handles.join();
+        let other = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || {
+                owner.touch();
+                assert!(!owner.handles.leave());
+            })
+        };
+        if owner.handles.only() {
+            // SAFETY: nobody else uses it; loom checks.
+            owner.memory.with_mut(|memory| unsafe { *memory = 1 });
+        }
+        other.join().unwrap();
+    });
+}
+
+/// A block asks for a handle while the last one goes, and then comes back.
+#[test]
+fn a_block_asks_while_the_last_handle_goes() {
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.ledger.enter(seat(0), KIND, 64, 10);
+        let other = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || {
+                owner.allocate_from_block(0);
+                owner.return_block(0);
+            })
+        };
+        owner.drop_handle();
+        other.join().unwrap();
+        assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
+        assert!(!owner.handles.join_from_block(), "never again");
+    });
+}
+
+/// The same, while the last other block comes back: three that could each be the last.
+#[test]
+fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.ledger.enter(seat(0), KIND, 64, 10);
+        owner.ledger.enter(seat(1), KIND, 64, 10);
+        let asks = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || {
+                if owner.handles.join_from_block() {
+                    owner.drop_handle();
+                }
+                owner.return_block(0);
+            })
+        };
+        let returns = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || owner.return_block(1))
+        };
+        owner.drop_handle();
+        asks.join().unwrap();
+        returns.join().unwrap();
+        assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
+    });
+}
+
+fn shared_block(allocator: &AllocatorRef<Direct<Null>>) -> MemoryBlock {
+    allocator.allocate(&Request::new(64)).unwrap().share()
+}
+
+/// An allocator itself: one owner of a block asks while the other gives it up and the last handle goes.
+#[test]
+fn an_owner_asks_while_the_other_and_the_last_handle_go() {
+    loom::model(|| {
+        let allocator = Direct::new(Null::new(Device::CPU));
+        let block = shared_block(&allocator);
+        let theirs = block.clone();
+        let other = thread::spawn(move || {
+            drop(theirs);
+            drop(allocator);
+        });
+        let handle = block.allocator();
+        drop(block);
+        if let Some(handle) = handle {
+            assert_eq!(handle.stats().totals.all.allocations, 1);
+        }
+        other.join().unwrap();
+    });
+}
