@@ -10,7 +10,6 @@
 
 mod annotation;
 mod equal;
-mod input;
 mod of_trace;
 mod read;
 mod sites;

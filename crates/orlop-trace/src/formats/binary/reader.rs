@@ -1,6 +1,6 @@
 //! Events out of a file, a block at a time.
 
-use super::super::{Fault, Format, FormatError, actions, source};
+use super::super::{Fault, Format, FormatError, actions};
 use super::beside::warning;
 use super::block::{Cursor, Read};
 use super::{
@@ -12,6 +12,7 @@ use crate::Result;
 use crate::history::{
     Annotation, BlockState, Event, EventDetail, Segment, SegmentBlock, SiteId, Sites, TextId, Warning,
 };
+use crate::input;
 use orlop_core::{MemoryKind, StreamId};
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
@@ -69,7 +70,7 @@ impl<'a> BinaryReader<'a> {
     /// [`FormatError::NotThis`], [`FormatError::Version`], [`FormatError::Read`].
     pub fn new(reader: impl io::Read + 'a) -> Result<Self> {
         let failed = FormatError::read(Format::Binary);
-        let mut input = source::open(reader).map_err(&failed)?;
+        let mut input = input::open(reader).map_err(&failed)?;
         let mut header = Vec::with_capacity(HEADER);
         input.by_ref().take(HEADER as u64).read_to_end(&mut header).map_err(failed)?;
         let known = header.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk::<4>());
