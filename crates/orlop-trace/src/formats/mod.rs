@@ -26,5 +26,6 @@ mod rows;
 pub use self::devices::{device_number, numbered_device};
 pub use self::error::{Column, Fault, Format, FormatError};
 pub(crate) use self::gather::Gather;
+use self::gather::MAX_DEVICES;
 #[cfg(test)]
 pub(crate) use self::gather::by_device;

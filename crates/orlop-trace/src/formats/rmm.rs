@@ -82,7 +82,7 @@ pub fn read_rmm(reader: impl Read) -> Result<History> {
         }
         log.event(row)?;
     }
-    let mut history = History { devices: by_device(log.events), ..History::default() };
+    let mut history = History { devices: by_device(log.events)?, ..History::default() };
     let mut warnings = Warnings::default();
     for device in &history.devices {
         for unknown in check(device, &mut warnings) {

@@ -67,15 +67,26 @@ fn what_unpacks_to_too_much_is_refused_by_every_reader() {
             .expect("it is read");
         bytes
     };
-    let text = [&b"\x0f\xff\x7f"[..], &[b'x'; (1 << 14) - 1]].concat();
+    let long = [b'x'; (1 << 14) - 1];
+    let with_long = |head: &[u8], tail: &[u8]| [head, &long, tail].concat();
+    let text = with_long(b"\x0f\xff\x7f", b"");
     let (header, block) = (with_payload(&[])[..12].to_vec(), with_payload(&text)[12..].to_vec());
     let ours = repeated(&header, &block);
     let packed: [(&[u8], Reader); 5] = [
         (&ours, |bytes| binary::read_binary(bytes)),
         (&ours, |bytes| StreamedReplay::run(bytes, &Rules::Orlop, None).map(|_| History::default())),
-        (&repeated(b"device,time_ns,action,address,bytes\n", b"\n"), |bytes| csv::read_csv(bytes)),
-        (&repeated(b"1,0:0:1:0,free,0x10,256,0\n", b"\n"), |bytes| rmm::read_rmm(bytes)),
-        (&repeated(b"[{\"ph\": 1},", b"1,"), |bytes| chrome::read_chrome(bytes)),
+        (
+            &repeated(b"device,time_ns,action,address,bytes,more\n", &with_long(b"0,1,use,16,32,", b"\n")),
+            |bytes| csv::read_csv(bytes),
+        ),
+        (
+            &repeated(
+                b"Thread,Time,Action,Pointer,Size,Stream,More\n",
+                &with_long(b"1,0:0:1:0,free,0x10,256,0,", b"\n"),
+            ),
+            |bytes| rmm::read_rmm(bytes),
+        ),
+        (&repeated(b"[{\"ph\": 1},", &with_long(b"\"", b"\",")), |bytes| chrome::read_chrome(bytes)),
     ];
     for (bytes, read) in packed {
         for read in [read, |bytes| History::parse(bytes)] {
@@ -83,7 +94,7 @@ fn what_unpacks_to_too_much_is_refused_by_every_reader() {
             assert!(matches!(error, TraceError::Bomb { .. }), "{error}");
         }
     }
-    let lines = repeated(b"f,1\n", b"\n");
+    let lines = repeated(b"f,1\n", &with_long(b"#", b"\n"));
     let error = Operations::new(&lines[..]).unwrap().find_map(Result::err);
     assert!(matches!(error, Some(TraceError::Bomb { .. })), "{error:?}");
 }

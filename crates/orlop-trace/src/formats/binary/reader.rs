@@ -1,6 +1,6 @@
 //! Events out of a file, a block at a time.
 
-use super::super::{Fault, Format, FormatError, actions};
+use super::super::{Fault, Format, FormatError, MAX_DEVICES, actions};
 use super::beside::warning;
 use super::block::{Cursor, Read};
 use super::{
@@ -14,6 +14,7 @@ use crate::history::{
 };
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
@@ -31,6 +32,7 @@ pub struct BinaryReader<'a> {
     next_at: u64,
     events: u64,
     ended: bool,
+    devices: HashSet<u32>,
     tables: Tables,
 }
 
@@ -91,6 +93,7 @@ impl<'a> BinaryReader<'a> {
             next_at: HEADER as u64,
             events: 0,
             ended: false,
+            devices: HashSet::new(),
             tables: Tables::default(),
         })
     }
@@ -151,7 +154,15 @@ impl<'a> BinaryReader<'a> {
             let item = item.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
             self.used = self.payload.len() - cursor.0.len();
             if let Some(item) = item {
-                self.events += u64::from(matches!(item, Item::Event(_)));
+                match item {
+                    Item::Event(_) => self.events += 1,
+                    Item::Device(device)
+                        if self.devices.insert(device) && self.devices.len() > MAX_DEVICES =>
+                    {
+                        return Err(FormatError::TooManyDevices { limit: MAX_DEVICES });
+                    }
+                    _ => {}
+                }
                 return Ok(Some(item));
             }
         }

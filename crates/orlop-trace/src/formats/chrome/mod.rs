@@ -83,7 +83,7 @@ pub fn read_chrome(reader: impl Read) -> Result<History> {
     let mut events = found.events;
     events.sort_by_key(|&(index, (_, event))| (event.time, index));
     let mut history =
-        History { devices: by_device(events.into_iter().map(|(_, event)| event)), ..History::default() };
+        History { devices: by_device(events.into_iter().map(|(_, event)| event))?, ..History::default() };
     let mut warnings = Warnings::default();
     for device in &mut history.devices {
         let unknown = check(device, &mut warnings);

@@ -120,7 +120,7 @@ pub fn read_csv(reader: impl Read) -> Result<History> {
         if count > u64::from(u32::MAX) {
             return Err(FormatError::TooManyEvents { limit: u32::MAX.into() }.into());
         }
-        gather.device(device).events.push(event);
+        gather.told(device)?.events.push(event);
     }
     Ok(History { devices: gather.finish(), sites, ..History::default() })
 }
