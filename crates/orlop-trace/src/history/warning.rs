@@ -85,6 +85,15 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// How many there are, with those that are only counted ([`Warning::More`]).
+    #[must_use]
+    pub fn count(warnings: &[Self]) -> u64 {
+        let count = |warning: &Self| if let Self::More { count } = *warning { count } else { 1 };
+        warnings.iter().map(count).fold(0, u64::saturating_add)
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -148,5 +157,6 @@ mod tests {
         assert_eq!(warnings[98], Warning::UnknownAction { device: 0, event: 98 });
         assert_eq!(warnings[99], Warning::More { count: 151 + 7 });
         assert_eq!(warnings[99].to_string(), "and 158 more");
+        assert_eq!(Warning::count(&warnings), 257);
     }
 }

@@ -24,6 +24,14 @@ pub struct Fidelity {
 }
 
 impl Fidelity {
+    /// Whether this is asked of a recording with reason: there are segments to begin with, and they can be PyTorch's. Its
+    /// snapshots do not tell of threads; recordings of orlop's allocators do, and a profiler's, of which no segment is
+    /// known.
+    #[must_use]
+    pub fn is_told_by(history: &DeviceHistory) -> bool {
+        !history.start.is_empty() && history.events.iter().all(|event| event.thread == 0)
+    }
+
     /// Replays a device's events by PyTorch's rules, from the segments at the start on. Nothing is set right in between:
     /// one difference leads to more. What a region gained in the trace is called is taken from the trace.
     #[must_use]
