@@ -5,7 +5,7 @@ use super::rules::Rules;
 use super::simulation::{FailedRequest, Outcome, outcome};
 use crate::Result;
 use crate::formats::binary::{BinaryReader, Item, Order};
-use crate::history::{Action, BlockState, Event, SegmentBlock, Warning, WorkBlock, warn};
+use crate::history::{Action, BlockState, Event, SegmentBlock, Warning, WorkBlock, warn_as_told};
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io::Read;
@@ -85,7 +85,7 @@ impl StreamedReplay {
                 }
                 Item::Event(event) if nearly => devices.soon(number, event),
                 Item::Event(event) => devices.get(number).event(&event),
-                Item::Warning(warning) => warn(&mut warnings, warning),
+                Item::Warning(warning) => warn_as_told(&mut warnings, warning),
                 // These are of device 0 where the file names none.
                 Item::Memory(_) | Item::Detail(_) => drop(devices.get(number)),
                 Item::Settings(_) | Item::Annotation(_) => {}
