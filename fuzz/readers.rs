@@ -13,6 +13,7 @@ use orlop::trace::Trace;
 use orlop::trace::formats::{binary, chrome, csv, perfetto, rmm};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::snapshot::{write_json, write_pickle};
+use orlop::trace::what_if::{Rules, Simulation, StreamedReplay};
 use std::io;
 
 /// A reader, by the name of its target.
@@ -95,15 +96,35 @@ fn snapshot(bytes: &[u8]) {
 
 fn trace_binary(bytes: &[u8]) {
     // As it is, and as the payload of a block whose checksum is right.
-    if let Ok(history) = binary::read_binary(bytes) {
-        binary::write_binary(&history, io::sink()).expect("what was read can be written");
-    }
+    whole_and_streamed(bytes);
     let length = u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes();
     let sum = crc32fast::hash(bytes).to_le_bytes();
-    let block = [&b"\x8eORLT\r\n\x1a\x01\0\0\0"[..], &length, &sum, bytes].concat();
-    if let Ok(history) = binary::read_binary(&block[..]) {
-        binary::write_binary(&history, io::sink()).expect("what was read can be written");
+    // The first of the bytes says whether events are only nearly in order, too.
+    let nearly = bytes.first().map_or(0, |byte| byte & 1);
+    whole_and_streamed(&[&b"\x8eORLT\r\n\x1a\x01\0"[..], &[nearly, 0], &length, &sum, bytes].concat());
+}
+
+/// As a whole or event by event: the same comes out. Both are warned, or refuse.
+fn whole_and_streamed(bytes: &[u8]) {
+    let streamed = StreamedReplay::run(bytes, &Rules::Orlop, None);
+    let history = binary::read_binary(bytes);
+    assert_eq!(streamed.is_ok(), history.is_ok());
+    let (Ok(streamed), Ok(history)) = (streamed, history) else { return };
+    assert_eq!(
+        (streamed.warnings, streamed.devices.len()),
+        (history.warnings.clone(), history.devices.len())
+    );
+    for (device, (_, outcome)) in history.devices.iter().zip(&streamed.devices) {
+        let work = Workload::of(device);
+        let whole = Simulation::new(&work).run(&Rules::Orlop);
+        assert_eq!(
+            (outcome.peak_live, outcome.peak_reserved, outcome.operations, outcome.out_of_memory),
+            (whole.peak_live, whole.peak_reserved, whole.operations, whole.out_of_memory),
+        );
     }
+    binary::write_binary(&history, io::sink()).expect("what was read can be written");
+    // A snapshot's times and devices have bounds that these have not.
+    let _ = write_pickle(&history, io::sink());
 }
 
 fn trace_chrome(bytes: &[u8]) {

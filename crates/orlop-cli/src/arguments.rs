@@ -106,7 +106,7 @@ pub(crate) struct ReplayArguments {
     pub(crate) touch: Option<Touch>,
 
     /// Passes over each trace; the first is reported as cold [default: as many as fit into a quarter second, but
-    /// at least 3]
+    /// at least 3; with --policy one, and recordings of orlop's own are replayed as they are read, which is not timed]
     #[arg(long, short, value_name = "N")]
     pub(crate) repeat: Option<NonZeroUsize>,
 

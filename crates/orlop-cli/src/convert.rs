@@ -3,7 +3,7 @@
 use crate::arguments::{ConvertArguments, Form};
 use crate::{histories, output, table};
 use orlop::trace::formats::{binary, csv, perfetto};
-use orlop::trace::history::History;
+use orlop::trace::history::{History, Warning};
 use orlop::trace::snapshot;
 use serde::Serialize;
 use std::fs::{self, File};
@@ -32,7 +32,13 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Vec<String>> {
     let events = history.devices.iter().map(|device| device.events.len() as u64).sum();
     let output = target.display().to_string();
     if arguments.json {
-        return output::print_json(&Converted { output, form: form.name(), events, bytes });
+        return output::print_json(&Converted {
+            output,
+            form: form.name(),
+            events,
+            bytes,
+            warnings: Warning::count(&history.warnings),
+        });
     }
     let (events, size) = (table::count(events), table::bytes(bytes));
     output::print(&format!("{output}: {events} events as {form}, {size}\n"))
@@ -45,6 +51,8 @@ struct Converted {
     form: String,
     events: u64,
     bytes: u64,
+    /// What did not fit together in the source.
+    warnings: u64,
 }
 
 fn write(history: &History, form: Form, path: &Path) -> Result<(), String> {

@@ -1,49 +1,77 @@
 //! The histories and profiles that were named.
 
-use orlop::trace::history::History;
+use crate::output;
+use orlop::trace::TraceError;
+use orlop::trace::history::{History, Warning};
 use orlop::trace::lab::Profile;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
 /// How far into a file the mark of a profile is looked for: it is its first field.
-const HEAD: usize = 256;
+const HEAD: u64 = 256;
 
 /// The first field of a profile, which no other file has.
 const MARK: &str = "\"orlop_profile\"";
 
-/// Reads a history.
+/// Warnings of a file that are told.
+const WARNINGS: usize = 3;
+
+/// Reads a history, and tells what does not fit together in it.
 pub(crate) fn read(path: &Path) -> Result<History, String> {
-    History::read(path).map_err(|error| error.to_string())
+    let history = read_quietly(path)?;
+    tell(path, &history.warnings);
+    Ok(history)
 }
 
-/// A profile that was written; `None` if the file is something else.
-pub(crate) fn profile(path: &Path) -> Result<Option<Profile>, String> {
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let begins = head(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
-    if !String::from_utf8_lossy(&begins).contains(MARK) {
-        return Ok(None);
+/// Reads a history whose warnings are part of what is said of it.
+pub(crate) fn read_quietly(path: &Path) -> Result<History, String> {
+    open(path).and_then(|file| parse(path, file))
+}
+
+/// Says what does not fit together in a file: it was read, and it may be less than was hoped.
+pub(crate) fn tell(path: &Path, warnings: &[Warning]) {
+    let file = path.display();
+    let told = warnings.iter().filter(|warning| !matches!(warning, Warning::More { .. })).take(WARNINGS);
+    let mut more = Warning::count(warnings);
+    for warning in told {
+        output::complain(&format!("{file}: {warning}"));
+        more = more.saturating_sub(1);
     }
-    let file = File::open(path).map_err(|error| wrong(&format!("cannot be opened: {error}")))?;
-    let profile: Profile = serde_json::from_reader(BufReader::new(file))
-        .map_err(|error| wrong(&format!("is no baseline: {error}")))?;
-    if profile.is_known() {
-        Ok(Some(profile))
-    } else {
-        Err(wrong(&"was written by another version of orlop"))
+    if more > 0 {
+        output::complain(&format!("{file}: and {more} more"));
     }
 }
 
-/// A profile that was written, or that of a history, with names of so many lines.
+/// A profile that was written, or that of a history, with names of so many lines. It may come through a pipe: it is opened
+/// once.
 pub(crate) fn profile_of_either(path: &Path, depth: usize) -> Result<Profile, String> {
-    match profile(path)? {
-        Some(profile) => Ok(profile),
-        None => Ok(Profile::of(&read(path)?, depth)),
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let mut file = open(path)?;
+    let mut head = Vec::new();
+    file.by_ref()
+        .take(HEAD)
+        .read_to_end(&mut head)
+        .map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+    let is_profile = String::from_utf8_lossy(&head).contains(MARK);
+    let whole = Cursor::new(head).chain(file);
+    if !is_profile {
+        let history = parse(path, whole)?;
+        tell(path, &history.warnings);
+        return Ok(Profile::of(&history, depth));
     }
+    let profile: Profile = serde_json::from_reader(BufReader::new(whole))
+        .map_err(|error| wrong(&format!("is no baseline: {error}")))?;
+    if profile.is_known() { Ok(profile) } else { Err(wrong(&"was written by another version of orlop")) }
 }
 
-fn head(path: &Path) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    File::open(path)?.take(HEAD as u64).read_to_end(&mut head)?;
-    Ok(head)
+fn open(path: &Path) -> Result<File, String> {
+    if path.is_dir() {
+        return Err(format!("{}: this is a directory, not a recording", path.display()));
+    }
+    File::open(path).map_err(|error| TraceError::Open { path: path.to_owned(), error }.to_string())
+}
+
+fn parse(path: &Path, file: impl Read) -> Result<History, String> {
+    History::parse(file).map_err(|error| error.in_file(path).to_string())
 }

@@ -1,8 +1,8 @@
 //! `orlop report`.
 
 use crate::arguments::ReportArguments;
-use crate::output;
 use crate::table::bytes;
+use crate::{histories, output};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::report::{ReportData, WhatIfRow};
 use orlop::trace::what_if::{Rules, WhatIf};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fs;
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
-    let history = History::read(&arguments.file).map_err(|error| vec![error.to_string()])?;
+    let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
     let source = arguments.file.display().to_string();
     let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str()).to_string_lossy();
     let mut report =

@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Vec<String>> 
     let mut failures = Vec::new();
     for file in &arguments.files {
         // One history is in memory at a time: they are large, and what is said of them is not.
-        match histories::read(file) {
+        match histories::read_quietly(file) {
             Ok(history) => entries
                 .push(Entry { file: file.display().to_string(), info: SnapshotInfo::of(&history, naming) }),
             Err(failure) => failures.push(failure),

@@ -2,16 +2,15 @@
 
 use crate::arguments::{Allocator, ReplayArguments, WhatIfArguments};
 use crate::{histories, output, snapshot, table};
-use orlop::trace::TraceError;
-use orlop::trace::formats::FormatError;
-use orlop::trace::history::{DeviceHistory, History, Workload};
+use orlop::trace::formats::binary::BinaryReader;
+use orlop::trace::history::{DeviceHistory, History, Warning, Workload};
 use orlop::trace::lab::{Naming, OutOfMemory, SnapshotInfo};
 use orlop::trace::what_if::{
-    Fidelity, Outcome, Rules, Simulation, StreamedReplay, WhatIf, WhatIfReport, WhatIfRow,
+    Fidelity, MAX_STREAMS, Outcome, Rules, Simulation, StreamedReplay, WhatIf, WhatIfReport, WhatIfRow,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{self, File};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -23,7 +22,7 @@ const DEFAULT: &str = "";
 struct Answer {
     file: String,
     device: u32,
-    warnings: usize,
+    warnings: u64,
     /// What the baseline leaves out of the recorded settings, and why.
     unknown_settings: Vec<String>,
     /// How true replays by PyTorch's rules are to the recorded run.
@@ -46,7 +45,9 @@ pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Vec<String>> {
     {
         let info = infos.iter_mut().find(|info| info.device == device.device);
         let failed = info.map(|info| std::mem::take(&mut info.out_of_memory)).unwrap_or_default();
-        answers.push(answer(arguments, &history, device, failed));
+        let answer = answer(arguments, &history, device, failed);
+        tell_folded(&arguments.file, device.device, answer.report.rows.iter().map(|row| &row.outcome));
+        answers.push(answer);
     }
     if answers.is_empty() {
         return Err(vec![format!("{}: nothing was recorded on that device", arguments.file.display())]);
@@ -70,7 +71,7 @@ fn answer(
     let work = Workload::of(device);
     let (baseline, unknown) = history.torch_conf();
     let memory = arguments.memory.or(device.memory).or_else(|| failed.last().and_then(OutOfMemory::memory));
-    let fidelity = (!device.start.is_empty()).then(|| Fidelity::of(device, &baseline));
+    let fidelity = Fidelity::is_told_by(device).then(|| Fidelity::of(device, &baseline));
     let sweep = WhatIf::new(&work)
         .memory(memory)
         .smallest(!arguments.quick)
@@ -80,7 +81,7 @@ fn answer(
     Answer {
         file: arguments.file.display().to_string(),
         device: device.device,
-        warnings: history.warnings.len(),
+        warnings: Warning::count(&history.warnings),
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
         fidelity,
         recorded_reserved: (!device.end.is_empty()).then_some(held),
@@ -157,7 +158,6 @@ fn columns(row: &WhatIfRow) -> [String; 8] {
         costs @ ..0 => format!("-{}", mebibytes(costs.unsigned_abs())),
         saves => mebibytes(saves.unsigned_abs()),
     };
-    let operations = outcome.operations.max(1) as f64;
     let reserved = match outcome.out_of_memory {
         Some(_) => "out of memory".to_owned(),
         None => mebibytes(outcome.peak_reserved),
@@ -170,8 +170,27 @@ fn columns(row: &WhatIfRow) -> [String; 8] {
         row.smallest.and_then(|smallest| smallest.fails).map_or_else(String::new, mebibytes),
         table::count(outcome.retries),
         mebibytes(outcome.remapped),
-        format!("{:.0}", outcome.nanoseconds as f64 / operations),
+        each(outcome),
     ]
+}
+
+/// Nanoseconds that an operation took, where that is known.
+fn each(outcome: &Outcome) -> String {
+    let operations = outcome.operations.max(1) as f64;
+    outcome.nanoseconds.map_or_else(|| "-".to_owned(), |time| format!("{:.0}", time as f64 / operations))
+}
+
+/// Says that a recording has more streams than a replay tells apart.
+fn tell_folded<'a>(path: &Path, device: u32, outcomes: impl IntoIterator<Item = &'a Outcome>) {
+    let folded = outcomes.into_iter().map(|outcome| outcome.folded).max().unwrap_or(0);
+    if folded > 0 {
+        output::complain(&format!(
+            "{}: device {device} has more than {MAX_STREAMS} streams: {} requests and uses of the others are replayed \
+             as of one",
+            path.display(),
+            table::count(folded)
+        ));
+    }
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -214,31 +233,20 @@ pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(
         Allocator::Tensorflow => Rules::TensorFlow,
     };
     let mut outcomes = Vec::new();
-    let passes = arguments.repeat.map_or(1, NonZeroUsize::get);
     for path in &arguments.traces {
         let file = path.display().to_string();
+        let once = arguments.repeat.is_none();
         // A file of ours may be larger than the memory: once through it does not have to be there as a whole.
-        if passes == 1
-            && let Some(streamed) = stream(path, &rules, arguments.memory)?
-        {
-            for warning in &streamed.warnings {
-                output::complain(&format!("{file}: {warning}"));
+        let devices = match if once { stream(path, &rules, arguments.memory)? } else { None } {
+            Some(streamed) => {
+                histories::tell(path, &streamed.warnings);
+                streamed.devices
             }
-            let devices = streamed.devices.into_iter();
-            outcomes.extend(devices.map(|(device, outcome)| Replayed {
-                file: file.clone(),
-                device,
-                outcome,
-            }));
-            continue;
-        }
-        let history = histories::read(path).map_err(|error| vec![error])?;
-        for device in &history.devices {
-            let work = Workload::of(device);
-            let simulation = Simulation::new(&work).passes(passes);
-            let simulation = arguments.memory.map_or(simulation, |memory| simulation.memory(memory));
-            let outcome = simulation.run(&rules);
-            outcomes.push(Replayed { file: file.clone(), device: device.device, outcome });
+            None => whole(path, &rules, arguments).map_err(|error| vec![error])?,
+        };
+        for (device, outcome) in devices {
+            tell_folded(path, device, [&outcome]);
+            outcomes.push(Replayed { file: file.clone(), device, outcome });
         }
     }
     if arguments.json {
@@ -257,7 +265,7 @@ pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(
             table::count(outcome.retries),
             table::bytes(outcome.remapped),
             table::count(outcome.operations),
-            format!("{:.0}", outcome.nanoseconds as f64 / outcome.operations.max(1) as f64),
+            each(outcome),
         ];
         let name = Path::new(file)
             .file_name()
@@ -279,15 +287,29 @@ pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(
     output::print(&format!("{}\n{failures}", table.trim_fmt()))
 }
 
-/// A replay event by event; `None` if the file is not one of orlop's own.
+/// A replay of all that a file has.
+fn whole(path: &Path, rules: &Rules, arguments: &ReplayArguments) -> Result<Vec<(u32, Outcome)>, String> {
+    let history = histories::read(path)?;
+    let replay = |device: &DeviceHistory| {
+        let work = Workload::of(device);
+        let simulation = Simulation::new(&work).passes(arguments.repeat.map_or(1, NonZeroUsize::get));
+        let simulation = arguments.memory.map_or(simulation, |memory| simulation.memory(memory));
+        (device.device, simulation.run(rules))
+    };
+    Ok(history.devices.iter().map(replay).collect())
+}
+
+/// A replay event by event; `None` if the file is not one of orlop's own. What is wrong with it then is for whoever reads
+/// it as a whole to say.
 fn stream(path: &Path, rules: &Rules, memory: Option<u64>) -> Result<Option<StreamedReplay>, Vec<String>> {
-    let file = path.display();
-    let opened = File::open(path).map_err(|error| vec![format!("{file}: cannot be opened: {error}")])?;
-    match StreamedReplay::run(opened, rules, memory) {
-        Ok(replay) => Ok(Some(replay)),
-        Err(TraceError::Format(FormatError::NotThis { .. })) => Ok(None),
-        Err(error) => Err(vec![format!("{file}: {error}")]),
+    // What was looked at in a pipe is gone.
+    if !fs::metadata(path).is_ok_and(|data| data.is_file()) {
+        return Ok(None);
     }
+    let Ok(file) = File::open(path) else { return Ok(None) };
+    let Ok(reader) = BinaryReader::new(file) else { return Ok(None) };
+    let replay = StreamedReplay::of(reader, rules, memory);
+    replay.map(Some).map_err(|error| vec![format!("{}: {error}", path.display())])
 }
 
 #[derive(Serialize)]

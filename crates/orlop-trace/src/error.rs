@@ -1,7 +1,8 @@
 //! What can go wrong with a trace: typed, with the line it went wrong on.
 
+use crate::formats::FormatError;
+use crate::input::is_bomb;
 use crate::snapshot::SnapshotError;
-
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -78,7 +79,7 @@ pub enum TraceError {
     },
     /// The file is a memory snapshot that cannot be read, or a history cannot be one.
     #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
+    Snapshot(SnapshotError),
     /// Writing stopped.
     #[error("cannot be written: {error}")]
     Write {
@@ -87,7 +88,7 @@ pub enum TraceError {
     },
     /// A file of a history is none, or cannot be written.
     #[error(transparent)]
-    Format(#[from] crate::formats::FormatError),
+    Format(FormatError),
     /// Reading stopped: the disk, or compressed data that is damaged or cut off.
     #[error("line {line}: cannot be read: {error}")]
     Read {
@@ -220,7 +221,32 @@ pub enum TraceError {
     },
 }
 
+/// The same, or that the file unpacks to too much.
+impl From<SnapshotError> for TraceError {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Read(error) if is_bomb(&error) => Self::Bomb { error },
+            error => Self::Snapshot(error),
+        }
+    }
+}
+
+/// The same, or that the file unpacks to too much.
+impl From<FormatError> for TraceError {
+    fn from(error: FormatError) -> Self {
+        match error {
+            FormatError::Read { error, .. } if is_bomb(&error) => Self::Bomb { error },
+            error => Self::Format(error),
+        }
+    }
+}
+
 impl TraceError {
+    /// That reading stopped at a line.
+    pub(crate) fn read(line: u64, error: io::Error) -> Self {
+        if is_bomb(&error) { Self::Bomb { error } } else { Self::Read { line, error } }
+    }
+
     /// The same, with the file's name in front.
     #[must_use]
     pub fn in_file(self, path: &Path) -> Self {

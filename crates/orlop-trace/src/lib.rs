@@ -37,6 +37,7 @@ mod format;
 pub mod formats;
 pub mod history;
 mod info;
+mod input;
 pub mod lab;
 mod pool;
 mod process;

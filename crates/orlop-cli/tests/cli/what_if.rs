@@ -1,7 +1,9 @@
 //! `what-if`, and `replay --policy`.
 
-use super::{complaint, json, orlop, stdout, testdata};
+use super::{Folder, complaint, json, orlop, stdout, testdata};
 use serde_json::Value;
+use std::fs;
+use std::process::Command;
 
 fn snapshot(name: &str) -> String {
     testdata().join("torch-snapshots").join(format!("{name}.pickle.gz")).display().to_string()
@@ -72,4 +74,121 @@ fn settings_that_are_none_are_refused() {
     assert!(told.contains("colour is not a setting of PyTorch's CUDA allocator"), "{told}");
     let told = complaint(&orlop(&["what-if", "--device", "7", &file]), 1);
     assert!(told.contains("nothing was recorded on that device"), "{told}");
+}
+
+/// A recording of orlop's own, made of a snapshot.
+fn ours(folder: &Folder) -> String {
+    let file = folder.path("ours.orlop");
+    stdout(&orlop(&["convert", &snapshot("gpt-medium_256_inference"), &file]));
+    file
+}
+
+#[test]
+fn with_repeat_a_file_of_ours_is_read_as_a_whole_and_timed() {
+    let folder = Folder::with(&[]);
+    let file = ours(&folder);
+    let replay = |more: &[&str]| {
+        let arguments = [&["replay", "--policy", "orlop", "--json", &file], more].concat();
+        json(&orlop(&arguments)).remove(0)
+    };
+    let (mut streamed, mut whole) = (replay(&[]), replay(&["--repeat", "1"]));
+    assert!(streamed["nanoseconds"].is_null() && whole["nanoseconds"].is_u64());
+    for outcome in [&mut streamed, &mut whole] {
+        outcome["nanoseconds"].take();
+    }
+    assert_eq!(streamed, whole);
+    let text = stdout(&orlop(&["replay", "--policy", "orlop", &file]));
+    assert!(text.lines().any(|line| line.trim_end().ends_with(" -")), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn recordings_come_through_pipes_too() {
+    let folder = Folder::with(&[]);
+    let ours = ours(&folder);
+    let through = |file: &str, arguments: &[&str]| {
+        let mut bytes = fs::File::open(file).expect("it is there");
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let feed = std::thread::spawn(move || std::io::copy(&mut bytes, &mut writer));
+        let child = Command::new(env!("CARGO_BIN_EXE_orlop")).args(arguments).stdin(reader).output();
+        feed.join().expect("no panic").expect("all of it is read");
+        child.expect("the program starts")
+    };
+    for file in [&ours, &snapshot("gpt-medium_256_inference")] {
+        let outcomes = json(&through(file, &["replay", "--policy", "orlop", "--json", "/dev/stdin"]));
+        assert!(outcomes[0]["operations"].as_u64().is_some_and(|count| count > 2000), "{outcomes:?}");
+        let text = stdout(&through(file, &["diff", &ours, "/dev/stdin"]));
+        assert!(text.contains("no call site differs"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_told_of_by_whoever_reads_it() {
+    let folder = Folder::with(&[]);
+    let (file, cut) = (ours(&folder), folder.path("cut.orlop"));
+    let bytes = fs::read(&file).expect("it was written");
+    fs::write(&cut, &bytes[..bytes.len() - 9]).expect("room");
+    let [table, page, baseline] = ["cut.csv", "page.html", "baseline.json"].map(|name| folder.path(name));
+    for arguments in [
+        &["convert", &cut, &table][..],
+        &["replay", "--policy", "orlop", &cut],
+        &["replay", "--policy", "orlop", "--repeat", "1", &cut],
+        &["what-if", "--quick", &cut],
+        &["report", &cut, "-o", &page],
+        &["diff", &file, &cut],
+        &["gate", &cut, "--write-baseline", &baseline],
+    ] {
+        let told = complaint(&orlop(arguments), 0);
+        assert!(told.contains("cut.orlop: the file is cut off"), "{arguments:?}: {told}");
+    }
+    let written: Value =
+        serde_json::from_str(&stdout(&orlop(&["convert", "--json", &cut, &table]))).expect("JSON");
+    assert_eq!(written["warnings"], 1);
+    let many = complaint(&orlop(&["what-if", "--quick", &snapshot("mosaic-sample")]), 0);
+    assert_eq!(many.lines().count(), 4, "{many}");
+    assert!(
+        many.lines().last().is_some_and(|line| line.contains("and ") && line.ends_with(" more")),
+        "{many}"
+    );
+}
+
+#[test]
+fn what_is_no_recording_is_called_what_it_is() {
+    let folder = Folder::with(&[]);
+    let replay = |file: &str| complaint(&orlop(&["replay", "--policy", "torch", file]), 1);
+    let told = replay(&folder.all());
+    assert!(told.contains("this is a directory"), "{told}");
+    let damaged = folder.path("damaged.pickle.gz");
+    fs::write(&damaged, b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xff\xff\xff\xff").expect("room");
+    let told = replay(&damaged);
+    assert!(told.contains("damaged.pickle.gz") && !told.contains("binary history"), "{told}");
+    let none = replay(&folder.path("none.orlop"));
+    assert!(none.contains("cannot be opened"), "{none}");
+}
+
+#[test]
+fn a_recording_of_another_allocator_is_not_held_against_pytorchs_addresses() {
+    let memory = |time: u64, bytes: i64| {
+        format!(
+            r#"{{"ph": "i", "name": "[memory]", "ts": {time}, "tid": 7, "args": {{"Addr": 4096, "Bytes": {bytes}, "Device Type": 1, "Device Id": 0}}}}"#
+        )
+    };
+    // What is freed first was there at the start.
+    let trace = format!("[{}, {}]", memory(1, -512), memory(2, 1024));
+    let folder = Folder::with(&[("trace.json", &trace)]);
+    let text = stdout(&orlop(&["what-if", "--quick", &folder.path("trace.json")]));
+    assert!(text.contains("peak of live bytes") && !text.contains("addresses as recorded"), "{text}");
+}
+
+#[test]
+fn more_streams_than_any_program_has_are_one_and_that_is_said() {
+    let table: String =
+        (0..1100).map(|stream| format!("0,{stream},allocate,{stream:#x}000,512,{stream}\n")).collect();
+    let folder =
+        Folder::with(&[("many.csv", &format!("device,time_ns,action,address,bytes,stream\n{table}"))]);
+    let file = folder.path("many.csv");
+    for arguments in [&["replay", "--policy", "orlop", &file][..], &["what-if", "--quick", &file]] {
+        let told = complaint(&orlop(arguments), 0);
+        assert!(told.contains("more than 1024 streams"), "{told}");
+    }
 }

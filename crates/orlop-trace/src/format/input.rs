@@ -3,20 +3,10 @@
 //! `BufRead::read_line` would store a line of any length, which a few kilobytes of gzip can make gigabytes.
 
 use super::MAX_LINE;
-use flate2::read::MultiGzDecoder;
-use std::io::{self, BufRead, BufReader, Chain, Cursor, ErrorKind, Read};
+use crate::input;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
-/// What every gzip file begins with.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-
-/// The bytes that were looked at, then the rest.
-type Whole<R> = Chain<Cursor<Vec<u8>>, R>;
-
-pub(super) enum Input<R: Read> {
-    Plain(BufReader<Whole<R>>),
-    /// On the heap: the decoder's tables are large.
-    Gzip(Box<BufReader<MultiGzDecoder<Whole<R>>>>),
-}
+pub(super) struct Input<R: Read>(BufReader<input::Input<R>>);
 
 /// What [`Input::line`] found.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,24 +22,13 @@ pub(super) enum Text {
 }
 
 impl<R: Read> Input<R> {
-    pub(super) fn new(mut reader: R) -> io::Result<Self> {
-        let mut head = Vec::with_capacity(GZIP.len());
-        reader.by_ref().take(GZIP.len() as u64).read_to_end(&mut head)?;
-        let compressed = head == GZIP;
-        let whole = Cursor::new(head).chain(reader);
-        Ok(if compressed {
-            Self::Gzip(Box::new(BufReader::new(MultiGzDecoder::new(whole))))
-        } else {
-            Self::Plain(BufReader::new(whole))
-        })
+    pub(super) fn new(reader: R) -> io::Result<Self> {
+        input::Input::new(reader).map(BufReader::new).map(Self)
     }
 
     /// Puts the next line into `text`.
     pub(super) fn line(&mut self, text: &mut Vec<u8>) -> io::Result<Text> {
-        match self {
-            Self::Plain(reader) => line(reader, text),
-            Self::Gzip(reader) => line(&mut **reader, text),
-        }
+        line(&mut self.0, text)
     }
 }
 

@@ -7,8 +7,8 @@
 //! | `# …`, or blank | nothing |
 //!
 //! Text, because people write traces with `print` and look at them with `less`; gzip, because it makes them
-//! twenty times smaller. The reader holds one line at a time, however large the input is once decompressed:
-//! a file from a stranger cannot fill the memory.
+//! twenty times smaller. The reader holds one line at a time, and takes a file that is compressed for no more than 16 MiB and
+//! 256 times its length: a file from a stranger cannot fill the memory.
 
 mod input;
 mod line;
@@ -82,7 +82,7 @@ impl<R: Read> Operations<R> {
     ///
     /// [`TraceError::Read`] if not even those can be read.
     pub fn new(reader: R) -> Result<Self> {
-        let input = Input::new(reader).map_err(|error| TraceError::Read { line: 1, error })?;
+        let input = Input::new(reader).map_err(|error| TraceError::read(1, error))?;
         Ok(Self { input, text: Vec::with_capacity(MAX_LINE), line: 0, ended: false })
     }
 
@@ -96,7 +96,7 @@ impl<R: Read> Operations<R> {
         loop {
             self.line += 1;
             let line = self.line;
-            match self.input.line(&mut self.text).map_err(|error| TraceError::Read { line, error })? {
+            match self.input.line(&mut self.text).map_err(|error| TraceError::read(line, error))? {
                 Text::End => return Ok(None),
                 Text::TooLong => return Err(TraceError::LineTooLong { line, limit: MAX_LINE }),
                 Text::Comment => {}

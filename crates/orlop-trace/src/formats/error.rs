@@ -225,6 +225,12 @@ pub enum FormatError {
         /// How many are allowed.
         limit: u64,
     },
+    /// More devices than any machine has.
+    #[error("a history has at most {limit} devices")]
+    TooManyDevices {
+        /// How many are allowed.
+        limit: usize,
+    },
 }
 
 impl FormatError {

@@ -1,10 +1,14 @@
 //! Events of several devices, sorted out, and checked against each other.
 
+use super::FormatError;
 use crate::history::{Action, DeviceHistory, Event, Warning};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// So many warnings are kept of a file; the others are counted.
 const MAX_WARNINGS: usize = 100;
+
+/// A history has no more devices: each costs whoever works on it some kilobytes, and a file a few bytes.
+pub(super) const MAX_DEVICES: usize = 4096;
 
 /// Devices in the making, by number.
 #[derive(Debug, Default)]
@@ -23,6 +27,14 @@ impl Gather {
         &mut self.devices[place]
     }
 
+    /// The same, for numbers that a file says.
+    pub(super) fn told(&mut self, number: u32) -> Result<&mut DeviceHistory, FormatError> {
+        if self.devices.len() >= MAX_DEVICES && !self.places.contains_key(&number) {
+            return Err(FormatError::TooManyDevices { limit: MAX_DEVICES });
+        }
+        Ok(self.device(number))
+    }
+
     /// In order of their numbers.
     pub(crate) fn finish(mut self) -> Vec<DeviceHistory> {
         self.devices.sort_by_key(|device| device.device);
@@ -31,12 +43,14 @@ impl Gather {
 }
 
 /// Events with their device's number, in order of time, by device.
-pub(crate) fn by_device(events: impl IntoIterator<Item = (u32, Event)>) -> Vec<DeviceHistory> {
+pub(crate) fn by_device(
+    events: impl IntoIterator<Item = (u32, Event)>,
+) -> Result<Vec<DeviceHistory>, FormatError> {
     let mut gather = Gather::default();
     for (device, event) in events {
-        gather.device(device).events.push(event);
+        gather.told(device)?.events.push(event);
     }
-    gather.finish()
+    Ok(gather.finish())
 }
 
 /// Warnings, so many and a count.
@@ -131,7 +145,7 @@ mod tests {
             Event::new(FreeRequested, 7, 8),
             Event::new(Allocate, 7, 0),
         ];
-        let device = by_device(events.map(|event| (3, event))).remove(0);
+        let device = by_device(events.map(|event| (3, event))).unwrap().remove(0);
         let mut warnings = Warnings::default();
         let unknown = check(&device, &mut warnings);
         assert_eq!(

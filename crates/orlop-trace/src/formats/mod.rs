@@ -9,8 +9,8 @@
 //! | [`perfetto`] | memory counters for ui.perfetto.dev and chrome://tracing | | yes |
 //!
 //! Every reader takes plain or gzip-compressed bytes, holds one line, block or JSON string at a time beside the history
-//! that it makes, and bounds each of those: compressed input of a few kilobytes cannot fill the memory. What does not fit
-//! together in a file that can be read otherwise is a [`Warning`](crate::history::Warning) of the history.
+//! that it makes, and bounds each of those, and what a compressed file unpacks to: a few kilobytes cannot fill the memory
+//! ([`TraceError::Bomb`](crate::TraceError::Bomb)). What does not fit together in a file that can be read otherwise is a [`Warning`](crate::history::Warning) of the history.
 
 pub(crate) mod actions;
 pub mod binary;
@@ -22,10 +22,10 @@ mod gather;
 pub mod perfetto;
 pub mod rmm;
 mod rows;
-mod source;
 
 pub use self::devices::{device_number, numbered_device};
 pub use self::error::{Column, Fault, Format, FormatError};
 pub(crate) use self::gather::Gather;
+use self::gather::MAX_DEVICES;
 #[cfg(test)]
 pub(crate) use self::gather::by_device;

@@ -16,9 +16,10 @@
 
 use super::gather::{Warnings, by_device, check};
 use super::rows::{Row, Rows, number};
-use super::{Column, Format, FormatError, source};
+use super::{Column, Format, FormatError};
 use crate::Result;
 use crate::history::{Action, Event, History, SiteId, TextId, Warning};
+use crate::input;
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::HashMap;
 use std::io::Read;
@@ -71,7 +72,7 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// [`FormatError`], for the first line that makes no sense.
 pub fn read_rmm(reader: impl Read) -> Result<History> {
-    let input = source::open(reader).map_err(FormatError::read(Format::Rmm))?;
+    let input = input::open(reader).map_err(FormatError::read(Format::Rmm))?;
     let mut rows = Rows::new(Format::Rmm, input);
     let mut log = Log::default();
     let mut first = true;
@@ -81,7 +82,7 @@ pub fn read_rmm(reader: impl Read) -> Result<History> {
         }
         log.event(row)?;
     }
-    let mut history = History { devices: by_device(log.events), ..History::default() };
+    let mut history = History { devices: by_device(log.events)?, ..History::default() };
     let mut warnings = Warnings::default();
     for device in &history.devices {
         for unknown in check(device, &mut warnings) {

@@ -10,7 +10,6 @@
 
 mod annotation;
 mod equal;
-mod input;
 mod of_trace;
 mod read;
 mod sites;
@@ -24,8 +23,8 @@ use orlop_core::{MemoryKind, StreamId};
 pub use self::annotation::{Annotation, Stage};
 pub use self::sites::{Frame, SiteId, Sites, TextId};
 pub(crate) use self::start::Rules;
-pub(crate) use self::warning::warn;
 pub use self::warning::{MAX_WARNINGS, Warning};
+pub(crate) use self::warning::{warn, warn_as_told};
 pub use self::workload::{WorkBlock, WorkStep, Workload};
 
 /// What happened, on all devices.

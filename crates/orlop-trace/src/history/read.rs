@@ -3,9 +3,9 @@
 //! To add one: a line in [`Format`], how it begins in [`Format::of`], and who reads it in [`History::parse`].
 
 use super::History;
-use super::input::{Bomb, Input, peek};
 use crate::formats::{binary, chrome, csv, rmm};
-use crate::snapshot::{self, SnapshotError};
+use crate::input::{Input, peek};
+use crate::snapshot;
 use crate::{Result, Trace, TraceError};
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
@@ -97,7 +97,7 @@ impl History {
     /// [`TraceError::Unknown`] for bytes of no known format, [`TraceError::Snapshot`] and what [`Trace::parse`] says for
     /// what is wrong with a known one, [`TraceError::Bomb`] for one that unpacks to too much.
     pub fn parse(reader: impl Read) -> Result<Self> {
-        let read = |error| TraceError::Read { line: 1, error };
+        let read = |error| TraceError::read(1, error);
         let mut input = Input::new(reader).map_err(read)?;
         let head = peek(&mut input, HEAD).map_err(read)?;
         let format = Format::of(&head).ok_or(TraceError::Unknown)?;
@@ -107,24 +107,14 @@ impl History {
         head.set_position(skipped);
         let whole = head.chain(input);
         match format {
-            Format::Pickle => snapshot::read_pickle(whole).map_err(told),
-            Format::Json => snapshot::read_json(BufReader::with_capacity(128 << 10, whole)).map_err(told),
+            Format::Pickle => Ok(snapshot::read_pickle(whole)?),
+            Format::Json => Ok(snapshot::read_json(BufReader::with_capacity(128 << 10, whole))?),
             Format::Lines => Trace::parse(whole).map(|trace| Self::from(&trace)),
             Format::Binary => binary::read_binary(whole),
             Format::Csv => csv::read_csv(whole),
             Format::Rmm => rmm::read_rmm(whole),
             Format::Chrome => chrome::read_chrome(whole),
         }
-    }
-}
-
-/// The same, or that the file unpacks to too much.
-fn told(error: SnapshotError) -> TraceError {
-    match error {
-        SnapshotError::Read(error) if error.get_ref().is_some_and(|inner| inner.is::<Bomb>()) => {
-            TraceError::Bomb { error }
-        }
-        error => TraceError::Snapshot(error),
     }
 }
 

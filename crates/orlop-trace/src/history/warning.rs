@@ -85,6 +85,15 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// How many there are, with those that are only counted ([`Warning::More`]).
+    #[must_use]
+    pub fn count(warnings: &[Self]) -> u64 {
+        let count = |warning: &Self| if let Self::More { count } = *warning { count } else { 1 };
+        warnings.iter().map(count).fold(0, u64::saturating_add)
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -133,6 +142,11 @@ pub(crate) fn warn(warnings: &mut Vec<Warning>, warning: Warning) {
     }
 }
 
+/// Adds a warning that a file tells, in whatever order it has them; a file of many is cut short the same way.
+pub(crate) fn warn_as_told(warnings: &mut Vec<Warning>, warning: Warning) {
+    if warnings.len() < MAX_WARNINGS { warnings.push(warning) } else { warn(warnings, warning) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +162,14 @@ mod tests {
         assert_eq!(warnings[98], Warning::UnknownAction { device: 0, event: 98 });
         assert_eq!(warnings[99], Warning::More { count: 151 + 7 });
         assert_eq!(warnings[99].to_string(), "and 158 more");
+        assert_eq!(Warning::count(&warnings), 257);
+
+        let mut told = Vec::new();
+        for event in 0..250 {
+            warn_as_told(&mut told, Warning::More { count: event });
+            warn_as_told(&mut told, Warning::UnknownAction { device: 0, event: 0 });
+        }
+        assert!(told.len() <= MAX_WARNINGS + 1);
+        assert_eq!(Warning::count(&told), (0..250).sum::<u64>() + 250);
     }
 }

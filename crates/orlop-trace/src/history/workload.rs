@@ -91,9 +91,6 @@ impl Workload {
             live.insert(block.address, id);
         }
         work.at_start = work.blocks.len();
-        // Histories that have only the completion of a free are rare, and made by hand.
-        let requested = history.events.iter().any(|event| event.action == Action::FreeRequested);
-        let freed = if requested { Action::FreeRequested } else { Action::FreeCompleted };
         for (place, event) in (0..).zip(&history.events) {
             let step = match event.action {
                 Action::Allocate if !live.contains_key(&event.address) => {
@@ -115,7 +112,9 @@ impl Workload {
                     None => continue,
                 },
                 Action::OutOfMemory => WorkStep::Failed(event.bytes, event.stream),
-                action if action == freed => match live.remove(&event.address) {
+                // A completion without a request is all that a source tells of some blocks (PyTorch: those that go
+                // with a graph's pool); one after it finds nothing.
+                Action::FreeRequested | Action::FreeCompleted => match live.remove(&event.address) {
                     Some(id) => {
                         work.blocks[id as usize].died = Some(work.steps.len());
                         WorkStep::Free(id)

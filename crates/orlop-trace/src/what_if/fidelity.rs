@@ -2,6 +2,7 @@
 //!
 //! A replay by PyTorch's rules is worth what this says.
 
+use super::streams::Streams;
 use crate::history::{Action, BlockState, DeviceHistory, Segment};
 use orlop_alloc::device::{
     Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId, TorchConf,
@@ -23,13 +24,23 @@ pub struct Fidelity {
 }
 
 impl Fidelity {
+    /// Whether this is asked of a recording with reason: there are segments to begin with, and they can be PyTorch's. Its
+    /// snapshots do not tell of threads; recordings of orlop's allocators do, and a profiler's, of which no segment is
+    /// known.
+    #[must_use]
+    pub fn is_told_by(history: &DeviceHistory) -> bool {
+        !history.start.is_empty() && history.events.iter().all(|event| event.thread == 0)
+    }
+
     /// Replays a device's events by PyTorch's rules, from the segments at the start on. Nothing is set right in between:
     /// one difference leads to more. What a region gained in the trace is called is taken from the trace.
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
         let device = NullDevice::new(Device::cuda(0), super::machine::UNLIMITED);
         let mut engine = Engine::new(device, Policy::torch(conf));
-        let segments: Vec<DeviceSegment> = history.start.iter().filter_map(segment).collect();
+        let mut streams = Streams::default();
+        let segments: Vec<DeviceSegment> =
+            history.start.iter().filter_map(|told| segment(told, &mut streams)).collect();
         let restored = engine.restore(&segments);
         let mut blocks: HashMap<u64, DeviceBlock> =
             restored.into_iter().map(|(at, block)| (at as u64, block)).collect();
@@ -45,7 +56,7 @@ impl Fidelity {
                     fidelity.allocations += 1;
                     let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
                     let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
-                    let got = allocate(&mut engine, Ask::new(bytes, event.stream), pool);
+                    let got = allocate(&mut engine, Ask::new(bytes, streams.fold(event.stream)), pool);
                     let address = got.map(|block| engine.address(block) as u64);
                     if address == Some(event.address) {
                         fidelity.same += 1;
@@ -59,7 +70,7 @@ impl Fidelity {
                 }
                 Action::Use => {
                     if let Some(&block) = blocks.get(&event.address) {
-                        let _noted = engine.record_stream(block, event.stream);
+                        let _noted = engine.record_stream(block, streams.fold(event.stream));
                     }
                 }
                 Action::FreeRequested => {
@@ -85,7 +96,7 @@ fn allocate(engine: &mut Engine<NullDevice>, ask: Ask, pool: PoolId) -> Option<D
     got
 }
 
-fn segment(segment: &Segment) -> Option<DeviceSegment> {
+fn segment(segment: &Segment, streams: &mut Streams) -> Option<DeviceSegment> {
     let pieces = segment.blocks.iter().map(|block| {
         Some(DevicePiece {
             address: usize::try_from(block.address).ok()?,
@@ -101,7 +112,7 @@ fn segment(segment: &Segment) -> Option<DeviceSegment> {
     Some(DeviceSegment {
         address: usize::try_from(segment.address).ok()?,
         bytes: usize::try_from(segment.bytes).ok()?,
-        stream: segment.stream,
+        stream: streams.fold(segment.stream),
         small: segment.small,
         expandable: segment.expandable,
         pool: segment.pool,

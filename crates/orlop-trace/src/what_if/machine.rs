@@ -1,6 +1,7 @@
 //! The engines behind one face: blocks by the number that the workload gives them.
 
 use super::rules::Rules;
+use super::streams::Streams;
 use crate::history::WorkBlock;
 use orlop_alloc::backing::Null;
 use orlop_alloc::central::{Central, Policy};
@@ -21,6 +22,8 @@ pub(super) struct Held {
     pub(super) steals: u64,
     /// Times that memory was gained from the device.
     pub(super) gained: u64,
+    /// Requests and uses of streams that are not told apart.
+    pub(super) folded: u64,
 }
 
 /// Why a request failed.
@@ -33,7 +36,7 @@ pub(super) struct Lack {
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each replay")]
 pub(super) enum Machine {
-    Device { engine: Engine<NullDevice>, blocks: Vec<Option<DeviceBlock>> },
+    Device { engine: Engine<NullDevice>, streams: Streams, blocks: Vec<Option<DeviceBlock>> },
     Bfc { allocator: AllocatorRef, blocks: Vec<Option<Block>> },
 }
 
@@ -42,6 +45,7 @@ impl Machine {
         match rules.policy() {
             Some(policy) => Self::Device {
                 engine: Engine::new(NullDevice::new(Device::cuda(0), memory), policy),
+                streams: Streams::default(),
                 blocks: vec![None; blocks],
             },
             None => {
@@ -60,9 +64,10 @@ impl Machine {
         // A size that no memory has fails as any other that is too large.
         let bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
         match self {
-            Self::Device { engine, blocks } => {
+            Self::Device { engine, streams, blocks } => {
+                let stream = streams.fold(block.stream);
                 let long_lived = block.kind == MemoryKind::Persistent;
-                let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, block.stream) });
+                let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, stream) });
                 *at(blocks, place) = Some(got.map_err(|error| lack(&error))?);
             }
             Self::Bfc { allocator, blocks } => {
@@ -84,7 +89,7 @@ impl Machine {
     pub(super) fn free(&mut self, id: u32) {
         let place = id as usize;
         match self {
-            Self::Device { engine, blocks } => {
+            Self::Device { engine, blocks, .. } => {
                 if let Some(block) = blocks[place].take() {
                     // It is live: it was kept since it was handed out.
                     let freed = engine.free(block);
@@ -97,17 +102,17 @@ impl Machine {
 
     #[inline]
     pub(super) fn used_by(&mut self, id: u32, stream: StreamId) {
-        if let Self::Device { engine, blocks } = self
+        if let Self::Device { engine, streams, blocks } = self
             && let Some(block) = blocks[id as usize]
         {
-            let noted = engine.record_stream(block, stream);
+            let noted = engine.record_stream(block, streams.fold(stream));
             debug_assert!(noted.is_ok());
         }
     }
 
     pub(super) fn held(&self) -> Held {
         match self {
-            Self::Device { engine, .. } => {
+            Self::Device { engine, streams, .. } => {
                 let stats = engine.stats();
                 Held {
                     reserved: stats.reserved_bytes.all.current,
@@ -116,6 +121,7 @@ impl Machine {
                     remapped: stats.remapped_bytes,
                     steals: stats.num_stream_steals,
                     gained: stats.num_device_alloc,
+                    folded: streams.folded(),
                 }
             }
             Self::Bfc { allocator, .. } => {

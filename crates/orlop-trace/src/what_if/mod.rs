@@ -18,6 +18,7 @@ mod rules;
 mod simulation;
 mod smallest;
 mod stream;
+mod streams;
 mod sweep;
 
 pub use self::fidelity::Fidelity;
@@ -26,4 +27,5 @@ pub use self::rules::Rules;
 pub use self::simulation::{FailedRequest, Outcome, Simulation};
 pub use self::smallest::Smallest;
 pub use self::stream::StreamedReplay;
+pub use self::streams::MAX_STREAMS;
 pub use self::sweep::settings;

@@ -49,8 +49,11 @@ pub struct Outcome {
     pub out_of_memory: Option<FailedRequest>,
     /// Requests and returns, those for the blocks at the start left out.
     pub operations: u64,
-    /// How long the replay took, in nanoseconds.
-    pub nanoseconds: u64,
+    /// Requests and uses that were of so many streams that no program has: they were replayed as of one
+    /// ([`MAX_STREAMS`](super::MAX_STREAMS)).
+    pub folded: u64,
+    /// How long the replay took, in nanoseconds; `None` where that cannot be told from reading the file.
+    pub nanoseconds: Option<u64>,
 }
 
 /// A request that failed in a replay.
@@ -60,7 +63,7 @@ pub struct FailedRequest {
     /// The step of the workload; `None` if not even the blocks fitted that were there at the start.
     pub step: Option<usize>,
     /// The event of the history.
-    pub event: Option<u32>,
+    pub event: Option<u64>,
     /// Bytes asked for.
     pub bytes: u64,
     /// Bytes that lived.
@@ -118,7 +121,8 @@ impl<'a> Simulation<'a> {
         Outcome {
             remapped_last: held.remapped - remapped_before,
             operations,
-            ..outcome(rules, memory, self.work.peak().0, held, failed, nanoseconds)
+            nanoseconds: u64::try_from(nanoseconds.as_nanos()).ok(),
+            ..outcome(rules, memory, self.work.peak().0, held, failed)
         }
     }
 
@@ -160,7 +164,7 @@ impl<'a> Simulation<'a> {
             };
             *operations += 1;
             if let Err(lack) = machine.allocate(id, &block) {
-                let event = self.work.events.get(place).copied();
+                let event = self.work.events.get(place).copied().map(u64::from);
                 let failed = lack.of(Some(place), block.bytes, self.work.live_before(place));
                 return Some(FailedRequest { event, ..failed });
             }
@@ -187,14 +191,13 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Of a replay in one pass.
+/// Of a replay in one pass, whose operations and time are not counted yet.
 pub(super) fn outcome(
     rules: &Rules,
     memory: Option<u64>,
     peak_live: u64,
     held: Held,
     out_of_memory: Option<FailedRequest>,
-    time: Duration,
 ) -> Outcome {
     Outcome {
         rules: rules.to_string(),
@@ -211,7 +214,8 @@ pub(super) fn outcome(
         steals: held.steals,
         out_of_memory,
         operations: 0,
-        nanoseconds: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        folded: held.folded,
+        nanoseconds: None,
     }
 }
 

@@ -5,19 +5,20 @@ use super::rules::Rules;
 use super::simulation::{FailedRequest, Outcome, outcome};
 use crate::Result;
 use crate::formats::binary::{BinaryReader, Item, Order};
-use crate::history::{Action, BlockState, Event, MAX_WARNINGS, SegmentBlock, Warning, WorkBlock};
+use crate::history::{Action, BlockState, Event, SegmentBlock, Warning, WorkBlock, warn_as_told};
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io::Read;
-use std::time::{Duration, Instant};
 
-/// Events that are nearly in order are put in order while so many are held: 48 MiB of them.
+/// Events that are nearly in order are put in order while so many are held, of all devices: 64 MiB of them.
 const HELD: usize = 1 << 20;
+
+const _: () = assert!(size_of::<Held>() == 64);
 
 /// A replay of one of orlop's own files, of any length: it holds the blocks that live, and what the events name.
 ///
 /// It gives what a [`Simulation`](super::Simulation) of the whole [`History`](crate::history::History) gives, in one pass
-/// and without the memory. Of a file whose events are [nearly](Order::Nearly) in order a million are held at once: those
+/// and without the memory, but not how long it took: most of that is reading. Of a file whose events are [nearly](Order::Nearly) in order a million are held at once: those
 /// that come later than that are replayed where they come.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -47,32 +48,50 @@ impl StreamedReplay {
     ///
     /// [`FormatError::NotThis`](crate::formats::FormatError::NotThis) for a file of another format, and others of its kind.
     pub fn run(reader: impl Read, rules: &Rules, memory: Option<u64>) -> Result<Self> {
-        let mut reader = BinaryReader::new(reader)?;
+        Self::of(BinaryReader::new(reader)?, rules, memory)
+    }
+
+    /// Replays what a reader has not read yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of the reader. Where a file is cut off or damaged is its end, and a warning.
+    pub fn of(reader: BinaryReader<'_>, rules: &Rules, memory: Option<u64>) -> Result<Self> {
+        Self::holding(HELD, reader, rules, memory)
+    }
+
+    fn holding(
+        most: usize,
+        mut reader: BinaryReader<'_>,
+        rules: &Rules,
+        memory: Option<u64>,
+    ) -> Result<Self> {
         let nearly = reader.order() == Order::Nearly;
-        let mut devices = Feeds { rules, memory, feeds: BTreeMap::new() };
+        let mut devices =
+            Feeds { rules, memory, feeds: BTreeMap::new(), held: BinaryHeap::new(), most, events: 0 };
         let mut warnings = Vec::new();
         let (mut number, mut stream) = (0, None);
         while let Some(item) = reader.item_or_end(&mut warnings)? {
             match item {
-                Item::Device(device) => number = device,
+                Item::Device(device) => {
+                    number = device;
+                    devices.get(number);
+                }
                 Item::Segment { at_end, segment } => stream = (!at_end).then_some(segment.stream),
                 Item::Piece(block) => {
                     if let Some(stream) = stream {
                         devices.get(number).at_start(&block, stream);
                     }
                 }
-                Item::Event(event) if nearly => devices.get(number).soon(event),
+                Item::Event(event) if nearly => devices.soon(number, event),
                 Item::Event(event) => devices.get(number).event(&event),
-                Item::Warning(warning) if warnings.len() < MAX_WARNINGS => warnings.push(warning),
-                Item::Warning(_)
-                | Item::Settings(_)
-                | Item::Memory(_)
-                | Item::Annotation(_)
-                | Item::Detail(_) => {}
+                Item::Warning(warning) => warn_as_told(&mut warnings, warning),
+                // These are of device 0 where the file names none.
+                Item::Memory(_) | Item::Detail(_) => drop(devices.get(number)),
+                Item::Settings(_) | Item::Annotation(_) => {}
             }
         }
-        let devices = devices.feeds.into_iter().map(|(device, feed)| (device, feed.finish(rules, memory)));
-        Ok(Self { devices: devices.collect(), warnings })
+        Ok(Self { devices: devices.finish(), warnings })
     }
 }
 
@@ -81,11 +100,41 @@ struct Feeds<'a> {
     rules: &'a Rules,
     memory: Option<u64>,
     feeds: BTreeMap<u32, Feed>,
+    /// Events that wait for earlier ones, the earliest first; so many at most.
+    held: BinaryHeap<Held>,
+    most: usize,
+    /// That have been held so far.
+    events: u64,
 }
 
 impl Feeds<'_> {
     fn get(&mut self, device: u32) -> &mut Feed {
         self.feeds.entry(device).or_insert_with(|| Feed::new(self.rules, self.memory))
+    }
+
+    /// An event, before which others may have happened that come later.
+    fn soon(&mut self, device: u32, event: Event) {
+        let mut first = Held { event, place: self.events, device };
+        self.events += 1;
+        if self.held.len() < self.most {
+            self.held.push(first);
+            return;
+        }
+        // In the place of the earliest: a heap that is pushed to when it is full doubles.
+        if let Some(mut earliest) = self.held.peek_mut()
+            && *earliest > first
+        {
+            std::mem::swap(&mut *earliest, &mut first);
+        }
+        self.get(first.device).event(&first.event);
+    }
+
+    fn finish(mut self) -> Vec<(u32, Outcome)> {
+        while let Some(Held { event, device, .. }) = self.held.pop() {
+            self.get(device).event(&event);
+        }
+        let Self { rules, memory, feeds, .. } = self;
+        feeds.into_iter().map(|(device, feed)| (device, feed.finish(rules, memory))).collect()
     }
 }
 
@@ -98,23 +147,24 @@ struct Feed {
     /// Numbers of no block.
     vacant: Vec<u32>,
     next: u32,
-    /// Events that wait for earlier ones, the earliest first.
-    held: BinaryHeap<Held>,
     bytes: u128,
     peak: u128,
-    events: u32,
+    events: u64,
     steps: usize,
     operations: u64,
     failed: Option<FailedRequest>,
-    begin: Instant,
 }
 
 /// An event by time, and at one time by place.
-struct Held(Event, u64);
+struct Held {
+    event: Event,
+    place: u64,
+    device: u32,
+}
 
 impl Held {
     fn key(&self) -> (u64, u64) {
-        (self.0.time, self.1)
+        (self.event.time, self.place)
     }
 }
 
@@ -146,14 +196,12 @@ impl Feed {
             live: HashMap::new(),
             vacant: Vec::new(),
             next: 0,
-            held: BinaryHeap::new(),
             bytes: 0,
             peak: 0,
             events: 0,
             steps: 0,
             operations: 0,
             failed: None,
-            begin: Instant::now(),
         }
     }
 
@@ -164,20 +212,9 @@ impl Feed {
         }
     }
 
-    /// An event, before which others may have happened that come later.
-    fn soon(&mut self, event: Event) {
-        let place = self.held.len() as u64 + u64::from(self.events);
-        self.held.push(Held(event, place));
-        if self.held.len() > HELD
-            && let Some(Held(event, _)) = self.held.pop()
-        {
-            self.event(&event);
-        }
-    }
-
     fn event(&mut self, event: &Event) {
         let place = self.events;
-        self.events = self.events.saturating_add(1);
+        self.events += 1;
         let had_failed = self.failed.is_some();
         match event.action {
             Action::Allocate if !self.live.contains_key(&event.address) => {
@@ -247,17 +284,67 @@ impl Feed {
         })
     }
 
-    fn finish(mut self, rules: &Rules, memory: Option<u64>) -> Outcome {
-        while let Some(Held(event, _)) = self.held.pop() {
-            self.event(&event);
-        }
-        let nanoseconds = self.begin.elapsed().min(Duration::from_secs(1 << 30));
+    fn finish(self, rules: &Rules, memory: Option<u64>) -> Outcome {
         let peak = u64::try_from(self.peak).unwrap_or(u64::MAX);
         let memory = memory.filter(|&memory| memory < UNLIMITED);
         let held = self.machine.held();
-        Outcome {
-            operations: self.operations,
-            ..outcome(rules, memory, peak, held, self.failed, nanoseconds)
+        Outcome { operations: self.operations, ..outcome(rules, memory, peak, held, self.failed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Simulation;
+    use super::*;
+    use crate::formats::binary::{BinaryWriter, read_binary};
+    use crate::history::{Sites, Workload};
+
+    const HELD_HERE: u64 = 16;
+
+    /// Blocks on two devices, freed two places later, of which each run of so many is told backwards; all of a run at one
+    /// time if they `tie`.
+    fn file(run: u64, tie: bool) -> Vec<u8> {
+        let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+        for begin in (0..400).step_by(usize::try_from(run).unwrap()) {
+            for place in (begin..begin + run).rev() {
+                let action = if place % 4 < 2 { Action::Allocate } else { Action::FreeRequested };
+                let (address, bytes) = (place / 4 * 4 + place % 2, 1 << (9 + place % 14));
+                let time = if tie { begin } else { place };
+                let event = Event { time, ..Event::new(action, address, bytes) };
+                file.event(u32::try_from(place % 2).unwrap(), &event, &Sites::default()).unwrap();
+            }
+        }
+        file.finish().unwrap()
+    }
+
+    fn streamed(file: &[u8], held: u64) -> Vec<(u32, Outcome)> {
+        let reader = BinaryReader::new(file).unwrap();
+        let most = usize::try_from(held).unwrap();
+        StreamedReplay::holding(most, reader, &Rules::Orlop, None).unwrap().devices
+    }
+
+    fn whole(file: &[u8]) -> Vec<(u32, Outcome)> {
+        let outcome = |work| Outcome { nanoseconds: None, ..Simulation::new(&work).run(&Rules::Orlop) };
+        let devices = read_binary(file).unwrap().devices;
+        devices.iter().map(|device| (device.device, outcome(Workload::of(device)))).collect()
+    }
+
+    #[test]
+    fn events_are_put_in_order_as_far_as_they_are_held() {
+        for run in [1, 4, 8, HELD_HERE, HELD_HERE + 4] {
+            let file = file(run, false);
+            let whole = whole(&file);
+            assert_eq!(whole.iter().map(|(_, outcome)| outcome.operations).sum::<u64>(), 400);
+            assert_eq!(streamed(&file, HELD_HERE) == whole, run <= HELD_HERE + 1, "{run}");
+            assert_eq!(streamed(&file, 1000), whole);
+        }
+    }
+
+    #[test]
+    fn at_one_time_they_stay_in_their_order() {
+        for run in [4, 40] {
+            let file = file(run, true);
+            assert_eq!(streamed(&file, HELD_HERE), whole(&file));
         }
     }
 }

@@ -3,9 +3,10 @@
 use crate::histories::history;
 use flate2::Compression;
 use flate2::read::GzEncoder;
-use orlop_trace::Result;
 use orlop_trace::formats::{binary, chrome, csv, rmm};
 use orlop_trace::history::{History, Workload};
+use orlop_trace::what_if::{Rules, StreamedReplay};
+use orlop_trace::{Operations, Result, TraceError};
 use proptest::prelude::*;
 use std::io::Read;
 
@@ -53,6 +54,49 @@ fn bombs_are_refused() {
     let magic = [&[0x8e][..], b"ORLT\r\n\x1a\x01\0\0\0\xff\xff\xff\x0f\0\0\0\0"].concat();
     let damaged = binary::read_binary(&packed(magic.chain(sevens()))[..]).unwrap();
     assert_eq!((damaged.devices.len(), damaged.warnings.len()), (0, 1));
+}
+
+/// Each of these would be read to its end, a bufferful at a time, and fill the memory on the way.
+#[test]
+fn what_unpacks_to_too_much_is_refused_by_every_reader() {
+    let repeated = |head: &[u8], again: &[u8]| {
+        let body = again.repeat((24 << 20) / again.len());
+        let mut bytes = Vec::new();
+        GzEncoder::new(head.chain(&body[..]), Compression::best())
+            .read_to_end(&mut bytes)
+            .expect("it is read");
+        bytes
+    };
+    let long = [b'x'; (1 << 14) - 1];
+    let with_long = |head: &[u8], tail: &[u8]| [head, &long, tail].concat();
+    let text = with_long(b"\x0f\xff\x7f", b"");
+    let (header, block) = (with_payload(&[])[..12].to_vec(), with_payload(&text)[12..].to_vec());
+    let ours = repeated(&header, &block);
+    let packed: [(&[u8], Reader); 5] = [
+        (&ours, |bytes| binary::read_binary(bytes)),
+        (&ours, |bytes| StreamedReplay::run(bytes, &Rules::Orlop, None).map(|_| History::default())),
+        (
+            &repeated(b"device,time_ns,action,address,bytes,more\n", &with_long(b"0,1,use,16,32,", b"\n")),
+            |bytes| csv::read_csv(bytes),
+        ),
+        (
+            &repeated(
+                b"Thread,Time,Action,Pointer,Size,Stream,More\n",
+                &with_long(b"1,0:0:1:0,free,0x10,256,0,", b"\n"),
+            ),
+            |bytes| rmm::read_rmm(bytes),
+        ),
+        (&repeated(b"[{\"ph\": 1},", &with_long(b"\"", b"\",")), |bytes| chrome::read_chrome(bytes)),
+    ];
+    for (bytes, read) in packed {
+        for read in [read, |bytes| History::parse(bytes)] {
+            let error = read(bytes).map(drop).unwrap_err();
+            assert!(matches!(error, TraceError::Bomb { .. }), "{error}");
+        }
+    }
+    let lines = repeated(b"f,1\n", &with_long(b"#", b"\n"));
+    let error = Operations::new(&lines[..]).unwrap().find_map(Result::err);
+    assert!(matches!(error, Some(TraceError::Bomb { .. })), "{error:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::reader::{BinaryReader, Item};
 use super::writer::{BinaryWriter, Order};
 use crate::Result;
 use crate::formats::gather::Gather;
-use crate::history::{History, Segment};
+use crate::history::{History, Segment, warn_as_told};
 use std::io::{Read, Write};
 
 /// Writes a history with all that it has: segments at the start and the end, settings, annotations,
@@ -79,7 +79,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
                 gather.device(number);
             }
             Item::Settings(text) => history.settings = Some(reader.sites().name(text).to_owned()),
-            Item::Warning(warning) => history.warnings.push(warning),
+            Item::Warning(warning) => warn_as_told(&mut history.warnings, warning),
             Item::Segment { at_end: end, segment } => {
                 at_end = end;
                 segments(&mut gather, number, at_end).push(segment);

@@ -58,7 +58,8 @@
 //! # Reading what strangers wrote
 //!
 //! A block's bytes are read as they come, whatever its length says, and checked before they are used. Events cost some
-//! sixty bytes in memory for four in the file at least, [`BinaryReader`] itself only keeps texts and sites.
+//! sixty bytes in memory for four in the file at least, [`BinaryReader`] itself only keeps texts and sites. A file that
+//! names more than 4096 devices is refused, as in all formats.
 
 mod beside;
 mod block;

@@ -1,6 +1,6 @@
 //! Events out of a file, a block at a time.
 
-use super::super::{Fault, Format, FormatError, actions, source};
+use super::super::{Fault, Format, FormatError, MAX_DEVICES, actions};
 use super::beside::warning;
 use super::block::{Cursor, Read};
 use super::{
@@ -12,7 +12,9 @@ use crate::Result;
 use crate::history::{
     Annotation, BlockState, Event, EventDetail, Segment, SegmentBlock, SiteId, Sites, TextId, Warning,
 };
+use crate::input;
 use orlop_core::{MemoryKind, StreamId};
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
@@ -30,6 +32,7 @@ pub struct BinaryReader<'a> {
     next_at: u64,
     events: u64,
     ended: bool,
+    devices: HashSet<u32>,
     tables: Tables,
 }
 
@@ -69,7 +72,7 @@ impl<'a> BinaryReader<'a> {
     /// [`FormatError::NotThis`], [`FormatError::Version`], [`FormatError::Read`].
     pub fn new(reader: impl io::Read + 'a) -> Result<Self> {
         let failed = FormatError::read(Format::Binary);
-        let mut input = source::open(reader).map_err(&failed)?;
+        let mut input = input::open(reader).map_err(&failed)?;
         let mut header = Vec::with_capacity(HEADER);
         input.by_ref().take(HEADER as u64).read_to_end(&mut header).map_err(failed)?;
         let known = header.strip_prefix(&MAGIC).and_then(|rest| rest.first_chunk::<4>());
@@ -90,6 +93,7 @@ impl<'a> BinaryReader<'a> {
             next_at: HEADER as u64,
             events: 0,
             ended: false,
+            devices: HashSet::new(),
             tables: Tables::default(),
         })
     }
@@ -150,7 +154,15 @@ impl<'a> BinaryReader<'a> {
             let item = item.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
             self.used = self.payload.len() - cursor.0.len();
             if let Some(item) = item {
-                self.events += u64::from(matches!(item, Item::Event(_)));
+                match item {
+                    Item::Event(_) => self.events += 1,
+                    Item::Device(device)
+                        if self.devices.insert(device) && self.devices.len() > MAX_DEVICES =>
+                    {
+                        return Err(FormatError::TooManyDevices { limit: MAX_DEVICES });
+                    }
+                    _ => {}
+                }
                 return Ok(Some(item));
             }
         }

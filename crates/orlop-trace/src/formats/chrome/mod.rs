@@ -26,11 +26,12 @@ mod loose;
 use self::bounded::Bounded;
 use self::events::{Arguments, Instant};
 use super::gather::{Unknown, Warnings, by_device, check};
-use super::{Format, FormatError, device_number, source};
+use super::{Format, FormatError, device_number};
 use crate::Result;
 use crate::history::{
     Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Warning,
 };
+use crate::input;
 use orlop_core::{Device, StreamId};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Read};
@@ -72,7 +73,7 @@ pub fn sniff(head: &[u8]) -> bool {
 /// [`FormatError::Json`] if the file is no JSON or no trace, [`FormatError::Read`].
 pub fn read_chrome(reader: impl Read) -> Result<History> {
     let failed = FormatError::read(Format::Chrome);
-    let input = source::open(reader).map_err(&failed)?;
+    let input = input::open(reader).map_err(&failed)?;
     let mut found = Found::default();
     let read = events::read(BufReader::new(Bounded::new(input)), |instant| found.take(instant));
     read.map_err(|error| match error.is_io() {
@@ -82,7 +83,7 @@ pub fn read_chrome(reader: impl Read) -> Result<History> {
     let mut events = found.events;
     events.sort_by_key(|&(index, (_, event))| (event.time, index));
     let mut history =
-        History { devices: by_device(events.into_iter().map(|(_, event)| event)), ..History::default() };
+        History { devices: by_device(events.into_iter().map(|(_, event)| event))?, ..History::default() };
     let mut warnings = Warnings::default();
     for device in &mut history.devices {
         let unknown = check(device, &mut warnings);

@@ -26,9 +26,10 @@ mod escape;
 
 use super::gather::Gather;
 use super::rows::{Row, Rows};
-use super::{Column, Format, FormatError, actions, source};
+use super::{Column, Format, FormatError, actions};
 use crate::Result;
 use crate::history::{Event, History, SiteId, Sites, TextId};
+use crate::input;
 use orlop_core::{MemoryKind, StreamId};
 use std::io::{Read, Write};
 
@@ -104,7 +105,7 @@ fn write_event(device: u32, event: &Event, sites: &Sites, line: &mut Vec<u8>) ->
 ///
 /// [`FormatError`], for the first line that makes no sense.
 pub fn read_csv(reader: impl Read) -> Result<History> {
-    let input = source::open(reader).map_err(FormatError::read(Format::Csv))?;
+    let input = input::open(reader).map_err(FormatError::read(Format::Csv))?;
     let mut rows = Rows::new(Format::Csv, input);
     let mut sites = Sites::default();
     let mut gather = Gather::default();
@@ -119,7 +120,7 @@ pub fn read_csv(reader: impl Read) -> Result<History> {
         if count > u64::from(u32::MAX) {
             return Err(FormatError::TooManyEvents { limit: u32::MAX.into() }.into());
         }
-        gather.device(device).events.push(event);
+        gather.told(device)?.events.push(event);
     }
     Ok(History { devices: gather.finish(), sites, ..History::default() })
 }

@@ -189,7 +189,7 @@ mod tests {
             event(5000, Action::OutOfMemory, 77, 9000),
             event(6000, Action::FreeRequested, 500, 7),
         ];
-        history.devices = by_device(events.map(|event| (0, event)));
+        history.devices = by_device(events.map(|event| (0, event))).unwrap();
         let (stream, site) = (StreamId::DEFAULT, SiteId::UNKNOWN);
         let block = SegmentBlock { address: 500, bytes: 512, requested: 7, state: BlockState::Live, site };
         let blocks = vec![block];
@@ -220,7 +220,7 @@ mod tests {
             [event(time, Action::Allocate, 0, bytes), event(time + 1, Action::FreeRequested, 0, bytes)]
         };
         let events = (0..100).flat_map(|step| pair(step * 10, if step == 33 { 900 } else { step }));
-        history.devices = by_device(events.map(|event| (0, event)));
+        history.devices = by_device(events.map(|event| (0, event))).unwrap();
         let entries = entries(PerfettoWriter::new().resolution(1000), &history);
         assert_eq!(counters(&entries, "live bytes"), [(0.0, 0), (0.33, 900), (0.991, 0)]);
     }

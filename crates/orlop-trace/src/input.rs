@@ -1,27 +1,37 @@
-//! Bytes of a file, unpacked if they are packed, with a bound on what a packed file may become.
+//! Bytes of a file, unpacked if they are packed, with a bound on what a packed file may become: what every reader reads.
 
 use flate2::read::MultiGzDecoder;
-use std::io::{self, Chain, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
 
 /// What every gzip file begins with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// How much a packed file may hold, whatever its length.
-pub(super) const UNPACKED_BYTES: u64 = 16 << 20;
+const UNPACKED_BYTES: u64 = 16 << 20;
 
 /// How many bytes more it may hold for each of its own. Snapshots become 18 times as large, as JSON 50 times; gzip can do
 /// 1032.
-pub(super) const UNPACKED_RATIO: u64 = 256;
+const UNPACKED_RATIO: u64 = 256;
 
 /// A file that unpacks to more than [`UNPACKED_RATIO`] allows.
 #[derive(Debug, thiserror::Error)]
 #[error("it unpacks to more than {limit} bytes, {UNPACKED_RATIO} times its own length: this is no recording")]
-pub(super) struct Bomb {
+struct Bomb {
     limit: u64,
 }
 
+/// Whether reading stopped because a packed file unpacks to too much.
+pub(crate) fn is_bomb(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Bomb>())
+}
+
+/// What `reader` gives, unpacked if need be, a bufferful at a time.
+pub(crate) fn open<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    Ok(Box::new(BufReader::new(Input::new(reader)?)))
+}
+
 /// Bytes that are read as they are, or unpacked.
-pub(super) enum Input<R: Read> {
+pub(crate) enum Input<R: Read> {
     Plain(Head<R>),
     /// On the heap: the decoder's tables are large.
     Gzip(Box<Unpacked<Head<R>>>),
@@ -31,7 +41,7 @@ pub(super) enum Input<R: Read> {
 type Head<R> = Chain<Cursor<Vec<u8>>, R>;
 
 impl<R: Read> Input<R> {
-    pub(super) fn new(mut reader: R) -> io::Result<Self> {
+    pub(crate) fn new(mut reader: R) -> io::Result<Self> {
         let head = peek(&mut reader, GZIP.len())?;
         let packed = head == GZIP;
         let whole = Cursor::new(head).chain(reader);
@@ -54,13 +64,13 @@ impl<R: Read> Read for Input<R> {
 }
 
 /// The first bytes, fewer if there are no more.
-pub(super) fn peek(reader: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn peek(reader: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(bytes);
     reader.by_ref().take(bytes as u64).read_to_end(&mut head)?;
     Ok(head)
 }
 
-pub(super) struct Unpacked<R> {
+pub(crate) struct Unpacked<R> {
     decoder: MultiGzDecoder<Counted<R>>,
     bytes: u64,
 }
