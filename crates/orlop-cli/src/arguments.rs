@@ -35,8 +35,9 @@ pub(crate) enum Command {
     Snapshot(SnapshotCommand),
     /// Writes a recording in another form: for PyTorch's viewer, for Perfetto, as a table
     ///
-    /// What a form has no place for is left out: snapshots have no threads, kinds or uses by other streams, tables have no
-    /// segments. Only orlop's own files keep everything.
+    /// What a form has no place for is left out: snapshots have no threads, kinds or uses by other streams; tables have no
+    /// segments, nor what lived before the first event. A recording that does not tell of segments becomes a snapshot without
+    /// any, and without what lived before. Only orlop's own files keep everything.
     Convert(ConvertArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
@@ -279,7 +280,7 @@ pub(crate) struct ConvertArguments {
     pub(crate) output: PathBuf,
 
     /// What it is to be [default: by the name's ending: .pickle and .pkl, .json (a snapshot), .trace.json (for Perfetto),
-    /// .csv, .orlop]
+    /// .csv, .orlop]. Nothing is compressed
     #[arg(long, value_name = "FORM")]
     pub(crate) to: Option<Form>,
 

@@ -20,11 +20,18 @@ struct Entry {
     gate: Gate,
 }
 
+/// What was written.
+#[derive(Serialize)]
+struct Written {
+    output: String,
+    bytes: u64,
+}
+
 pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
     let depth = arguments.naming.depth.get();
     if let Some(path) = &arguments.write_baseline {
         let history = histories::read(&arguments.file).map_err(|failure| vec![failure])?;
-        return write(path, &Profile::of(&history, depth));
+        return write(path, &Profile::of(&history, depth), arguments.json);
     }
     // The command line has one or the other.
     let Some(path) = &arguments.baseline else { return Ok(()) };
@@ -50,11 +57,17 @@ pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
     if complaints.is_empty() { Ok(()) } else { Err(complaints) }
 }
 
-fn write(path: &Path, profile: &Profile) -> Result<(), Vec<String>> {
+fn write(path: &Path, profile: &Profile, json: bool) -> Result<(), Vec<String>> {
     let text = serde_json::to_string_pretty(profile)
         .map_err(|error| vec![format!("cannot write the baseline: {error}")])?;
-    fs::write(path, text + "\n")
-        .map_err(|error| vec![format!("{}: cannot be written: {error}", path.display())])
+    let text = text + "\n";
+    fs::write(path, &text)
+        .map_err(|error| vec![format!("{}: cannot be written: {error}", path.display())])?;
+    let (output, size) = (path.display().to_string(), text.len() as u64);
+    if json {
+        return output::print_json(&Written { output, bytes: size });
+    }
+    output::print(&format!("{output}: the baseline, {}\n", bytes(size)))
 }
 
 fn unit(measure: Measure) -> fn(u64) -> String {

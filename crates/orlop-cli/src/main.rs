@@ -20,6 +20,7 @@ mod replay;
 mod report;
 mod snapshot;
 mod table;
+mod target;
 mod what_if;
 
 use self::arguments::{Arguments, Command, SnapshotCommand, TraceCommand};

@@ -44,11 +44,49 @@ fn what_is_converted_says_the_same() {
 fn a_name_that_says_nothing_needs_a_form() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("a.dat").display().to_string();
-    let told = complaint(&orlop(&["convert", &snapshot(), &file]), 1);
+    let told = complaint(&orlop(&["convert", &snapshot(), &file]), 2);
     assert!(told.contains("see --to"), "{told}");
+    let packed = format!("{file}.pickle.gz");
+    let told = complaint(&orlop(&["convert", &snapshot(), &packed]), 2);
+    assert!(told.contains("leave .gz out"), "{told}");
     stdout(&orlop(&["convert", &snapshot(), &file, "--to", "csv"]));
     assert!(fs::read_to_string(&file).is_ok_and(|table| table.lines().count() > 2560));
     let nowhere = folder.path().join("no/such/folder.csv").display().to_string();
     let told = complaint(&orlop(&["convert", &snapshot(), &nowhere]), 1);
     assert!(told.contains("cannot be written"), "{told}");
+}
+
+/// What was read is still there, whatever it is called.
+#[test]
+fn a_file_that_is_called_a_part_is_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [part, pickle] =
+        ["run.part", "run.pickle"].map(|name| folder.path().join(name).display().to_string());
+    fs::copy(snapshot(), &part).expect("a copy");
+    stdout(&orlop(&["convert", &part, &pickle]));
+    assert_eq!(fs::read(&part).expect("it is there"), fs::read(snapshot()).expect("it is shipped"));
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left there");
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_written_to_and_not_replaced() {
+    use std::os::unix::fs::FileTypeExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    if !made.is_ok_and(|made| made.success()) {
+        println!("skipped: no mkfifo");
+        return;
+    }
+    // Asked last: if nobody writes there, it waits for ever.
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe)
+    });
+    let told = orlop(&["convert", &snapshot(), &pipe.display().to_string(), "--to", "csv"]);
+    assert_eq!(stdout(&told), "");
+    assert!(fs::metadata(&pipe).is_ok_and(|data| data.file_type().is_fifo()));
+    let table = reader.join().expect("it reads").expect("it is a table");
+    assert!(table.lines().count() > 2560);
 }

@@ -170,7 +170,11 @@ fn a_gate_passes_fails_and_names_the_line() {
     let folder = Folder::with(&[("small.json", &run(15)), ("large.json", &run(20))]);
     let [small, large, baseline] =
         ["small.json", "large.json", "baseline.json"].map(|name| folder.path(name));
-    assert_eq!(stdout(&orlop(&["gate", &small, "--write-baseline", &baseline])), "");
+    let said = stdout(&orlop(&["gate", &small, "--write-baseline", &baseline]));
+    assert!(said.starts_with(&format!("{baseline}: the baseline, ")) && said.lines().count() == 1, "{said}");
+    let said = object(&orlop(&["gate", &small, "--write-baseline", &baseline, "--json"]));
+    let bytes = fs::metadata(&baseline).expect("it is there").len();
+    assert_eq!(said, json!({ "output": baseline, "bytes": bytes }));
     let written: Value =
         serde_json::from_str(&fs::read_to_string(&baseline).expect("it is there")).expect("JSON");
     assert_eq!(written["devices"][0]["peak_live"], json!(15 * MIB));

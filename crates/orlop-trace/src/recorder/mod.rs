@@ -12,7 +12,8 @@
 //! * **Nobody waits.** Readers and writers do not: see the module `ring`. Threads have rings by
 //!   [slots](orlop_alloc::protocol::thread_slot); those beyond the thirty-second share some, behind a lock each.
 //!   Annotations, backtraces and changes of regions are rare, and take a lock of the recorder's.
-//! * **No recursion.** What the recorder itself takes from a watched allocator is not noted, but counted as lost.
+//! * **No recursion.** Blocks that the recorder itself takes from a watched allocator are not noted, but counted as lost.
+//!   Regions are noted that an allocator gains for them: others' blocks will lie there, too.
 //!
 //! Threads' events are merged by the time stamps, which are of the processor's counter where that counts alike on all
 //! processors (by way of `quanta`), and of the system's clock elsewhere. A block's return is stamped before the block can be
@@ -21,7 +22,8 @@
 //! Regions are noted when the allocator's lock is held, and told a little later; the stamp is of when they were noted. So
 //! a region comes before all blocks in it and goes after them, whichever threads they are of. Regions that were there when
 //! the recording began come first, as gained or mapped then. Where many events were overwritten, regions are not forgotten:
-//! the history begins with them (see the module `regions`).
+//! a history begins with them, and a file that is drained to is told of what was gained and lost meanwhile (see the module
+//! `regions`).
 //!
 //! A request that fails is noted each time an allocator fails to serve it, also when a
 //! [`Context`](orlop_alloc::Context) then finds memory elsewhere.
@@ -51,6 +53,7 @@
 //! ```
 
 mod backtraces;
+mod held;
 mod names;
 mod note;
 mod record;
@@ -126,8 +129,6 @@ struct File {
     lookup: Lookup,
     /// Where each ring was left.
     rings: Vec<u64>,
-    /// Where the events of regions were.
-    regions: u64,
 }
 
 impl Default for RecorderBuilder {
@@ -138,6 +139,9 @@ impl Default for RecorderBuilder {
 
 impl RecorderBuilder {
     /// Room for so many events of each thread, rounded up to a power of two: 48 bytes each. 65,536 without this.
+    ///
+    /// And for as many changes of the regions of all allocators together, some 64 bytes each as they come. Which regions are
+    /// held is known beyond that.
     pub fn capacity(mut self, events: usize) -> Self {
         self.capacity = events;
         self
@@ -177,7 +181,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// With room for 65,536 events of each thread (3 MiB), and no backtraces.
+    /// With room for 65,536 events of each thread (3 MiB) and as many changes of regions, and no backtraces.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
@@ -203,16 +207,16 @@ impl Recorder {
     pub fn history(&self) -> History {
         let _busy = Busy::begin();
         let inner = &*self.inner;
-        let mut records = Vec::new();
+        let mut blocks = Vec::new();
         // Regions afterwards, so that none is missed of a block that is there.
-        inner.rings.read(&mut Vec::new(), &mut records);
-        let start = inner.regions.read(&mut records);
+        inner.rings.read(&mut Vec::new(), &mut blocks);
+        let (start, regions) = inner.regions.read();
         let mut lookup = Lookup::default();
         let mut gather = Gather::default();
         for (device, segment) in start {
             gather.device(device).start.push(segment);
         }
-        for (device, event) in inner.named(&mut records, &mut lookup) {
+        for (device, event) in inner.named(blocks, regions, &mut lookup) {
             gather.device(device).events.push(event);
         }
         History { devices: gather.finish(), sites: lookup.sites, ..History::default() }
@@ -243,10 +247,12 @@ impl Recorder {
     pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<Drained> {
         let _busy = Busy::begin();
         let inner = &*self.inner;
-        let File { lookup, rings, regions } = &mut *locked(&inner.file);
-        let mut records = Vec::new();
-        let lost = inner.rings.read(rings, &mut records) + inner.regions.drain(regions, &mut records);
-        let events = inner.named(&mut records, lookup);
+        let File { lookup, rings } = &mut *locked(&inner.file);
+        let mut blocks = Vec::new();
+        let lost = inner.rings.read(rings, &mut blocks);
+        let (regions, lost_regions) = inner.regions.drain();
+        let lost = lost + lost_regions;
+        let events = inner.named(blocks, regions, lookup);
         let (mut written, mut failed) = (0, Ok(()));
         for (device, event) in &events {
             failed = writer.event(*device, event, &lookup.sites);
@@ -266,7 +272,7 @@ impl Recorder {
     pub fn lost(&self) -> u64 {
         let inner = &*self.inner;
         let file = locked(&inner.file);
-        let waiting = inner.rings.overwritten(&file.rings) + inner.regions.lost(file.regions);
+        let waiting = inner.rings.overwritten(&file.rings) + inner.regions.lost();
         waiting + inner.overwritten.load(Ordering::Relaxed) + inner.unseen.load(Ordering::Relaxed)
     }
 }

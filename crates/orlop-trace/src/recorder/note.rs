@@ -1,7 +1,9 @@
 //! Events as a recorder is told them, made records; and records, when they are read, made events with their names.
 
+use super::held::is_gain;
 use super::names::Lookup;
 use super::record::Record;
+use super::regions::Told as ToldRegion;
 use super::thread::{self, Busy};
 use super::{Backtraces, Inner, backtraces, locked};
 use crate::formats::device_number;
@@ -91,7 +93,6 @@ impl Inner {
     }
 
     fn region(&self, event: &RegionEvent) {
-        let Some(thread) = thread::number() else { return self.unseen() };
         let action = match event.action {
             RegionAction::Gained => Action::RegionGained,
             RegionAction::Lost => Action::RegionLost,
@@ -99,11 +100,17 @@ impl Inner {
             RegionAction::Unmapped => Action::Unmapped,
             _ => return,
         };
-        let _busy = Busy::begin();
         let ticks = event.at.unwrap_or_else(|| self.clock.raw());
         let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.get());
-        let record = Record::mark(ticks, action, event.device, thread);
-        self.regions.note(Record { address, bytes, stream, ..record });
+        let thread = thread::number();
+        let record = Record::mark(ticks, action, event.device, thread.unwrap_or(0));
+        let told = ToldRegion { record: Record { address, bytes, stream, ..record }, already: event.already };
+        if thread.is_some() {
+            let _busy = Busy::begin();
+            self.regions.note(told);
+        } else if !self.regions.put_aside(told) {
+            self.unseen();
+        }
     }
 
     #[cold]
@@ -120,9 +127,14 @@ impl Inner {
         self.unseen.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records as events with their devices, in order of time.
-    pub(super) fn named(&self, records: &mut [Record], lookup: &mut Lookup) -> Vec<(u32, Event)> {
-        records.sort_by_key(|record| record.ticks);
+    /// Records of blocks and of regions as events with their devices, in order of time.
+    pub(super) fn named(
+        &self,
+        blocks: Vec<Record>,
+        regions: Vec<Record>,
+        lookup: &mut Lookup,
+    ) -> Vec<(u32, Event)> {
+        let records = in_order(blocks, regions);
         let names = locked(&self.names);
         let name = |record: &Record| {
             let time = self.clock.delta_as_nanos(self.zero, record.ticks.max(self.zero));
@@ -136,8 +148,59 @@ impl Inner {
     }
 }
 
+/// Records in order of time. At one time a region comes before blocks, and goes after them: the clock may be coarse. Regions
+/// keep their order, and so do blocks.
+fn in_order(mut blocks: Vec<Record>, mut regions: Vec<Record>) -> Vec<Record> {
+    blocks.sort_by_key(|record| record.ticks);
+    regions.sort_by_key(|record| record.ticks);
+    let mut records = Vec::with_capacity(blocks.len() + regions.len());
+    let (mut blocks, mut regions) = (blocks.into_iter().peekable(), regions.into_iter().peekable());
+    while let Some(region) = regions.next() {
+        let gain_next = regions.peek().is_some_and(|next| next.ticks == region.ticks && is_gain(next));
+        let first = gain_next || is_gain(&region);
+        let is_before = |block: &Record| block.ticks < region.ticks || block.ticks == region.ticks && !first;
+        while let Some(block) = blocks.next_if(is_before) {
+            records.push(block);
+        }
+        records.push(region);
+    }
+    records.extend(blocks);
+    records
+}
+
 /// What could still have been gained when a request failed; nothing where no limit is known.
 fn left(report: &OutOfMemory) -> u64 {
     let held = if report.refusal == Refusal::Budget { report.live } else { report.reserved };
     report.limit.map_or(0, |limit| limit.saturating_sub(held))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_one_time_regions_come_before_blocks_and_go_after_them() {
+        use Action::{Allocate, FreeRequested, Mapped, RegionGained, RegionLost, Unmapped};
+        let records = |actions: &[(u64, Action)]| -> Vec<Record> {
+            let record = |&(ticks, action)| Record::mark(ticks, action, Device::CPU, 1);
+            actions.iter().map(record).collect()
+        };
+        let blocks =
+            [(5, FreeRequested), (3, Allocate), (3, FreeRequested), (5, Allocate), (8, FreeRequested)];
+        let regions = [(3, RegionGained), (5, RegionLost), (5, Mapped), (8, Unmapped), (9, RegionGained)];
+        let expected = [
+            (3, RegionGained),
+            (3, Allocate),
+            (3, FreeRequested),
+            // The gain is of what was lost, perhaps.
+            (5, RegionLost),
+            (5, Mapped),
+            (5, FreeRequested),
+            (5, Allocate),
+            (8, FreeRequested),
+            (8, Unmapped),
+            (9, RegionGained),
+        ];
+        assert_eq!(in_order(records(&blocks), records(&regions)), records(&expected));
+    }
 }

@@ -1,228 +1,260 @@
 //! What a recorder knows of regions.
 //!
 //! A program gains most of its regions early, and a ring forgets what is old: blocks would be left that are in no region. So
-//! events of regions, which are rare, are not in the rings but here, in order and behind a lock. There is room for so many;
-//! then the oldest is let go, and what it did to the regions is kept: a history begins with the regions that were held
-//! before the first event that is left.
+//! events of regions, which are rare, are not in the rings but here, and behind a lock. There is room for so many; then the
+//! oldest is let go, and what it did to the regions is kept: a history begins with the regions that were held before the
+//! first event that is left, and a file is told of them.
 //!
-//! Who is set as observer again, or watches one allocator by two ways, is told of the same region again. What changes
-//! nothing is not noted.
+//! # What is news
+//!
+//! Who watches one allocator by two ways is told of the same region twice. What changes nothing is no news, and nobody who
+//! reads is told. But two allocators are told of in any order: one may gain the very addresses that another lost, and be told
+//! of first. So events are kept in order of their stamps, news or not, and what is news follows from that order.
+//!
+//! Who is set as observer again is told of all that is held again. That is only noted if it is news when it is told: it would
+//! fill the log.
+//!
+//! # What is told in the midst of recording
+//!
+//! A recorder takes memory, also with this module's lock held, and that may be from an allocator that is watched. Whatever
+//! is yet to be told of regions is told then, and is others' business. So it is put aside, in a place that has its memory from
+//! the beginning, and taken in at the next opportunity.
 
+use super::held::Held;
+use super::locked;
 use super::record::Record;
-use crate::history::{Action, BlockState, Rules, Segment, SegmentBlock, SiteId};
-use orlop_core::StreamId;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::history::{Rules, Segment};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+/// How much can be put aside. An allocator tells of a few regions at a time.
+const ASIDE: usize = 256;
 
 /// The events of regions, and what is held.
 #[derive(Debug)]
 pub(super) struct Regions {
-    capacity: usize,
     log: Mutex<Log>,
+    /// Never holds more than its first memory, so that nobody allocates under its lock. Taken last.
+    aside: Mutex<VecDeque<Told>>,
 }
 
-#[derive(Debug, Default)]
+/// An event as it is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    pub(super) record: Record,
+    /// Whether it is of a region that was there before the observer.
+    pub(super) already: bool,
+}
+
+#[derive(Debug)]
 struct Log {
-    /// Before the first of the events.
+    capacity: usize,
+    rules: Rules,
+    /// What is held before the first of the events.
     before: Held,
-    events: VecDeque<Record>,
-    /// How many events there were before these.
-    gone: u64,
-    now: Held,
+    /// In order of their stamps.
+    events: VecDeque<Noted>,
+    /// What is held after the last, once all know whether they are news.
+    now: Option<Held>,
+    file: File,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Noted {
+    record: Record,
+    /// Whether it changes what is held.
+    news: bool,
+    /// Whether it was drained.
+    written: bool,
+}
+
+/// What a file that is drained to was told of what was let go.
+#[derive(Debug, Default)]
+struct File {
+    /// What it takes to be held before the first of the events.
+    held: Held,
+    /// How many events it was not told of since the last drain, and the stamps of the first and the last.
+    lost: u64,
+    gap: Option<(u64, u64)>,
 }
 
 impl Regions {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), log: Mutex::default() }
+        let log = Log {
+            capacity: capacity.max(1),
+            rules: Rules::parse(""),
+            before: Held::default(),
+            events: VecDeque::new(),
+            now: Some(Held::default()),
+            file: File::default(),
+        };
+        Self { log: Mutex::new(log), aside: Mutex::new(VecDeque::with_capacity(ASIDE)) }
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes an event. The calling thread is marked as busy recording, as by all others here.
+    pub(super) fn note(&self, told: Told) {
+        let log = &mut *locked(&self.log);
+        self.take_in(log);
+        log.note(told);
     }
 
-    /// Notes an event, if it changes anything. The calling thread is busy recording.
-    pub(super) fn note(&self, record: Record) {
-        let log = &mut *self.log();
-        if !log.now.apply(&record) {
+    /// Keeps an event that is told while the calling thread was busy already; false if there is no room.
+    pub(super) fn put_aside(&self, told: Told) -> bool {
+        let mut aside = locked(&self.aside);
+        let room = aside.len() < ASIDE;
+        if room {
+            aside.push_back(told);
+        }
+        room
+    }
+
+    /// One at a time: noting one may take memory, and lead to another that is put aside.
+    fn take_in(&self, log: &mut Log) {
+        let next = || locked(&self.aside).pop_front();
+        while let Some(told) = next() {
+            log.note(told);
+        }
+    }
+
+    /// The regions before the first event, each with its device's number, and all events.
+    pub(super) fn read(&self) -> (Vec<(u32, Segment)>, Vec<Record>) {
+        let log = &mut *locked(&self.log);
+        self.take_in(log);
+        log.settle();
+        let news = log.events.iter().filter(|noted| noted.news);
+        (log.before.segments(), news.map(|noted| noted.record).collect())
+    }
+
+    /// The events since the last call, in order, and how many had been let go. What those did is among the events.
+    pub(super) fn drain(&self) -> (Vec<Record>, u64) {
+        let log = &mut *locked(&self.log);
+        self.take_in(log);
+        log.settle();
+        let mut records = Vec::new();
+        if let Some((first, last)) = log.file.gap.take() {
+            // Regions come at once and go at last: whatever blocks there were meanwhile lie in some.
+            records.extend(log.before.without(&log.file.held).records(first, true));
+            records.extend(log.file.held.without(&log.before).records(last, false));
+            log.file.held = log.before.clone();
+        }
+        for noted in log.events.iter_mut().filter(|noted| noted.news && !noted.written) {
+            noted.written = true;
+            records.push(noted.record);
+        }
+        (records, std::mem::take(&mut log.file.lost))
+    }
+
+    /// How many events were let go since the last drain.
+    pub(super) fn lost(&self) -> u64 {
+        locked(&self.log).file.lost
+    }
+}
+
+impl Log {
+    fn note(&mut self, Told { record, already }: Told) {
+        if already && !self.settle().would_change(&record) {
             return;
         }
-        if log.events.len() >= self.capacity
-            && let Some(oldest) = log.events.pop_front()
+        let place = self.events.partition_point(|noted| noted.record.ticks <= record.ticks);
+        let mut news = true;
+        if place < self.events.len() {
+            self.now = None;
+        } else if let Some(now) = &mut self.now {
+            news = now.apply(&record, &self.rules);
+        }
+        self.events.insert(place, Noted { record, news, written: false });
+        if self.events.len() > self.capacity
+            && let Some(oldest) = self.events.pop_front()
         {
-            log.before.apply(&oldest);
-            log.gone += 1;
+            self.let_go(&oldest);
         }
-        log.events.push_back(record);
     }
 
-    /// Appends all events, and gives the regions before the first, each with its device's number.
-    pub(super) fn read(&self, records: &mut Vec<Record>) -> Vec<(u32, Segment)> {
-        let log = self.log();
-        records.extend(&log.events);
-        log.before.segments()
+    fn let_go(&mut self, Noted { record, written, .. }: &Noted) {
+        let news = self.before.apply(record, &self.rules);
+        if *written {
+            self.file.held.apply(record, &self.rules);
+        } else if news {
+            self.file.lost += 1;
+            let (first, last) = self.file.gap.unwrap_or((record.ticks, record.ticks));
+            self.file.gap = Some((first.min(record.ticks), last.max(record.ticks)));
+        }
     }
 
-    /// Appends the events since that place, which is moved on, and says how many had been let go.
-    pub(super) fn drain(&self, from: &mut u64, records: &mut Vec<Record>) -> u64 {
-        let log = self.log();
-        let lost = log.gone.saturating_sub(*from);
-        let skipped = usize::try_from(from.saturating_sub(log.gone)).unwrap_or(usize::MAX);
-        records.extend(log.events.iter().skip(skipped));
-        *from = log.gone + log.events.len() as u64;
-        lost
-    }
-
-    /// How many events after that place were let go.
-    pub(super) fn lost(&self, from: u64) -> u64 {
-        self.log().gone.saturating_sub(from)
-    }
-}
-
-/// Regions by device and address; they do not overlap.
-#[derive(Debug, Default)]
-struct Held {
-    regions: BTreeMap<(u32, u64), Region>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Region {
-    bytes: u64,
-    stream: u64,
-    /// Whether it consists of pages.
-    mapped: bool,
-}
-
-impl Held {
-    /// Does what an event says; false if that changes nothing.
-    fn apply(&mut self, record: &Record) -> bool {
-        let &Record { device, address, bytes, stream, action, .. } = record;
-        let Some(end) = address.checked_add(bytes).filter(|&end| end > address) else { return false };
-        let mapped = matches!(action, Action::Mapped);
-        match action {
-            Action::RegionGained | Action::Mapped => {
-                if self.holds(device, address, end) {
-                    return false;
-                }
-                self.carve(device, address, end);
-                self.add(device, address, Region { bytes, stream, mapped });
-                true
+    /// What is held now. Finds out what is news, if something was told too late for its stamp.
+    fn settle(&mut self) -> &mut Held {
+        let Self { rules, before, events, now, .. } = self;
+        now.get_or_insert_with(|| {
+            let mut held = before.clone();
+            for noted in events {
+                noted.news = held.apply(&noted.record, rules);
             }
-            _ => self.carve(device, address, end),
-        }
-    }
-
-    /// The last region that begins before an address.
-    fn last_before(&self, device: u32, address: u64) -> Option<(u64, Region)> {
-        let mut below = self.regions.range((device, 0)..(device, address));
-        below.next_back().map(|(&(_, start), &region)| (start, region))
-    }
-
-    /// Whether all of a range is held.
-    fn holds(&self, device: u32, address: u64, end: u64) -> bool {
-        let mut covered = end;
-        while covered > address {
-            match self.last_before(device, covered) {
-                Some((start, region)) if start + region.bytes >= covered => covered = start,
-                _ => return false,
-            }
-        }
-        true
-    }
-
-    /// Takes a range out; false if nothing was there.
-    fn carve(&mut self, device: u32, address: u64, end: u64) -> bool {
-        let mut found = false;
-        while let Some((start, region)) = self.last_before(device, end) {
-            let stop = start + region.bytes;
-            if stop <= address {
-                break;
-            }
-            found = true;
-            self.regions.remove(&(device, start));
-            if start < address {
-                self.regions.insert((device, start), Region { bytes: address - start, ..region });
-            }
-            if stop > end {
-                self.regions.insert((device, end), Region { bytes: stop - end, ..region });
-            }
-        }
-        found
-    }
-
-    /// Adds a region where none is. Pages beside others of the stream are one region with them.
-    fn add(&mut self, device: u32, mut address: u64, mut region: Region) {
-        let is_like = |other: &Region| other.mapped && region.mapped && other.stream == region.stream;
-        let end = address + region.bytes;
-        let behind = self.regions.get(&(device, end)).copied().filter(is_like);
-        let ahead = self.last_before(device, address);
-        let ahead = ahead.filter(|(start, other)| start + other.bytes == address && is_like(other));
-        if let Some(behind) = behind {
-            self.regions.remove(&(device, end));
-            region.bytes += behind.bytes;
-        }
-        if let Some((start, ahead)) = ahead {
-            region.bytes += ahead.bytes;
-            address = start;
-        }
-        self.regions.insert((device, address), region);
-    }
-
-    /// As segments, free all through: of blocks nothing is known here.
-    fn segments(&self) -> Vec<(u32, Segment)> {
-        let rules = Rules::parse("");
-        let segment = |(&(device, address), region): (&(u32, u64), &Region)| {
-            let &Region { bytes, stream, mapped } = region;
-            let small = if mapped { rules.is_small_page(bytes) } else { rules.is_small_region(bytes) };
-            let site = SiteId::UNKNOWN;
-            let blocks = vec![SegmentBlock { address, bytes, requested: 0, state: BlockState::Free, site }];
-            let stream = StreamId::new(stream);
-            (
-                device,
-                Segment { address, bytes, stream, small, expandable: mapped, pool: (0, 0), site, blocks },
-            )
-        };
-        self.regions.iter().map(segment).collect()
+            held
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Action;
     use orlop_core::Device;
 
-    fn record(action: Action, address: u64, bytes: u64) -> Record {
-        Record { address, bytes, ..Record::mark(0, action, Device::cuda(0), 1) }
+    fn told(ticks: u64, action: Action, address: u64, bytes: u64) -> Told {
+        let record = Record { address, bytes, ..Record::mark(ticks, action, Device::cuda(0), 1) };
+        Told { record, already: false }
     }
 
-    fn held(regions: &Regions) -> Vec<(u64, u64)> {
-        let held = regions.read(&mut Vec::new());
-        held.iter().map(|(_, segment)| (segment.address, segment.bytes)).collect()
+    fn fields(records: &[Record]) -> Vec<(u64, Action, u64, u64)> {
+        records.iter().map(|record| (record.ticks, record.action, record.address, record.bytes)).collect()
     }
+
+    const STEPS: [(Action, u64, u64); 6] = [
+        (Action::RegionGained, 100, 50),
+        (Action::Mapped, 200, 10),
+        (Action::Mapped, 220, 10),
+        (Action::Mapped, 210, 10),
+        (Action::Unmapped, 205, 5),
+        (Action::RegionLost, 100, 50),
+    ];
 
     #[test]
     fn what_is_let_go_is_what_a_history_begins_with() {
         let regions = Regions::new(1);
-        let steps = [
-            (Action::RegionGained, 100, 50),
-            (Action::Mapped, 200, 10),
-            (Action::Mapped, 220, 10),
-            (Action::Mapped, 210, 10),
-            (Action::Unmapped, 205, 5),
-            (Action::RegionLost, 100, 50),
-        ];
-        for (action, address, bytes) in steps {
-            regions.note(record(action, address, bytes));
+        for (ticks, (action, address, bytes)) in (0..).zip(STEPS) {
+            regions.note(told(ticks, action, address, bytes));
         }
-        assert_eq!(held(&regions), [(100, 50), (200, 5), (210, 20)]);
-        let mut records = Vec::new();
-        let mut from = 0;
-        assert_eq!((regions.lost(0), regions.drain(&mut from, &mut records)), (5, 5));
-        assert_eq!((records.len(), from, regions.drain(&mut from, &mut records)), (1, 6, 0));
-        assert_eq!(records[0].action, Action::RegionLost);
+        let (start, events) = regions.read();
+        let start: Vec<_> = start.iter().map(|(_, segment)| (segment.address, segment.bytes)).collect();
+        assert_eq!(start, [(100, 50), (200, 5), (210, 20)]);
+        assert_eq!(fields(&events), [(5, Action::RegionLost, 100, 50)]);
     }
 
     #[test]
-    fn what_is_known_is_not_noted() {
+    fn a_file_is_told_of_what_was_let_go() {
+        let regions = Regions::new(1);
+        let note = |ticks: u64| {
+            let (action, address, bytes) = STEPS[usize::try_from(ticks).unwrap()];
+            regions.note(told(ticks, action, address, bytes));
+        };
+        note(0);
+        assert_eq!(regions.drain(), (vec![told(0, STEPS[0].0, 100, 50).record], 0));
+        (1..6).for_each(note);
+        assert_eq!(regions.lost(), 4);
+        let (records, lost) = regions.drain();
+        assert_eq!((lost, regions.lost()), (4, 0));
+        let expected =
+            [(1, Action::Mapped, 200, 5), (1, Action::Mapped, 210, 20), (5, Action::RegionLost, 100, 50)];
+        assert_eq!(fields(&records), expected);
+        regions.note(told(6, Action::Unmapped, 200, 5));
+        regions.note(told(7, Action::RegionGained, 300, 9));
+        let (records, lost) = regions.drain();
+        assert_eq!(fields(&records), [(6, Action::Unmapped, 200, 5), (7, Action::RegionGained, 300, 9)]);
+        assert_eq!((lost, regions.drain()), (1, (vec![], 0)));
+    }
+
+    #[test]
+    fn what_is_known_is_no_news() {
         let regions = Regions::new(100);
         let steps = [
             (Action::RegionGained, 100, 50, 1),
@@ -234,11 +266,56 @@ mod tests {
             (Action::RegionGained, u64::MAX, 50, 2),
             (Action::RegionGained, 100, 0, 2),
         ];
-        for (action, address, bytes, noted) in steps {
-            regions.note(record(action, address, bytes));
-            let mut records = Vec::new();
-            regions.read(&mut records);
-            assert_eq!(records.len(), noted, "{action:?} {address}");
+        for (action, address, bytes, news) in steps {
+            regions.note(told(0, action, address, bytes));
+            assert_eq!(regions.read().1.len(), news, "{action:?} {address}");
         }
+    }
+
+    /// One allocator loses a region, another gains its addresses and is told of first.
+    #[test]
+    fn what_is_told_too_late_takes_its_place() {
+        let expected = [
+            (1, Action::RegionGained, 100, 50),
+            (3, Action::RegionLost, 100, 50),
+            (4, Action::Mapped, 100, 50),
+        ];
+        for drains in [false, true] {
+            let regions = Regions::new(100);
+            let mut drained = Vec::new();
+            let mut drain = || drained.extend(if drains { regions.drain().0 } else { Vec::new() });
+            regions.note(told(1, Action::RegionGained, 100, 50));
+            // Another watch of the same.
+            regions.note(told(2, Action::RegionGained, 100, 50));
+            drain();
+            regions.note(told(4, Action::Mapped, 100, 50));
+            drain();
+            regions.note(told(3, Action::RegionLost, 100, 50));
+            drain();
+            assert_eq!(fields(&regions.read().1), expected);
+            assert!(!drains || fields(&drained) == expected);
+        }
+    }
+
+    #[test]
+    fn who_is_set_again_does_not_fill_the_log() {
+        let regions = Regions::new(2);
+        let again = Told { already: true, ..told(2, Action::RegionGained, 100, 50) };
+        regions.note(told(0, Action::RegionGained, 100, 50));
+        (0..10).for_each(|_| regions.note(again));
+        assert_eq!(fields(&regions.read().1), [(0, Action::RegionGained, 100, 50)]);
+        assert_eq!(regions.lost(), 0);
+    }
+
+    #[test]
+    fn what_is_put_aside_is_taken_in() {
+        let regions = Regions::new(2 * ASIDE);
+        regions.note(told(0, Action::RegionGained, 100, 50));
+        let lost = told(1, Action::RegionLost, 100, 50);
+        assert!(regions.put_aside(lost));
+        assert_eq!(regions.read().1.len(), 2);
+        assert_eq!((0..ASIDE + 3).filter(|_| regions.put_aside(lost)).count(), ASIDE);
+        assert_eq!(regions.drain().0.len(), 2);
+        assert!(regions.put_aside(lost));
     }
 }

@@ -148,6 +148,26 @@ fn memory_that_the_recorder_takes_is_not_recorded() {
     assert_eq!((events(&recorder).len(), recorder.lost()), (2, 3));
 }
 
+/// Such as one that is gained for a ring: others' blocks will lie there, too.
+#[test]
+fn regions_that_are_told_while_recording_are_known() {
+    let recorder = Recorder::new();
+    let allocator = AllocatorRef::new(Direct::new(System::new())).erase();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    let busy = Busy::begin();
+    let block = allocator.allocate(&Request::new(100)).unwrap();
+    drop(busy);
+    let events = recorder.history().devices.remove(0).events;
+    assert_eq!(events.iter().map(|event| event.action).collect::<Vec<_>>(), [Action::RegionGained]);
+    let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+    let busy = Busy::begin();
+    drop(block);
+    drop(busy);
+    assert_eq!(recorder.drain(&mut file).unwrap(), Drained { events: 2, lost: 0 });
+    // The block, coming and going.
+    assert_eq!(recorder.lost(), 2);
+}
+
 #[test]
 fn annotations_without_text_have_none() {
     let recorder = Recorder::new();

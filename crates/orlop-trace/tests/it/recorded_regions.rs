@@ -269,6 +269,49 @@ fn a_drained_file_has_the_regions_too() {
 }
 
 #[test]
+fn a_file_has_the_regions_that_were_overwritten_before_it_was_drained_to() {
+    for allocator in allocators() {
+        let recorder = Recorder::builder().capacity(16).build();
+        allocator.set_observer(Some(Arc::new(recorder.clone())));
+        let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+        let mut kept = Vec::new();
+        for seed in 0..3 {
+            kept.push(run(&allocator, seed, 200));
+            assert!(recorder.drain(&mut file).unwrap().lost > 0);
+        }
+        let history = History::parse(&file.finish().unwrap()[..]).unwrap();
+        let device = only(&history);
+        let last = Moments::new(device).after(device.events.len());
+        assert_eq!(sum(&last), allocator.usage().reserved, "{}", allocator.name());
+    }
+}
+
+#[test]
+fn size_classes_are_known_after_pages_were_overwritten() {
+    let engine = DeviceAllocator::new(
+        NullDevice::new(Device::cuda(0), 256 << 20),
+        Policy::torch(&TorchConf::known("expandable_segments:True").0),
+    );
+    let engine = engine.into_ref();
+    let allocator = engine.clone().erase();
+    let recorder = Recorder::builder().capacity(1).build();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
+    let _kept: Vec<_> = (0..40).map(|_| allocator.allocate(&Request::new(MIB)).unwrap()).collect();
+    let _large = allocator.allocate(&Request::new(30 * MIB)).unwrap();
+    let history = recorder.history();
+    let device = only(&history);
+    let own = engine.with_engine(|engine| engine.segments());
+    assert_eq!(
+        Moments::new(device)
+            .after(device.events.len())
+            .iter()
+            .map(|s| (s.bytes, s.small))
+            .collect::<Vec<_>>(),
+        own.iter().map(|own| (own.bytes as u64, own.small)).collect::<Vec<_>>()
+    );
+}
+
+#[test]
 fn a_failure_is_told_with_what_the_device_had_left() {
     let allocator = torch("");
     let recorder = watched(&allocator);

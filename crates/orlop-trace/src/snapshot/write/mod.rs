@@ -4,8 +4,8 @@
 //! memory kinds or [uses](Action::Use): those of a history that has them are left out.
 //!
 //! A snapshot's segments are those in the end. A recording does not have them; they follow from its events, as far as these
-//! tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer. That has devices by place in a
-//! list, so the CPU of a recording comes behind the last GPU.
+//! tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer. What was recorded without regions
+//! has no segments. The viewer has devices by place in a list, so the CPU of a recording comes behind the last GPU.
 
 mod json;
 mod pickle;
@@ -43,7 +43,8 @@ const MICROSECOND: u64 = 1000;
 ///
 /// # Errors
 ///
-/// [`TraceError::Write`] if the writer fails, [`SnapshotError::Device`] for more than 4096 devices.
+/// [`TraceError::Write`] if the writer fails, [`SnapshotError::Device`] for more than 4096 devices, those counted that only
+/// annotations name.
 pub fn write_pickle(history: &History, writer: impl Write) -> Result<()> {
     let numbers = numbers(history)?;
     Pickle::write(writer, |out| whole(history, &numbers, out)).map_err(|error| TraceError::Write { error })
@@ -60,17 +61,22 @@ pub fn write_json(history: &History, writer: impl Write) -> Result<()> {
 }
 
 /// Under which number each device is written. There is a list of events for every number up to the largest: devices that
-/// are not numbered in a row, as the CPU in a recording, come behind the others.
+/// are not numbered in a row, as the CPU in a recording, come behind the others, and between them once there is no room.
+/// Numbers that only annotations name are nobody else's.
 fn numbers(history: &History) -> Result<BTreeMap<u32, u32>> {
     let devices = history.devices.iter().map(|device| device.device);
     let (low, high): (BTreeSet<u32>, BTreeSet<u32>) = devices.partition(|&device| device < MAX_DEVICES);
-    let next = low.last().map_or(0, |last| last + 1);
-    if let Some((_, &device)) = (next..MAX_DEVICES + 1).zip(&high).find(|&(number, _)| number == MAX_DEVICES)
-    {
-        let device = device.into();
-        return Err(TraceError::Snapshot(SnapshotError::Device { device, limit: MAX_DEVICES }));
+    let named = history.annotations.iter().filter_map(|annotation| annotation.device);
+    let taken: BTreeSet<u32> =
+        low.iter().copied().chain(named).filter(|&device| device < MAX_DEVICES).collect();
+    let next = taken.last().map_or(0, |last| last + 1);
+    let mut free = (next..MAX_DEVICES).chain(0..next).filter(|number| !taken.contains(number));
+    let mut numbers: BTreeMap<u32, u32> = low.iter().map(|&device| (device, device)).collect();
+    for &device in &high {
+        let none = SnapshotError::Device { device: device.into(), limit: MAX_DEVICES };
+        numbers.insert(device, free.next().ok_or(TraceError::Snapshot(none))?);
     }
-    Ok(low.iter().map(|&device| (device, device)).chain(high.iter().copied().zip(next..)).collect())
+    Ok(numbers)
 }
 
 /// A form that a snapshot can be written in.
@@ -165,11 +171,27 @@ fn whole(history: &History, numbers: &BTreeMap<u32, u32>, out: &mut impl Output)
 
 /// The segments after the last event.
 fn end<'a>(device: &'a DeviceHistory, history: &History) -> Cow<'a, [Segment]> {
-    let gains = |event: &Event| matches!(event.action, Action::RegionGained | Action::Mapped);
-    if !device.end.is_empty() || device.start.is_empty() && !device.events.iter().any(gains) {
+    if !device.end.is_empty() || !tells_of_regions(device) {
         return Cow::Borrowed(&device.end);
     }
     Cow::Owned(Moments::with_settings(device, history.settings.as_deref()).after(device.events.len()))
+}
+
+/// Whether segments follow from the events. Where a source tells of blocks only, the start has a made-up segment for each
+/// block that lived then, and what is handed out lies outside of these. A snapshot with some of its segments would be worse
+/// than one with none: whoever reads it takes the blocks outside for mistakes.
+fn tells_of_regions(device: &DeviceHistory) -> bool {
+    let gains = |event: &Event| matches!(event.action, Action::RegionGained | Action::Mapped);
+    let lies_in_start = |event: &Event| {
+        let before = device.start.partition_point(|segment| segment.address <= event.address);
+        let around = before.checked_sub(1).and_then(|place| device.start.get(place));
+        around.is_some_and(|segment| {
+            let room = segment.bytes.checked_sub(event.address - segment.address);
+            room.is_some_and(|room| event.bytes <= room)
+        })
+    };
+    let mut allocations = device.events.iter().filter(|event| event.action == Action::Allocate);
+    device.events.iter().any(gains) || !device.start.is_empty() && allocations.all(lies_in_start)
 }
 
 fn segment(sites: &Sites, device: u32, segment: &Segment, out: &mut impl Output) -> io::Result<()> {

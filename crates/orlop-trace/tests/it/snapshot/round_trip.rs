@@ -118,9 +118,60 @@ fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
         again.device = device;
         again
     };
-    history.devices = (4000..8000).step_by(3).map(numbered).collect();
+    // There is room for all numbers, and for none more.
+    history.devices = [7, 4095, 1 << 16].map(numbered).into();
+    let again = History::parse(&pickled(&history)[..]).expect("it was written");
+    let numbers: Vec<u32> = again.devices.iter().map(|device| device.device).collect();
+    assert_eq!(numbers, [0, 7, 4095]);
+    history.devices = (4000..8097).map(numbered).collect();
     let error = write_pickle(&history, Vec::new()).unwrap_err();
     assert!(matches!(error, TraceError::Snapshot(SnapshotError::Device { limit: 4096, .. })), "{error}");
+}
+
+/// An annotation of a device on which nothing else was recorded is not the CPU's, wherever that comes.
+#[test]
+fn annotations_of_other_devices_stay_theirs() {
+    let mut history = History::parse(RICH.as_bytes()).expect("it is a snapshot");
+    let cpu = 1 << 16;
+    history.devices[0].device = cpu;
+    let annotations = [Some(cpu), Some(0), None, Some(3)].map(|device| {
+        let mut annotation = history.annotations[0];
+        annotation.device = device;
+        annotation
+    });
+    history.annotations = annotations.into();
+    let again = History::parse(&pickled(&history)[..]).expect("it was written");
+    assert_eq!(again.devices.iter().map(|device| device.device).collect::<Vec<_>>(), [4]);
+    let devices: Vec<_> = again.annotations.iter().map(|annotation| annotation.device).collect();
+    assert_eq!(devices, [Some(4), Some(0), None, Some(3)]);
+}
+
+/// Profilers and RMM tell of blocks, not of where they lie: no segments are made up for some of them.
+#[test]
+fn recordings_without_regions_become_snapshots_without_segments() {
+    let memory = |time: u64, address: u64, bytes: i64| {
+        format!(
+            r#"{{"ph":"i","name":"[memory]","ts":{time},"tid":7,"args":{{"Addr":{address},"Bytes":{bytes},"Device Type":1,"Device Id":0}}}}"#
+        )
+    };
+    // A block that lived before, one that dies, and one that stays.
+    let events = [memory(1, 4096, 512), memory(2, 512, -512), memory(3, 4096, -512), memory(4, 8192, 1024)];
+    let chrome = format!(r#"{{"schemaVersion": 1, "traceEvents": [{}]}}"#, events.join(","));
+    let rmm = "Thread,Time,Action,Pointer,Size,Stream\n\
+               1,14:21:19:998533,allocate,0x1000,512,0x0\n\
+               1,14:21:20:998533,free,0x1000,512,0x0\n\
+               1,14:21:21:998533,allocate,0x2000,1024,0x0\n";
+    for recording in [&chrome, rmm] {
+        let history = History::parse(recording.as_bytes()).expect("it is a recording");
+        assert_eq!(history.warnings, []);
+        for bytes in [pickled(&history), as_json(&history)] {
+            let again = History::parse(&bytes[..]).expect("it was written");
+            assert_eq!(again.warnings, []);
+            let [device] = &again.devices[..] else { panic!("one device") };
+            assert_eq!((device.start.len(), device.end.len()), (0, 0));
+            assert_eq!(device.events.len(), history.devices[0].events.len());
+        }
+    }
 }
 
 #[test]
