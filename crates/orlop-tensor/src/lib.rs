@@ -37,6 +37,7 @@ mod compile_fail;
 mod device;
 pub mod diagnose;
 mod error;
+mod host;
 pub mod interchange;
 mod kernels;
 #[cfg(feature = "safetensors")]

@@ -5,6 +5,7 @@
 
 use super::Tensor;
 use crate::error::Result;
+use crate::host;
 use orlop_core::{DType, DimInt, Layout, MemoryFormat, Reshaped};
 
 impl Tensor {
@@ -228,9 +229,10 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a size of zero.
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a size of zero; [`Error::HostMemory`](crate::Error::HostMemory)
+    /// for more pieces than there is room for.
     pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Self>> {
-        self.imp()?.layout.split(size, dim)?.map(|layout| self.with_layout(layout)).collect()
+        self.pieces(self.imp()?.layout.split(size, dim)?)
     }
 
     /// Pieces of these sizes along a dimension.
@@ -239,8 +241,7 @@ impl Tensor {
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimension, or sizes that do not add up to its size.
     pub fn split_with_sizes<D: DimInt>(&self, sizes: impl AsRef<[D]>, dim: isize) -> Result<Vec<Self>> {
-        let imp = self.imp()?;
-        imp.layout.split_with_sizes(sizes.as_ref(), dim)?.map(|layout| self.with_layout(layout)).collect()
+        self.pieces(self.imp()?.layout.split_with_sizes(sizes.as_ref(), dim)?)
     }
 
     /// At most `count` pieces along a dimension, equally large but for the last.
@@ -249,7 +250,7 @@ impl Tensor {
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimension, no pieces.
     pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Self>> {
-        self.imp()?.layout.chunk(count, dim)?.map(|layout| self.with_layout(layout)).collect()
+        self.pieces(self.imp()?.layout.chunk(count, dim)?)
     }
 
     /// The same bytes as elements of another type: of the same size, or with the last dimension longer or shorter.
@@ -261,6 +262,15 @@ impl Tensor {
         let imp = self.imp()?;
         let layout = imp.layout.view_dtype(imp.dtype.size(), dtype.size())?;
         Ok(Self::new(imp.storage.clone(), layout, dtype))
+    }
+
+    /// A handle for each. A dimension that was expanded can have more of them than there is room for.
+    fn pieces(&self, layouts: impl ExactSizeIterator<Item = Layout>) -> Result<Vec<Self>> {
+        let mut pieces = host::room(layouts.len())?;
+        for layout in layouts {
+            pieces.push(self.with_layout(layout)?);
+        }
+        Ok(pieces)
     }
 
     /// A layout that may reach elsewhere.

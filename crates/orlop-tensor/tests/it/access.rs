@@ -132,3 +132,33 @@ fn no_elements_and_no_dimensions() {
     assert_eq!(one.iter::<f64>().unwrap().collect::<Vec<_>>(), [2.5]);
     assert!(none.item::<f64>().is_err() && Tensor::undefined().item::<f32>().is_err());
 }
+
+#[test]
+fn more_elements_than_there_is_room_for_are_an_error() {
+    let one = Tensor::zeros([1], DType::F64).unwrap();
+    // More than the address space has, and more than the machine.
+    for count in [1i64 << 60, 1 << 45] {
+        let many = one.expand([count]).unwrap();
+        assert!(matches!(many.to_vec::<f64>(), Err(Error::HostMemory { .. })));
+        assert!(matches!(many.item::<f64>(), Err(Error::CountMismatch { expected: 1, .. })));
+        assert!(matches!(many.split(1, 0), Err(Error::HostMemory { .. })));
+        #[cfg(feature = "ndarray")]
+        assert!(matches!(many.to_ndarray::<f64>(), Err(Error::HostMemory { .. })));
+    }
+}
+
+#[test]
+fn elements_that_are_not_there_get_no_room() {
+    let mut short = Tensor::zeros([1], DType::Bool).unwrap();
+    short.set_shape([1i64 << 45]).unwrap();
+    let outside = |result| matches!(result, Err(Error::Layout(orlop_core::Error::OutOfStorage { .. })));
+    assert!(outside(short.to_vec::<bool>().map(drop)));
+    #[cfg(feature = "ndarray")]
+    assert!(outside(short.to_ndarray::<bool>().map(drop)));
+    #[cfg(feature = "safetensors")]
+    {
+        use orlop_tensor::interchange::safetensors::{Metadata, save};
+        let folder = tempfile::tempdir().unwrap();
+        assert!(outside(save(folder.path().join("short"), [("short", &short)], &Metadata::new())));
+    }
+}
