@@ -6,11 +6,11 @@
 //! 2. whoever holds a block: from `enter` until its `leave` has returned, and no longer;
 //! 3. whoever was told [`Entry::Last`]: exclusively, to destroy it.
 
+use crate::lent::Lent;
 use crate::observer::{Event, RegionWatch};
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, Totals};
 use crate::raw::Owner;
-use crate::replaceable::Replaceable;
 use crate::{Allocator, Block, Error, RawBlock, Request, Result};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct Shared<A: ?Sized> {
     pub(super) ledger: Option<Ledger>,
     pub(super) refused_frees: AtomicU64,
     /// The observer, with what it is yet to be told of regions: one relaxed load while there is none.
-    pub(super) watch: Replaceable<Arc<RegionWatch>>,
+    pub(super) watch: Lent<Arc<RegionWatch>>,
     pub(super) allocator: A,
 }
 
@@ -86,7 +86,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
                     ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
                 if let Some(watch) = self.watch.get() {
-                    self.tell_taken(watch, &raw);
+                    self.tell_taken(&watch, &raw);
                 }
                 Ok(raw)
             }
@@ -122,11 +122,12 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
     pub(super) unsafe fn give(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
-        match self.watch.get() {
+        // No loan: the cell may go meanwhile.
+        match self.watch.cloned() {
             // SAFETY: the caller's promise.
             None => unsafe { self.give_unseen(raw, refused) },
             // SAFETY: as above.
-            Some(watch) => unsafe { self.give_seen(Arc::clone(watch), raw, refused) },
+            Some(watch) => unsafe { self.give_seen(watch, raw, refused) },
         }
     }
 
@@ -239,7 +240,7 @@ unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
 pub(super) unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
     // SAFETY: the cell came from a `Box` and nobody else holds a handle, a block or the `Last` answer.
     let shared = unsafe { Box::from_raw(shared.as_ptr()) };
-    let watch = shared.watch.get().cloned();
+    let watch = shared.watch.cloned();
     drop(shared);
     if let Some(watch) = watch {
         // An engine that goes gives all it holds back; one that others hold lives on.
