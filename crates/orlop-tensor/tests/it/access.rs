@@ -162,3 +162,45 @@ fn elements_that_are_not_there_get_no_room() {
         assert!(outside(save(folder.path().join("short"), [("short", &short)], &Metadata::new())));
     }
 }
+
+#[test]
+fn no_index_leads_to_no_elements() {
+    let far = Tensor::zeros([0], DType::I32).unwrap();
+    let far = far.as_strided([5, 0], [isize::MAX, 1], Some(0)).unwrap();
+    let elements = far.accessor::<i32, 2>().unwrap();
+    assert_eq!((elements.get([4, 0]), elements.at(4).unwrap().get([0])), (None, None));
+}
+
+#[test]
+fn elements_are_written_in_order_over_any_strides() {
+    let tensor = matrix();
+    let every_other = tensor.slice(1, None, None, 2).unwrap().t().unwrap();
+    let mut elements = every_other.elements_mut::<i32>().unwrap();
+    assert!(matches!(tensor.iter::<i32>(), Err(Error::Borrowed { by: Borrower::Writer })));
+    assert_eq!(elements.iter_mut().len(), 6);
+    let all: Vec<&mut i32> = elements.iter_mut().collect();
+    assert_eq!(all, [&0, &4, &8, &2, &6, &10]);
+    all.into_iter().for_each(|element| *element = -*element);
+    for element in &mut elements {
+        *element -= 100;
+    }
+    drop(elements);
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), [-100, 1, -102, 3, -104, 5, -106, 7, -108, 9, -110, 11]);
+    let mut accessor = tensor.accessor_mut::<i32, 2>().unwrap();
+    assert_eq!(accessor.at_mut(2).unwrap().iter_mut().map(|element| *element).sum::<i32>(), -198);
+    drop(accessor);
+    let shared = tensor.select(0, 0).unwrap().expand([2, 4]).unwrap();
+    assert!(matches!(shared.elements_mut::<i32>(), Err(Error::InternalOverlap)));
+    tensor.storage().unwrap().refuse_writes("a constant");
+    assert!(matches!(tensor.elements_mut::<i32>(), Err(Error::ReadOnly { .. })));
+    let none = Tensor::empty([3, 0], DType::I32).unwrap();
+    assert_eq!(none.elements_mut::<i32>().unwrap().iter_mut().count(), 0);
+}
+
+#[test]
+fn elements_of_a_clone_that_was_put_off_are_its_own() {
+    let tensor = matrix();
+    let clone = tensor.lazy_clone().unwrap();
+    clone.t().unwrap().elements_mut::<i32>().unwrap().iter_mut().for_each(|element| *element += 1);
+    assert_eq!((tensor.to_vec::<i32>().unwrap()[3], clone.to_vec::<i32>().unwrap()[3]), (3, 4));
+}
