@@ -4,8 +4,8 @@
 //! of these; for all else the bytes go through the host.
 
 use crate::error::Result;
-use crate::{host, kernels};
 use crate::tensor::{TensorImpl, copy_or_cast, pattern};
+use crate::{host, kernels};
 use orlop_alloc::{Context, MemoryBlock, Place};
 use orlop_core::{Device, Layout, Scalar, Shape, Strides};
 use std::ops::Range;
