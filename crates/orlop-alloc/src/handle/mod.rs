@@ -203,16 +203,9 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
             }
             is_so
         });
-        match before {
-            Ok(before) => {
-                before.iter().for_each(|before| before.end());
-                before.into_iter().chain(watch).collect()
-            }
-            Err(refused) => {
-                refused.iter().for_each(|refused| refused.end());
-                Vec::new()
-            }
-        }
+        let (ended, watch) = before.map_or_else(|refused| (refused, None), |before| (before, watch));
+        ended.iter().for_each(|ended| ended.end());
+        ended.into_iter().chain(watch).collect()
     }
 
     /// Frees a block by its bare address, from [`Block::into_raw_ptr`] (P4). The requested size may be told.

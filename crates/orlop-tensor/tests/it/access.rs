@@ -136,8 +136,8 @@ fn no_elements_and_no_dimensions() {
 #[test]
 fn more_elements_than_there_is_room_for_are_an_error() {
     let one = Tensor::zeros([1], DType::F64).unwrap();
-    // More than the address space has, and more than the machine.
-    for count in [1i64 << 60, 1 << 45] {
+    // More than the address space has, and more than the machine: what Miri cannot allocate ends it.
+    for count in if cfg!(miri) { vec![1i64 << 60] } else { vec![1 << 60, 1 << 45] } {
         let many = one.expand([count]).unwrap();
         assert!(matches!(many.to_vec::<f64>(), Err(Error::HostMemory { .. })));
         assert!(matches!(many.item::<f64>(), Err(Error::CountMismatch { expected: 1, .. })));
