@@ -6,6 +6,7 @@
 use orlop::alloc::device::{Policy, TorchConf};
 use orlop::core::{ByteSize, DType, Device, MemoryFormat, MemoryKind};
 use orlop::plan::Problem;
+use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
 use orlop::tensor::interchange::safetensors::{SafeTensors, ShardIndex};
 use orlop::tensor::interchange::{archive, npy};
@@ -58,10 +59,17 @@ fn npz(bytes: &[u8]) {
     let _ = npz::from_bytes(bytes, &ReadOptions::new().max_bytes(1 << 20));
 }
 
+/// Copied out of the bytes, and in place as a mapped file's are: both ways say the same.
 fn safetensors(bytes: &[u8]) {
-    if let Ok(file) = SafeTensors::from_bytes(bytes) {
-        for (_, tensor) in file.iter() {
-            let _ = tensor.to_string();
+    let whole = Tensor::from_slice(bytes).expect("room for what there is");
+    let storage = whole.storage().expect("it has one").clone();
+    let (read, placed) = (SafeTensors::from_bytes(bytes), SafeTensors::from_storage(storage));
+    assert_eq!(read.is_ok(), placed.is_ok(), "read: {read:?}, in place: {placed:?}");
+    if let (Ok(read), Ok(placed)) = (read, placed) {
+        assert!(read.names().eq(placed.names()));
+        for ((_, read), (_, placed)) in read.iter().zip(placed.iter()) {
+            assert_eq!((read.sizes(), read.dtype()), (placed.sizes(), placed.dtype()));
+            assert_eq!(read.to_string(), placed.to_string());
         }
     }
     let _ = ShardIndex::from_bytes(bytes);

@@ -31,7 +31,7 @@ const TARGETS: [&str; 13] = [
 /// What libFuzzer needs of the compiler: counters for each branch, and the table that says where they are.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions --cfg fuzzing";
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions --cfg fuzzing --cfg orlop_asan";
 
 /// Readers must not take much more than they are given: so many MiB at once are a finding.
 const MOST_MIB: &str = "256";

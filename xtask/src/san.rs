@@ -37,7 +37,8 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
     }
     let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", &host]);
     command.args(package_args(&names));
-    command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=address"));
+    // The word for the code: what is freed has to go, where it is kept else.
+    command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=address --cfg orlop_asan"));
     command.env("ASAN_OPTIONS", "detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1");
     command.env("CARGO_TARGET_DIR", shell.target().join("asan"));
     // Allocators that are broken on purpose leak on purpose. Fewer random programs than the plain tests run:

@@ -35,6 +35,7 @@ mod device_ops;
 pub mod engine;
 mod error;
 mod handle;
+mod lent;
 mod memory_block;
 mod node_allocators;
 pub mod numa;

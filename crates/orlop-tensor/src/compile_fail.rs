@@ -20,6 +20,15 @@
 //! println!("{element:?}");
 //! ```
 //!
+//! also not one to be written:
+//!
+//! ```compile_fail,E0716
+//! use orlop_tensor::Tensor;
+//! let tensor = Tensor::from_slice(&[1.0f32]).unwrap();
+//! let element = tensor.elements_mut::<f32>().unwrap().iter_mut().next();
+//! println!("{element:?}");
+//! ```
+//!
 //! nor a part its accessor:
 //!
 //! ```compile_fail,E0505

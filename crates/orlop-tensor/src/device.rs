@@ -4,8 +4,8 @@
 //! of these; for all else the bytes go through the host.
 
 use crate::error::Result;
-use crate::kernels;
 use crate::tensor::{TensorImpl, copy_or_cast, pattern};
+use crate::{host, kernels};
 use orlop_alloc::{Context, MemoryBlock, Place};
 use orlop_core::{Device, Layout, Scalar, Shape, Strides};
 use std::ops::Range;
@@ -35,9 +35,9 @@ pub(crate) fn copy(
         return unsafe { transfer(to, from, to_bytes.len()) };
     }
     // Through the host: only what the layouts reach. What is between the destination's elements stays.
-    let mut source = vec![0u8; from_bytes.len()];
+    let mut source = host::zeros(from_bytes.len())?;
     fetch(&mut source, from_memory.0, &from_bytes)?;
-    let mut destination = vec![0u8; to_bytes.len()];
+    let mut destination = host::zeros(to_bytes.len())?;
     if !to.layout.is_non_overlapping_and_dense() {
         fetch(&mut destination, to_memory.0, &to_bytes)?;
     }
@@ -48,7 +48,7 @@ pub(crate) fn copy(
     send(to_memory.0, &to_bytes, &mut destination)
 }
 
-/// Copies to host memory of the same dtype.
+/// Copies to host memory of the same dtype. Without an error each element of `layout` is written.
 ///
 /// # Safety
 ///
@@ -62,7 +62,7 @@ pub(crate) unsafe fn copy_out(
     layout: &Layout,
 ) -> Result<()> {
     let range = bytes_of(imp, &imp.layout, (block, bytes))?;
-    let mut source = vec![0u8; range.len()];
+    let mut source = host::zeros(range.len())?;
     fetch(&mut source, block, &range)?;
     let from_layout = from_zero(&imp.layout)?;
     // SAFETY: the vector is what the source's layout reaches; the caller's promise.
@@ -91,12 +91,12 @@ pub(crate) fn fill(imp: &TensorImpl, block: &MemoryBlock, bytes: usize, value: S
             Ok(ops.synchronize(stream)?)
         });
     }
-    let mut host = vec![0u8; range.len()];
-    fetch(&mut host, block, &range)?;
+    let mut bytes = host::zeros(range.len())?;
+    fetch(&mut bytes, block, &range)?;
     let layout = from_zero(&imp.layout)?;
     // SAFETY: the vector is what the layout reaches, and its elements are apart (the caller has checked).
-    unsafe { kernels::fill(first(&mut host).as_ptr(), &layout, imp.dtype, value) };
-    send(block, &range, &mut host)
+    unsafe { kernels::fill(first(&mut bytes).as_ptr(), &layout, imp.dtype, value) };
+    send(block, &range, &mut bytes)
 }
 
 /// The bytes of the block that a layout of the tensor's storage reaches.

@@ -15,6 +15,14 @@ pub enum Error {
     /// The memory is not to be had, or the device does not do that.
     #[error(transparent)]
     Alloc(#[from] orlop_alloc::Error),
+    /// The host has no room for a copy of the elements, or for as many handles.
+    #[error("no {bytes} bytes of host memory for a result of this size")]
+    HostMemory {
+        /// Bytes wanted.
+        bytes: usize,
+        /// What the heap says.
+        source: std::collections::TryReserveError,
+    },
     /// The tensor has no value: it is [`Tensor::undefined`](crate::Tensor::undefined).
     #[error("the tensor is undefined")]
     Undefined,

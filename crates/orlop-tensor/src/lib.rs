@@ -37,6 +37,7 @@ mod compile_fail;
 mod device;
 pub mod diagnose;
 mod error;
+mod host;
 pub mod interchange;
 mod kernels;
 #[cfg(feature = "safetensors")]
@@ -54,6 +55,7 @@ pub use self::storage::{
     Storage, StorageBytes, StorageBytesMut, StorageHook, clear_storage_hook, set_storage_hook,
 };
 pub use self::tensor::{
-    Accessor, AccessorMut, DisplayTensor, Elements, IntoShape, Nested, PrintOptions, SubAccessor,
-    SubAccessorMut, Tensor, TensorElements, TensorOptions, TensorSlice, TensorSliceMut,
+    Accessor, AccessorMut, DisplayTensor, Elements, ElementsMut, IntoShape, Nested, PrintOptions,
+    SubAccessor, SubAccessorMut, Tensor, TensorElements, TensorElementsMut, TensorOptions, TensorSlice,
+    TensorSliceMut,
 };

@@ -33,7 +33,8 @@ enum Keeping {
     Ended,
 }
 
-/// Either a `T` or, unused, a pointer to the next place.
+/// Either a `T` or, unused, a pointer to the next place. Both at its start: an address of one is that of the other.
+#[repr(C)]
 union Place<T> {
     next: Option<NonNull<Self>>,
     value: std::mem::ManuallyDrop<MaybeUninit<T>>,
@@ -51,12 +52,19 @@ pub(crate) trait Recycled: Sized + 'static {
 /// Gives up a thread's places when the thread ends.
 pub(crate) struct Keeper<T: Recycled>(PhantomData<T>);
 
-/// Under a checker that finds uses of freed memory, what is freed has to go.
-const KEEPS: bool = !cfg!(any(miri, loom));
+/// Under a checker that finds uses of freed memory, what is freed has to go. (What the compiler knows of AddressSanitizer
+/// is not stable, so `xtask san` says it.)
+const KEEPS: bool = !cfg!(any(miri, loom, orlop_asan));
 
 /// Room for a value on the heap, ours alone: for [`recycle`], once there is one.
 #[inline(always)]
 pub(crate) fn place<T: Recycled>() -> NonNull<Counted<T>> {
+    place_if::<T, KEEPS>()
+}
+
+/// [`place`], for who knows whether places are kept: the tests that checkers run.
+#[inline(always)]
+fn place_if<T: Recycled, const KEEPS: bool>() -> NonNull<Counted<T>> {
     let kept = if KEEPS { T::places().with(Places::pop) } else { None };
     kept.unwrap_or_else(|| new_place()).cast()
 }
@@ -75,12 +83,21 @@ extern "C" fn new_place<T>() -> NonNull<Place<T>> {
 /// `value` is from [`place`] and was written, and is not used afterwards.
 #[inline]
 pub(crate) unsafe fn recycle<T: Recycled>(value: NonNull<Counted<T>>) {
+    // SAFETY: the caller's promise.
+    unsafe { recycle_if::<T, KEEPS>(value) };
+}
+
+/// # Safety
+///
+/// Those of [`recycle`].
+#[inline(always)]
+unsafe fn recycle_if<T: Recycled, const KEEPS: bool>(value: NonNull<Counted<T>>) {
     // SAFETY: a value, dropped once (the caller's promise).
     unsafe { value.drop_in_place() };
     let place = value.cast::<Place<Counted<T>>>();
     if !KEEPS || !T::places().with(|places| places.push(place)) {
         // SAFETY: from a `Box` (`new_place`), and nobody has it any more.
-        unsafe { give_up::<T>(place) };
+        unsafe { give_up::<T, KEEPS>(place) };
     }
 }
 
@@ -91,7 +108,7 @@ pub(crate) unsafe fn recycle<T: Recycled>(value: NonNull<Counted<T>>) {
 /// `place` is from `new_place`, and not used afterwards.
 #[cold]
 #[inline(never)]
-unsafe fn give_up<T: Recycled>(place: NonNull<Place<Counted<T>>>) {
+unsafe fn give_up<T: Recycled, const KEEPS: bool>(place: NonNull<Place<Counted<T>>>) {
     // The keeper cannot be had while the thread is ending; then there never is any room.
     if KEEPS && T::places().with(Places::asks_for_keeper) && T::keeper().try_with(|_| ()).is_ok() {
         T::places().with(Places::open);
@@ -186,6 +203,48 @@ pub(crate) use recycled;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
+    crate::recycle::recycled!(Arc<u8>);
+
+    /// As `Shared` does it, but keeping under every checker.
+    fn make(value: &Arc<u8>) -> NonNull<Counted<Arc<u8>>> {
+        let place = place_if::<Arc<u8>, true>();
+        // SAFETY: room for a value, ours alone.
+        unsafe { place.write(Counted::new(Arc::clone(value))) };
+        place
+    }
+
+    /// # Safety
+    ///
+    /// From [`make`], once.
+    unsafe fn end(value: NonNull<Counted<Arc<u8>>>) {
+        // SAFETY: the caller's promise.
+        unsafe { recycle_if::<Arc<u8>, true>(value) };
+    }
+
+    #[test]
+    fn values_live_in_the_places_of_others() {
+        let value = Arc::new(7);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let first = make(&value);
+                    // SAFETY: made here. The place is not kept yet, but its keeper is there.
+                    unsafe { end(first) };
+                    let second = make(&value);
+                    // SAFETY: as above. This place is kept.
+                    unsafe { end(second) };
+                    assert_eq!(make(&value), second, "its place, which was kept");
+                    let mut alive: Vec<_> = (0..MOST + 10).map(|_| make(&value)).collect();
+                    alive.push(second);
+                    // SAFETY: each made here: the last of them more than are kept.
+                    alive.into_iter().for_each(|value| unsafe { end(value) });
+                });
+            }
+        });
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
 
     #[test]
     fn places_are_used_again_and_given_up() {

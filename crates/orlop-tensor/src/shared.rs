@@ -26,6 +26,13 @@ pub(crate) struct Counted<T> {
     value: T,
 }
 
+#[cfg(all(test, not(loom)))]
+impl<T> Counted<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { count: AtomicUsize::new(1), value }
+    }
+}
+
 /// More handles than there can be without leaking them: the process ends, as with `Arc`.
 const MOST: usize = isize::MAX as usize;
 

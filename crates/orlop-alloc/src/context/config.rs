@@ -19,7 +19,7 @@
 //! | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
 //! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when it is stuck |
 //! | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
-//! | `ORLOP_CPU_FORK_SAFE` | `1` |
+//! | `ORLOP_CPU_FORK_SAFE` | `1`: [`CpuConfig::fork_safe`] |
 //! | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
 
 use crate::adaptor::{Hardened, Hardening, Logging, Tracking, Warn};
@@ -176,6 +176,10 @@ impl CpuConfig {
     /// Held over forks, so that it works in the child: see
     /// [`CachingBuilder::fork_safe`](crate::caching::CachingBuilder::fork_safe). For the caching engine, with warnings at
     /// most; else the settings cannot be followed.
+    ///
+    /// This is the allocator of the default kind, and of the kinds that go to it. The one for pinned memory
+    /// ([`CpuConfig::make_pinned`]) is not held: pages are not pinned in a child. There, and if another thread was in it at
+    /// the fork, it must not be used.
     #[must_use]
     pub fn fork_safe(mut self) -> Self {
         self.fork_safe = true;

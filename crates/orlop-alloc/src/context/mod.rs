@@ -37,8 +37,7 @@ pub use self::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
 
 use self::ladder::Counts;
 use self::routes::{Found, Routes};
-use crate::observer::tell;
-use crate::observer::{Observer, ObserverSlot, RegionWatch};
+use crate::observer::{Observer, ObserverSlot, RegionWatch, is_same, tell};
 use crate::protocol::{Account, Totals};
 use crate::{AllocatorRef, Block, DeviceMemory, Error, Request, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
@@ -128,8 +127,8 @@ impl Context {
         if allocator.device() != device {
             return Err(Error::WrongDevice { device, actual: allocator.device() });
         }
-        let observer = self.inner.observer.get();
-        let watches = observer.map(|observer| allocator.put_observer(Some(Arc::clone(observer))));
+        let observer = self.inner.observer.cloned();
+        let watches = observer.map(|observer| allocator.put_observer(Some(observer)));
         let routes = self.inner.routes.get_or_new(device);
         let serving = match routes.accounts() {
             Some(accounts) => self.gated(allocator.clone(), accounts),
@@ -288,23 +287,36 @@ impl Context {
     /// Who is told, if anybody.
     #[must_use]
     pub fn observer(&self) -> Option<Arc<dyn Observer>> {
-        self.inner.observer.get().cloned()
+        self.inner.observer.cloned()
     }
 
     /// Tells `observer` of everything that happens in the allocators registered here, now and later; see
     /// [`AllocatorRef::set_observer`].
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
-        let mut watches = Vec::new();
         let changing = self.changing();
-        self.inner.observer.set(observer.clone());
-        for device in self.devices() {
-            let Some(routes) = self.inner.routes.get(device) else { continue };
-            for allocator in routes.distinct() {
-                watches.extend(allocator.put_observer(observer.clone()));
-            }
-        }
-        drop(changing);
+        let before = self.inner.observer.set(observer.clone());
+        let watches = self.of_each(|allocator| allocator.put_observer(observer.clone()));
+        drop((changing, before));
         tell(&watches);
+    }
+
+    /// Puts an observer in the place of this one, where it is.
+    pub(crate) fn replace_observer(&self, ours: &Arc<dyn Observer>, observer: Option<&Arc<dyn Observer>>) {
+        let changing = self.changing();
+        let is_ours = |now: Option<&Arc<dyn Observer>>| now.is_some_and(|now| is_same(now, ours));
+        let before = self.inner.observer.set_if(observer.cloned(), is_ours);
+        let watches = self.of_each(|allocator| allocator.put_in_place_of(ours, observer.cloned()));
+        drop((changing, before));
+        tell(&watches);
+    }
+
+    /// What allocators on all devices give.
+    pub(crate) fn of_each<T>(&self, give: impl Fn(&AllocatorRef) -> Vec<T>) -> Vec<T> {
+        let mut given = Vec::new();
+        for routes in self.devices().into_iter().filter_map(|device| self.inner.routes.get(device)) {
+            given.extend(routes.distinct().into_iter().flat_map(&give));
+        }
+        given
     }
 
     /// The stream that new work on `device` goes to: this thread's choice, else the context's.

@@ -3,16 +3,17 @@
 use super::Context;
 use orlop_core::{Device, StreamId};
 use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 static PROCESS: OnceLock<Context> = OnceLock::new();
 
 thread_local! {
-    /// How many contexts this thread is inside of. Apart from them, because what has nothing to drop is looked at in one
-    /// load, and mostly that is all: it is zero.
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// The contexts this thread is inside of, innermost last.
-    static CONTEXTS: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
+    /// The innermost context that this thread is inside of. It is in the frame of `inside`, so that looking takes one load
+    /// and no count.
+    ///
+    /// Invariant: it lives until `inside` puts the one before in its place.
+    static CURRENT: Cell<Option<NonNull<Context>>> = const { Cell::new(None) };
     /// The streams it has chosen, innermost last.
     static STREAMS: RefCell<Vec<(usize, Device, StreamId)>> = const { RefCell::new(Vec::new()) };
 }
@@ -29,17 +30,18 @@ pub(super) fn process_default() -> &'static Context {
 /// The process's default, if the thread is inside of no other.
 #[inline]
 pub(super) fn current_if_default() -> Option<&'static Context> {
-    (DEPTH.get() == 0).then(process_default)
+    CURRENT.get().is_none().then(process_default)
 }
 
 /// Runs `f` on the thread's current context.
+#[inline]
 pub(super) fn with_current<R>(f: impl FnOnce(&Context) -> R) -> R {
-    // During thread exit the list may be gone: the process default serves.
-    let innermost = || CONTEXTS.try_with(|contexts| contexts.borrow().last().cloned()).ok().flatten();
-    match if DEPTH.get() == 0 { None } else { innermost() } {
-        Some(context) => f(&context),
-        None => f(process_default()),
-    }
+    f(match &CURRENT.get() {
+        // SAFETY: it lives until its `inside` returns (the invariant). That one was called before this, on this thread, and
+        // so returns after `f` does.
+        Some(context) => unsafe { context.as_ref() },
+        None => process_default(),
+    })
 }
 
 /// Pops on drop, so that a panic inside leaves the thread as it was.
@@ -54,25 +56,18 @@ impl<T: 'static> Drop for Pop<T> {
 }
 
 pub(super) fn inside<R>(context: Context, f: impl FnOnce() -> R) -> R {
-    CONTEXTS.with(|contexts| contexts.borrow_mut().push(context));
-    let _pop = Pop(&CONTEXTS);
-    let _leave = Enter::new();
+    // Dropped in the end, when the one before is back: a context's last handle may run anything.
+    let context = &context;
+    let _leave = Leave(CURRENT.replace(Some(NonNull::from(context))));
     f()
 }
 
-/// Counts a context that the thread is inside of, until dropped.
-struct Enter;
+/// Puts the context from before in its place on drop, so that a panic inside leaves the thread as it was.
+struct Leave(Option<NonNull<Context>>);
 
-impl Enter {
-    fn new() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
-        Self
-    }
-}
-
-impl Drop for Enter {
+impl Drop for Leave {
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        CURRENT.set(self.0);
     }
 }
 

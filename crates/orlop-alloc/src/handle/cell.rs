@@ -21,11 +21,11 @@
 //!   that returns it by `share.leave` and `share.alone`.
 //! * a block enters a ledger that is closed: only handles allocate, and closing comes after the last of them.
 
+use crate::lent::Lent;
 use crate::observer::{Event, RegionWatch};
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Handles, Ledger, Totals};
 use crate::raw::Owner;
-use crate::replaceable::Replaceable;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Request, Result};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(crate) struct Shared<A: ?Sized> {
     pub(super) ledger: Option<Ledger>,
     pub(super) refused_frees: AtomicU64,
     /// The observer, with what it is yet to be told of regions: one relaxed load while there is none.
-    pub(super) watch: Replaceable<Arc<RegionWatch>>,
+    pub(super) watch: Lent<Arc<RegionWatch>>,
     pub(super) allocator: A,
 }
 
@@ -101,7 +101,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
                     ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
                 if let Some(watch) = self.watch.get() {
-                    self.tell_taken(watch, &raw);
+                    self.tell_taken(&watch, &raw);
                 }
                 Ok(raw)
             }
@@ -137,11 +137,12 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
     pub(super) unsafe fn give(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
-        match self.watch.get() {
+        // No loan: the cell may go meanwhile.
+        match self.watch.cloned() {
             // SAFETY: the caller's promise.
             None => unsafe { self.give_unseen(raw, refused) },
             // SAFETY: as above.
-            Some(watch) => unsafe { self.give_seen(Arc::clone(watch), raw, refused) },
+            Some(watch) => unsafe { self.give_seen(watch, raw, refused) },
         }
     }
 
@@ -268,7 +269,7 @@ unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
 pub(super) unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
     // SAFETY: the cell came from a `Box` and nobody else holds a handle, a block or the `Last` answer.
     let shared = unsafe { Box::from_raw(shared.as_ptr()) };
-    let watch = shared.watch.get().cloned();
+    let watch = shared.watch.cloned();
     drop(shared);
     if let Some(watch) = watch {
         // An engine that goes gives all it holds back; one that others hold lives on.

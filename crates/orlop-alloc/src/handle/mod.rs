@@ -19,12 +19,12 @@ pub(crate) use self::cell::{Head, handle_of, return_block};
 
 use self::cell::{Shared, destroy};
 use crate::block::Block;
+use crate::lent::Lent;
 use crate::observer::tell;
-use crate::observer::{Event, RegionWatch};
+use crate::observer::{Event, RegionWatch, is_same};
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Handles, Ledger, Totals};
 use crate::raw::Owner;
-use crate::replaceable::Replaceable;
 use crate::{
     Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage,
 };
@@ -33,8 +33,8 @@ use std::fmt;
 use std::mem::offset_of;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A counted handle to an allocator. Cloning costs one reference count; blocks cost none.
 pub struct AllocatorRef<A: ?Sized + Allocator = dyn Allocator> {
@@ -62,7 +62,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
             handles: Handles::new(),
             ledger,
             refused_frees: AtomicU64::new(0),
-            watch: Replaceable::default(),
+            watch: Lent::default(),
             allocator,
         };
         // SAFETY: just allocated for it, and nobody else knows it.
@@ -161,7 +161,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Who is told, if anybody.
     #[must_use]
     pub fn observer(&self) -> Option<Arc<dyn Observer>> {
-        self.shared().watch.get().map(|watch| Arc::clone(watch.observer()))
+        self.shared().watch.cloned().map(|watch| Arc::clone(watch.observer()))
     }
 
     /// Tells `observer` of every allocation and free from now on, and of regions: of those that are there at once. `None`
@@ -175,21 +175,40 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
 
     /// Sets an observer. Who it was and who it is are to be told of regions then, with no lock held.
     pub(crate) fn put_observer(&self, observer: Option<Arc<dyn Observer>>) -> Vec<Arc<RegionWatch>> {
-        // One at a time, of all: the quick way is open exactly if the last of them has taken the observer away.
-        static SETTING: Mutex<()> = Mutex::new(());
-        let _setting = SETTING.lock().unwrap_or_else(PoisonError::into_inner);
+        self.put_observer_if(observer, |_| true)
+    }
+
+    /// Sets an observer in the place of this one, if it is the one.
+    pub(crate) fn put_in_place_of(
+        &self,
+        ours: &Arc<dyn Observer>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Vec<Arc<RegionWatch>> {
+        self.put_observer_if(observer, |now| now.is_some_and(|now| is_same(now.observer(), ours)))
+    }
+
+    fn put_observer_if(
+        &self,
+        observer: Option<Arc<dyn Observer>>,
+        is_so: impl FnOnce(Option<&Arc<RegionWatch>>) -> bool,
+    ) -> Vec<Arc<RegionWatch>> {
         let shared = self.shared();
         let watch = observer.map(|observer| Arc::new(RegionWatch::new(observer, shared.allocator.name())));
-        // Relaxed: a thread that allocates meanwhile may be seen or not, as it happens.
-        shared.head.quick.store(watch.is_none() && shared.ledger.is_none(), Ordering::Relaxed);
         if let Some(watch) = &watch {
             shared.allocator.watch_regions(watch);
         }
-        let before = shared.watch.set(watch.clone()).cloned();
-        if let Some(before) = &before {
-            before.end();
-        }
-        before.into_iter().chain(watch).collect()
+        let is_quick = watch.is_none() && shared.ledger.is_none();
+        let before = shared.watch.set_if(watch.clone(), |now| {
+            let is_so = is_so(now);
+            if is_so {
+                // Relaxed: a thread that allocates meanwhile may be seen or not, as it happens.
+                shared.head.quick.store(is_quick, Ordering::Relaxed);
+            }
+            is_so
+        });
+        let (ended, watch) = before.map_or_else(|refused| (refused, None), |before| (before, watch));
+        ended.iter().for_each(|ended| ended.end());
+        ended.into_iter().chain(watch).collect()
     }
 
     /// Frees a block by its bare address, from [`Block::into_raw_ptr`] (P4). The requested size may be told.

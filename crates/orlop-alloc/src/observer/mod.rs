@@ -96,5 +96,10 @@ impl fmt::Debug for dyn Observer {
     }
 }
 
+/// Whether both are the same observer.
+pub(crate) fn is_same(one: &Arc<dyn Observer>, other: &Arc<dyn Observer>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
 /// Where a context's observer is put: one relaxed load while it is empty.
-pub(crate) type ObserverSlot = crate::replaceable::Replaceable<Arc<dyn Observer>>;
+pub(crate) type ObserverSlot = crate::lent::Lent<Arc<dyn Observer>>;

@@ -60,4 +60,6 @@ pub use self::step_table::{StepOrder, StepTable};
 pub use self::steps::{MemorySteps, Step, StepFigures, StepMemory};
 
 #[cfg(all(test, not(loom)))]
+mod observer_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,10 +1,12 @@
 //! Any number of observers in the place of one.
 
-use crate::{Allocator as _, AllocatorRef, Context, DeviceMemory, Event, Observer};
+use crate::lent::Lent;
+use crate::observer::{is_same, tell};
+use crate::{Allocator, AllocatorRef, Context, DeviceMemory, Event, Observer, RegionWatch};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Observers of one context or allocator, which come and go. Clones are handles to the same ones; with the last of all
 /// handles, [`Listening`]s and profiles made with them the watching ends, and who was the observer before is so again. It is
@@ -75,8 +77,9 @@ struct List {
     earlier: Option<Arc<dyn Observer>>,
     /// Replaced as a whole, so that no lock is held while observers run.
     listeners: RwLock<Arc<[Listener]>>,
-    /// The first of all these that keeps a time.
-    clock: OnceLock<Arc<dyn Observer>>,
+    /// The first of all these that keeps a time. Lent: it is asked where no lock may be taken, and its end may run
+    /// anything.
+    clock: Lent<Arc<dyn Observer>>,
     numbers: AtomicU64,
     allocations: AtomicU64,
     frees: AtomicU64,
@@ -104,7 +107,7 @@ impl Observers {
     fn install(watched: Watched) -> Self {
         let earlier = watched.observer();
         let list = Arc::new(List { earlier, ..List::default() });
-        list.offer_clock(list.earlier.as_ref());
+        list.choose_clock(&[]);
         watched.set(Some(Arc::clone(&list) as Arc<dyn Observer>));
         // Afterwards: what is told meanwhile may be told once too often, and nothing seems to be missed.
         let before = watched.seen();
@@ -116,10 +119,9 @@ impl Observers {
         let list = &self.installed.list;
         // Relaxed: numbers only need to differ.
         let number = list.numbers.fetch_add(1, Ordering::Relaxed);
-        list.offer_clock(Some(&observer));
-        list.change(|listeners| listeners.push(Listener { number, observer }));
-        // It is to know of the regions that are there.
-        self.installed.set_if_ours(Some(Arc::clone(list) as Arc<dyn Observer>));
+        let listener = Listener { number, observer: Arc::clone(&observer) };
+        list.change(|listeners| listeners.push(listener));
+        self.installed.introduce(observer);
         Listening { observers: self.clone(), number }
     }
 
@@ -189,18 +191,43 @@ impl Watched {
 }
 
 impl Installed {
-    /// Sets an observer, unless somebody else came in the list's place.
-    fn set_if_ours(&self, observer: Option<Arc<dyn Observer>>) {
-        let ours = Arc::as_ptr(&self.list).cast::<()>();
-        if self.watched.observer().is_some_and(|now| Arc::as_ptr(&now).cast::<()>() == ours) {
-            self.watched.set(observer);
+    fn ours(&self) -> Arc<dyn Observer> {
+        Arc::clone(&self.list) as Arc<dyn Observer>
+    }
+
+    /// Tells a new listener of the regions that are there, and only it. Unless somebody else came in the list's place.
+    fn introduce(&self, observer: Arc<dyn Observer>) {
+        if !self.watched.observer().is_some_and(|now| is_same(&now, &self.ours())) {
+            return;
         }
+        let newcomer = Arc::new(Newcomer::default());
+        newcomer.observer.set(Some(observer));
+        let introduce = |allocator: &AllocatorRef| {
+            let told = Arc::clone(&newcomer) as Arc<dyn Observer>;
+            let watch = Arc::new(RegionWatch::new(told, allocator.name()));
+            allocator.watch_regions(&watch);
+            // What happens from now on the list is told.
+            watch.end();
+            vec![watch]
+        };
+        let watches = match &self.watched {
+            Watched::Context(context) => context.of_each(introduce),
+            Watched::Allocator(allocator) => introduce(allocator),
+        };
+        tell(&watches);
+        // Engines forget what has ended when the next one comes. Nothing of the listener's is to wait for that.
+        newcomer.observer.set(None);
+        newcomer.observer.settle();
     }
 }
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        self.set_if_ours(self.list.earlier.clone());
+        let (ours, earlier) = (self.ours(), self.list.earlier.as_ref());
+        match &self.watched {
+            Watched::Context(context) => context.replace_observer(&ours, earlier),
+            Watched::Allocator(allocator) => tell(&allocator.put_in_place_of(&ours, earlier.cloned())),
+        }
     }
 }
 
@@ -213,20 +240,27 @@ impl Drop for Listening {
 }
 
 impl List {
-    fn offer_clock(&self, observer: Option<&Arc<dyn Observer>>) {
-        if let Some(observer) = observer.filter(|observer| observer.now().is_some()) {
-            self.clock.get_or_init(|| Arc::clone(observer));
-        }
+    /// Goes by the clock of the first that has one, the one from before first. What was the clock is returned.
+    fn choose_clock(&self, listeners: &[Listener]) -> Option<Arc<dyn Observer>> {
+        let mut all = self.earlier.iter().chain(listeners.iter().map(|listener| &listener.observer));
+        let clock = all.find(|observer| observer.now().is_some());
+        let is_another = |now: Option<&Arc<dyn Observer>>| match (now, clock) {
+            (Some(now), Some(clock)) => !is_same(now, clock),
+            (now, clock) => now.is_some() || clock.is_some(),
+        };
+        self.clock.set_if(clock.cloned(), is_another).unwrap_or(None)
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Listener>)) {
         let mut listeners = self.listeners.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = listeners.to_vec();
         change(&mut changed);
+        let clock = self.choose_clock(&changed);
         let before = std::mem::replace(&mut *listeners, changed.into());
         drop(listeners);
         // Outside the lock: the last handle of an observer may run anything.
-        drop(before);
+        drop((before, clock));
+        self.clock.settle();
     }
 }
 
@@ -248,6 +282,25 @@ impl Observer for List {
 
     fn now(&self) -> Option<u64> {
         self.clock.get()?.now()
+    }
+}
+
+/// Tells a listener of the regions that are there, and lets go of it then.
+#[derive(Default)]
+struct Newcomer {
+    observer: Lent<Arc<dyn Observer>>,
+}
+
+impl Observer for Newcomer {
+    fn observe(&self, event: &Event<'_>) {
+        // No loan: this may take its time.
+        if let Some(observer) = self.observer.cloned() {
+            observer.observe(event);
+        }
+    }
+
+    fn now(&self) -> Option<u64> {
+        self.observer.get()?.now()
     }
 }
 

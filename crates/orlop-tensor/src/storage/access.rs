@@ -87,7 +87,8 @@ impl Storage {
     }
 
     /// Says that the memory cannot be written at all, such as a mapped file's or somebody else's: writes are refused with
-    /// this message, for good: in other memory too, if the storage is resized. Clones are real copies, and can be written.
+    /// this message, for good, and so is resizing. Clones are real copies. With [`Storage::swap_data`] the memory takes that
+    /// along.
     pub fn mark_immutable(&self, message: &str) {
         self.cell.notes().set(message);
         self.cell.borrows.set(Flags::IMMUTABLE);

@@ -49,14 +49,16 @@ impl Memory<'_> {
             return None;
         }
         self.request.bytes = self.request.align.round_up(bytes).ok()?;
-        let context = match self.context {
-            Some(context) => context,
-            None => Context::current_if_default()?,
+        let cached = |context: &Context| {
+            if !self.device.unwrap_or_else(|| context.default_device()).is_cpu() {
+                return None;
+            }
+            context.allocate_cached(Device::CPU, &self.request).map(Block::share)
         };
-        if !self.device.unwrap_or_else(|| context.default_device()).is_cpu() {
-            return None;
+        match self.context {
+            Some(context) => cached(context),
+            None => Context::with_current(cached),
         }
-        context.allocate_cached(Device::CPU, &self.request).map(Block::share)
     }
 
     #[cold]

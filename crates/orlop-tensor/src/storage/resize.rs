@@ -18,6 +18,10 @@ impl Storage {
     }
 
     fn check_resizable(&self) -> Result<()> {
+        // Other memory could be written.
+        if self.cell.borrows.flags().has(Flags::IMMUTABLE) {
+            return Err(Error::ReadOnly { reason: self.cell.notes().get() });
+        }
         match self.cell.fixed() {
             _ if self.len != WHOLE => Err(Error::NotResizable { why: Unresizable::Part }),
             Some(why) => Err(Error::NotResizable { why }),
@@ -37,8 +41,8 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::NotResizable`], [`Error::ForeignProcess`]; [`Error::Borrowed`] while somebody reads or writes; out of
-    /// memory, and then nothing has changed.
+    /// [`Error::NotResizable`], [`Error::ForeignProcess`]; [`Error::ReadOnly`] after [`Storage::mark_immutable`];
+    /// [`Error::Borrowed`] while somebody reads or writes; out of memory, and then nothing has changed.
     pub fn resize(&self, bytes: usize) -> Result<()> {
         self.check_resizable()?;
         let mut guard = self.cell.change()?;

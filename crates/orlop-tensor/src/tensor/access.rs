@@ -2,6 +2,7 @@
 
 use super::{Tensor, TensorImpl};
 use crate::error::{Error, Result};
+use crate::host;
 use crate::plain::Plain;
 use crate::storage::{ReadGuard, WriteGuard};
 use orlop_core::{DType, Element, Layout, Overlap};
@@ -120,16 +121,20 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::DTypeMismatch`]; [`Error::Borrowed`] while somebody writes; out of memory.
+    /// [`Error::DTypeMismatch`]; [`Error::Borrowed`] while somebody writes; [`Error::HostMemory`], and those of the device;
+    /// an error of the layout if the storage was resized under it.
     pub fn to_vec<E: Element>(&self) -> Result<Vec<E>> {
         let imp = self.imp()?;
         imp.check_dtype(E::DTYPE)?;
-        let mut elements = vec![E::zeroed(); imp.layout.numel()];
+        // Before there is room for elements that are not there. The copy asks again, under its guard.
+        imp.layout.check_within(imp.storage.nbytes(), imp.dtype.size())?;
+        let mut elements = host::room::<E>(imp.layout.numel())?;
         let dense = Layout::contiguous(imp.layout.shape().clone());
-        let to = NonNull::from(elements.as_mut_slice()).cast::<u8>();
-        // SAFETY: as many elements of the dtype as the layout has; whatever bytes there are for `bool`, zeros and ones
-        // arrive.
+        let to = NonNull::from(elements.spare_capacity_mut()).cast::<u8>();
+        // SAFETY: room for as many elements of the dtype as the layout has.
         unsafe { super::ops::copy_out(imp, to, &dense) }?;
+        // SAFETY: all were written; whatever bytes there were for `bool`, zeros and ones arrived.
+        unsafe { elements.set_len(imp.layout.numel()) };
         Ok(elements)
     }
 
@@ -139,10 +144,10 @@ impl Tensor {
     ///
     /// [`Error::CountMismatch`] if there is another number of them; those of [`Tensor::to_vec`].
     pub fn item<E: Element>(&self) -> Result<E> {
-        match *self.to_vec::<E>()? {
-            [element] if self.is_defined() => Ok(element),
-            _ => Err(Error::CountMismatch { expected: 1, actual: self.numel() }),
-        }
+        self.imp()?.check_dtype(E::DTYPE)?;
+        // Before all of them are fetched.
+        let only = if self.numel() == 1 { self.to_vec()?.pop() } else { None };
+        only.ok_or(Error::CountMismatch { expected: 1, actual: self.numel() })
     }
 }
 

@@ -4,7 +4,7 @@
 //! lives. Sizes and strides are arrays, so that an index costs multiplications and no search.
 
 use super::Tensor;
-use super::elements::{Elements, Offsets};
+use super::elements::{Elements, ElementsMut};
 use crate::error::{Error, Result};
 use crate::plain::Plain;
 use crate::storage::{ReadGuard, WriteGuard};
@@ -34,12 +34,13 @@ impl<T, const N: usize> Grid<T, N> {
 
     #[inline]
     fn get(&self, index: [usize; N]) -> Option<NonNull<T>> {
-        let mut offset = 0;
+        let mut offset = 0usize;
         for ((index, size), stride) in index.into_iter().zip(self.sizes).zip(self.strides) {
             if index >= size {
                 return None;
             }
-            offset += index * stride;
+            // A size of zero may come yet: what leads to no element may be anything, and goes with it.
+            offset = index.wrapping_mul(stride).wrapping_add(offset);
         }
         // SAFETY: the index is below the sizes: an element inside the storage (the invariant).
         Some(unsafe { self.first.add(offset) })
@@ -233,14 +234,14 @@ macro_rules! writing {
             }
 
             /// Does something to each element, in row-major order.
-            pub fn for_each(&mut self, mut f: impl FnMut(&mut T)) {
-                let mut offsets = Offsets::new(&self.grid.sizes, &self.grid.strides);
-                while let Some(offset) = offsets.next() {
-                    // SAFETY: of an index below the sizes: inside the storage.
-                    let mut place = unsafe { self.grid.first.add(offset) };
-                    // SAFETY: ours alone, and elements are apart (`accessor_mut`).
-                    f(unsafe { place.as_mut() });
-                }
+            pub fn for_each(&mut self, f: impl FnMut(&mut T)) {
+                self.iter_mut().for_each(f);
+            }
+
+            /// The elements in row-major order, to be read and written.
+            pub fn iter_mut(&mut self) -> ElementsMut<'_, T> {
+                // SAFETY: inside the storage, ours alone while `self` is borrowed, and elements are apart (`accessor_mut`).
+                unsafe { ElementsMut::new(self.grid.first, &self.grid.sizes, &self.grid.strides) }
             }
         }
 

@@ -18,7 +18,7 @@ pub use self::access::{TensorSlice, TensorSliceMut};
 pub use self::accessor::{Accessor, AccessorMut, SubAccessor, SubAccessorMut};
 pub use self::data::Nested;
 pub use self::display::{DisplayTensor, PrintOptions};
-pub use self::elements::{Elements, TensorElements};
+pub use self::elements::{Elements, ElementsMut, TensorElements, TensorElementsMut};
 pub(crate) use self::ops::{copy_or_cast, pattern};
 pub use self::options::TensorOptions;
 pub use self::shape::IntoShape;

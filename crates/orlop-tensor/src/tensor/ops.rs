@@ -198,7 +198,7 @@ fn write_from(to: &TensorImpl, from: &TensorImpl, layout: &Layout) -> Result<()>
     Ok(())
 }
 
-/// Copies a tensor's elements to host memory of the same dtype.
+/// Copies a tensor's elements to host memory of the same dtype. Without an error each element of `layout` is written.
 ///
 /// # Safety
 ///

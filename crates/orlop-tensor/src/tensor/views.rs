@@ -5,6 +5,7 @@
 
 use super::Tensor;
 use crate::error::Result;
+use crate::host;
 use orlop_core::{DType, DimInt, Layout, MemoryFormat, Reshaped};
 
 impl Tensor {
@@ -49,6 +50,20 @@ impl Tensor {
     }
 
     /// Any sizes and strides over the storage, from `storage_offset` elements on, or from where this tensor begins.
+    /// `as_strided([n, m], [s, t], _)`: `[…]` → `[n, m]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let row = Tensor::arange(0.0, 6.0, 1.0, DType::I32)?;
+    /// // Windows of three, one further each: `[6]` → `[4, 3]`.
+    /// let windows = row.as_strided([4, 3], [1, 1], None)?;
+    /// assert_eq!((row.sizes(), windows.sizes()), (&[6][..], &[4, 3][..]));
+    /// assert_eq!(windows.select(0, 1)?.to_vec::<i32>()?, [1, 2, 3]);
+    /// assert!(row.as_strided([4, 3], [2, 1], None).is_err(), "elements outside");
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -140,7 +155,17 @@ impl Tensor {
         self.with_layout(self.imp()?.layout.squeeze_dim(dim)?)
     }
 
-    /// Without those of these dimensions whose size is 1.
+    /// Without those of these dimensions whose size is 1. `squeeze_dims([0, 2])`: `[1, n, m, 1]` → `[n, m, 1]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let tensor = Tensor::zeros([1, 2, 3, 1], DType::F32)?;
+    /// assert_eq!(tensor.squeeze_dims([0, 2])?.sizes(), [2, 3, 1]);
+    /// assert_eq!(tensor.squeeze_dims([0, -1])?.sizes(), [2, 3]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -168,7 +193,18 @@ impl Tensor {
         self.with_layout(self.imp()?.layout.expand(sizes.as_ref())?)
     }
 
-    /// [`Tensor::expand`] to these sizes.
+    /// [`Tensor::expand`] to these sizes, as NumPy says it. `[n, 1]` → `[k, n, m]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let column = Tensor::zeros([3, 1], DType::F32)?;
+    /// let all = column.broadcast_to([2, 3, 4])?;
+    /// assert_eq!((column.sizes(), all.sizes()), (&[3, 1][..], &[2, 3, 4][..]));
+    /// assert_eq!(all.strides()[..], [0, 1, 0]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -178,6 +214,19 @@ impl Tensor {
     }
 
     /// Other sizes for the same elements in the same order (M7); one may be -1 and follows from the others. Never copies.
+    /// `view([-1, c])`: `[a, b, c]` → `[a·b, c]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let tensor = Tensor::arange(0.0, 24.0, 1.0, DType::I32)?.view([2, 3, 4])?;
+    /// let rows = tensor.view([-1, 4])?;
+    /// assert_eq!((tensor.sizes(), rows.sizes()), (&[2, 3, 4][..], &[6, 4][..]));
+    /// assert!(rows.is_alias_of(&tensor));
+    /// assert!(rows.t()?.view([24]).is_err(), "the elements are in another order");
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -186,7 +235,19 @@ impl Tensor {
         self.with_layout(self.imp()?.layout.view(sizes.as_ref())?)
     }
 
-    /// [`Tensor::view`] where that can be, else a row-major copy.
+    /// [`Tensor::view`] where that can be, else a row-major copy. `reshape([-1])`: `[n, m]` → `[n·m]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let tensor = Tensor::arange(0.0, 6.0, 1.0, DType::I32)?.view([2, 3])?;
+    /// assert!(tensor.reshape([3, 2])?.is_alias_of(&tensor));
+    /// let columns = tensor.t()?.reshape([-1])?;
+    /// assert_eq!((tensor.sizes(), columns.sizes()), (&[2, 3][..], &[6][..]));
+    /// assert_eq!(columns.to_vec::<i32>()?, [0, 3, 1, 4, 2, 5]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -225,34 +286,80 @@ impl Tensor {
     }
 
     /// Pieces of `size` elements along a dimension, the last one perhaps smaller.
+    /// `split(s, 0)`: `[n, m]` → `[s, m]`, `[s, m]`, …, `[n mod s, m]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let pieces = Tensor::zeros([5, 3], DType::F32)?.split(2, 0)?;
+    /// let sizes: Vec<_> = pieces.iter().map(Tensor::sizes).collect();
+    /// assert_eq!(sizes, [[2, 3], [2, 3], [1, 3]]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a size of zero.
+    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a size of zero;
+    /// [`Error::HostMemory`](crate::Error::HostMemory) for more pieces than there is room for.
     pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Self>> {
-        self.imp()?.layout.split(size, dim)?.map(|layout| self.with_layout(layout)).collect()
+        self.pieces(self.imp()?.layout.split(size, dim)?)
     }
 
-    /// Pieces of these sizes along a dimension.
+    /// Pieces of these sizes along a dimension. `split_with_sizes([a, b], 1)`: `[n, a + b]` → `[n, a]`, `[n, b]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let qkv = Tensor::zeros([10, 96], DType::F32)?;
+    /// let pieces = qkv.split_with_sizes([64, 16, 16], -1)?;
+    /// let sizes: Vec<_> = pieces.iter().map(Tensor::sizes).collect();
+    /// assert_eq!(sizes, [[10, 64], [10, 16], [10, 16]]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimension, or sizes that do not add up to its size.
     pub fn split_with_sizes<D: DimInt>(&self, sizes: impl AsRef<[D]>, dim: isize) -> Result<Vec<Self>> {
-        let imp = self.imp()?;
-        imp.layout.split_with_sizes(sizes.as_ref(), dim)?.map(|layout| self.with_layout(layout)).collect()
+        self.pieces(self.imp()?.layout.split_with_sizes(sizes.as_ref(), dim)?)
     }
 
     /// At most `count` pieces along a dimension, equally large but for the last.
+    /// `chunk(k, 0)`: `[n, m]` → `[⌈n / k⌉, m]`, …, the last one perhaps smaller.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let pieces = Tensor::zeros([7, 2], DType::F32)?.chunk(3, 0)?;
+    /// let sizes: Vec<_> = pieces.iter().map(Tensor::sizes).collect();
+    /// assert_eq!(sizes, [[3, 2], [3, 2], [1, 2]]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimension, no pieces.
     pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Self>> {
-        self.imp()?.layout.chunk(count, dim)?.map(|layout| self.with_layout(layout)).collect()
+        self.pieces(self.imp()?.layout.chunk(count, dim)?)
     }
 
     /// The same bytes as elements of another type: of the same size, or with the last dimension longer or shorter.
+    /// From 4 bytes to 2: `[n, m]` → `[n, 2·m]`; from 2 to 4: `[n, 2·m]` → `[n, m]`.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let words = Tensor::zeros([2, 3], DType::F32)?;
+    /// let halves = words.view_dtype(DType::F16)?;
+    /// assert_eq!((words.sizes(), halves.sizes()), (&[2, 3][..], &[2, 6][..]));
+    /// assert_eq!(halves.view_dtype(DType::F32)?.sizes(), [2, 3]);
+    /// assert_eq!(words.view_dtype(DType::I32)?.sizes(), [2, 3]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -261,6 +368,15 @@ impl Tensor {
         let imp = self.imp()?;
         let layout = imp.layout.view_dtype(imp.dtype.size(), dtype.size())?;
         Ok(Self::new(imp.storage.clone(), layout, dtype))
+    }
+
+    /// A handle for each. A dimension that was expanded can have more of them than there is room for.
+    fn pieces(&self, layouts: impl ExactSizeIterator<Item = Layout>) -> Result<Vec<Self>> {
+        let mut pieces = host::room(layouts.len())?;
+        for layout in layouts {
+            pieces.push(self.with_layout(layout)?);
+        }
+        Ok(pieces)
     }
 
     /// A layout that may reach elsewhere.

@@ -132,3 +132,75 @@ fn no_elements_and_no_dimensions() {
     assert_eq!(one.iter::<f64>().unwrap().collect::<Vec<_>>(), [2.5]);
     assert!(none.item::<f64>().is_err() && Tensor::undefined().item::<f32>().is_err());
 }
+
+#[test]
+fn more_elements_than_there_is_room_for_are_an_error() {
+    let one = Tensor::zeros([1], DType::F64).unwrap();
+    // More than the address space has, and more than the machine: what Miri cannot allocate ends it.
+    for count in if cfg!(miri) { vec![1i64 << 60] } else { vec![1 << 60, 1 << 45] } {
+        let many = one.expand([count]).unwrap();
+        assert!(matches!(many.to_vec::<f64>(), Err(Error::HostMemory { .. })));
+        assert!(matches!(many.item::<f64>(), Err(Error::CountMismatch { expected: 1, .. })));
+        assert!(matches!(many.split(1, 0), Err(Error::HostMemory { .. })));
+        #[cfg(feature = "ndarray")]
+        assert!(matches!(many.to_ndarray::<f64>(), Err(Error::HostMemory { .. })));
+    }
+}
+
+#[test]
+fn elements_that_are_not_there_get_no_room() {
+    let mut short = Tensor::zeros([1], DType::Bool).unwrap();
+    short.set_shape([1i64 << 45]).unwrap();
+    let outside = |result| matches!(result, Err(Error::Layout(orlop_core::Error::OutOfStorage { .. })));
+    assert!(outside(short.to_vec::<bool>().map(drop)));
+    #[cfg(feature = "ndarray")]
+    assert!(outside(short.to_ndarray::<bool>().map(drop)));
+    #[cfg(feature = "safetensors")]
+    {
+        use orlop_tensor::interchange::safetensors::{Metadata, save};
+        let folder = tempfile::tempdir().unwrap();
+        assert!(outside(save(folder.path().join("short"), [("short", &short)], &Metadata::new())));
+    }
+}
+
+#[test]
+fn no_index_leads_to_no_elements() {
+    let far = Tensor::zeros([0], DType::I32).unwrap();
+    let far = far.as_strided([5, 0], [isize::MAX, 1], Some(0)).unwrap();
+    let elements = far.accessor::<i32, 2>().unwrap();
+    assert_eq!((elements.get([4, 0]), elements.at(4).unwrap().get([0])), (None, None));
+}
+
+#[test]
+fn elements_are_written_in_order_over_any_strides() {
+    let tensor = matrix();
+    let every_other = tensor.slice(1, None, None, 2).unwrap().t().unwrap();
+    let mut elements = every_other.elements_mut::<i32>().unwrap();
+    assert!(matches!(tensor.iter::<i32>(), Err(Error::Borrowed { by: Borrower::Writer })));
+    assert_eq!(elements.iter_mut().len(), 6);
+    let all: Vec<&mut i32> = elements.iter_mut().collect();
+    assert_eq!(all, [&0, &4, &8, &2, &6, &10]);
+    all.into_iter().for_each(|element| *element = -*element);
+    for element in &mut elements {
+        *element -= 100;
+    }
+    drop(elements);
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), [-100, 1, -102, 3, -104, 5, -106, 7, -108, 9, -110, 11]);
+    let mut accessor = tensor.accessor_mut::<i32, 2>().unwrap();
+    assert_eq!(accessor.at_mut(2).unwrap().iter_mut().map(|element| *element).sum::<i32>(), -198);
+    drop(accessor);
+    let shared = tensor.select(0, 0).unwrap().expand([2, 4]).unwrap();
+    assert!(matches!(shared.elements_mut::<i32>(), Err(Error::InternalOverlap)));
+    tensor.storage().unwrap().refuse_writes("a constant");
+    assert!(matches!(tensor.elements_mut::<i32>(), Err(Error::ReadOnly { .. })));
+    let none = Tensor::empty([3, 0], DType::I32).unwrap();
+    assert_eq!(none.elements_mut::<i32>().unwrap().iter_mut().count(), 0);
+}
+
+#[test]
+fn elements_of_a_clone_that_was_put_off_are_its_own() {
+    let tensor = matrix();
+    let clone = tensor.lazy_clone().unwrap();
+    clone.t().unwrap().elements_mut::<i32>().unwrap().iter_mut().for_each(|element| *element += 1);
+    assert_eq!((tensor.to_vec::<i32>().unwrap()[3], clone.to_vec::<i32>().unwrap()[3]), (3, 4));
+}

@@ -82,17 +82,6 @@ fn swapped_memory_is_resizable_where_it_is_an_allocators() {
 }
 
 #[test]
-fn what_is_immutable_stays_so_in_other_memory() {
-    let storage = Storage::new(16, &TensorOptions::new()).unwrap();
-    storage.mark_immutable("for good");
-    for bytes in [5000, 0, 100] {
-        storage.resize(bytes).unwrap();
-        assert!(storage.is_read_only() && storage.write().is_err(), "{bytes} bytes");
-    }
-    storage.lazy_clone().unwrap().write().unwrap().fill(1);
-}
-
-#[test]
 fn memory_goes_early() {
     let (storage, owner) = owned(64);
     let tensor = Tensor::bind(&storage, 0, [64], DType::U8).unwrap();

@@ -196,3 +196,21 @@ fn what_cannot_be_written_never_is() {
     storage.write().unwrap().fill(9);
     assert_eq!(WORDS, [1, 2, 3, 4]);
 }
+
+#[test]
+fn what_is_immutable_is_not_resized_into_what_is_not() {
+    let storage = || Storage::new(100, &TensorOptions::new()).unwrap();
+    let (constant, other) = (storage(), storage());
+    constant.mark_immutable("a constant");
+    let refused = |storage: &Storage| {
+        let result = [0, 50, 100, 100_000].map(|bytes| storage.resize(bytes).and(storage.write().map(drop)));
+        let is_read_only = |result| matches!(result, Err(Error::ReadOnly { reason: Some(reason) }) if &*reason == "a constant");
+        !storage.is_resizable() && result.into_iter().all(is_read_only)
+    };
+    assert!(refused(&constant) && other.is_resizable());
+    // The memory takes it along.
+    constant.swap_data(&other).unwrap();
+    constant.resize(100_000).unwrap();
+    constant.write().unwrap().fill(1);
+    assert!(other.is_read_only() && other.resize(0).is_err() && other.write().is_err());
+}

@@ -53,7 +53,7 @@ pub struct Copied {
 pub enum CopyReason {
     /// Its elements need another alignment than its place in the file gives them.
     Misaligned {
-        /// Where it begins in the file, in bytes. The mapping begins with a page.
+        /// Where it begins in the file, in bytes. A mapping begins with a page.
         file_offset: usize,
         /// What that should be a multiple of.
         needs: Alignment,
@@ -97,13 +97,36 @@ impl SafeTensors {
         let path = path.as_ref();
         // SAFETY: the caller's promises.
         let storage = unsafe { crate::map::map(path) }.map_err(SafetensorsError::io(path))?;
-        Self::in_place(storage, path)
+        Self::in_place(storage, Some(path))
+    }
+
+    /// The tensors of a file whose bytes are in memory already, where they are: all look at this storage, and whoever
+    /// writes to one writes there. One whose elements would not be aligned is copied, as [`SafeTensors::map`] does it.
+    ///
+    /// ```
+    /// use orlop_tensor::Tensor;
+    /// use orlop_tensor::interchange::safetensors::{Metadata, SafeTensors, to_bytes};
+    ///
+    /// let bias = Tensor::from_slice(&[0.5f32, -0.5])?;
+    /// let bytes = to_bytes([("bias", &bias)], &Metadata::new())?;
+    /// let received = Tensor::from_vec([bytes.len()], bytes)?;
+    /// let file = SafeTensors::from_storage(received.storage()?.clone())?;
+    /// assert_eq!(file.tensor("bias")?.to_vec::<f32>()?, [0.5, -0.5]);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SafetensorsError::Malformed`]; those of [`Storage::read`](crate::Storage::read); out of memory if something must
+    /// be copied.
+    pub fn from_storage(storage: Storage) -> Result<Self> {
+        Self::in_place(storage, None)
     }
 
     /// From a storage of all bytes of the file.
-    fn in_place(storage: Storage, path: &Path) -> Result<Self> {
+    fn in_place(storage: Storage, path: Option<&Path>) -> Result<Self> {
         let file = storage.read()?;
-        let refuse = |flaw: Flaw| flaw.of(Some(path));
+        let refuse = |flaw: Flaw| flaw.of(path);
         let file_bytes = u64::try_from(file.len()).unwrap_or(u64::MAX);
         let header_bytes = header::header_bytes(&file, file_bytes).map_err(refuse)?;
         // As long as the length says, which was compared with the file's.
@@ -133,7 +156,8 @@ impl SafeTensors {
         drop(file);
         if !copied.is_empty() {
             let bytes: usize = copied.iter().map(|copied| copied.bytes).sum();
-            tracing::warn!(path = %path.display(), tensors = copied.len(), bytes, "copied: not aligned in the file");
+            let path = path.map(tracing::field::debug);
+            tracing::warn!(path, tensors = copied.len(), bytes, "copied: not aligned in the file");
         }
         Ok(Self { tensors, metadata, copied, storage })
     }

@@ -1,0 +1,230 @@
+//! A value that is read often, replaced at times, and gone once it was replaced.
+//!
+//! [`Replaceable`](crate::replaceable::Replaceable) keeps what was replaced, because another thread may be using it. That is
+//! right for what is set once or twice. Observers come and go with every step of a program, and what is kept for them
+//! would grow; nor may it hold on to a recorder's buffers. So who reads takes a loan here, which is counted, and who
+//! replaces frees what nobody can have a loan of.
+//!
+//! An empty slot still costs one relaxed load. Loans are counted by thread, so that threads that record do not meet.
+//!
+//! # Ordering
+//!
+//! Who reads counts its loan and then loads the value; who replaces puts the new value there and then looks at the counts.
+//! All four are sequentially consistent: of two that meet, either the one who replaces sees the loan, or the reader sees
+//! the new value. That a count went down (release) pairs with looking at it: what was done with the value is over.
+
+use crate::protocol::thread_slot;
+use crossbeam_utils::CachePadded;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Counts of loans. Threads share them if there are more.
+const COUNTS: usize = 16;
+
+/// A slot for a `T`, empty at first.
+pub(crate) struct Lent<T> {
+    /// Null, or from a `Box` and ours.
+    current: AtomicPtr<T>,
+    /// There before the first value is.
+    loans: OnceLock<Box<[CachePadded<AtomicUsize>; COUNTS]>>,
+    /// From boxes, and ours: what was replaced and may be lent still.
+    replaced: Mutex<Vec<NonNull<T>>>,
+}
+
+// SAFETY: a `T` that several threads have references to, and any may drop.
+unsafe impl<T: Send + Sync> Send for Lent<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Lent<T> {}
+
+/// The value, which stays while this lives.
+pub(crate) struct Loan<'a, T> {
+    value: &'a T,
+    count: &'a AtomicUsize,
+}
+
+impl<T> Lent<T> {
+    /// The value, if there is one. One relaxed load if not.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<Loan<'_, T>> {
+        if self.current.load(Ordering::Relaxed).is_null() { None } else { self.lend() }
+    }
+
+    #[cold]
+    fn lend(&self) -> Option<Loan<'_, T>> {
+        // Without counts there is no value yet that this thread has to see.
+        let count: &AtomicUsize = self.loans.get()?.get(thread_slot::current().index() % COUNTS)?;
+        count.fetch_add(1, Ordering::SeqCst);
+        let current = self.current.load(Ordering::SeqCst);
+        // SAFETY: null, or a box that is freed only by who finds it replaced and no loan counted (`gone`); ours is counted,
+        // and was before the load.
+        let Some(value) = (unsafe { current.as_ref() }) else {
+            count.fetch_sub(1, Ordering::Release);
+            return None;
+        };
+        Some(Loan { value, count })
+    }
+
+    /// A copy of the value, without a loan to it.
+    #[inline]
+    pub(crate) fn cloned(&self) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.get().map(|loan| T::clone(&loan))
+    }
+
+    /// Puts a value in the place of the current one, or takes that away, and says what it was.
+    pub(crate) fn set(&self, value: Option<T>) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.set_if(value, |_| true).unwrap_or(None)
+    }
+
+    /// [`Lent::set`] if this is so of the current value, which nobody else replaces meanwhile; else the value comes back.
+    pub(crate) fn set_if(
+        &self,
+        value: Option<T>,
+        is_so: impl FnOnce(Option<&T>) -> bool,
+    ) -> Result<Option<T>, Option<T>>
+    where
+        T: Clone,
+    {
+        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed: whoever put it there had the lock.
+        let current = NonNull::new(self.current.load(Ordering::Relaxed));
+        // SAFETY: a box of ours, which nobody else replaces while this thread has the lock.
+        let now = current.map(|current| unsafe { current.as_ref() });
+        if !is_so(now) {
+            return Err(value);
+        }
+        let before = now.cloned();
+        self.loans.get_or_init(|| Box::new(std::array::from_fn(|_| CachePadded::default())));
+        let new = value.map_or(ptr::null_mut(), |value| Box::into_raw(Box::new(value)));
+        self.current.swap(new, Ordering::SeqCst);
+        replaced.extend(current);
+        let gone = self.gone(&mut replaced);
+        drop(replaced);
+        // Without the lock: a value's end may run anything.
+        drop(gone);
+        Ok(before)
+    }
+
+    /// Frees what was replaced, when those who have a loan are done; gives up after some time. For values that nobody has
+    /// for long.
+    pub(crate) fn settle(&self) {
+        const TRIES: usize = 1000;
+        for _ in 0..TRIES {
+            let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+            let gone = self.gone(&mut replaced);
+            let settled = replaced.is_empty();
+            drop(replaced);
+            drop(gone);
+            if settled {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// What was replaced, if nobody has a loan of any of it.
+    fn gone(&self, replaced: &mut Vec<NonNull<T>>) -> Vec<Box<T>> {
+        let counts = self.loans.get().into_iter().flat_map(|loans| loans.iter());
+        // Each after the swap, under whose lock this is or was: loans that come later are of the new value.
+        if counts.into_iter().any(|count| count.load(Ordering::SeqCst) != 0) {
+            return Vec::new();
+        }
+        // SAFETY: from boxes, once each, and nobody has them.
+        replaced.drain(..).map(|value| unsafe { Box::from_raw(value.as_ptr()) }).collect()
+    }
+}
+
+impl<T> Deref for Loan<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<T> Drop for Loan<'_, T> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Lent<T> {
+    fn drop(&mut self) {
+        let current = NonNull::new(*self.current.get_mut());
+        let replaced = std::mem::take(self.replaced.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for value in replaced.into_iter().chain(current) {
+            // SAFETY: from a box, once, and loans borrow the slot.
+            drop(unsafe { Box::from_raw(value.as_ptr()) });
+        }
+    }
+}
+
+impl<T> Default for Lent<T> {
+    fn default() -> Self {
+        Self { current: AtomicPtr::new(ptr::null_mut()), loans: OnceLock::new(), replaced: Mutex::default() }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Lent<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().as_deref().fmt(f)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn what_was_replaced_goes_with_its_last_loan() {
+        let (slot, value) = (Lent::default(), Arc::new(7));
+        assert!(slot.get().is_none() && slot.set(Some(Arc::clone(&value))).is_none());
+        let loan = slot.get().unwrap();
+        assert_eq!(slot.set(None).as_deref(), Some(&7));
+        assert_eq!((**loan, Arc::strong_count(&value)), (7, 2));
+        drop(loan);
+        slot.settle();
+        assert!(slot.get().is_none() && Arc::strong_count(&value) == 1);
+        for _ in 0..1000 {
+            slot.set(Some(Arc::clone(&value)));
+        }
+        assert_eq!(Arc::strong_count(&value), 2);
+        assert!(slot.set_if(None, |now| now.is_none()).is_err() && slot.get().is_some());
+        drop(slot);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn readers_and_who_replaces_on_threads() {
+        let (slot, done) = (Lent::<Arc<i32>>::default(), AtomicBool::new(false));
+        let value = Arc::new(41);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        if let Some(loan) = slot.get() {
+                            assert_eq!(**loan, 41);
+                        }
+                    }
+                });
+            }
+            for round in 0..if cfg!(miri) { 50 } else { 5000 } {
+                slot.set((round % 3 != 0).then(|| Arc::new(41)));
+            }
+            slot.set(Some(Arc::clone(&value)));
+            done.store(true, Ordering::Relaxed);
+        });
+        slot.set(None);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+}

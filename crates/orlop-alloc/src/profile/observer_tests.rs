@@ -1,0 +1,136 @@
+//! Observers that come and go leave nothing behind.
+
+#![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
+
+use super::*;
+use crate::backing::System;
+use crate::context::CpuConfig;
+use crate::engine::Direct;
+use crate::{
+    Allocator, AllocatorRef, Block, Context, Event, Observer, RawBlock, RegionWatch, Request, Usage,
+};
+use orlop_core::{Device, MemoryKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+const KIB: usize = 1 << 10;
+
+/// Many times more than anything may be left.
+const STEPS: usize = if cfg!(miri) { 20 } else { 1000 };
+
+fn plain(context: &Context, bytes: usize) -> Block {
+    context.allocate(Device::CPU, &Request::new(bytes)).unwrap()
+}
+
+/// Keeps a time, and counts what it is told of regions.
+#[derive(Default)]
+struct Recorder {
+    regions: AtomicU64,
+    already: AtomicU64,
+}
+
+impl Observer for Recorder {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Region { event, .. } = event {
+            self.regions.fetch_add(1, Ordering::Relaxed);
+            self.already.fetch_add(event.already.into(), Ordering::Relaxed);
+            assert!(event.at.is_some());
+        }
+    }
+
+    fn now(&self) -> Option<u64> {
+        Some(self.regions.load(Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn nothing_keeps_a_recorder_that_listened() {
+    let context = Context::with(Device::CPU, CpuConfig::new().named("bfc"));
+    drop(plain(&context, KIB));
+    let observers = Observers::on(&context);
+    let recorder = Arc::new(Recorder::default());
+    let listening = observers.add(Arc::clone(&recorder) as Arc<dyn Observer>);
+    drop(plain(&context, KIB));
+    let second = Arc::new(Recorder::default());
+    let second_listening = observers.add(Arc::clone(&second) as Arc<dyn Observer>);
+    drop(listening);
+    assert_eq!((Arc::strong_count(&recorder), Arc::weak_count(&recorder)), (1, 0));
+    // The other one keeps the time now.
+    drop(plain(&context, 64 << 20));
+    drop((second_listening, observers));
+    assert_eq!((Arc::strong_count(&second), Arc::weak_count(&second)), (1, 0));
+    assert!(context.observer().is_none() && second.regions.load(Ordering::Relaxed) > 1);
+}
+
+#[test]
+fn only_the_newcomer_is_told_of_regions_that_are_there() {
+    let context = Context::with(Device::CPU, CpuConfig::new().named("bfc"));
+    let block = plain(&context, KIB);
+    let observers = Observers::on(&context);
+    let add = |recorder: &Arc<Recorder>| observers.add(Arc::clone(recorder) as Arc<dyn Observer>);
+    let told = |recorder: &Recorder| recorder.already.load(Ordering::Relaxed);
+    let (first, second) = (Arc::default(), Arc::default());
+    let _first = add(&first);
+    let regions = told(&first);
+    assert!(regions > 0);
+    let _second = add(&second);
+    assert_eq!((told(&first), told(&second)), (regions, regions));
+    drop(block);
+}
+
+/// Remembers who wanted to know of its regions.
+#[derive(Debug)]
+struct Remembers {
+    engine: Direct<System>,
+    watches: Mutex<Vec<Weak<RegionWatch>>>,
+}
+
+// SAFETY: the engine does all that has promises.
+unsafe impl Allocator for Remembers {
+    fn allocate(&self, request: &Request) -> crate::Result<RawBlock> {
+        self.engine.allocate(request)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> crate::Result<()> {
+        // SAFETY: the caller's promises.
+        unsafe { self.engine.deallocate(block) }
+    }
+
+    fn device(&self) -> Device {
+        self.engine.device()
+    }
+
+    fn name(&self) -> &str {
+        self.engine.name()
+    }
+
+    fn usage(&self) -> Usage {
+        self.engine.usage()
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.watches.lock().unwrap().push(Arc::downgrade(watch));
+        self.engine.watch_regions(watch);
+    }
+}
+
+#[test]
+fn a_check_in_every_step_leaves_nothing_behind() {
+    let engine = Direct::engine(System::new());
+    let allocator = AllocatorRef::new(Remembers { engine, watches: Mutex::default() });
+    let alive = || allocator.watches.lock().unwrap().iter().filter(|watch| watch.strong_count() > 0).count();
+    let context = Context::with(Device::CPU, CpuConfig::new());
+    context.register(Device::CPU, MemoryKind::Default, allocator.clone()).unwrap();
+    for _ in 0..STEPS {
+        let check = LeakCheck::on(&context);
+        drop(plain(&context, KIB));
+        assert!(check.finish().is_empty());
+    }
+    // The engine forgets the last one when another comes.
+    assert!(alive() <= 2, "{} watches are left", alive());
+    let observers = Observers::on(&context);
+    for _ in 0..STEPS {
+        drop(LeakCheck::with(&observers));
+    }
+    assert!(alive() <= 3, "{} watches are left", alive());
+}
