@@ -35,7 +35,6 @@ mod device_ops;
 pub mod engine;
 mod error;
 mod handle;
-mod lent;
 mod memory_block;
 mod node_allocators;
 pub mod numa;

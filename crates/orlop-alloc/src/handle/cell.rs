@@ -21,8 +21,8 @@
 //!   that returns it by `share.leave` and `share.alone`.
 //! * a block enters a ledger that is closed: only handles allocate, and closing comes after the last of them.
 
-use crate::lent::Lent;
 use crate::observer::{Event, RegionWatch};
+use crate::protocol::Lent;
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Handles, Ledger, Totals};
 use crate::raw::Owner;

@@ -19,9 +19,9 @@ pub(crate) use self::cell::{Head, handle_of, return_block};
 
 use self::cell::{Shared, destroy};
 use crate::block::Block;
-use crate::lent::Lent;
 use crate::observer::tell;
 use crate::observer::{Event, RegionWatch, is_same};
+use crate::protocol::Lent;
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Handles, Ledger, Totals};
 use crate::raw::Owner;

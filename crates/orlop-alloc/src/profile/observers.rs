@@ -1,7 +1,7 @@
 //! Any number of observers in the place of one.
 
-use crate::lent::Lent;
 use crate::observer::{is_same, tell};
+use crate::protocol::Lent;
 use crate::{Allocator, AllocatorRef, Context, DeviceMemory, Event, Observer, RegionWatch};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;

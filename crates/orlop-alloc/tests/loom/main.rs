@@ -8,6 +8,7 @@ mod caching;
 mod grown;
 mod handles;
 mod ledger;
+mod lent;
 mod regions;
 mod returns;
 mod shared;

@@ -1,7 +1,6 @@
 //! A value that is read often, replaced at times, and gone once it was replaced.
 //!
-//! [`Replaceable`](crate::replaceable::Replaceable) keeps what was replaced, because another thread may be using it. That is
-//! right for what is set once or twice. Observers come and go with every step of a program, and what is kept for them
+//! To keep what was replaced, because another thread may be using it, is right for what is set once or twice. Observers come and go with every step of a program, and what is kept for them
 //! would grow; nor may it hold on to a recorder's buffers. So who reads takes a loan here, which is counted, and who
 //! replaces frees what nobody can have a loan of.
 //!
@@ -11,21 +10,24 @@
 //!
 //! Who reads counts its loan and then loads the value; who replaces puts the new value there and then looks at the counts.
 //! All four are sequentially consistent: of two that meet, either the one who replaces sees the loan, or the reader sees
-//! the new value. That a count went down (release) pairs with looking at it: what was done with the value is over.
+//! the new value. (Loom knows no such order of loads; there, fences between the two steps say the same.) That a count went
+//! down (`lent.back`, release) pairs with looking at it: what was done with the value is over.
 
-use crate::protocol::thread_slot;
+use super::thread_slot;
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sync::ordering;
+use crate::sync::{Backoff, Mutex};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 /// Counts of loans. Threads share them if there are more.
-const COUNTS: usize = 16;
+const COUNTS: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// A slot for a `T`, empty at first.
-pub(crate) struct Lent<T> {
+pub struct Lent<T> {
     /// Null, or from a `Box` and ours.
     current: AtomicPtr<T>,
     /// There before the first value is.
@@ -40,15 +42,22 @@ unsafe impl<T: Send + Sync> Send for Lent<T> {}
 unsafe impl<T: Send + Sync> Sync for Lent<T> {}
 
 /// The value, which stays while this lives.
-pub(crate) struct Loan<'a, T> {
+#[derive(Debug)]
+pub struct Loan<'a, T> {
     value: &'a T,
     count: &'a AtomicUsize,
 }
 
 impl<T> Lent<T> {
+    /// An empty slot.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// The value, if there is one. One relaxed load if not.
     #[inline]
-    pub(crate) fn get(&self) -> Option<Loan<'_, T>> {
+    pub fn get(&self) -> Option<Loan<'_, T>> {
         if self.current.load(Ordering::Relaxed).is_null() { None } else { self.lend() }
     }
 
@@ -57,11 +66,12 @@ impl<T> Lent<T> {
         // Without counts there is no value yet that this thread has to see.
         let count: &AtomicUsize = self.loans.get()?.get(thread_slot::current().index() % COUNTS)?;
         count.fetch_add(1, Ordering::SeqCst);
+        meet();
         let current = self.current.load(Ordering::SeqCst);
         // SAFETY: null, or a box that is freed only by who finds it replaced and no loan counted (`gone`); ours is counted,
         // and was before the load.
         let Some(value) = (unsafe { current.as_ref() }) else {
-            count.fetch_sub(1, Ordering::Release);
+            count.fetch_sub(1, Ordering::Relaxed);
             return None;
         };
         Some(Loan { value, count })
@@ -69,7 +79,7 @@ impl<T> Lent<T> {
 
     /// A copy of the value, without a loan to it.
     #[inline]
-    pub(crate) fn cloned(&self) -> Option<T>
+    pub fn cloned(&self) -> Option<T>
     where
         T: Clone,
     {
@@ -77,7 +87,7 @@ impl<T> Lent<T> {
     }
 
     /// Puts a value in the place of the current one, or takes that away, and says what it was.
-    pub(crate) fn set(&self, value: Option<T>) -> Option<T>
+    pub fn set(&self, value: Option<T>) -> Option<T>
     where
         T: Clone,
     {
@@ -85,7 +95,7 @@ impl<T> Lent<T> {
     }
 
     /// [`Lent::set`] if this is so of the current value, which nobody else replaces meanwhile; else the value comes back.
-    pub(crate) fn set_if(
+    pub fn set_if(
         &self,
         value: Option<T>,
         is_so: impl FnOnce(Option<&T>) -> bool,
@@ -93,7 +103,7 @@ impl<T> Lent<T> {
     where
         T: Clone,
     {
-        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replaced = self.replaced.lock();
         // Relaxed: whoever put it there had the lock.
         let current = NonNull::new(self.current.load(Ordering::Relaxed));
         // SAFETY: a box of ours, which nobody else replaces while this thread has the lock.
@@ -105,6 +115,7 @@ impl<T> Lent<T> {
         self.loans.get_or_init(|| Box::new(std::array::from_fn(|_| CachePadded::default())));
         let new = value.map_or(ptr::null_mut(), |value| Box::into_raw(Box::new(value)));
         self.current.swap(new, Ordering::SeqCst);
+        meet();
         replaced.extend(current);
         let gone = self.gone(&mut replaced);
         drop(replaced);
@@ -115,10 +126,11 @@ impl<T> Lent<T> {
 
     /// Frees what was replaced, when those who have a loan are done; gives up after some time. For values that nobody has
     /// for long.
-    pub(crate) fn settle(&self) {
-        const TRIES: usize = 1000;
+    pub fn settle(&self) {
+        const TRIES: usize = if cfg!(loom) { 2 } else { 1000 };
+        let backoff = Backoff::new();
         for _ in 0..TRIES {
-            let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut replaced = self.replaced.lock();
             let gone = self.gone(&mut replaced);
             let settled = replaced.is_empty();
             drop(replaced);
@@ -126,7 +138,7 @@ impl<T> Lent<T> {
             if settled {
                 return;
             }
-            std::thread::yield_now();
+            backoff.wait();
         }
     }
 
@@ -142,6 +154,13 @@ impl<T> Lent<T> {
     }
 }
 
+/// Between counting and looking: see the head of this file.
+#[inline(always)]
+fn meet() {
+    #[cfg(loom)]
+    crate::sync::atomic::fence(Ordering::SeqCst);
+}
+
 impl<T> Deref for Loan<'_, T> {
     type Target = T;
 
@@ -152,14 +171,15 @@ impl<T> Deref for Loan<'_, T> {
 
 impl<T> Drop for Loan<'_, T> {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::Release);
+        self.count.fetch_sub(1, ordering!("lent.back", Release));
     }
 }
 
 impl<T> Drop for Lent<T> {
     fn drop(&mut self) {
-        let current = NonNull::new(*self.current.get_mut());
-        let replaced = std::mem::take(self.replaced.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // Relaxed: nobody else has the slot any more.
+        let current = NonNull::new(self.current.swap(ptr::null_mut(), Ordering::Relaxed));
+        let replaced = std::mem::take(&mut *self.replaced.lock());
         for value in replaced.into_iter().chain(current) {
             // SAFETY: from a box, once, and loans borrow the slot.
             drop(unsafe { Box::from_raw(value.as_ptr()) });
