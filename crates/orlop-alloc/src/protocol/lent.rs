@@ -4,34 +4,35 @@
 //! would grow; nor may it hold on to a recorder's buffers. So who reads takes a loan here, which is counted, and who
 //! replaces frees what nobody can have a loan of.
 //!
-//! An empty slot still costs one relaxed load. Loans are counted by thread, so that threads that record do not meet.
+//! An empty slot still costs one relaxed load. Loans are counted by thread slot: a thread that has one for itself counts with
+//! two plain stores, and who replaces pays for that with the heavy one of an asymmetric pair of fences, as in
+//! [`Slots`](super::Slots).
 //!
 //! # Ordering
 //!
 //! Who reads counts its loan and then loads the value; who replaces puts the new value there and then looks at the counts.
-//! All four are sequentially consistent: of two that meet, either the one who replaces sees the loan, or the reader sees
-//! the new value. (Loom knows no such order of loads; there, fences between the two steps say the same.) That a count went
-//! down (`lent.back`, release) pairs with looking at it: what was done with the value is over.
+//! Each has a fence in between (a light and a heavy one; threads that share a slot count with locked instructions, all of it
+//! sequentially consistent). So of two that meet, either the one who replaces sees the loan, or the reader sees the new
+//! value. That a count went down (`lent.back`, release) pairs with looking at it (acquire): what was done with the value is
+//! over.
 
-use super::thread_slot;
+use super::thread_slot::{self, OWNED, SLOTS};
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::ordering;
-use crate::sync::{Backoff, Mutex};
+use crate::sync::{Backoff, Mutex, fence};
 use crossbeam_utils::CachePadded;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-
-/// Counts of loans. Threads share them if there are more.
-const COUNTS: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// A slot for a `T`, empty at first.
 pub struct Lent<T> {
     /// Null, or from a `Box` and ours.
     current: AtomicPtr<T>,
     /// There before the first value is.
-    loans: OnceLock<Box<[CachePadded<AtomicUsize>; COUNTS]>>,
+    loans: OnceLock<Box<[CachePadded<AtomicUsize>; SLOTS]>>,
     /// From boxes, and ours: what was replaced and may be lent still.
     replaced: Mutex<Vec<NonNull<T>>>,
 }
@@ -45,7 +46,39 @@ unsafe impl<T: Send + Sync> Sync for Lent<T> {}
 #[derive(Debug)]
 pub struct Loan<'a, T> {
     value: &'a T,
-    count: &'a AtomicUsize,
+    count: Count<'a>,
+}
+
+/// Where a thread counts its loans.
+#[derive(Debug, Clone, Copy)]
+struct Count<'a> {
+    loans: &'a AtomicUsize,
+    /// Whether no other thread counts there.
+    owned: bool,
+    /// Tied to its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Count<'_> {
+    #[inline(always)]
+    fn up(self) {
+        if self.owned {
+            self.loans.store(self.loans.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        } else {
+            self.loans.fetch_add(1, Ordering::SeqCst);
+        }
+        fence::light();
+    }
+
+    #[inline(always)]
+    fn down(self) {
+        let back = ordering!("lent.back", Release);
+        if self.owned {
+            self.loans.store(self.loans.load(Ordering::Relaxed).wrapping_sub(1), back);
+        } else {
+            self.loans.fetch_sub(1, back);
+        }
+    }
 }
 
 impl<T> Lent<T> {
@@ -61,17 +94,18 @@ impl<T> Lent<T> {
         if self.current.load(Ordering::Relaxed).is_null() { None } else { self.lend() }
     }
 
-    #[cold]
+    #[inline]
     fn lend(&self) -> Option<Loan<'_, T>> {
+        let seat = thread_slot::current().index();
         // Without counts there is no value yet that this thread has to see.
-        let count: &AtomicUsize = self.loans.get()?.get(thread_slot::current().index() % COUNTS)?;
-        count.fetch_add(1, Ordering::SeqCst);
-        meet();
+        let loans = self.loans.get()?.get(seat)?;
+        let count = Count { loans, owned: seat < OWNED, thread: PhantomData };
+        count.up();
         let current = self.current.load(Ordering::SeqCst);
         // SAFETY: null, or a box that is freed only by who finds it replaced and no loan counted (`gone`); ours is counted,
         // and was before the load.
         let Some(value) = (unsafe { current.as_ref() }) else {
-            count.fetch_sub(1, Ordering::Relaxed);
+            count.down();
             return None;
         };
         Some(Loan { value, count })
@@ -115,7 +149,7 @@ impl<T> Lent<T> {
         self.loans.get_or_init(|| Box::new(std::array::from_fn(|_| CachePadded::default())));
         let new = value.map_or(ptr::null_mut(), |value| Box::into_raw(Box::new(value)));
         self.current.swap(new, Ordering::SeqCst);
-        meet();
+        fence::heavy();
         replaced.extend(current);
         let gone = self.gone(&mut replaced);
         drop(replaced);
@@ -145,20 +179,13 @@ impl<T> Lent<T> {
     /// What was replaced, if nobody has a loan of any of it.
     fn gone(&self, replaced: &mut Vec<NonNull<T>>) -> Vec<Box<T>> {
         let counts = self.loans.get().into_iter().flat_map(|loans| loans.iter());
-        // Each after the swap, under whose lock this is or was: loans that come later are of the new value.
+        // Each after the swap and its fence, under whose lock this is or was: loans that come later are of the new value.
         if counts.into_iter().any(|count| count.load(Ordering::SeqCst) != 0) {
             return Vec::new();
         }
         // SAFETY: from boxes, once each, and nobody has them.
         replaced.drain(..).map(|value| unsafe { Box::from_raw(value.as_ptr()) }).collect()
     }
-}
-
-/// Between counting and looking: see the head of this file.
-#[inline(always)]
-fn meet() {
-    #[cfg(loom)]
-    crate::sync::atomic::fence(Ordering::SeqCst);
 }
 
 impl<T> Deref for Loan<'_, T> {
@@ -171,7 +198,7 @@ impl<T> Deref for Loan<'_, T> {
 
 impl<T> Drop for Loan<'_, T> {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, ordering!("lent.back", Release));
+        self.count.down();
     }
 }
 
