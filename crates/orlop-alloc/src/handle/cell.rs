@@ -95,6 +95,13 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// Allocates and counts.
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
+        if let Some(watch) = self.watch.get()
+            && self.ledger.is_none()
+            && let Some(raw) = self.allocator.take_cached(request)
+        {
+            self.tell_taken(&watch, &raw);
+            return Ok(raw);
+        }
         match self.allocator.allocate(request) {
             Ok(raw) => {
                 if let Some(ledger) = &self.ledger {
@@ -152,6 +159,17 @@ impl<A: ?Sized + Allocator> Shared<A> {
     #[cold]
     unsafe fn give_seen(&self, watch: Arc<RegionWatch>, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
         watch.observer().observe(&Event::Freed { block: &raw, allocator: self.allocator.name() });
+        let raw = match &self.ledger {
+            Some(_) => raw,
+            // SAFETY: the caller's promise.
+            None => match unsafe { self.allocator.give_cached(raw) } {
+                Some(raw) => raw,
+                None => {
+                    watch.tell();
+                    return Entry::More;
+                }
+            },
+        };
         // SAFETY: the caller's promise.
         let entry = unsafe { self.give_unseen(raw, refused) };
         // The block has left: from here on the cell may be gone, and the watch is what is left.
