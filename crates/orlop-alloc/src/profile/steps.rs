@@ -94,8 +94,9 @@ impl MemorySteps {
         Self { recorder, wanted: None, _listening: listening, observers: observers.clone() }
     }
 
-    /// Notes the shapes of the tensors that memory is for, from here on. Who makes tensors says them: `orlop-tensor` does,
-    /// others can by [`of_shape`](super::of_shape).
+    /// Notes the shapes of the tensors that memory is for, from here on. Who makes tensors says them: `orlop-tensor` does
+    /// where it makes or resizes one, others can by [`of_shape`](super::of_shape). Memory that is a storage's first, which
+    /// tensors are made over later, has no shape, nor have copies that a lazy clone put off.
     ///
     /// ```
     /// use orlop_alloc::profile::{MemorySteps, of_shape};

@@ -4,6 +4,7 @@
 
 use super::{IntoShape, Tensor};
 use crate::error::Result;
+use orlop_alloc::profile::of_shape;
 use orlop_core::{DType, Layout, Strides};
 
 impl Tensor {
@@ -34,7 +35,7 @@ impl Tensor {
         let layout = Layout::new(layout.shape().clone(), layout.strides().clone(), imp.layout.offset())?;
         let range = layout.byte_range(imp.dtype.size())?;
         if !layout.is_empty() && range.end > imp.storage.nbytes() {
-            imp.storage.resize(range.end)?;
+            of_shape(layout.shape(), imp.dtype, || imp.storage.resize(range.end))?;
         }
         self.imp_mut()?.layout = layout;
         Ok(())

@@ -158,3 +158,17 @@ fn tensors_that_are_still_alive_have_names() {
     assert_eq!((leak.tag.name(), leak.kind, leak.requested), ("layer 3", MemoryKind::KvCache, 2048));
     assert_eq!(cache.diagnose().block.map(|block| block.id), Some(leak.id));
 }
+
+#[test]
+fn what_grows_is_for_its_new_shape() {
+    let context = Context::new();
+    let check = LeakCheck::on(&context);
+    let grown = context.scope(|| {
+        let mut tensor = Tensor::zeros([4], DType::F32).unwrap();
+        tensor.resize_([64, 64]).unwrap();
+        tensor
+    });
+    let leaks = check.finish();
+    let shapes: Vec<_> = leaks.blocks().iter().map(|leak| leak.shape.as_ref().unwrap().to_string()).collect();
+    assert_eq!((shapes, grown.ndim()), (vec!["float32 [64, 64]".to_owned()], 2));
+}
