@@ -258,8 +258,8 @@ fn pressure_frees_blocks_of_the_same_allocator() {
     for _ in 0..6 {
         cache.lock().unwrap().push(allocator.allocate(&Request::new(10 * MIB)).unwrap());
     }
-    let held = Arc::clone(&cache);
-    allocator.on_pressure(move || held.lock().unwrap().pop().is_some());
+    let held = Arc::downgrade(&cache);
+    allocator.on_pressure(move || held.upgrade().is_some_and(|held| held.lock().unwrap().pop().is_some()));
     // One is not enough for the second: it is asked for once, and fails then.
     let first = allocator.allocate(&Request::new(14 * MIB)).unwrap();
     assert_eq!(cache.lock().unwrap().len(), 5);
