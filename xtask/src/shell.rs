@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 const SHOWN_LINES: usize = 300;
 
 /// How long one program may run in `ci`. A test that hangs must end as a failed step, not as a run that never reports.
-const CI_LIMIT: Duration = Duration::from_secs(15 * 60);
+const CI_LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// Where the workspace is, and how to run programs in it.
 #[derive(Debug, Clone)]
