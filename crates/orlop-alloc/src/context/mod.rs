@@ -348,18 +348,10 @@ impl Context {
         scope::with_current(Self::clone)
     }
 
-    /// Runs `f` on the thread's current context, without a reference count where that is the process's default.
+    /// Runs `f` on the thread's current context, without a reference count.
     #[inline]
     pub fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
         scope::with_current(f)
-    }
-
-    /// The process's default context, if that is the thread's current one: it lives for ever, and may be kept without a
-    /// reference count.
-    #[inline]
-    #[must_use]
-    pub fn current_if_default() -> Option<&'static Self> {
-        scope::current_if_default()
     }
 
     /// Makes this the process's default context. Can be done once, before anybody asked for it.

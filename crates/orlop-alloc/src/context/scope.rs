@@ -27,12 +27,6 @@ pub(super) fn process_default() -> &'static Context {
     PROCESS.get_or_init(Context::new)
 }
 
-/// The process's default, if the thread is inside of no other.
-#[inline]
-pub(super) fn current_if_default() -> Option<&'static Context> {
-    CURRENT.get().is_none().then(process_default)
-}
-
 /// Runs `f` on the thread's current context.
 #[inline]
 pub(super) fn with_current<R>(f: impl FnOnce(&Context) -> R) -> R {

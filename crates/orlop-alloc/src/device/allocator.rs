@@ -185,13 +185,13 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let slack = request.align.bytes().saturating_sub(granule);
         let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
         let mut block = inner.engine.allocate(ask);
-        if block.is_err() {
+        if let Err(error) = &block {
             drop(inner);
-            let freed = self.press();
-            inner = self.inner.lock();
-            if freed {
-                block = inner.engine.allocate(ask);
+            if !self.press() {
+                return Err(self.refuse(request, error));
             }
+            inner = self.inner.lock();
+            block = inner.engine.allocate(ask);
         }
         let block = match block {
             Ok(block) => block,

@@ -185,7 +185,7 @@ impl Policy {
         if usual >= size && usual > 0 { Some(usual) } else { size.checked_next_multiple_of(REGION_STEP) }
     }
 
-    /// With what cannot be put right (the fields are anybody's): the granule is a power of two, and pages are multiples of it.
+    /// What cannot be is put right, for the fields are anybody's: the granule is a power of two, and pages are multiples of it.
     pub(super) fn put_right(mut self) -> Self {
         self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(GRANULE);
         if let Growth::Pages { small, large } = &mut self.growth {

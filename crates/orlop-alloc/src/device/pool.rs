@@ -5,6 +5,7 @@ use super::index::FreeChunks;
 use super::policy::IndexKind;
 use crate::central::{Free, SortedRuns};
 use orlop_core::StreamId;
+use std::ops::Range;
 
 /// Free memory for requests of one sort.
 #[derive(Debug)]
@@ -92,6 +93,16 @@ pub(super) struct Region {
     /// The stream that it was made for.
     pub(super) stream: u32,
     pub(super) pool: u16,
+}
+
+impl Region {
+    /// The pages that lie wholly in a part of it, if it has any.
+    pub(super) fn whole_pages(&self, part: Range<usize>) -> Option<Range<usize>> {
+        let page = self.page?;
+        let begin = (part.start - self.address).checked_next_multiple_of(page)? + self.address;
+        let end = part.end - (part.end - self.address) % page;
+        (begin < end).then_some(begin..end)
+    }
 }
 
 /// Regions by number.

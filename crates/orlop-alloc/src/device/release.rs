@@ -4,6 +4,7 @@ use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, State};
 use super::engine::{Engine, LARGE, Search};
 use crate::RegionAction;
+use std::ops::Range;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Whether old regions are given back: only with a limit.
@@ -156,12 +157,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn unmap_free(&mut self, index: Index) -> Option<Index> {
         let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
         let home = *self.regions.get(region)?;
-        let page = home.page?;
-        let begin = (address - home.address).checked_next_multiple_of(page)? + home.address;
-        let end = address + size - (address + size - home.address) % page;
-        if begin >= end {
-            return None;
-        }
+        let (page, Range { start: begin, end }) = (home.page?, home.whole_pages(address..address + size)?);
         let unmapped = self.hollow(index, begin, end)?;
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);

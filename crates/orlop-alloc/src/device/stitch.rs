@@ -194,11 +194,8 @@ impl<B: DeviceBacking> Engine<B> {
     fn unplanned(&self, (index, pages): (Index, Hole)) -> Option<(Index, Hole)> {
         let part = self.rounds.outside(pages.address..pages.address + pages.bytes);
         // A plan counts pages from address zero; these begin where their region does.
-        let region = self.regions.get(self.chunks[index].region)?;
-        let page = region.page?;
-        let begin = (part.start - region.address).checked_next_multiple_of(page)? + region.address;
-        let end = part.end - (part.end - region.address) % page;
-        (begin < end).then(|| (index, Hole { address: begin, bytes: end - begin }))
+        let part = self.regions.get(self.chunks[index].region)?.whole_pages(part)?;
+        Some((index, Hole { address: part.start, bytes: part.len() }))
     }
 
     /// Fills holes with these pages, the smallest piece first.
@@ -270,10 +267,8 @@ impl<B: DeviceBacking> Engine<B> {
         free.filter_map(|index| {
             let chunk = &self.chunks[index];
             let region = self.regions.get(chunk.region).filter(|region| region.page == Some(page))?;
-            let begin = (chunk.address - region.address).checked_next_multiple_of(page)? + region.address;
-            let end = chunk.address + chunk.size;
-            let end = end - (end - region.address) % page;
-            (begin < end).then_some((index, Hole { address: begin, bytes: end - begin }))
+            let pages = region.whole_pages(chunk.address..chunk.address + chunk.size)?;
+            Some((index, Hole { address: pages.start, bytes: pages.len() }))
         })
         .collect()
     }

@@ -22,9 +22,7 @@
 //! * a block enters a ledger that is closed: only handles allocate, and closing comes after the last of them.
 
 use crate::observer::{Event, RegionWatch};
-use crate::protocol::Lent;
-use crate::protocol::thread_slot;
-use crate::protocol::{Counter, Entry, Handles, Ledger, Totals};
+use crate::protocol::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
 use crate::raw::Owner;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Request, Result};
 use std::ptr::NonNull;
@@ -95,8 +93,8 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// Allocates and counts.
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
-        if let Some(watch) = self.watch.get()
-            && self.ledger.is_none()
+        if self.ledger.is_none()
+            && let Some(watch) = self.watch.get()
             && let Some(raw) = self.allocator.take_cached(request)
         {
             self.tell_taken(&watch, &raw);
@@ -159,19 +157,13 @@ impl<A: ?Sized + Allocator> Shared<A> {
     #[cold]
     unsafe fn give_seen(&self, watch: Arc<RegionWatch>, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
         watch.observer().observe(&Event::Freed { block: &raw, allocator: self.allocator.name() });
-        let raw = match &self.ledger {
-            Some(_) => raw,
+        let left = match &self.ledger {
+            Some(_) => Some(raw),
             // SAFETY: the caller's promise.
-            None => match unsafe { self.allocator.give_cached(raw) } {
-                Some(raw) => raw,
-                None => {
-                    watch.tell();
-                    return Entry::More;
-                }
-            },
+            None => unsafe { self.allocator.give_cached(raw) },
         };
-        // SAFETY: the caller's promise.
-        let entry = unsafe { self.give_unseen(raw, refused) };
+        // SAFETY: the caller's promise; `give_cached` gave the block back as it was.
+        let entry = left.map_or(Entry::More, |raw| unsafe { self.give_unseen(raw, refused) });
         // The block has left: from here on the cell may be gone, and the watch is what is left.
         watch.tell();
         entry

@@ -19,11 +19,8 @@ pub(crate) use self::cell::{Head, handle_of, return_block};
 
 use self::cell::{Shared, destroy};
 use crate::block::Block;
-use crate::observer::tell;
-use crate::observer::{Event, RegionWatch, is_same};
-use crate::protocol::Lent;
-use crate::protocol::thread_slot;
-use crate::protocol::{Counter, Entry, Handles, Ledger, Totals};
+use crate::observer::{Event, RegionWatch, is_same, tell};
+use crate::protocol::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
 use crate::raw::Owner;
 use crate::{
     Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage,
