@@ -1,62 +1,17 @@
 //! `handles.leave`, `handles.only`: the last handle has seen what was done through all, and is one, also when blocks make
 //! handles while it goes. Once with the protocol types, whose use of the owner loom checks, and once with a real allocator.
 
-use loom::cell::UnsafeCell;
+use crate::owner::{KIND, Owner, seat};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::Ordering;
 use loom::thread;
 use orlop_alloc::backing::Null;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::protocol::thread_slot::Seat;
-use orlop_alloc::protocol::{Entry, Handles, Ledger};
+use orlop_alloc::protocol::Entry;
 use orlop_alloc::{AllocatorRef, MemoryBlock, Request};
-use orlop_core::{Device, MemoryKind};
-
-const KIND: MemoryKind = MemoryKind::Default;
-
-/// The seat of a slot. Each test gives one to one thread at a time.
-fn seat(index: usize) -> Seat {
-    // SAFETY: as said.
-    unsafe { Seat::new(index) }
-}
-
-/// An allocator's cell: what handles and blocks use, and the last of both destroys.
-struct Owner {
-    handles: Handles,
-    ledger: Ledger,
-    /// Loom sees if one use is not ordered before the destruction.
-    memory: UnsafeCell<u32>,
-    destroyed: AtomicUsize,
-}
-
-// SAFETY: the protocol orders uses of `memory` before its destruction; loom checks exactly that.
-unsafe impl Send for Owner {}
-// SAFETY: as above.
-unsafe impl Sync for Owner {}
+use orlop_core::Device;
 
 impl Owner {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            handles: Handles::new(),
-            ledger: Ledger::new(true),
-            memory: UnsafeCell::new(1),
-            destroyed: AtomicUsize::new(0),
-        })
-    }
-
-    fn touch(&self) {
-        // SAFETY: a handle or a block keeps the memory; loom checks.
-        self.memory.with(|memory| assert_eq!(unsafe { *memory }, 1));
-    }
-
-    fn finish(&self, entry: Entry) {
-        if entry == Entry::Last {
-            // SAFETY: `Last` means that nobody uses it any more; loom checks.
-            self.memory.with_mut(|memory| unsafe { *memory = 0 });
-            self.destroyed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     /// A handle is used, and goes.
     fn drop_handle(&self) {
         self.touch();
@@ -64,11 +19,6 @@ impl Owner {
             self.touch();
             self.finish(self.ledger.close());
         }
-    }
-
-    fn return_block(&self, slot: usize) {
-        self.touch();
-        self.finish(self.ledger.leave(seat(slot), KIND, 64, 10));
     }
 
     /// Whoever holds a block makes a handle of it, allocates by that, and returns what it got.

@@ -1,61 +1,15 @@
 //! `ledger.last`, `ledger.close`: exactly one is told `Last`, and it may destroy what all others used.
 //! Also: live figures are never negative, and exact at a quiet moment.
 
-use loom::cell::UnsafeCell;
+use crate::owner::{KIND, Owner, seat};
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::Ordering;
 use loom::thread;
-use orlop_alloc::protocol::thread_slot::{OWNED, Seat};
+use orlop_alloc::protocol::thread_slot::OWNED;
 use orlop_alloc::protocol::{Entry, Ledger};
-use orlop_core::MemoryKind;
-
-const KIND: MemoryKind = MemoryKind::Default;
 
 /// A slot that several threads may use.
 const SHARED: usize = OWNED;
-
-/// The seat of a slot. Each test gives an owned one to one thread at a time.
-fn seat(index: usize) -> Seat {
-    // SAFETY: as said.
-    unsafe { Seat::new(index) }
-}
-
-/// An allocator's cell: what blocks use until they have left, and the last one destroys.
-struct Owner {
-    ledger: Ledger,
-    /// Used by every return, destroyed by the last: loom sees if one use is not ordered before that.
-    memory: UnsafeCell<u32>,
-    destroyed: AtomicUsize,
-}
-
-// SAFETY: the ledger's protocol orders uses of `memory` before its destruction; loom checks exactly that.
-unsafe impl Send for Owner {}
-// SAFETY: as above.
-unsafe impl Sync for Owner {}
-
-impl Owner {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            ledger: Ledger::new(true),
-            memory: UnsafeCell::new(1),
-            destroyed: AtomicUsize::new(0),
-        })
-    }
-
-    fn finish(&self, entry: Entry) {
-        if entry == Entry::Last {
-            // SAFETY: `Last` means that nobody uses it any more; loom checks.
-            self.memory.with_mut(|memory| unsafe { *memory = 0 });
-            self.destroyed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn return_block(&self, slot: usize) {
-        // SAFETY: a block that has not left keeps the memory; loom checks.
-        self.memory.with(|memory| assert_eq!(unsafe { *memory }, 1));
-        self.finish(self.ledger.leave(seat(slot), KIND, 64, 10));
-    }
-}
 
 #[test]
 fn blocks_outlive_the_last_handle() {

@@ -9,6 +9,7 @@ mod grown;
 mod handles;
 mod ledger;
 mod lent;
+mod owner;
 mod regions;
 mod returns;
 mod shared;
