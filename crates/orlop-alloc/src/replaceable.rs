@@ -9,20 +9,17 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A slot for a `T`, empty at first.
-pub(crate) struct Replaceable<T> {
+/// A slot for a `T`, empty at first. (Bounds, because an `AtomicPtr` has none.)
+pub(crate) struct Replaceable<T: Send + Sync> {
     /// Null, or points to an element of `kept`.
     current: AtomicPtr<T>,
     kept: Mutex<Vec<Box<T>>>,
 }
 
-impl<T> Replaceable<T> {
-    /// The value, if there is one. One relaxed load if not.
+impl<T: Send + Sync> Replaceable<T> {
+    /// The value, if there is one.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        if self.current.load(Ordering::Relaxed).is_null() {
-            return None;
-        }
         // Acquire: pairs with the release in `set`, so that what is inside the value is seen.
         let current = self.current.load(Ordering::Acquire);
         // SAFETY: null, or a pointer to a box in `kept`, from which nothing is removed or changed before the
@@ -44,13 +41,13 @@ impl<T> Replaceable<T> {
     }
 }
 
-impl<T> Default for Replaceable<T> {
+impl<T: Send + Sync> Default for Replaceable<T> {
     fn default() -> Self {
         Self { current: AtomicPtr::new(ptr::null_mut()), kept: Mutex::default() }
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Replaceable<T> {
+impl<T: Send + Sync + fmt::Debug> fmt::Debug for Replaceable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
     }

@@ -11,6 +11,11 @@ use std::sync::Arc;
 /// Works in one pool of a size that must be given: here, the smallest that holds the trace.
 const FIXED: &str = "bfc-fixed";
 
+/// A device of a size that must be given: here, so many times what is live at most, and at least so many bytes.
+const PAGES: &str = "host-pages";
+const PAGES_TIMES: usize = 2;
+const PAGES_LEAST: usize = 64 << 20;
+
 /// Not compared unless they are named. An arena gives nothing back while a trace runs: over one of hours it
 /// would take all memory there is. `direct` and `system` clear every block, since each is a region of its own:
 /// that takes as long as the traces themselves. `host-pages` has memory of its own, of a size that must be given.
@@ -48,6 +53,11 @@ pub(crate) fn canonical(name: String) -> String {
 /// Replays through a new allocator of this name.
 pub(crate) fn replay(name: &str, replay: &Replay<'_>, backing: &Global) -> Result<ReplayReport, TraceError> {
     let options = FactoryOptions::new().backing(Arc::clone(backing));
+    if name == PAGES {
+        let live = usize::try_from(replay.trace().peak().bytes).unwrap_or(usize::MAX);
+        let size = live.saturating_mul(replay.thread_count()).saturating_mul(PAGES_TIMES);
+        return replay.run(&make(name, &options.limit(size.max(PAGES_LEAST)))?);
+    }
     if name != FIXED {
         return replay.run(&make(name, &options)?);
     }
@@ -73,6 +83,17 @@ pub(crate) fn backing(name: Option<&str>) -> Result<Global> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::Arguments;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_help_says_what_is_not_compared() {
+        let replay = Arguments::command().find_subcommand("replay").expect("there is one").clone();
+        let argument = replay.get_arguments().find(|argument| argument.get_id() == "allocators");
+        let help = argument.and_then(|argument| argument.get_help()).expect("it has a help").to_string();
+        let [most @ .., last] = UNUSUAL;
+        assert!(help.contains(&format!("all but {} and {last}]", most.join(", "))), "{help}");
+    }
 
     #[test]
     fn what_is_usual_is_known_and_aliases_lead_to_names() {

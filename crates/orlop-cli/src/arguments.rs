@@ -2,7 +2,8 @@
 
 use crate::allocators;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use orlop::alloc::backing;
 use orlop::core::ByteSize;
 use orlop::trace::Touch;
@@ -11,33 +12,43 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-/// Where the bytes go: replays allocation traces through allocators and describes them.
+/// Where the bytes go: who holds a device's memory, and what other allocators and settings would need
+///
+/// Reads recordings of what a program allocated: PyTorch's memory snapshots (pickle or JSON), traces of torch.profiler, logs
+/// of RMM, traces of lines, tables of events, and orlop's own files. What a file is, its first bytes say. No GPU is needed.
 #[derive(Debug, Parser)]
-#[command(name = "orlop", version)]
+#[command(name = "orlop", version, after_help = EXITS)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// What the exit codes say.
+const EXITS: &str = "Exits with 0 after success, with 1 if something failed or a file cannot be read, and with 2 if the \
+                     command line makes no sense.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Replays traces through allocators, and shows what each costs in time and memory
+    ///
+    /// Without --policy, traces run through the allocators of the CPU, in memory. With it, any recordings run through the
+    /// allocator of a device, over addresses only.
     Replay(ReplayArguments),
     /// Finds the allocator settings under which a recorded run needs the least memory
     WhatIf(WhatIfArguments),
-    /// Makes a page that shows where the memory went, block by block
+    /// Makes an HTML page that shows where the memory went, block by block
     Report(ReportArguments),
-    /// Looks at traces
+    /// Describes traces, which are lists of allocations and frees
     #[command(subcommand)]
     Trace(TraceCommand),
-    /// Looks at memory snapshots and other histories of a device's memory
+    /// Describes memory snapshots and other recordings of a device's memory
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Writes a recording in another form: for PyTorch's viewer, for Perfetto, as a table
+    /// Writes a recording in another form: for PyTorch's viewer, for Perfetto, or as a table
     ///
-    /// What a form has no place for is left out: snapshots have no threads, kinds or uses by other streams; tables have no
-    /// segments, nor what lived before the first event. A recording that does not tell of segments becomes a snapshot without
-    /// any, and without what lived before. Only orlop's own files keep everything.
+    /// What a form has no place for is left out. Snapshots have no threads, no memory kinds, and no uses by other streams.
+    /// Tables have no segments, and nothing of what lived before the first event. A recording without segments becomes a
+    /// snapshot without them, and without what lived before. Only orlop's own files keep everything.
     Convert(ConvertArguments),
     /// Shows what grew between two runs, by call site
     Diff(DiffArguments),
@@ -46,21 +57,21 @@ pub(crate) enum Command {
     /// Compares the most live bytes, the most reserved bytes (where both sources tell of segments) and the number of
     /// allocations, on each device. All of them are counted, not timed, so the same program gives the same figures.
     ///
-    /// Exits with 0 if nothing is above its limit, with 1 if something is or a file cannot be read, and with 2 if the
-    /// command line makes no sense.
+    /// Exits with 0 if nothing is above its limit, with 1 if something is, or if a file cannot be read or is cut off, and
+    /// with 2 if the command line makes no sense.
     Gate(GateArguments),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// Tells who holds the memory at the peak and in the end, what fragmentation costs, and why requests failed
+    /// Tells who holds the memory at the peak and at the end, what fragmentation costs, and why requests failed
     ///
-    /// Where bytes are, adds up to what is reserved: asked for (in live blocks), rounding (in live blocks, beyond what
-    /// was asked for), pending (given back, but a stream may still use it), split (free pieces of segments in use), and
-    /// cached (segments that are free all through, which can go back to the device).
+    /// The reserved bytes are the sum of five parts: asked for (in live blocks), rounding (in live blocks, beyond what was
+    /// asked for), pending (given back, but a stream may still use it), split (free pieces of segments that are in use), and
+    /// cached (segments that are free as a whole, and can go back to the device).
     ///
-    /// For a request that failed, the least that would have had to go for it to fit is worked out: neighbours in one
-    /// segment, or whole segments.
+    /// For a request that failed it also tells the least that would have had to be freed for the request to fit: blocks side
+    /// by side in one segment, or all blocks of some segments.
     Info(SnapshotInfoArguments),
 }
 
@@ -72,46 +83,50 @@ pub(crate) enum TraceCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// Files in the trace format, plain or gzip; or directories: then all *.csv and *.csv.gz in them. With --policy: any
-    /// recording, as for what-if
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or directories, for all
+    /// *.csv and *.csv.gz in them. With --policy, recordings of any form, as for what-if
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
-    /// A device's allocator, over addresses instead of memory
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["allocators", "backing", "touch"])]
+    /// Replays through this allocator of a device, over addresses instead of memory
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["allocators", "backing", "threads", "touch"])]
     pub(crate) policy: Option<Allocator>,
 
-    /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF
+    /// Settings for --policy torch, as in PYTORCH_CUDA_ALLOC_CONF [default: PyTorch's defaults]
     #[arg(long, value_name = "SETTINGS", requires = "policy")]
     pub(crate) conf: Option<String>,
 
-    /// Memory of the device, like 80GiB
+    /// Memory of the device, like 80GiB [default: as much as is needed]
     #[arg(long, value_name = "BYTES", requires = "policy", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
 
-    /// Allocators, separated by commas or by giving the option again [default: all but arena and system]
+    /// Allocators, separated by commas or by giving the option again [default: all but arena, direct, host-pages and
+    /// system]
     #[arg(long = "allocator", short, value_name = "NAME", value_delimiter = ',', value_parser = choices())]
     pub(crate) allocators: Vec<String>,
 
-    /// What the allocators get their memory from [default: $ORLOP_CPU_BACKING, or else the first]
+    /// Where the allocators get their memory from [default: $ORLOP_CPU_BACKING, or else the first of these]
     #[arg(long, value_name = "NAME", value_parser = backings())]
     pub(crate) backing: Option<String>,
 
-    /// Threads that replay each trace at once, against one allocator
+    /// Threads that replay each trace at the same time, all through one allocator
     #[arg(long, short, value_name = "N", default_value = "1")]
     pub(crate) threads: NonZeroUsize,
 
-    /// What is written into each block: nothing, its first byte, a byte of each page, all of it
-    /// [default: first; none over the backing null]
+    /// What is written into each block: nothing, its first byte, a byte of each page, or all of it [default: first; with
+    /// --backing null: none]
     #[arg(long, value_name = "HOW", value_parser = touches())]
     pub(crate) touch: Option<Touch>,
 
-    /// Passes over each trace; the first is reported as cold [default: as many as fit into a quarter second, but
-    /// at least 3; with --policy one, and recordings of orlop's own are replayed as they are read, which is not timed]
+    /// Passes over each trace, of which the first is reported as cold [default: as many as fit into a quarter of a second,
+    /// but at least 3; with --policy: 1]
+    ///
+    /// With --policy and without this, orlop's own files are replayed while they are read: they may be larger than the
+    /// memory, and the time of an operation is not told.
     #[arg(long, short, value_name = "N")]
     pub(crate) repeat: Option<NonZeroUsize>,
 
-    /// Prints an array of objects instead of a table
+    /// Prints JSON, an array of objects, instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -121,9 +136,9 @@ pub(crate) struct ReplayArguments {
 pub(crate) enum Allocator {
     /// PyTorch's, address for address
     Torch,
-    /// Ours, on a device whose pages can be moved
+    /// orlop's, on a device whose pages can be moved
     Orlop,
-    /// Ours, on a device that gives memory in pieces
+    /// orlop's, on a device that gives memory in pieces
     OrlopSegments,
     /// TensorFlow's BFC
     Tensorflow,
@@ -135,34 +150,35 @@ pub(crate) struct WhatIfArguments {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Memory of the device, like 80GiB [default: as recorded, if it was; or else as much as is needed]
+    /// Memory of the device, like 80GiB [default: as recorded, or else as much as is needed]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
 
-    /// Only this device
+    /// Only this device [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<u32>,
 
-    /// Only so many rows, the best
+    /// Shows only the best N rows [default: all]
     #[arg(long, value_name = "N")]
     pub(crate) top: Option<NonZeroUsize>,
 
-    /// Neither looks for the smallest memory nor for a perfect plan
+    /// Is faster: looks neither for the smallest memory of each row nor for a perfect plan
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Prints an array of objects instead
+    /// Prints JSON, an array of objects, instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct InfoArguments {
-    /// Files in the trace format, plain or gzip; or directories: then all *.csv and *.csv.gz in them
+    /// Files of lines `a,<id>,<bytes>[,<stream>]` (allocate) and `f,<id>` (free), plain or gzip; or directories, for all
+    /// *.csv and *.csv.gz in them
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
-    /// Prints an array of objects instead
+    /// Prints JSON, an array of objects, instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -170,18 +186,18 @@ pub(crate) struct InfoArguments {
 /// How call sites are named and how many are listed.
 #[derive(Debug, Args)]
 pub(crate) struct NamingArguments {
-    /// Entries in each list
+    /// The most entries in each list of call sites
     #[arg(long, value_name = "N", default_value = "10")]
     pub(crate) top: NonZeroUsize,
 
-    /// Lines of the program in the name of a call site; call sites with the same name are one
+    /// How many lines of the program name a call site; call sites with the same name are counted as one
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) depth: NonZeroUsize,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotInfoArguments {
-    /// Snapshots that PyTorch wrote, or other histories; plain or gzip
+    /// PyTorch memory snapshots, or any other recordings, plain or gzip
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -192,29 +208,29 @@ pub(crate) struct SnapshotInfoArguments {
     #[arg(long)]
     pub(crate) full_frames: bool,
 
-    /// Prints an array of objects instead
+    /// Prints JSON, an array of objects, instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArguments {
-    /// The first run: a snapshot, another history, or a baseline that `orlop gate` wrote
+    /// The first run: a snapshot, another recording, or a baseline that `orlop gate` wrote
     #[arg(value_name = "BEFORE")]
     pub(crate) before: PathBuf,
 
-    /// The second run
+    /// The second run: any of these, too
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
 
     #[command(flatten)]
     pub(crate) naming: NamingArguments,
 
-    /// Takes two lines of one function for two call sites: for runs of the same program
+    /// Counts two lines of one function as two call sites: for runs of one version of a program
     #[arg(long)]
     pub(crate) lines: bool,
 
-    /// Prints an object instead of tables
+    /// Prints JSON, an object, instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -222,33 +238,33 @@ pub(crate) struct DiffArguments {
 #[derive(Debug, Args)]
 #[group(id = "what", required = true, multiple = false, args = ["baseline", "write_baseline"])]
 pub(crate) struct GateArguments {
-    /// The run: a snapshot or another history
+    /// The run: a snapshot, or another recording
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// What it is held against: a file that --write-baseline wrote, or another run
+    /// What the run is compared with: a file that --write-baseline wrote, or another run
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
 
-    /// Writes what the run needs, as the baseline of later ones
+    /// Writes a baseline for later runs here, and compares nothing
     #[arg(long, value_name = "FILE")]
     pub(crate) write_baseline: Option<PathBuf>,
 
-    /// How much more than the baseline passes, in percent
+    /// How much more than the baseline still passes, like 2.5%
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
     pub(crate) tolerance: Tolerance,
 
     #[command(flatten)]
     pub(crate) naming: NamingArguments,
 
-    /// Prints an object instead of a table
+    /// Prints JSON, an object, instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// A PyTorch memory snapshot, or a trace; plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), or any other recording, plain or gzip
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
@@ -256,7 +272,7 @@ pub(crate) struct ReportArguments {
     #[arg(long, short, value_name = "PAGE", default_value = "report.html")]
     pub(crate) output: PathBuf,
 
-    /// What stands above it [default: the file's name]
+    /// The title of the page [default: the file's name]
     #[arg(long, value_name = "TEXT")]
     pub(crate) title: Option<String>,
 
@@ -264,27 +280,27 @@ pub(crate) struct ReportArguments {
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<u32>,
 
-    /// Says what was written as an object
+    /// Prints JSON, an object, instead of a sentence
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
-    /// A PyTorch memory snapshot, a profiler's or RMM's log, or a trace; plain or gzip
+    /// A PyTorch memory snapshot (pickle or JSON), a torch.profiler trace, an RMM log, or any other recording, plain or gzip
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// Where it goes
+    /// The file to write; it is not compressed
     #[arg(value_name = "OUTPUT")]
     pub(crate) output: PathBuf,
 
-    /// What it is to be [default: by the name's ending: .pickle and .pkl, .json (a snapshot), .trace.json (for Perfetto),
-    /// .csv, .orlop]. Nothing is compressed
+    /// The form to write [default: by the ending of OUTPUT: .pickle or .pkl, .json (a snapshot), .trace.json (for Perfetto),
+    /// .csv, .orlop]
     #[arg(long, value_name = "FORM")]
     pub(crate) to: Option<Form>,
 
-    /// Says what was written as an object
+    /// Prints JSON, an object, instead of a sentence
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -294,7 +310,7 @@ pub(crate) struct ConvertArguments {
 pub(crate) enum Form {
     /// PyTorch's memory snapshot, which opens in memory_viz
     Pickle,
-    /// The same as JSON
+    /// The same snapshot as JSON
     Json,
     /// A timeline with counters by kind, for Perfetto and chrome://tracing
     Perfetto,
@@ -347,6 +363,11 @@ fn bytes(text: &str) -> Result<u64, orlop::core::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 
+/// Ends the program as a command line does that makes no sense.
+pub(crate) fn refuse(why: &str) -> ! {
+    Arguments::command().error(ErrorKind::ValueValidation, why).exit()
+}
+
 fn backings() -> PossibleValuesParser {
     PossibleValuesParser::new(backing::NAMED.iter().copied().chain([NULL]))
 }
@@ -367,7 +388,6 @@ fn choices() -> impl TypedValueParser<Value = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

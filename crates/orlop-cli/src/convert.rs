@@ -1,14 +1,11 @@
 //! `orlop convert`.
 
-use crate::arguments::{Arguments, ConvertArguments, Form};
+use crate::arguments::{self, ConvertArguments, Form};
 use crate::{histories, output, table, target};
-use clap::CommandFactory;
-use clap::error::ErrorKind;
 use orlop::trace::formats::{binary, csv, perfetto};
 use orlop::trace::history::{History, Warning};
 use orlop::trace::snapshot;
 use serde::Serialize;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
@@ -17,9 +14,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Vec<String>> {
     let target = &arguments.output;
     let form = arguments.to.or_else(|| Form::of(target)).unwrap_or_else(|| unknown(target));
     let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
-    target::put(target, |file| write(&history, form, file))
-        .map_err(|error| vec![format!("{}: {error}", target.display())])?;
-    let bytes = fs::metadata(target).ok().filter(fs::Metadata::is_file).map(|data| data.len());
+    let bytes = target::put_named(target, |file| write(&history, form, file)).map_err(|error| vec![error])?;
     let events = history.devices.iter().map(|device| device.events.len() as u64).sum();
     let output = target.display().to_string();
     if arguments.json {
@@ -31,21 +26,19 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Vec<String>> {
             warnings: Warning::count(&history.warnings),
         });
     }
-    // What is no file may be the standard output, which is to have nothing else.
     let Some(bytes) = bytes else { return Ok(()) };
     let (events, size) = (table::count(events), table::bytes(bytes));
     output::print(&format!("{output}: {events} events as {form}, {size}\n"))
 }
 
-/// Ends the program as a command line does that makes no sense.
+/// Ends the program: the name does not say what is to be written.
 fn unknown(target: &Path) -> ! {
     let packed = target.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
     let why = match packed {
         true => "compressed files are read, but not written: leave .gz out, or see --to",
         false => "its name does not say what it is to be: see --to",
     };
-    let mut command = Arguments::command();
-    command.error(ErrorKind::ValueValidation, format!("{}: {why}", target.display())).exit()
+    arguments::refuse(&format!("{}: {why}", target.display()))
 }
 
 /// What was written.

@@ -1,8 +1,9 @@
 //! `orlop diff`.
 
 use crate::arguments::DiffArguments;
+use crate::histories::{self, Source};
+use crate::output;
 use crate::table::{self, bytes, count, more, plain};
-use crate::{histories, output};
 use orlop::trace::lab::{Amount, DeviceDiff, Diff, Matching, SiteDiff};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -17,8 +18,8 @@ struct Entry {
 
 pub(crate) fn run(arguments: &DiffArguments) -> Result<(), Vec<String>> {
     let depth = arguments.naming.depth.get();
-    let [before, after] =
-        [&arguments.before, &arguments.after].map(|file| histories::profile_of_either(file, depth));
+    let [before, after] = [&arguments.before, &arguments.after]
+        .map(|file| histories::profile_of_either(file, depth, Source::Any));
     let (before, after) = match (before, after) {
         (Ok(before), Ok(after)) => (before, after),
         (before, after) => return Err([before.err(), after.err()].into_iter().flatten().collect()),

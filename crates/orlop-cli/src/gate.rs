@@ -2,11 +2,11 @@
 
 use crate::arguments::GateArguments;
 use crate::diff::{amounts, name, sites};
+use crate::histories::{self, Source};
 use crate::table::{self, bytes, count, more};
-use crate::{histories, output};
+use crate::{output, target};
 use orlop::trace::lab::{Check, Gate, Measure, Profile, SiteDiff, Tolerance};
 use serde::Serialize;
-use std::fs;
 use std::path::Path;
 
 /// Call sites that a complaint names: it is one line in the log of a build.
@@ -24,21 +24,22 @@ struct Entry {
 #[derive(Serialize)]
 struct Written {
     output: String,
-    bytes: u64,
+    /// Of the file; none if it is no file.
+    bytes: Option<u64>,
 }
 
 pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
     let depth = arguments.naming.depth.get();
     if let Some(path) = &arguments.write_baseline {
-        let history = histories::read(&arguments.file).map_err(|failure| vec![failure])?;
+        let history = histories::read_whole(&arguments.file).map_err(|failure| vec![failure])?;
         return write(path, &Profile::of(&history, depth), arguments.json);
     }
     // The command line has one or the other.
     let Some(path) = &arguments.baseline else { return Ok(()) };
-    let baseline = histories::profile_of_either(path, depth);
+    let baseline = histories::profile_of_either(path, depth, Source::Whole);
     // Names are compared: they are made the same way.
     let depth = baseline.as_ref().map_or(depth, |baseline| baseline.depth);
-    let run = histories::profile_of_either(&arguments.file, depth);
+    let run = histories::profile_of_either(&arguments.file, depth, Source::Whole);
     let (baseline, run) = match (baseline, run) {
         (Ok(baseline), Ok(run)) => (baseline, run),
         (baseline, run) => return Err([baseline.err(), run.err()].into_iter().flatten().collect()),
@@ -61,12 +62,12 @@ fn write(path: &Path, profile: &Profile, json: bool) -> Result<(), Vec<String>> 
     let text = serde_json::to_string_pretty(profile)
         .map_err(|error| vec![format!("cannot write the baseline: {error}")])?;
     let text = text + "\n";
-    fs::write(path, &text)
-        .map_err(|error| vec![format!("{}: cannot be written: {error}", path.display())])?;
-    let (output, size) = (path.display().to_string(), text.len() as u64);
+    let size = target::put_bytes(path, text.as_bytes()).map_err(|failure| vec![failure])?;
+    let output = path.display().to_string();
     if json {
         return output::print_json(&Written { output, bytes: size });
     }
+    let Some(size) = size else { return Ok(()) };
     output::print(&format!("{output}: the baseline, {}\n", bytes(size)))
 }
 

@@ -1,7 +1,7 @@
 //! The histories and profiles that were named.
 
+use crate::inputs::cannot_open;
 use crate::output;
-use orlop::trace::TraceError;
 use orlop::trace::history::{History, Warning};
 use orlop::trace::lab::Profile;
 use std::fs::File;
@@ -20,6 +20,14 @@ const WARNINGS: usize = 3;
 /// Reads a history, and tells what does not fit together in it.
 pub(crate) fn read(path: &Path) -> Result<History, String> {
     let history = read_quietly(path)?;
+    tell(path, &history.warnings);
+    Ok(history)
+}
+
+/// The same, of a file that has its end.
+pub(crate) fn read_whole(path: &Path) -> Result<History, String> {
+    let history = read_quietly(path)?;
+    to_the_end(path, &history.warnings)?;
     tell(path, &history.warnings);
     Ok(history)
 }
@@ -43,9 +51,18 @@ pub(crate) fn tell(path: &Path, warnings: &[Warning]) {
     }
 }
 
+/// What a profile is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Of a run up to its end.
+    Whole,
+    /// Of as much as there is.
+    Any,
+}
+
 /// A profile that was written, or that of a history, with names of so many lines. It may come through a pipe: it is opened
 /// once.
-pub(crate) fn profile_of_either(path: &Path, depth: usize) -> Result<Profile, String> {
+pub(crate) fn profile_of_either(path: &Path, depth: usize, source: Source) -> Result<Profile, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let mut file = open(path)?;
     let mut head = Vec::new();
@@ -57,6 +74,9 @@ pub(crate) fn profile_of_either(path: &Path, depth: usize) -> Result<Profile, St
     let whole = Cursor::new(head).chain(file);
     if !is_profile {
         let history = parse(path, whole)?;
+        if source == Source::Whole {
+            to_the_end(path, &history.warnings)?;
+        }
         tell(path, &history.warnings);
         return Ok(Profile::of(&history, depth));
     }
@@ -69,9 +89,20 @@ fn open(path: &Path) -> Result<File, String> {
     if path.is_dir() {
         return Err(format!("{}: this is a directory, not a recording", path.display()));
     }
-    File::open(path).map_err(|error| TraceError::Open { path: path.to_owned(), error }.to_string())
+    File::open(path).map_err(|error| cannot_open(path, error))
 }
 
 fn parse(path: &Path, file: impl Read) -> Result<History, String> {
-    History::parse(file).map_err(|error| error.in_file(path).to_string())
+    let history = History::parse(file).map_err(|error| error.in_file(path).to_string())?;
+    if history.devices.is_empty() {
+        to_the_end(path, &history.warnings)?;
+    }
+    Ok(history)
+}
+
+/// That a file has its end: what comes before that can be used, but does not stand for the whole run.
+pub(crate) fn to_the_end(path: &Path, warnings: &[Warning]) -> Result<(), String> {
+    let part = |warning: &&Warning| matches!(warning, Warning::CutOff { .. } | Warning::Damaged { .. });
+    let told = warnings.iter().find(part);
+    told.map_or(Ok(()), |warning| Err(format!("{}: {warning}", path.display())))
 }

@@ -1,6 +1,6 @@
 //! The traces that were named.
 
-use orlop::trace::{Trace, TraceError};
+use orlop::trace::{Field, Trace, TraceError};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -10,6 +10,9 @@ pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) trace: Trace,
 }
+
+/// What the standard input, or output, is called in many programs, and not here.
+pub(crate) const STANDARD: &str = "-";
 
 /// What files in a directory must end with to be taken for traces, longest first.
 const ENDINGS: [&str; 2] = [".csv.gz", ".csv"];
@@ -26,15 +29,38 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Named>, Vec<String>> {
             Ok(files) => {
                 for file in files {
                     match Trace::read(&file) {
+                        // More likely a recording that went wrong than one of nothing.
+                        Ok(trace) if trace.is_empty() => {
+                            failures.push(format!("{}: there are no operations in this trace", file.display()));
+                        }
+                        Err(TraceError::Open { path, error }) => failures.push(cannot_open(&path, error)),
+                        Err(error) if is_other(&error) => failures.push(format!(
+                            "{error}; other recordings than traces: see `orlop replay --policy` and `orlop snapshot info`"
+                        )),
                         Ok(trace) => traces.push(Named { name: name(&file), file, trace }),
                         Err(error) => failures.push(error.to_string()),
                     }
                 }
             }
-            Err(error) => failures.push(TraceError::Open { path: path.clone(), error }.to_string()),
+            Err(error) => failures.push(cannot_open(path, error)),
         }
     }
     if failures.is_empty() { Ok(traces) } else { Err(failures) }
+}
+
+/// Whether the first line begins as none of a trace does.
+fn is_other(error: &TraceError) -> bool {
+    match error {
+        TraceError::InFile { error, .. } => is_other(error),
+        TraceError::Unexpected { line: 1, field: Field::Kind, .. } => true,
+        _ => false,
+    }
+}
+
+/// That there is no such file. Many programs take `-` for the standard input: whoever writes it is told how it is called here.
+pub(crate) fn cannot_open(path: &Path, error: io::Error) -> String {
+    let told = TraceError::Open { path: path.to_owned(), error }.to_string();
+    if path == Path::new(STANDARD) { format!("{told}; the standard input is /dev/stdin") } else { told }
 }
 
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {

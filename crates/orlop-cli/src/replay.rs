@@ -23,6 +23,10 @@ pub(crate) fn run(arguments: &ReplayArguments) -> Result<(), Vec<String>> {
         allocators::backing(arguments.backing.as_deref()).map_err(|error| vec![error.to_string()])?;
     let traces = inputs::read(&arguments.traces)?;
     let choices = choices(arguments);
+    let gone = unrepeatable(&traces, &choices);
+    if !gone.is_empty() {
+        return Err(gone);
+    }
     let (reports, failures) = reports(arguments, &traces, &choices, &backing);
     if arguments.json {
         output::print_json(&reports)?;
@@ -40,6 +44,18 @@ fn choices(arguments: &ReplayArguments) -> Vec<String> {
         }
     }
     if choices.is_empty() { allocators::usual() } else { choices }
+}
+
+/// Several runs are processes that read their trace again. What came through a pipe is gone by then.
+fn unrepeatable(traces: &[Named], choices: &[String]) -> Vec<String> {
+    let pipes = traces.iter().filter(|named| !named.file.is_file());
+    let told = |named: &Named| {
+        format!(
+            "{}: this can be read only once: name one allocator, and no other trace",
+            named.file.display()
+        )
+    };
+    if traces.len() * choices.len() > 1 { pipes.map(told).collect() } else { Vec::new() }
 }
 
 fn touch(arguments: &ReplayArguments) -> Touch {

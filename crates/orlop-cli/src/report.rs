@@ -2,12 +2,11 @@
 
 use crate::arguments::ReportArguments;
 use crate::table::bytes;
-use crate::{histories, output};
+use crate::{histories, output, target, what_if};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::report::{ReportData, WhatIfRow};
-use orlop::trace::what_if::{Rules, WhatIf};
+use orlop::trace::what_if::WhatIf;
 use serde::Serialize;
-use std::fs;
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
@@ -23,17 +22,12 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     // A page that cannot be made leaves no file behind.
     let mut page = Vec::new();
     report.write(&mut page).map_err(|error| vec![format!("{source}: {error}")])?;
-    let output = arguments.output.display();
-    fs::write(&arguments.output, &page)
-        .map_err(|error| vec![format!("{output}: cannot be written: {error}")])?;
-    let size = u64::try_from(page.len()).unwrap_or(u64::MAX);
+    let size = target::put_bytes(&arguments.output, &page).map_err(|failure| vec![failure])?;
+    let output = arguments.output.display().to_string();
     if arguments.json {
-        return output::print_json(&Written {
-            output: output.to_string(),
-            bytes: size,
-            settings: rows.len(),
-        });
+        return output::print_json(&Written { output, bytes: size, settings: rows.len() });
     }
+    let Some(size) = size else { return Ok(()) };
     output::print(&format!("{output}: {}, open it in a browser\n", bytes(size)))
 }
 
@@ -41,7 +35,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
 #[derive(Serialize)]
 struct Written {
     output: String,
-    bytes: u64,
+    /// Of the file; none if it is no file.
+    bytes: Option<u64>,
     /// How many settings and allocators the page compares.
     settings: usize,
 }
@@ -52,8 +47,8 @@ fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
     let several = shown().count() > 1;
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);
-        let baseline = Rules::Torch(history.torch_conf().0);
-        let sweep = WhatIf::new(&work).memory(shown.memory).smallest(true).baseline(baseline);
+        let sweep = what_if::against_recorded(WhatIf::new(&work), history);
+        let sweep = sweep.memory(shown.memory).smallest(true);
         let mut rows = WhatIfRow::of(&sweep.run());
         for row in rows.iter_mut().filter(|_| several) {
             row.name = format!("device {}: {}", shown.device, row.name);
@@ -61,4 +56,29 @@ fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
         rows
     };
     shown().flat_map(sweep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop::trace::report::Verdict;
+
+    #[test]
+    fn only_settings_that_a_recording_tells_are_called_recorded() {
+        let lines = &b"a,0,512\na,1,4096\nf,0\n"[..];
+        let mut history = History::parse(lines).expect("a trace");
+        for (settings, verdict, other) in [
+            (None, Verdict::Baseline, Verdict::Recorded),
+            (Some(String::new()), Verdict::Recorded, Verdict::Baseline),
+        ] {
+            history.settings = settings;
+            let rows = rows(&history, None);
+            let found: Vec<_> = rows.iter().filter(|row| row.verdict == verdict).collect();
+            assert_eq!(
+                (found.len(), found[0].name.as_str(), found[0].settings.as_str()),
+                (1, "torch", "default settings")
+            );
+            assert!(rows.iter().all(|row| row.verdict != other));
+        }
+    }
 }

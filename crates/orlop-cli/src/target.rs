@@ -4,16 +4,34 @@
 //! nothing to be replaced it is written directly: devices, pipes, and files whose folder or mount lets nobody take their
 //! place. Links stay links.
 
+use crate::inputs::STANDARD;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Puts what `write` writes at `path`. If that fails, a file that was there is what it was.
-pub(crate) fn put(
+/// Puts these bytes at `path`, or says why not, with its name. `None` if that is no file: it may be the standard output, which
+/// is to have nothing else.
+pub(crate) fn put_bytes(path: &Path, bytes: &[u8]) -> Result<Option<u64>, String> {
+    put_named(path, |file| file.write_all(bytes).map_err(|error| format!("cannot be written: {error}")))
+}
+
+/// Puts what `write` writes at `path`: how long it is, and what goes wrong with its name, as for [`put_bytes`].
+pub(crate) fn put_named(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>,
-) -> Result<(), String> {
+) -> Result<Option<u64>, String> {
+    if path == Path::new(STANDARD) {
+        return Err(format!(
+            "{STANDARD}: the standard output is /dev/stdout, a file of this name ./{STANDARD}"
+        ));
+    }
+    put(path, write).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|data| data.len()))
+}
+
+/// Puts what `write` writes at `path`. If that fails, a file that was there is what it was.
+fn put(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>) -> Result<(), String> {
     let fails = |error: io::Error| format!("cannot be written: {error}");
     let whole = |file: &File| {
         let mut buffered = BufWriter::new(file);

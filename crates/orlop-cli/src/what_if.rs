@@ -1,6 +1,6 @@
 //! `orlop what-if`, and `orlop replay --policy`.
 
-use crate::arguments::{Allocator, ReplayArguments, WhatIfArguments};
+use crate::arguments::{self, Allocator, ReplayArguments, WhatIfArguments};
 use crate::{histories, output, snapshot, table};
 use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, History, Warning, Workload};
@@ -27,7 +27,7 @@ struct Answer {
     unknown_settings: Vec<String>,
     /// How true replays by PyTorch's rules are to the recorded run.
     fidelity: Option<Fidelity>,
-    /// Bytes that PyTorch held at the end of the recorded run.
+    /// Bytes that were held at the end of the recorded run.
     recorded_reserved: Option<u64>,
     /// Requests that failed when they were recorded.
     failed: Vec<OutOfMemory>,
@@ -50,7 +50,8 @@ pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Vec<String>> {
         answers.push(answer);
     }
     if answers.is_empty() {
-        return Err(vec![format!("{}: nothing was recorded on that device", arguments.file.display())]);
+        let on = arguments.device.map_or_else(String::new, |device| format!(" on device {device}"));
+        return Err(vec![format!("{}: nothing was recorded{on}", arguments.file.display())]);
     }
     if arguments.json {
         return output::print_json(&answers);
@@ -72,11 +73,10 @@ fn answer(
     let (baseline, unknown) = history.torch_conf();
     let memory = arguments.memory.or(device.memory).or_else(|| failed.last().and_then(OutOfMemory::memory));
     let fidelity = Fidelity::is_told_by(device).then(|| Fidelity::of(device, &baseline));
-    let sweep = WhatIf::new(&work)
+    let sweep = against_recorded(WhatIf::new(&work), history)
         .memory(memory)
         .smallest(!arguments.quick)
-        .plan(!arguments.quick)
-        .baseline(Rules::Torch(baseline));
+        .plan(!arguments.quick);
     let held = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
     Answer {
         file: arguments.file.display().to_string(),
@@ -87,6 +87,15 @@ fn answer(
         recorded_reserved: (!device.end.is_empty()).then_some(held),
         failed,
         report: sweep.run(),
+    }
+}
+
+/// Compares with the settings that the recorded run had, if the recording tells them. Those of other allocators than
+/// PyTorch's do not, nor do a profiler's and RMM's: they are compared with PyTorch's defaults.
+pub(crate) fn against_recorded<'a>(sweep: WhatIf<'a>, history: &History) -> WhatIf<'a> {
+    match history.settings {
+        Some(_) => sweep.baseline(Rules::Torch(history.torch_conf().0)),
+        None => sweep,
     }
 }
 
@@ -101,7 +110,7 @@ fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
         ["reserved MiB", "ratio", "saves", "smallest memory", "fails in", "retries", "moved", "ns/op"],
     );
     for row in report.rows.iter().take(shown) {
-        table.add_row(table::row([label(row).as_str()], columns(row)));
+        table.add_row(table::row([label(row, report).as_str()], columns(row)));
     }
     let _ = write!(out, "\n{}\n", table.trim_fmt());
     let _ = write_advice(&mut out, answer);
@@ -132,6 +141,19 @@ fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
     if let Some(fidelity) = answer.fidelity {
         let (same, all) = (table::count(fidelity.same), table::count(fidelity.allocations));
         writeln!(out, "  addresses as recorded        {same} of {all} by PyTorch's rules")?;
+        if fidelity.unrequested > 0 {
+            let blocks = table::count(fidelity.unrequested);
+            writeln!(
+                out,
+                "  freed without a request      {blocks} blocks: given back where that was completed"
+            )?;
+        }
+    }
+    if !report.baseline_is_recorded {
+        writeln!(
+            out,
+            "  settings of the run          not recorded: others are compared with PyTorch's defaults"
+        )?;
     }
     for error in &answer.unknown_settings {
         writeln!(out, "  left out of the recorded settings: {error}")?;
@@ -146,8 +168,12 @@ fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
     Ok(())
 }
 
-fn label(row: &WhatIfRow) -> String {
-    let mark = if row.is_baseline { " (as recorded)" } else { "" };
+fn label(row: &WhatIfRow, report: &WhatIfReport) -> String {
+    let mark = match (row.is_baseline, report.baseline_is_recorded) {
+        (true, true) => " (as recorded)",
+        (true, false) => " (compared with)",
+        (false, _) => "",
+    };
     format!("{}{mark}", row.outcome.rules)
 }
 
@@ -206,7 +232,9 @@ fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
         return writeln!(out, "\nNo settings of PyTorch's run in this memory.");
     };
     if best.is_baseline {
-        return writeln!(out, "\nOf PyTorch's settings, those of the recorded run are the best.");
+        let best =
+            if report.baseline_is_recorded { "those of the recorded run are" } else { "the defaults are" };
+        return writeln!(out, "\nOf PyTorch's settings, {best} the best.");
     }
     let line = match best.outcome.conf.as_deref() {
         None | Some("") => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
@@ -214,10 +242,12 @@ fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
     };
     writeln!(out, "\nThe best of PyTorch's settings:\n  {line}")?;
     let needs = |row: &WhatIfRow| row.smallest.map(|smallest| format!("{} MiB", mebibytes(smallest.runs)));
-    let recorded = report.rows.iter().find(|row| row.is_baseline).and_then(needs);
-    match (needs(best), recorded) {
+    let baseline = report.rows.iter().find(|row| row.is_baseline).and_then(needs);
+    let name =
+        if report.baseline_is_recorded { "the settings of the recorded run" } else { "PyTorch's defaults" };
+    match (needs(best), baseline) {
         (Some(now), Some(before)) => {
-            writeln!(out, "It runs in {now}; with the settings of the recorded run it takes {before}.")
+            writeln!(out, "It runs in {now}; with {name} it takes {before}.")
         }
         _ => Ok(()),
     }
@@ -225,6 +255,9 @@ fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
 
 /// Runs `orlop replay --policy`.
 pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(), Vec<String>> {
+    if arguments.conf.is_some() && policy != Allocator::Torch {
+        arguments::refuse("--conf: these are PyTorch's settings, which only --policy torch has");
+    }
     let rules = match policy {
         Allocator::Torch => Rules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
             .map_err(|error| vec![format!("--conf: {error}")])?,
@@ -308,8 +341,12 @@ fn stream(path: &Path, rules: &Rules, memory: Option<u64>) -> Result<Option<Stre
     }
     let Ok(file) = File::open(path) else { return Ok(None) };
     let Ok(reader) = BinaryReader::new(file) else { return Ok(None) };
-    let replay = StreamedReplay::of(reader, rules, memory);
-    replay.map(Some).map_err(|error| vec![format!("{}: {error}", path.display())])
+    let replay = StreamedReplay::of(reader, rules, memory)
+        .map_err(|error| vec![format!("{}: {error}", path.display())])?;
+    if replay.devices.is_empty() {
+        histories::to_the_end(path, &replay.warnings).map_err(|failure| vec![failure])?;
+    }
+    Ok(Some(replay))
 }
 
 #[derive(Serialize)]

@@ -2,6 +2,8 @@
 
 #[path = "cli/convert.rs"]
 mod convert;
+#[path = "cli/failures.rs"]
+mod failures;
 #[path = "cli/histories.rs"]
 mod histories;
 #[path = "cli/what_if.rs"]
@@ -130,6 +132,16 @@ fn several_traces_end_with_means_by_allocator() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_device_of_pages_is_made_large_enough() {
+    let trace = shipped("bert_infer_dyn20");
+    for threads in ["1", "2"] {
+        let run = orlop(&["replay", "--json", "-a", "host-pages", "--repeat", "1", "-t", threads, &trace]);
+        assert_eq!(json(&run)[0]["allocator"], "host-pages");
+    }
+}
+
+#[test]
 fn threads_share_an_allocator_and_every_way_of_touching_works() {
     for touch in ["none", "first", "pages", "all"] {
         let runs = json(&orlop(&[
@@ -202,7 +214,7 @@ fn a_bad_line_is_told_with_file_and_number() {
 
 #[test]
 fn damaged_and_missing_files_are_told() {
-    let folder = Folder::with(&[("empty.csv", "")]);
+    let folder = Folder::with(&[("empty.csv", "# nothing yet\n")]);
     let whole = fs::read(shipped("vit_b16_infer_b4")).expect("it is shipped");
     fs::write(folder.path("cut.csv.gz"), &whole[..whole.len() / 2]).expect("a file");
     let told = complaint(&orlop(&["trace", "info", &folder.path("cut.csv.gz")]), 1);
@@ -212,7 +224,8 @@ fn damaged_and_missing_files_are_told() {
     let nothing = tempfile::tempdir().expect("a directory");
     let told = complaint(&orlop(&["replay", &nothing.path().display().to_string()]), 1);
     assert!(told.contains("no *.csv or *.csv.gz in this directory"), "{told}");
-    assert!(stdout(&orlop(&["replay", "--repeat", "2", &folder.path("empty.csv")])).contains("empty"));
+    let told = complaint(&orlop(&["replay", "--repeat", "2", &folder.path("empty.csv")]), 1);
+    assert!(told.contains("empty.csv: there are no operations in this trace"), "{told}");
 }
 
 #[test]
@@ -226,6 +239,8 @@ fn a_command_line_that_makes_no_sense_says_what_does() {
         (&["replay", "--backing", "tape", &trace], &["tape", "system", "mmap", "null"]),
         (&["replay", "--touch", "some", &trace], &["some", "none", "first", "pages", "all"]),
         (&["replay", "--threads", "0", &trace], &["0", "--threads"]),
+        (&["replay", "--policy", "orlop", "--conf", "", &trace], &["--conf", "--policy torch"]),
+        (&["replay", "--policy", "torch", "--threads", "2", &trace], &["--threads", "--policy"]),
         (&["replay"], &["TRACE"]),
         (&["sail"], &["sail"]),
     ] {

@@ -4,10 +4,10 @@
 //! which is why this is neither a `Vec` nor a general small vector. The length is a whole word because a copy of words
 //! that follows the write of a single byte has to wait for it.
 
-use alloc::boxed::Box;
-use core::array;
+use alloc::{boxed::Box, vec::Vec};
+use core::{array, mem};
 
-use crate::{Error, Quantity, Result, bytes::MAX_BYTES};
+use crate::Result;
 
 /// Dimensions held inline.
 pub(crate) const INLINE_DIMS: usize = 5;
@@ -62,6 +62,17 @@ impl InlineLen {
     }
 
     #[inline]
+    const fn one_more(self) -> Self {
+        match self {
+            Self::Zero => Self::One,
+            Self::One => Self::Two,
+            Self::Two => Self::Three,
+            Self::Three => Self::Four,
+            Self::Four | Self::Five => Self::Five,
+        }
+    }
+
+    #[inline]
     pub(crate) const fn get(self) -> usize {
         self as usize
     }
@@ -94,6 +105,30 @@ impl Dims {
                 Ok(Self::Inline { len: inline, values })
             }
             None => (0..len).map(value).collect::<Result<_>>().map(Self::Heap),
+        }
+    }
+
+    /// The two values that `values` gives for each dimension, from the last on.
+    #[inline(always)]
+    pub(crate) fn pair_from_last(
+        len: usize,
+        mut values: impl FnMut(usize) -> Result<(usize, usize)>,
+    ) -> Result<(Self, Self)> {
+        match InlineLen::new(len) {
+            Some(inline) => {
+                let mut pair = ([1; INLINE_DIMS], [1; INLINE_DIMS]);
+                // See `try_from_fn`.
+                for (dim, (a, b)) in pair.0.iter_mut().zip(&mut pair.1).enumerate().rev() {
+                    if dim < inline.get() {
+                        (*a, *b) = values(dim)?;
+                    }
+                }
+                Ok((
+                    Self::Inline { len: inline, values: pair.0 },
+                    Self::Inline { len: inline, values: pair.1 },
+                ))
+            }
+            None => pair_on_heap(len, values),
         }
     }
 
@@ -143,20 +178,61 @@ impl Dims {
         }
     }
 
-    /// All values but one.
+    /// Takes one value out.
     #[inline(always)]
-    pub(crate) fn without(&self, dim: usize) -> Self {
+    pub(crate) fn remove(&mut self, dim: usize) {
         match self {
             Self::Inline { len, values } => {
-                let [_, next @ ..] = values;
+                // Each is chosen, and no loop depends on which it is: the values can stay in registers.
+                let [_, next @ ..] = *values;
                 let next = |at: usize| next.get(at).copied().unwrap_or(1);
-                let values = array::from_fn(|at| if at < dim { values[at] } else { next(at) });
-                Self::Inline { len: len.one_less(), values }
+                *values = array::from_fn(|at| if at < dim { values[at] } else { next(at) });
+                *len = len.one_less();
             }
-            Self::Heap(values) => match without_on_heap(values, dim) {
-                Ok(values) => Self::Inline { len: InlineLen::Five, values },
-                Err(values) => Self::Heap(values),
-            },
+            Self::Heap(values) => *self = without_on_heap(mem::take(values).into_vec(), dim),
+        }
+    }
+
+    /// Puts one more value before that of a dimension, or behind the last.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, dim: usize, value: usize) {
+        match self {
+            Self::Inline { len, values } if len.get() < INLINE_DIMS => {
+                let old = *values;
+                let before = |at: usize| at.checked_sub(1).map_or(1, |before| old[before]);
+                *values = array::from_fn(|at| match at {
+                    _ if at < dim => old[at],
+                    _ if at == dim => value,
+                    _ => before(at),
+                });
+                *len = len.one_more();
+            }
+            Self::Inline { values, .. } => *self = inserted_on_heap(values.to_vec(), dim, value),
+            Self::Heap(values) => *self = inserted_on_heap(mem::take(values).into_vec(), dim, value),
+        }
+    }
+
+    /// Exchanges one value.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, dim: usize, value: usize) {
+        match self {
+            // See `remove`.
+            Self::Inline { values, .. } => {
+                *values = array::from_fn(|at| if at == dim { value } else { values[at] });
+            }
+            Self::Heap(values) => values[dim] = value,
+        }
+    }
+
+    /// The values in this order.
+    #[inline(always)]
+    pub(crate) fn reorder(&mut self, order: &Self) {
+        match (self, order) {
+            (Self::Inline { values, .. }, Self::Inline { len, values: order }) => {
+                let picked = |place: usize| values.get(order[place]).copied().unwrap_or(1);
+                *values = array::from_fn(|place| if place < len.get() { picked(place) } else { 1 });
+            }
+            (values, order) => reorder_many(values, order.as_slice()),
         }
     }
 
@@ -212,161 +288,35 @@ fn copied_on_heap(values: &[usize]) -> Box<[usize]> {
 }
 
 #[cold]
-fn without_on_heap(values: &[usize], dim: usize) -> Result<[usize; INLINE_DIMS], Box<[usize]>> {
-    let kept = |at: usize| values[if at < dim { at } else { at + 1 }];
-    match values.len() - 1 {
-        INLINE_DIMS => Ok(array::from_fn(kept)),
-        len => Err((0..len).map(kept).collect()),
+#[inline(never)]
+fn pair_on_heap(len: usize, mut values: impl FnMut(usize) -> Result<(usize, usize)>) -> Result<(Dims, Dims)> {
+    let mut pair = (alloc::vec![1; len].into_boxed_slice(), alloc::vec![1; len].into_boxed_slice());
+    for (dim, (a, b)) in pair.0.iter_mut().zip(&mut pair.1).enumerate().rev() {
+        (*a, *b) = values(dim)?;
+    }
+    Ok((Dims::Heap(pair.0), Dims::Heap(pair.1)))
+}
+
+#[cold]
+fn without_on_heap(mut values: Vec<usize>, dim: usize) -> Dims {
+    values.remove(dim);
+    match <[usize; INLINE_DIMS]>::try_from(values) {
+        Ok(values) => Dims::Inline { len: InlineLen::Five, values },
+        Err(values) => Dims::Heap(values.into_boxed_slice()),
     }
 }
 
-mod sealed {
-    pub trait Sealed {}
+#[cold]
+fn inserted_on_heap(mut values: Vec<usize>, dim: usize, value: usize) -> Dims {
+    values.reserve_exact(1);
+    values.insert(dim, value);
+    Dims::Heap(values.into_boxed_slice())
 }
 
-/// Integers that sizes and strides are written in: the primitive ones of 32 and 64 bits, and `usize` and `isize`.
-///
-/// PyTorch and file formats say `i64`, Rust says `usize`, and a bare literal is an `i32`; all are taken, and checked.
-pub trait DimInt: sealed::Sealed + Copy {
-    /// The value, if it is a `usize`.
-    #[doc(hidden)]
-    fn to_usize(self) -> Option<usize>;
-
-    /// The value, if it is an `i64`.
-    #[doc(hidden)]
-    fn to_i64(self) -> Option<i64>;
+#[cold]
+fn reorder_many(values: &mut Dims, order: &[usize]) {
+    *values = Dims::from_fn(order.len(), |place| values.as_slice()[order[place]]);
 }
-
-macro_rules! dim_int {
-    ($($int:ty),+) => {$(
-        impl sealed::Sealed for $int {}
-
-        impl DimInt for $int {
-            #[inline]
-            fn to_usize(self) -> Option<usize> {
-                self.try_into().ok()
-            }
-
-            #[inline]
-            fn to_i64(self) -> Option<i64> {
-                self.try_into().ok()
-            }
-        }
-    )+};
-}
-
-dim_int!(i32, i64, isize, u32, u64, usize);
-
-/// `value` as a size or stride: `negative` makes the error for a negative one, `quantity` names one that is too large.
-#[inline]
-pub(crate) fn to_dim<D: DimInt>(
-    value: D,
-    quantity: Quantity,
-    negative: impl FnOnce(i64) -> Error,
-) -> Result<usize> {
-    match value.to_usize() {
-        Some(size) if size <= MAX_BYTES => Ok(size),
-        _ => Err(match value.to_i64() {
-            Some(value) if value < 0 => negative(value),
-            _ => Error::Overflow { quantity },
-        }),
-    }
-}
-
-/// The traits that both newtypes over [`Dims`] have: a read-only slice in every way but the name.
-macro_rules! dims_newtype {
-    ($name:ident) => {
-        impl $name {
-            /// Values of which it is known that they keep this type's promises.
-            #[inline]
-            pub(crate) const fn from_dims(dims: Dims) -> Self {
-                Self(dims)
-            }
-
-            /// The values, to be changed to others that keep this type's promises.
-            #[inline]
-            pub(crate) const fn dims_mut(&mut self) -> &mut Dims {
-                &mut self.0
-            }
-
-            /// The values, to make others from.
-            #[inline]
-            pub(crate) const fn dims(&self) -> &Dims {
-                &self.0
-            }
-
-            /// The values, outermost dimension first.
-            #[inline]
-            #[must_use]
-            pub fn as_slice(&self) -> &[usize] {
-                self.0.as_slice()
-            }
-
-            /// The number of dimensions.
-            #[inline]
-            #[must_use]
-            pub fn ndim(&self) -> usize {
-                self.as_slice().len()
-            }
-        }
-
-        impl core::ops::Deref for $name {
-            type Target = [usize];
-
-            #[inline]
-            fn deref(&self) -> &[usize] {
-                self.as_slice()
-            }
-        }
-
-        impl AsRef<[usize]> for $name {
-            fn as_ref(&self) -> &[usize] {
-                self.as_slice()
-            }
-        }
-
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.as_slice() == other.as_slice()
-            }
-        }
-
-        impl Eq for $name {}
-
-        impl<const N: usize> PartialEq<[usize; N]> for $name {
-            fn eq(&self, other: &[usize; N]) -> bool {
-                self.as_slice() == other
-            }
-        }
-
-        impl PartialEq<[usize]> for $name {
-            fn eq(&self, other: &[usize]) -> bool {
-                self.as_slice() == other
-            }
-        }
-
-        impl core::hash::Hash for $name {
-            fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
-                self.as_slice().hash(state);
-            }
-        }
-
-        impl core::fmt::Debug for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                self.as_slice().fmt(f)
-            }
-        }
-
-        impl core::fmt::Display for $name {
-            /// As in `[2, 3]`.
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                write!(f, "{:?}", self.as_slice())
-            }
-        }
-    };
-}
-
-pub(crate) use dims_newtype;
 
 #[cfg(test)]
 mod tests {
@@ -381,6 +331,36 @@ mod tests {
             assert_eq!(matches!(dims, Dims::Inline { .. }), len <= INLINE_DIMS);
             assert!(dims.as_slice().iter().copied().eq(0..len));
             assert_eq!(Dims::zeros(len).as_slice().len(), len);
+        }
+    }
+    #[test]
+    fn values_come_and_go() {
+        for len in 0..8 {
+            for at in 0..=len {
+                let mut dims = Dims::from_fn(len, |dim| dim + 10);
+                dims.insert(at, 7);
+                assert_eq!(dims.is_inline(), len < INLINE_DIMS);
+                assert_eq!((dims.as_slice().len(), dims.as_slice()[at]), (len + 1, 7));
+                dims.set(at, 8);
+                assert_eq!(dims.as_slice()[at], 8);
+                dims.remove(at);
+                assert_eq!(dims.is_inline(), len <= INLINE_DIMS);
+                assert!(dims.as_slice().iter().copied().eq(10..10 + len));
+                assert_eq!(dims.wrapping_product(), (10..10 + len).product(), "ones behind");
+            }
+        }
+    }
+
+    #[test]
+    fn values_in_another_order() {
+        for len in 0..8 {
+            let mut dims = Dims::from_fn(len, |dim| dim + 10);
+            dims.reorder(&Dims::from_fn(len, |dim| len - 1 - dim));
+            assert!(dims.as_slice().iter().copied().eq((10..10 + len).rev()));
+            let (a, b) = Dims::pair_from_last(len, |dim| Ok((dim, len - dim))).unwrap();
+            assert!(
+                a.as_slice().iter().copied().eq(0..len) && b.as_slice().iter().copied().eq((1..=len).rev())
+            );
         }
     }
 }

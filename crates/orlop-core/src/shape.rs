@@ -4,8 +4,7 @@
 //! downstream has to ask again.
 
 use crate::{
-    DimInt, Error, Quantity, Result, bytes,
-    dims::{Dims, dims_newtype, to_dim},
+    DimInt, Error, Quantity, Result, bytes, dim_int::to_dim, dims::Dims, dims_newtype::dims_newtype,
 };
 
 /// The sizes of a tensor, outermost dimension first; up to five without the heap.

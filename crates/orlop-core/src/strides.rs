@@ -5,9 +5,8 @@
 //! does, and exempt from every rule.
 
 use crate::{
-    DimInt, Error, Quantity, Result, Shape,
-    bytes::MAX_BYTES,
-    dims::{Dims, dims_newtype, to_dim},
+    DimInt, Error, Quantity, Result, Shape, bytes::MAX_BYTES, dim_int::to_dim, dims::Dims,
+    dims_newtype::dims_newtype,
 };
 
 /// The strides of a tensor in elements, outermost dimension first; up to five without the heap.

@@ -102,12 +102,12 @@ pub(crate) fn fill(imp: &TensorImpl, block: &MemoryBlock, bytes: usize, value: S
 /// The bytes of the block that a layout of the tensor's storage reaches.
 fn bytes_of(imp: &TensorImpl, layout: &Layout, (_, bytes): Memory<'_>) -> Result<Range<usize>> {
     let itemsize = imp.dtype.size();
-    layout.check_within(imp.storage.bytes_of(bytes), itemsize)?;
+    layout.check_within(imp.storage().bytes_of(bytes), itemsize)?;
     let range = layout.byte_range(itemsize)?;
     if range.is_empty() {
         return Ok(0..0);
     }
-    let start = imp.storage.start();
+    let start = imp.storage().start();
     Ok(start + range.start..start + range.end)
 }
 

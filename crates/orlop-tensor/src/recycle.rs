@@ -40,13 +40,40 @@ union Place<T> {
     value: std::mem::ManuallyDrop<MaybeUninit<T>>,
 }
 
+/// A value with its count, and room for something else that belongs to it.
+#[repr(C)]
+pub(crate) struct Occupied<T: Recycled> {
+    value: Counted<T>,
+    beside: MaybeUninit<T::Beside>,
+}
+
 /// What has such places, for itself and its count.
 pub(crate) trait Recycled: Sized + 'static {
-    /// The thread's.
-    fn places() -> &'static LocalKey<Places<Counted<Self>>>;
+    /// What there is room for beside the value. Mostly nothing.
+    type Beside;
+
+    /// Looks at the thread's, which are always there (`None` never comes). Not by way of a [`LocalKey`]: a reference to one is
+    /// a call through a pointer, which might unwind.
+    fn with_places<R>(look: impl FnOnce(&Places<Occupied<Self>>) -> R) -> Option<R>;
 
     /// Who gives them up.
     fn keeper() -> &'static LocalKey<Keeper<Self>>;
+
+    /// Drops a value, and keeps its place if it has one of its own. Types with values that have none, because they were made
+    /// by [`Room::inside`](crate::shared::Room::inside), have an end of their own.
+    ///
+    /// # Safety
+    ///
+    /// The value was written, and is not used afterwards. It is in a place that is from [`place`], or where `Room::inside`
+    /// was promised that it may be.
+    // Not everywhere that a handle goes.
+    #[inline(never)]
+    unsafe fn end(value: NonNull<Counted<Self>>) {
+        // SAFETY: a value, dropped once (the caller's promise).
+        unsafe { value.drop_in_place() };
+        // SAFETY: the caller's promise; a type with this end has no values inside of something else.
+        unsafe { give_place(value) };
+    }
 }
 
 /// Gives up a thread's places when the thread ends.
@@ -56,7 +83,7 @@ pub(crate) struct Keeper<T: Recycled>(PhantomData<T>);
 /// is not stable, so `xtask san` says it.)
 const KEEPS: bool = !cfg!(any(miri, loom, orlop_asan));
 
-/// Room for a value on the heap, ours alone: for [`recycle`], once there is one.
+/// Room for a value on the heap, ours alone, until it is given to [`give_place`].
 #[inline(always)]
 pub(crate) fn place<T: Recycled>() -> NonNull<Counted<T>> {
     place_if::<T, KEEPS>()
@@ -65,8 +92,22 @@ pub(crate) fn place<T: Recycled>() -> NonNull<Counted<T>> {
 /// [`place`], for who knows whether places are kept: the tests that checkers run.
 #[inline(always)]
 fn place_if<T: Recycled, const KEEPS: bool>() -> NonNull<Counted<T>> {
-    let kept = if KEEPS { T::places().with(Places::pop) } else { None };
-    kept.unwrap_or_else(|| new_place()).cast()
+    let kept = if KEEPS { T::with_places(Places::pop).flatten() } else { None };
+    kept.unwrap_or_else(|| new_place::<Occupied<T>>()).cast()
+}
+
+/// The room beside a value.
+///
+/// # Safety
+///
+/// The value's room is from [`place`], and not given back.
+#[inline(always)]
+pub(crate) unsafe fn beside<T: Recycled>(value: NonNull<Counted<T>>) -> NonNull<T::Beside> {
+    let occupied = value.cast::<Occupied<T>>().as_ptr();
+    // SAFETY: inside of a place, which begins with the value (`repr(C)`).
+    let beside = unsafe { &raw mut (*occupied).beside };
+    // SAFETY: not at address zero, where a place cannot begin.
+    unsafe { NonNull::new_unchecked(beside) }.cast()
 }
 
 /// Of the system's ABI, because that says that it does not unwind: callers need nothing in memory in case it did.
@@ -76,26 +117,26 @@ extern "C" fn new_place<T>() -> NonNull<Place<T>> {
     NonNull::from(Box::leak(Box::new(place)))
 }
 
-/// Drops the value and keeps its place.
+/// Keeps a place for the next value.
 ///
 /// # Safety
 ///
-/// `value` is from [`place`] and was written, and is not used afterwards.
-#[inline]
-pub(crate) unsafe fn recycle<T: Recycled>(value: NonNull<Counted<T>>) {
+/// It is from [`place`], without a value, and not used afterwards.
+#[inline(always)]
+pub(crate) unsafe fn give_place<T: Recycled>(place: NonNull<Counted<T>>) {
     // SAFETY: the caller's promise.
-    unsafe { recycle_if::<T, KEEPS>(value) };
+    unsafe { give_place_if::<T, KEEPS>(place) };
 }
 
+/// [`give_place`], for who knows whether places are kept.
+///
 /// # Safety
 ///
-/// Those of [`recycle`].
+/// Those of [`give_place`].
 #[inline(always)]
-unsafe fn recycle_if<T: Recycled, const KEEPS: bool>(value: NonNull<Counted<T>>) {
-    // SAFETY: a value, dropped once (the caller's promise).
-    unsafe { value.drop_in_place() };
-    let place = value.cast::<Place<Counted<T>>>();
-    if !KEEPS || !T::places().with(|places| places.push(place)) {
+unsafe fn give_place_if<T: Recycled, const KEEPS: bool>(place: NonNull<Counted<T>>) {
+    let place = place.cast::<Place<Occupied<T>>>();
+    if !KEEPS || T::with_places(|places| places.push(place)) != Some(true) {
         // SAFETY: from a `Box` (`new_place`), and nobody has it any more.
         unsafe { give_up::<T, KEEPS>(place) };
     }
@@ -108,10 +149,11 @@ unsafe fn recycle_if<T: Recycled, const KEEPS: bool>(value: NonNull<Counted<T>>)
 /// `place` is from `new_place`, and not used afterwards.
 #[cold]
 #[inline(never)]
-unsafe fn give_up<T: Recycled, const KEEPS: bool>(place: NonNull<Place<Counted<T>>>) {
+unsafe fn give_up<T: Recycled, const KEEPS: bool>(place: NonNull<Place<Occupied<T>>>) {
     // The keeper cannot be had while the thread is ending; then there never is any room.
-    if KEEPS && T::places().with(Places::asks_for_keeper) && T::keeper().try_with(|_| ()).is_ok() {
-        T::places().with(Places::open);
+    if KEEPS && T::with_places(Places::asks_for_keeper) == Some(true) && T::keeper().try_with(|_| ()).is_ok()
+    {
+        T::with_places(Places::open);
     }
     // SAFETY: from a `Box` (the caller's promise).
     drop(unsafe { Box::from_raw(place.as_ptr()) });
@@ -172,21 +214,29 @@ impl<T: Recycled> Keeper<T> {
 impl<T: Recycled> Drop for Keeper<T> {
     fn drop(&mut self) {
         // Without anything to drop, the places can be looked at during the whole exit.
-        T::places().with(Places::end);
+        T::with_places(Places::end);
     }
 }
 
-/// Gives a type its places.
+/// Gives a type its places, and what it has beside it, and an end of its own, if it has that.
 macro_rules! recycled {
     ($type:ty) => {
+        $crate::recycle::recycled!($type, beside ());
+    };
+    ($type:ty, beside $beside:ty $(, $end:item)?) => {
         impl $crate::recycle::Recycled for $type {
-            #[inline]
-            fn places() -> &'static std::thread::LocalKey<$crate::recycle::Places<$crate::shared::Counted<Self>>>
-            {
+            type Beside = $beside;
+
+            $($end)?
+
+            #[inline(always)]
+            fn with_places<R>(
+                look: impl FnOnce(&$crate::recycle::Places<$crate::recycle::Occupied<Self>>) -> R,
+            ) -> Option<R> {
                 thread_local! {
-                    static PLACES: $crate::recycle::Places<$crate::shared::Counted<$type>> = const { $crate::recycle::Places::new() };
+                    static PLACES: $crate::recycle::Places<$crate::recycle::Occupied<$type>> = const { $crate::recycle::Places::new() };
                 }
-                &PLACES
+                PLACES.try_with(look).ok()
             }
 
             fn keeper() -> &'static std::thread::LocalKey<$crate::recycle::Keeper<Self>> {
@@ -220,7 +270,9 @@ mod tests {
     /// From [`make`], once.
     unsafe fn end(value: NonNull<Counted<Arc<u8>>>) {
         // SAFETY: the caller's promise.
-        unsafe { recycle_if::<Arc<u8>, true>(value) };
+        unsafe { value.drop_in_place() };
+        // SAFETY: as above, and it was dropped.
+        unsafe { give_place_if::<Arc<u8>, true>(value) };
     }
 
     #[test]

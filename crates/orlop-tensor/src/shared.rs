@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 
 /// A handle to a `T` that lives until the last handle goes.
 pub(crate) struct Shared<T: Recycled> {
-    /// Invariant: from `recycle::place`, and its count counts this handle.
+    /// Invariant: it was a room's, and its count counts this handle.
     inner: NonNull<Counted<T>>,
 }
 
@@ -26,10 +26,21 @@ pub(crate) struct Counted<T> {
     value: T,
 }
 
-#[cfg(all(test, not(loom)))]
 impl<T> Counted<T> {
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn new(value: T) -> Self {
         Self { count: AtomicUsize::new(1), value }
+    }
+
+    /// Where the value is, or will be.
+    ///
+    /// # Safety
+    ///
+    /// There is room for a value and its count.
+    #[inline(always)]
+    pub(crate) unsafe fn value(this: NonNull<Self>) -> *mut T {
+        // SAFETY: inside of the room (the caller's promise).
+        unsafe { &raw mut (*this.as_ptr()).value }
     }
 }
 
@@ -38,10 +49,12 @@ const MOST: usize = isize::MAX as usize;
 
 /// Room for a value and its count. Not given back if nothing comes of it.
 ///
+/// Mostly it is a place of its own ([`Room::new`]); it can be inside of something else ([`Room::inside`]).
+///
 /// Who has it first, and then makes the value, has the value in registers until it is written where it will be: what is
 /// made elsewhere and moved has to wait until it was written there.
 pub(crate) struct Room<T: Recycled> {
-    /// Invariant: from `recycle::place`, and ours alone.
+    /// Invariant: from `recycle::place`, or what [`Room::inside`] was promised; and ours alone.
     inner: NonNull<Counted<T>>,
 }
 
@@ -51,12 +64,22 @@ impl<T: Recycled> Room<T> {
         Self { inner: recycle::place::<T>() }
     }
 
+    /// Room inside of something else.
+    ///
+    /// # Safety
+    ///
+    /// 1. it is large enough, aligned, and nobody else's;
+    /// 2. it is there until the value has ended, which gives no place back ([`Recycled::end`]).
+    #[inline(always)]
+    pub(crate) unsafe fn inside(room: NonNull<Counted<T>>) -> Self {
+        Self { inner: room }
+    }
+
     /// Where the value will be.
     #[inline(always)]
     pub(crate) fn value(&self) -> *mut T {
-        let place = self.inner.as_ptr();
-        // SAFETY: inside the room for a `Counted<T>`.
-        unsafe { &raw mut (*place).value }
+        // SAFETY: that is what the room is for.
+        unsafe { Counted::value(self.inner) }
     }
 
     /// A handle to this value.
@@ -88,17 +111,6 @@ impl<T: Recycled> Shared<T> {
     #[inline(always)]
     pub(crate) fn new(value: T) -> Self {
         Room::new().fill(value)
-    }
-
-    /// Drops the value.
-    ///
-    /// # Safety
-    ///
-    /// No other handle is left, and this one goes.
-    #[inline(never)]
-    unsafe fn end(&self) {
-        // SAFETY: from `place` and written (the invariant); the caller's promise.
-        unsafe { recycle::recycle(self.inner) };
     }
 }
 
@@ -151,6 +163,12 @@ impl<T: Recycled> Shared<T> {
         &mut unsafe { self.inner.as_mut() }.value
     }
 
+    /// Where the value is, with its count; allowed to reach all of it.
+    #[inline(always)]
+    pub(crate) fn as_ptr(&self) -> NonNull<Counted<T>> {
+        self.inner
+    }
+
     /// Whether both lead to the same value.
     #[inline]
     pub(crate) fn same_as(&self, other: &Self) -> bool {
@@ -180,8 +198,9 @@ impl<T: Recycled> Drop for Shared<T> {
     fn drop(&mut self) {
         let alone = self.is_unique();
         if alone || self.counted().count.fetch_sub(1, ordering!("shared.leave", AcqRel)) == 1 {
-            // SAFETY: no other handle was left, or the last one went since we looked; and this one goes.
-            unsafe { self.end() };
+            // SAFETY: a room's and written (the invariant). No other handle was left, or the last one went since we looked;
+            // and this one goes.
+            unsafe { T::end(self.inner) };
         }
     }
 }

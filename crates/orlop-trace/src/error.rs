@@ -68,6 +68,9 @@ pub enum TraceError {
         /// Why.
         error: Box<TraceError>,
     },
+    /// There is nothing in the file.
+    #[error("the file is empty")]
+    Empty,
     /// The file is of no format that is known.
     #[error("neither a memory snapshot (pickle or JSON) nor a trace of a known format")]
     Unknown,

@@ -276,6 +276,10 @@ impl Front {
     /// Begins to learn, if it is time for that.
     pub(super) fn maybe_learn(&mut self, most: usize) {
         if self.plan.is_none() && self.learner.is_none() && self.pause == 0 {
+            if self.least > 2 * most {
+                // No log holds as many events: what was too short may be the round now.
+                self.least = 0;
+            }
             self.learner = Some(Box::new(Learner::new(most, self.least)));
             self.set_gates();
         }
@@ -310,6 +314,12 @@ impl Front {
     /// The round that was learned.
     pub(super) fn round(&self) -> Option<Vec<Learned>> {
         self.learner.as_ref().map(|learner| learner.round())
+    }
+
+    /// Does without a plan for what was learned. Perhaps it is a part of a longer round.
+    pub(super) fn decline(&mut self) {
+        self.least = 2 * self.learner.as_ref().map_or(0, |learner| learner.length());
+        self.stop_learning();
     }
 
     /// Begins to follow what was learned; without a plan learning ends for now.

@@ -169,6 +169,7 @@ mod tests {
 
         /// Beside a plain list: what is taken fits, comes from the first class that has any, and is gone.
         #[test]
+        #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
         fn finds_the_first_class_that_fits(operations in prop::collection::vec((any::<bool>(), 1usize..5000), 1..200)) {
             let mut index = ClassIndex::new(GRANULE);
             let mut plain: Vec<Free> = Vec::new();

@@ -38,6 +38,7 @@ use self::front::Front;
 use self::growth::Search;
 use self::index::ClassIndex;
 pub use self::maintenance::{Maintenance, MaintenanceBuilder, Pressure};
+use self::plan::{Plan, STRAYED};
 use self::token::Token;
 use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Heap, Taken};
@@ -70,9 +71,6 @@ const SMALL_SLACK: usize = 64;
 /// A log has one allocation for so many bytes that are held, and at least and at most so many.
 const LOG_PART: usize = 3200;
 const LOGGED: [usize; 2] = [64, 4096];
-
-/// A thread that so often in a row asks for something else than the plan has is on its way elsewhere.
-const STRAYED: u32 = 32;
 
 /// Pages of free chunks go to the system if there are so many bytes together.
 const DISCARD: usize = 16 << 10;
@@ -139,12 +137,14 @@ impl<B: Backing> Caching<B> {
         if front.has_learned(class) {
             self.follow(front);
         }
-        // The quick way was not open, or the bytes must be zero.
-        let mut at_hand = front.take(class);
-        if at_hand.is_none() && self.take_back(front) {
-            at_hand = front.take(class);
+        if front.plan().is_some_and(Plan::is_left) {
+            // With the quick ways open again, though what it asks for is at hand and nothing has to be merged.
+            self.end_plan(front, &mut self.heap.lock());
         }
-        let (mut block, dirty) = if let Some(mut record) = at_hand {
+        // First what other threads brought back, because the plan's step may wait for that.
+        self.take_back(front);
+        // The quick way was not open, or the bytes must be zero.
+        let (mut block, dirty) = if let Some(mut record) = front.take(class) {
             record.assign(request);
             (RawBlock::new(record), request.bytes)
         } else {

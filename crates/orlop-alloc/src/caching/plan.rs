@@ -40,6 +40,9 @@ enum State {
     Lives,
 }
 
+/// A thread that so often in a row asks for something else than the plan has is on its way elsewhere.
+pub(super) const STRAYED: u32 = 32;
+
 /// Not a step.
 const NONE: u16 = u16::MAX;
 
@@ -88,8 +91,8 @@ pub(super) struct Plan {
     extents: Records,
     /// Rounds that were completed.
     rounds: u64,
-    /// Where the thread did something else, and how often in a row.
-    strayed: (usize, u32),
+    /// Before which step of which round the thread did something else, and how often since.
+    strayed: (usize, u64, u32),
 }
 
 /// The number of a record for each step, and how many records that makes. A record is used again only after its last
@@ -158,7 +161,7 @@ impl Plan {
             }
         }
         let states = vec![State::Free; steps.len()].into();
-        Ok(Self { steps, states, next: 0, base, token, records, extents, rounds: 0, strayed: (0, 0) })
+        Ok(Self { steps, states, next: 0, base, token, records, extents, rounds: 0, strayed: (0, 0, 0) })
     }
 
     /// The block whose turn it is, if it is of the class of so many bytes, nothing is in its way, and its size is
@@ -245,16 +248,21 @@ impl Plan {
         }
         let record = self.take(bytes, |_| true);
         if record.is_none() {
-            let (at, times) = self.strayed;
-            self.strayed = (self.next, if at == self.next { times + 1 } else { 1 });
+            self.strayed = (self.next, self.rounds, self.strayed().saturating_add(1));
         }
         record
     }
 
     /// How often in a row the thread did something else than the step whose turn it is.
     pub(super) fn strayed(&self) -> u32 {
-        let (at, times) = self.strayed;
-        if at == self.next { times } else { 0 }
+        let (at, round, times) = self.strayed;
+        if (at, round) == (self.next, self.rounds) { times } else { 0 }
+    }
+
+    /// Whether the thread has gone elsewhere, whatever that costs: it did something else as often in a row as two rounds
+    /// have steps.
+    pub(super) fn is_left(&self) -> bool {
+        self.strayed() as usize > (2 * self.steps.len()).max(STRAYED as usize)
     }
 
     /// Rounds that were completed.

@@ -134,6 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
         fn what_lives_together_lies_apart(lives in lives(), holes in prop::collection::vec((1usize..40, 1usize..90), 1..8)) {
             let mut end = 0;
             let holes: Vec<_> = holes.into_iter().map(|(gap, size)| {
@@ -160,6 +161,7 @@ mod tests {
 
         /// Beside looking at all pairs.
         #[test]
+        #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
         fn the_next_to_meet_is_the_first_in_turn(blocks in prop::collection::vec((0usize..40, 1usize..20), 1..50)) {
             let blocks: Vec<_> = blocks.into_iter().map(|(start, size)| start..start + size).collect();
             let count = blocks.len();

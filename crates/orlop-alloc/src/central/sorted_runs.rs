@@ -193,8 +193,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
+    #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
     fn counts_as_a_search_by_halves_does() {
-        let most = if cfg!(miri) { 150 } else { 700 };
+        let most = 700;
         let odd: Vec<usize> = (0..most).map(|number| 2 * number + 1).collect();
         for keys in [0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 130, most / 2, most].map(|len| &odd[..len]) {
             for key in 0..2 * keys.len() + 2 {
@@ -210,7 +211,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_tree(operations in prop::collection::vec((any::<bool>(), 0u16..2000), 0..if cfg!(miri) { 100 } else { 4000 })) {
+        #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
+        fn behaves_like_a_tree(operations in prop::collection::vec((any::<bool>(), 0u16..2000), 0..4000)) {
             let mut runs = SortedRuns::default();
             let mut tree = BTreeSet::new();
             for (insert, key) in operations {

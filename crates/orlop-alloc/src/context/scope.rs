@@ -28,7 +28,7 @@ pub(super) fn process_default() -> &'static Context {
 }
 
 /// Runs `f` on the thread's current context.
-#[inline]
+#[inline(always)]
 pub(super) fn with_current<R>(f: impl FnOnce(&Context) -> R) -> R {
     f(match &CURRENT.get() {
         // SAFETY: it lives until its `inside` returns (the invariant). That one was called before this, on this thread, and

@@ -366,6 +366,7 @@ mod tests {
         }
 
         #[test]
+        #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
         fn what_is_printed_reads_the_same(
             expandable: bool,
             split in proptest::option::of(20_usize..5000),

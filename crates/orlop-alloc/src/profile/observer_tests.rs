@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 const KIB: usize = 1 << 10;
 
 /// Many times more than anything may be left.
-const STEPS: usize = if cfg!(miri) { 20 } else { 1000 };
+const STEPS: usize = if cfg!(miri) { 8 } else { 1000 };
 
 fn plain(context: &Context, bytes: usize) -> Block {
     context.allocate(Device::CPU, &Request::new(bytes)).unwrap()

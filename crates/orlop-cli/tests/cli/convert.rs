@@ -90,3 +90,34 @@ fn what_is_no_file_is_written_to_and_not_replaced() {
     let table = reader.join().expect("it reads").expect("it is a table");
     assert!(table.lines().count() > 2560);
 }
+
+/// A baseline or a page that was there is whole until the new one is, for whoever reads it.
+#[cfg(unix)]
+#[test]
+fn a_baseline_and_a_page_are_replaced_and_not_written_over() {
+    use std::io::Read;
+    let folder = tempfile::tempdir().expect("a folder");
+    let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+    std::os::unix::fs::symlink("file", &link).expect("a link");
+    let target = link.display().to_string();
+    for arguments in [["gate", &snapshot(), "--write-baseline"], ["report", &snapshot(), "-o"]] {
+        fs::write(&file, "before").expect("room");
+        let mut reader = fs::File::open(&file).expect("it is there");
+        stdout(&orlop(&[&arguments[..], &[&target]].concat()));
+        let mut read = String::new();
+        reader.read_to_string(&mut read).expect("it is text");
+        assert_eq!(read, "before", "{arguments:?}");
+        assert!(link.is_symlink() && fs::metadata(&file).is_ok_and(|data| data.len() > 1000));
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left there");
+}
+
+/// What goes through a pipe is all that goes there.
+#[cfg(unix)]
+#[test]
+fn a_baseline_and_a_page_go_through_pipes() {
+    let through = |arguments: &[&str]| stdout(&orlop(&[arguments, &["/dev/stdout"]].concat()));
+    let baseline = through(&["gate", &snapshot(), "--write-baseline"]);
+    assert!(serde_json::from_str::<serde_json::Value>(&baseline).is_ok(), "{baseline}");
+    assert!(through(&["report", &snapshot(), "-o"]).ends_with("</html>\n"));
+}

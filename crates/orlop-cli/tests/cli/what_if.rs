@@ -24,6 +24,28 @@ fn all_settings_are_ranked_and_the_best_is_there_to_paste() {
     }
 }
 
+/// PyTorch's rules were not those of a run that another allocator served, and nothing says that they were.
+#[test]
+fn only_settings_that_a_recording_tells_are_called_recorded() {
+    let folder = Folder::with(&[]);
+    let table = folder.path("run.csv");
+    let torchs = snapshot("gpt-medium_256_inference");
+    // A table of events has no settings, as recordings of orlop's own allocators have none.
+    stdout(&orlop(&["convert", &torchs, &table]));
+    let lines = super::shipped("vit_b16_infer_b4");
+    for (file, recorded) in [(&torchs, true), (&table, false), (&lines, false)] {
+        let text = stdout(&orlop(&["what-if", file]));
+        let advice = text.lines().skip_while(|line| !line.contains("PyTorch's settings"));
+        let advice: Vec<&str> = advice.collect();
+        assert!(!advice.is_empty(), "{text}");
+        assert_eq!(text.contains("(as recorded)") || text.contains("the recorded run"), recorded, "{text}");
+        assert_eq!(text.contains("torch, default settings (compared with)"), !recorded, "{text}");
+        assert_eq!(text.contains("compared with PyTorch's defaults"), !recorded, "{text}");
+        let answers = json(&orlop(&["what-if", "--quick", "--json", file]));
+        assert_eq!(answers[0]["baseline_is_recorded"], Value::Bool(recorded));
+    }
+}
+
 #[test]
 fn as_json_it_is_an_answer_for_each_device() {
     let answers = json(&orlop(&["what-if", "--json", &snapshot("gpt-medium_512_inference")]));
@@ -73,7 +95,7 @@ fn settings_that_are_none_are_refused() {
     let told = complaint(&orlop(&["replay", "--policy", "torch", "--conf", "colour:blue", &file]), 1);
     assert!(told.contains("colour is not a setting of PyTorch's CUDA allocator"), "{told}");
     let told = complaint(&orlop(&["what-if", "--device", "7", &file]), 1);
-    assert!(told.contains("nothing was recorded on that device"), "{told}");
+    assert!(told.contains("nothing was recorded on device 7"), "{told}");
 }
 
 /// A recording of orlop's own, made of a snapshot.
@@ -136,10 +158,19 @@ fn a_file_that_is_cut_off_is_told_of_by_whoever_reads_it() {
         &["what-if", "--quick", &cut],
         &["report", &cut, "-o", &page],
         &["diff", &file, &cut],
-        &["gate", &cut, "--write-baseline", &baseline],
     ] {
         let told = complaint(&orlop(arguments), 0);
         assert!(told.contains("cut.orlop: the file is cut off"), "{arguments:?}: {told}");
+    }
+    // A gate would pass because of what is missing.
+    stdout(&orlop(&["gate", &file, "--write-baseline", &baseline]));
+    for arguments in [
+        &["gate", &cut, "--write-baseline", &page][..],
+        &["gate", &cut, "--baseline", &baseline],
+        &["gate", &file, "--baseline", &cut],
+    ] {
+        let told = complaint(&orlop(arguments), 1);
+        assert!(told.contains("cut.orlop: the file is cut off") && told.lines().count() == 1, "{told}");
     }
     let written: Value =
         serde_json::from_str(&stdout(&orlop(&["convert", "--json", &cut, &table]))).expect("JSON");
@@ -178,6 +209,32 @@ fn a_recording_of_another_allocator_is_not_held_against_pytorchs_addresses() {
     let folder = Folder::with(&[("trace.json", &trace)]);
     let text = stdout(&orlop(&["what-if", "--quick", &folder.path("trace.json")]));
     assert!(text.contains("peak of live bytes") && !text.contains("addresses as recorded"), "{text}");
+}
+
+#[test]
+fn a_completion_without_a_request_is_told() {
+    let event = |action: &str| format!(r#"{{"action": "{action}", "addr": 268435456, "size": 512}}"#);
+    let block = r#"{"address": 268435456, "size": 2097152, "requested_size": 0, "state": "inactive"}"#;
+    let snapshot = |events: &[&str]| {
+        let events: Vec<String> = events.iter().copied().map(event).collect();
+        format!(
+            r#"{{"segments": [{{"device": 0, "address": 268435456, "total_size": 2097152, "stream": 0,
+                "segment_type": "small", "blocks": [{block}]}}], "device_traces": [[{}]]}}"#,
+            events.join(", ")
+        )
+    };
+    let told = ["alloc", "free_requested", "free_completed"];
+    let folder = Folder::with(&[
+        ("whole.json", &snapshot(&told)),
+        ("partly.json", &snapshot(&[&told[..], &["alloc", "free_completed"]].concat())),
+    ]);
+    for (file, addresses, unrequested) in [("whole.json", "1 of 1", false), ("partly.json", "2 of 2", true)] {
+        let output = orlop(&["what-if", "--quick", &folder.path(file)]);
+        let text = stdout(&output);
+        assert!(text.contains(addresses), "{text}");
+        assert_eq!(text.contains("freed without a request      1 blocks"), unrequested, "{text}");
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 #[test]

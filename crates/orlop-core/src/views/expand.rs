@@ -3,7 +3,7 @@
 //! A stride of 0 makes one element many without a copy. The strides of dimensions that are new but of size 1 lead
 //! nowhere; they are those of PyTorch all the same.
 
-use crate::{DimInt, Error, Layout, Result, Shape, Strides, dims::Dims, strides::next_stride};
+use crate::{DimInt, Error, Layout, Result, Shape, Strides, bytes, dims::Dims, strides::next_stride};
 
 impl Layout {
     /// Dimensions of size 1 stretched to these sizes by strides of 0; -1 keeps a size. New dimensions come first.
@@ -23,16 +23,25 @@ impl Layout {
     /// [`Error::TooFewSizes`], [`Error::NotExpandable`] for a size other than 1 that would change,
     /// [`Error::NothingToKeep`] for -1 in front of the dimensions there are, [`Error::NegativeSize`],
     /// [`Error::Overflow`] for more elements than can be counted.
+    #[inline]
     pub fn expand<D: DimInt>(&self, sizes: &[D]) -> Result<Self> {
-        let new = sizes
-            .len()
-            .checked_sub(self.ndim())
-            .ok_or(Error::TooFewSizes { sizes: sizes.len(), ndim: self.ndim() })?;
-        let mut expanded = (Dims::zeros(sizes.len()), Dims::zeros(sizes.len()));
-        let (shape, strides) = (expanded.0.as_mut_slice(), expanded.1.as_mut_slice());
+        let mut expanded = self.clone();
+        expanded.expand_in_place(sizes)?;
+        Ok(expanded)
+    }
+
+    /// [`expand`](Self::expand) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`expand`](Self::expand); nothing has changed then.
+    #[inline(always)]
+    pub fn expand_in_place<D: DimInt>(&mut self, sizes: &[D]) -> Result<()> {
+        let Some(new) = sizes.len().checked_sub(self.ndim()) else {
+            return Err(Error::TooFewSizes { sizes: sizes.len(), ndim: self.ndim() });
+        };
         // As far as the dimension before reaches; the first one of what was a scalar gets 0.
         let mut next = 0;
-        for dim in (0..sizes.len()).rev() {
+        let (shape, strides) = Dims::pair_from_last(sizes.len(), |dim| {
             let old = dim.checked_sub(new).map(|old| (self.shape()[old], self.strides()[old]));
             let (size, stride) = old.unwrap_or((1, next));
             let to = match (old, sizes[dim].to_i64()) {
@@ -40,15 +49,17 @@ impl Layout {
                 (None, Some(-1)) => return Err(Error::NothingToKeep { dim }),
                 _ => Shape::size(sizes[dim], dim)?,
             };
-            shape[dim] = to;
-            strides[dim] = match size {
+            let stride = match size {
                 _ if size == to => stride,
                 1 => 0,
                 _ => return Err(Error::NotExpandable { dim, size, to }),
             };
-            next = next_stride(strides[dim], to);
-        }
-        Self::new(Shape::new(shape)?, Strides::from_dims(expanded.1), self.offset())
+            next = next_stride(stride, to);
+            Ok((to, stride))
+        })?;
+        let numel = bytes::numel(shape.padded())?;
+        self.repeat(Shape::from_dims(shape), Strides::from_dims(strides), numel);
+        Ok(())
     }
 
     /// [`expand`](Self::expand), as PyTorch calls it where the sizes are those of another tensor.

@@ -3,11 +3,7 @@
 //! These are the views that loops make millions of. A cut changes one size, one stride and the offset of a layout that
 //! is checked already; how far it reaches follows from those, and nothing is checked a second time.
 
-use crate::{
-    DimInt, Error, Layout, Result, Shape, Strides,
-    layout::{Kept, is_in_a_row, span_once},
-    strides::next_stride,
-};
+use crate::{DimInt, Error, Layout, Result, Shape, Strides, layout::Kept, strides::next_stride};
 
 impl Layout {
     /// Every `step`-th index of a dimension from `start` to before `end`, as Python cuts: negative bounds count from
@@ -114,18 +110,26 @@ impl Layout {
     /// # Errors
     /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::IndexOutOfRange`]; [`Error::Overflow`]
     /// where there are no elements and the offset is one that no storage could have.
-    #[inline(always)]
+    #[inline]
     pub fn select(&self, dim: isize, index: isize) -> Result<Self> {
-        let (dim, size, stride) = self.size_and_stride(dim)?;
-        let at = if index < 0 { size.checked_add_signed(index) } else { Some(index.unsigned_abs()) };
-        let at = at.filter(|&at| at < size).ok_or(Error::IndexOutOfRange { index, dim, size })?;
-        self.part(
-            Shape::from_dims(self.shape().dims().without(dim)),
-            Strides::from_dims(self.strides().dims().without(dim)),
-            self.place(at, stride),
-            span_once(self.span(), (size, stride), (1, stride)),
-            |parent| is_cut_in_a_row(parent, dim, 1, stride),
-        )
+        let mut part = self.clone();
+        part.select_in_place(dim, index)?;
+        Ok(part)
+    }
+
+    /// [`select`](Self::select) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`select`](Self::select); nothing has changed then.
+    #[inline(always)]
+    pub fn select_in_place(&mut self, dim: isize, index: isize) -> Result<()> {
+        self.keep_index(dim, |dim, size| {
+            let at = if index < 0 { size.checked_add_signed(index) } else { Some(index.unsigned_abs()) };
+            match at {
+                Some(at) if at < size => Ok(at),
+                _ => Err(Error::IndexOutOfRange { index, dim, size }),
+            }
+        })
     }
 
     /// Sizes and strides laid over the same storage, from `storage_offset` or else where this layout begins.
@@ -159,19 +163,6 @@ impl Layout {
         };
         Self::new(Shape::new(sizes)?, Strides::new(strides)?, offset)
     }
-
-    /// A dimension which has to be there (a scalar has none), with its size and stride.
-    #[inline]
-    fn size_and_stride(&self, dim: isize) -> Result<(usize, usize, usize)> {
-        let dim = self.existing_dim(dim)?;
-        Ok((dim, self.shape()[dim], self.strides()[dim]))
-    }
-
-    /// Where an index of a dimension with this stride begins.
-    #[inline]
-    fn place(&self, index: usize, stride: usize) -> Option<usize> {
-        index.checked_mul(stride)?.checked_add(self.offset())
-    }
 }
 
 /// The index that a bound of a slice stands for, in a dimension of this size.
@@ -179,15 +170,6 @@ impl Layout {
 fn clamp(bound: isize, size: usize) -> usize {
     let distance = bound.unsigned_abs();
     if bound < 0 { size.saturating_sub(distance) } else { distance.min(size) }
-}
-
-/// Whether this layout lies in a row once `dim` has another size and stride.
-#[cold]
-fn is_cut_in_a_row(parent: &Layout, dim: usize, size: usize, stride: usize) -> bool {
-    is_in_a_row((0..parent.ndim()).rev().map(|at| match at {
-        _ if at == dim => (size, stride),
-        _ => (parent.shape()[at], parent.strides()[at]),
-    }))
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@
 //! along a dimension. What comes from a checked layout reaches no further than it did, so most views need no new check
 //! of bounds; [`Layout::as_strided`] does.
 //!
-//! Cuts and transpositions are inlined always. A call would hand back its 128 bytes through memory, word by word, and
-//! whoever moves them on in larger parts has to wait for the words, longer than they took to compute.
+//! Most change a layout in place, and what gives a new one does so to a copy; the common ones are inlined always. A call
+//! would hand back its 128 bytes through memory, word by word, and whoever moves them on in larger parts has to wait
+//! for the words, longer than they took to compute.
 
 mod dtype;
 mod expand;
@@ -34,19 +35,14 @@ pub(crate) fn wrap_dim(dim: isize, ndim: usize) -> Result<usize> {
 }
 
 /// The dimensions meant by a list that names none twice.
-#[inline]
+#[inline(always)]
 fn distinct_dims(dims: &[isize], ndim: usize) -> Result<Dims> {
-    let mut distinct = Dims::zeros(dims.len());
-    let slots = distinct.as_mut_slice();
-    for (position, &dim) in dims.iter().enumerate() {
-        let dim = wrap_dim(dim, ndim)?;
+    Dims::try_from_fn(dims.len(), |position| {
+        let dim = wrap_dim(dims[position], ndim)?;
         // Shorter lists than a set would pay for.
-        if slots[..position].contains(&dim) {
-            return Err(Error::RepeatedDim { dim });
-        }
-        slots[position] = dim;
-    }
-    Ok(distinct)
+        let same = |&other: &isize| wrap_dim(other, ndim) == Ok(dim);
+        if dims[..position].iter().any(same) { Err(Error::RepeatedDim { dim }) } else { Ok(dim) }
+    })
 }
 
 impl Layout {

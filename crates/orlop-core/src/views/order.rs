@@ -4,9 +4,8 @@
 //! sizes of 1 come or go.
 
 use crate::{
-    Error, Layout, Result, Shape, Strides,
+    Error, Layout, Result,
     dims::Dims,
-    layout::is_in_a_row,
     strides::next_stride,
     views::{distinct_dims, wrap_dim},
 };
@@ -58,10 +57,23 @@ impl Layout {
     /// [`Error::DimListLength`], [`Error::DimOutOfRange`], [`Error::RepeatedDim`].
     #[inline]
     pub fn permute(&self, dims: &[isize]) -> Result<Self> {
-        if dims.len() != self.ndim() {
-            return Err(Error::DimListLength { given: dims.len(), needed: self.ndim() });
+        let mut permuted = self.clone();
+        permuted.permute_in_place(dims)?;
+        Ok(permuted)
+    }
+
+    /// [`permute`](Self::permute) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`permute`](Self::permute); nothing has changed then.
+    #[inline(always)]
+    pub fn permute_in_place(&mut self, dims: &[isize]) -> Result<()> {
+        let ndim = self.ndim();
+        if dims.len() != ndim {
+            return Err(Error::DimListLength { given: dims.len(), needed: ndim });
         }
-        Ok(self.in_order(distinct_dims(dims, self.ndim())?.as_slice()))
+        self.order_dims(&distinct_dims(dims, ndim)?);
+        Ok(())
     }
 
     /// A matrix transposed; vectors and scalars stay as they are.
@@ -80,9 +92,20 @@ impl Layout {
     /// [`Error::TooManyDims`] above two.
     #[inline]
     pub fn t(&self) -> Result<Self> {
+        let mut transposed = self.clone();
+        transposed.t_in_place()?;
+        Ok(transposed)
+    }
+
+    /// [`t`](Self::t) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`t`](Self::t); nothing has changed then.
+    #[inline(always)]
+    pub fn t_in_place(&mut self) -> Result<()> {
         match self.ndim() {
-            0 | 1 => Ok(self.clone()),
-            2 => self.transpose(0, 1),
+            0 | 1 => Ok(()),
+            2 => self.swap_dims(0, 1),
             ndim => Err(Error::TooManyDims { ndim, most: 2 }),
         }
     }
@@ -103,13 +126,23 @@ impl Layout {
     /// [`Error::DimListLength`] where the lists differ in length, [`Error::DimOutOfRange`], [`Error::RepeatedDim`]
     /// within one list.
     pub fn movedim(&self, source: &[isize], destination: &[isize]) -> Result<Self> {
+        let mut moved = self.clone();
+        moved.movedim_in_place(source, destination)?;
+        Ok(moved)
+    }
+
+    /// [`movedim`](Self::movedim) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`movedim`](Self::movedim); nothing has changed then.
+    pub fn movedim_in_place(&mut self, source: &[isize], destination: &[isize]) -> Result<()> {
         let ndim = self.ndim();
         if source.len() != destination.len() {
             return Err(Error::DimListLength { given: destination.len(), needed: source.len() });
         }
         let (moved, places) = (distinct_dims(source, ndim)?, distinct_dims(destination, ndim)?);
         if ndim == 0 {
-            return Ok(self.clone());
+            return Ok(());
         }
         let (moved, places) = (moved.as_slice(), places.as_slice());
         let mut staying = (0..ndim).filter(|dim| !moved.contains(dim));
@@ -118,7 +151,8 @@ impl Layout {
             // As many stay as places are left.
             None => staying.next().unwrap_or_default(),
         });
-        Ok(self.in_order(order.as_slice()))
+        self.order_dims(&order);
+        Ok(())
     }
 
     /// Without the dimensions of size 1.
@@ -133,7 +167,14 @@ impl Layout {
     /// ```
     #[must_use]
     pub fn squeeze(&self) -> Self {
-        self.keeping(|dim| self.shape()[dim] != 1)
+        let mut squeezed = self.clone();
+        squeezed.squeeze_in_place();
+        squeezed
+    }
+
+    /// [`squeeze`](Self::squeeze) of a copy that was made already.
+    pub fn squeeze_in_place(&mut self) {
+        self.squeeze_all(|_| true);
     }
 
     /// Without this dimension if its size is 1, else unchanged.
@@ -149,14 +190,24 @@ impl Layout {
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`].
+    #[inline]
     pub fn squeeze_dim(&self, dim: isize) -> Result<Self> {
+        let mut squeezed = self.clone();
+        squeezed.squeeze_dim_in_place(dim)?;
+        Ok(squeezed)
+    }
+
+    /// [`squeeze_dim`](Self::squeeze_dim) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`squeeze_dim`](Self::squeeze_dim); nothing has changed then.
+    #[inline(always)]
+    pub fn squeeze_dim_in_place(&mut self, dim: isize) -> Result<()> {
         let dim = wrap_dim(dim, self.ndim())?;
-        Ok(if self.shape().get(dim) == Some(&1) {
-            let (shape, strides) = (self.shape().dims().without(dim), self.strides().dims().without(dim));
-            self.regrouped(Shape::from_dims(shape), Strides::from_dims(strides))
-        } else {
-            self.clone()
-        })
+        if self.shape().get(dim) == Some(&1) {
+            self.remove_dim(dim);
+        }
+        Ok(())
     }
 
     /// Without those of the dimensions named whose size is 1. No names, no change.
@@ -172,8 +223,19 @@ impl Layout {
     /// # Errors
     /// [`Error::DimOutOfRange`], [`Error::RepeatedDim`].
     pub fn squeeze_dims(&self, dims: &[isize]) -> Result<Self> {
+        let mut squeezed = self.clone();
+        squeezed.squeeze_dims_in_place(dims)?;
+        Ok(squeezed)
+    }
+
+    /// [`squeeze_dims`](Self::squeeze_dims) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`squeeze_dims`](Self::squeeze_dims); nothing has changed then.
+    pub fn squeeze_dims_in_place(&mut self, dims: &[isize]) -> Result<()> {
         let named = distinct_dims(dims, self.ndim())?;
-        Ok(self.keeping(|dim| self.shape()[dim] != 1 || !named.as_slice().contains(&dim)))
+        self.squeeze_all(|dim| named.as_slice().contains(&dim));
+        Ok(())
     }
 
     /// With a new dimension of size 1 before dimension `dim`; -1 makes it the last.
@@ -193,47 +255,42 @@ impl Layout {
     /// [`Error::DimOutOfRange`], which counts the new dimension among those there are.
     #[inline]
     pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
+        let mut unsqueezed = self.clone();
+        unsqueezed.unsqueeze_in_place(dim)?;
+        Ok(unsqueezed)
+    }
+
+    /// [`unsqueeze`](Self::unsqueeze) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`unsqueeze`](Self::unsqueeze); nothing has changed then.
+    #[inline(always)]
+    pub fn unsqueeze_in_place(&mut self, dim: isize) -> Result<()> {
         let new = wrap_dim(dim, self.ndim() + 1)?;
         // As far as the dimension that it comes before reaches; nothing is reached along it.
-        let stride = self.dims().nth(new).map_or(1, |(size, stride)| next_stride(stride, size));
-        let inserted = |values: &[usize], value: usize| {
-            Dims::from_fn(values.len() + 1, |dim| match dim {
-                _ if dim < new => values[dim],
-                _ if dim == new => value,
-                _ => values[dim - 1],
-            })
+        let stride = match (self.shape().get(new), self.strides().get(new)) {
+            (Some(&size), Some(&stride)) => next_stride(stride, size),
+            _ => 1,
         };
-        let shape = Shape::from_dims(inserted(self.shape(), 1));
-        Ok(self.regrouped(shape, Strides::from_dims(inserted(self.strides(), stride))))
+        self.insert_dim(new, stride);
+        Ok(())
     }
 
-    /// The dimensions in this order, which names each once.
-    #[inline]
-    fn in_order(&self, order: &[usize]) -> Self {
-        let shape = Dims::from_fn(order.len(), |position| self.shape()[order[position]]);
-        let strides = Dims::from_fn(order.len(), |position| self.strides()[order[position]]);
-        self.reordered(Shape::from_dims(shape), Strides::from_dims(strides), |layout| {
-            is_in_a_row(order.iter().rev().map(|&dim| (layout.shape()[dim], layout.strides()[dim])))
-        })
-    }
-
-    /// The dimensions that are kept; the others have size 1.
-    fn keeping(&self, kept: impl Fn(usize) -> bool) -> Self {
-        let dims = || (0..self.ndim()).filter(|&dim| kept(dim));
-        let ndim = dims().count();
-        let pick = |values: &[usize]| {
-            let mut picked = dims().map(|dim| values[dim]);
-            // As many as were counted.
-            Dims::from_fn(ndim, |_| picked.next().unwrap_or_default())
-        };
-        self.regrouped(Shape::from_dims(pick(self.shape())), Strides::from_dims(pick(self.strides())))
+    /// Without the dimensions of size 1 that are meant.
+    #[inline(always)]
+    fn squeeze_all(&mut self, meant: impl Fn(usize) -> bool) {
+        for dim in (0..self.ndim()).rev() {
+            if self.shape()[dim] == 1 && meant(dim) {
+                self.remove_dim(dim);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bytes::MAX_BYTES;
+    use crate::{Shape, Strides, bytes::MAX_BYTES};
 
     fn layout(sizes: &[usize]) -> Layout {
         Layout::contiguous(Shape::new(sizes).unwrap())
@@ -280,6 +337,11 @@ mod tests {
         let many = layout(&[2, 1, 3, 1, 2, 1, 2]);
         assert_eq!(many.squeeze(), layout(&[2, 3, 2, 2]));
         assert_eq!(many.transpose(0, -1).unwrap().transpose(-1, 0).unwrap(), many);
+        let five = layout(&[2, 3, 2, 3, 2]);
+        assert_eq!(five.unsqueeze(5).unwrap(), layout(&[2, 3, 2, 3, 2, 1]));
+        assert_eq!(five.unsqueeze(0).unwrap().squeeze_dim(0).unwrap(), five);
+        assert_eq!(five.view(&[1, 2, 3, 2, -1, 2]).unwrap().select(0, 0).unwrap(), five);
+        assert_eq!(five.expand(&[1, 1, 2, 3, -1, 3, 2]).unwrap().squeeze(), five);
         assert_eq!(many.permute(&[6, 5, 4, 3, 2, 1, 0]).unwrap().strides(), &[1, 2, 2, 4, 4, 12, 12]);
     }
 

@@ -42,6 +42,7 @@ impl Shape {
     /// # Errors
     /// [`Error::NumelMismatch`], [`Error::InferredTwice`], [`Error::InferredBesideZero`], [`Error::NegativeSize`] below
     /// -1, [`Error::Overflow`] where the product of the sizes, or `numel`, does not fit.
+    #[inline]
     pub fn infer<D: DimInt>(sizes: &[D], numel: usize) -> Result<Self> {
         let mut inferred = None;
         let mut dims = Dims::try_from_fn(sizes.len(), |dim| match (sizes[dim].to_i64(), inferred) {
@@ -52,14 +53,14 @@ impl Shape {
             }
             _ => Self::size(sizes[dim], dim),
         })?;
-        let product = bytes::numel(dims.as_slice())?;
+        let product = bytes::numel(dims.padded())?;
         if numel > bytes::MAX_BYTES {
             return Err(Error::Overflow { quantity: Quantity::ElementCount });
         }
         match (inferred, numel.checked_rem(product)) {
             (None, _) if product == numel => {}
             (Some(dim), None) if numel == 0 => return Err(Error::InferredBesideZero { dim }),
-            (Some(dim), Some(0)) => dims.as_mut_slice()[dim] = numel / product,
+            (Some(dim), Some(0)) => dims.set(dim, numel / product),
             _ => return Err(Error::NumelMismatch { product, numel }),
         }
         Ok(Self::from_dims(dims))
@@ -85,9 +86,18 @@ impl Layout {
     /// As [`Shape::infer`]; [`Error::NotViewable`] where only a copy would do.
     #[inline]
     pub fn view<D: DimInt>(&self, sizes: &[D]) -> Result<Self> {
-        let shape = Shape::infer(sizes, self.numel())?;
-        let strides = self.run_strides(&shape).map_err(|dim| Error::NotViewable { dim })?;
-        Ok(self.regrouped(shape, strides))
+        let mut viewed = self.clone();
+        viewed.view_in_place(sizes)?;
+        Ok(viewed)
+    }
+
+    /// [`view`](Self::view) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`view`](Self::view); nothing has changed then.
+    #[inline(always)]
+    pub fn view_in_place<D: DimInt>(&mut self, sizes: &[D]) -> Result<()> {
+        self.set_shape(Shape::infer(sizes, self.numel())?)
     }
 
     /// [`view`](Self::view) where the strides allow it, else the layout of the copy to make.
@@ -137,21 +147,46 @@ impl Layout {
     /// # Errors
     /// [`Error::DimOutOfRange`], [`Error::DimOrder`]; [`Error::Overflow`] where there are no elements and the joint
     /// size does not fit.
+    #[inline]
     pub fn flatten(&self, start: isize, end: isize) -> Result<Reshaped> {
-        let (start, end) = (wrap_dim(start, self.ndim())?, wrap_dim(end, self.ndim())?);
+        Ok(match self.flat_shape(start, end)? {
+            Some(shape) => self.reshape_to(shape),
+            None => Reshaped::View(self.clone()),
+        })
+    }
+
+    /// [`flatten`](Self::flatten) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`flatten`](Self::flatten); [`Error::NotViewable`] where only a copy of the elements would do. Nothing
+    /// has changed then.
+    #[inline(always)]
+    pub fn flatten_in_place(&mut self, start: isize, end: isize) -> Result<()> {
+        match self.flat_shape(start, end)? {
+            Some(shape) => self.set_shape(shape),
+            None => Ok(()),
+        }
+    }
+
+    /// The shape with the dimensions from `start` to `end` made one; `None` if they are one.
+    #[inline(always)]
+    fn flat_shape(&self, start: isize, end: isize) -> Result<Option<Shape>> {
+        let ndim = self.ndim();
+        let (start, end) = (wrap_dim(start, ndim)?, wrap_dim(end, ndim)?);
         if start > end {
             return Err(Error::DimOrder { start, end });
         }
-        if start == end && self.ndim() > 0 {
-            return Ok(Reshaped::View(self.clone()));
+        if start == end && ndim > 0 {
+            return Ok(None);
         }
         let joint = bytes::numel(self.shape().get(start..=end).unwrap_or_default())?;
-        let sizes = Dims::from_fn(self.ndim().max(1) - (end - start), |dim| match dim {
+        let sizes = Dims::from_fn(ndim.max(1) - (end - start), |dim| match dim {
             _ if dim < start => self.shape()[dim],
             _ if dim == start => joint,
             _ => self.shape()[dim + (end - start)],
         });
-        Ok(self.reshape_to(Shape::new(sizes.as_slice())?))
+        bytes::numel(sizes.padded())?;
+        Ok(Some(Shape::from_dims(sizes)))
     }
 
     /// One dimension divided into several, whose sizes multiply to its own; one may be -1.
@@ -169,6 +204,16 @@ impl Layout {
     /// # Errors
     /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoSizes`], and as [`Shape::infer`].
     pub fn unflatten<D: DimInt>(&self, dim: isize, sizes: &[D]) -> Result<Self> {
+        let mut unflattened = self.clone();
+        unflattened.unflatten_in_place(dim, sizes)?;
+        Ok(unflattened)
+    }
+
+    /// [`unflatten`](Self::unflatten) of a copy that was made already.
+    ///
+    /// # Errors
+    /// Those of [`unflatten`](Self::unflatten); nothing has changed then.
+    pub fn unflatten_in_place<D: DimInt>(&mut self, dim: isize, sizes: &[D]) -> Result<()> {
         let dim = self.existing_dim(dim)?;
         if sizes.is_empty() {
             return Err(Error::NoSizes);
@@ -178,7 +223,7 @@ impl Layout {
         let mut all = before.iter().chain(parts.iter()).chain(after).copied();
         // As many as are chained.
         let sizes = Dims::from_fn(self.ndim() - 1 + parts.ndim(), |_| all.next().unwrap_or_default());
-        self.view(sizes.as_slice())
+        self.view_in_place(sizes.as_slice())
     }
 
     /// A view of a shape with as many elements, or the copy that it takes.
@@ -189,18 +234,41 @@ impl Layout {
         }
     }
 
+    /// Other sizes for as many elements.
+    #[inline(always)]
+    fn set_shape(&mut self, shape: Shape) -> Result<()> {
+        if !self.is_one_run() {
+            return self.set_shape_of_runs(shape);
+        }
+        let strides = Strides::contiguous(&shape);
+        self.set_dims(shape, strides);
+        Ok(())
+    }
+
+    /// [`set_shape`](Self::set_shape) where a run ends, or is none. The shape is given away: what is lent is in memory.
+    #[cold]
+    #[inline(never)]
+    fn set_shape_of_runs(&mut self, shape: Shape) -> Result<()> {
+        let strides = self.run_strides(&shape).map_err(|dim| Error::NotViewable { dim })?;
+        self.set_dims(shape, strides);
+        Ok(())
+    }
+
+    /// Whether the elements are one run of stride 1: contiguous, and no innermost dimension of size 1 with a stride that
+    /// means nothing.
+    #[inline]
+    fn is_one_run(&self) -> bool {
+        self.is_contiguous() && !self.is_empty() && self.strides().last().is_none_or(|&stride| stride == 1)
+    }
+
     /// The strides of a shape with as many elements; or else the dimension, 1 or higher, that a new one would have to
     /// leave for the one before it though the run of elements ends there.
-    #[inline]
     fn run_strides(&self, shape: &Shape) -> core::result::Result<Strides, usize> {
         // Without elements any strides would do; PyTorch keeps those of an unchanged shape.
         if self.is_empty() && self.shape() == shape {
             return Ok(self.strides().clone());
         }
-        // Contiguous, and no innermost dimension of size 1 with a stride that means nothing: one run of stride 1.
-        if self.is_contiguous()
-            && (self.is_empty() || self.strides().last().is_none_or(|&stride| stride == 1))
-        {
+        if self.is_empty() || self.is_one_run() {
             return Ok(Strides::contiguous(shape));
         }
         let mut strides = Dims::zeros(shape.ndim());

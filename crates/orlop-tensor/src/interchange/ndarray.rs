@@ -179,7 +179,7 @@ impl Tensor {
     pub fn as_ndarray<T: Plain>(&self) -> Result<NdArrayView<'_, T>> {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
-        let guard = imp.storage.cell().read()?;
+        let guard = imp.storage().cell().read()?;
         let host = guard.host()?;
         let view = if imp.layout.is_empty() {
             ArrayView::from_shape(IxDyn(&imp.layout.shape()[..]), &[]).map_err(too_large)?
@@ -215,7 +215,7 @@ impl Tensor {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         imp.check_apart()?;
-        let guard = imp.storage.cell().write()?;
+        let guard = imp.storage().cell().write()?;
         let host = guard.host()?;
         let view = if imp.layout.is_empty() {
             ArrayViewMut::from_shape(IxDyn(&imp.layout.shape()[..]), &mut []).map_err(too_large)?

@@ -12,11 +12,15 @@ use super::memory::Origin;
 use super::notes::{Kept, Notes};
 use crate::borrows::{Borrows, Flags};
 use crate::error::{Error, Result, Unresizable};
+use crate::recycle;
+use crate::shared::{Counted, Room, Shared};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::tensor::TensorImpl;
 use orlop_alloc::MemoryBlock;
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 /// See the head of this file.
@@ -36,7 +40,30 @@ pub(crate) struct Cell {
     notes: OnceLock<Kept>,
 }
 
-crate::recycle::recycled!(Cell);
+// With room for the first tensor over the storage, because mostly there is one and it goes with the storage: see `NewCell`.
+// Cells themselves are in places of their own: nobody makes one by `Room::inside`.
+crate::recycle::recycled!(Cell, beside Counted<TensorImpl>);
+
+/// The only handle to a new cell, in whose room there is no tensor yet.
+pub(crate) struct NewCell(Shared<Cell>);
+
+impl NewCell {
+    #[inline(always)]
+    pub(super) fn new(block: MemoryBlock, bytes: usize) -> Self {
+        // First the room, so that the cell is written where it will be.
+        Self(Room::new().fill(Cell::new(block, bytes, Flags::NONE, None)))
+    }
+
+    /// The handle; who has it may use the room, once.
+    #[inline(always)]
+    pub(crate) fn into_cell(self) -> Shared<Cell> {
+        self.0
+    }
+
+    pub(super) fn set_origin(&self, origin: Option<Origin>) {
+        self.0.set_origin(origin);
+    }
+}
 
 // SAFETY: the block is read and changed by the rules at the head of this file, which `borrows` upholds as a lock does;
 // `MemoryBlock` may be sent and shared.
@@ -56,6 +83,13 @@ impl Cell {
             block: UnsafeCell::new(block),
             notes: OnceLock::new(),
         }
+    }
+
+    /// Where there is room for the first tensor.
+    #[inline(always)]
+    pub(crate) fn room_of_first(this: &Shared<Self>) -> NonNull<Counted<TensorImpl>> {
+        // SAFETY: cells are in places of their own (above), and this one has a handle.
+        unsafe { recycle::beside(this.as_ptr()) }
     }
 
     /// Bytes in use, at some moment.

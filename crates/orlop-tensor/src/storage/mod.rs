@@ -17,7 +17,7 @@ mod release;
 mod resize;
 
 pub use self::access::{StorageBytes, StorageBytesMut};
-pub(crate) use self::cell::Cell;
+pub(crate) use self::cell::{Cell, NewCell};
 pub(crate) use self::guard::{ReadGuard, WriteGuard};
 pub use self::hooks::{StorageHook, clear_storage_hook, set_storage_hook};
 pub(crate) use self::memory::Memory;
@@ -68,27 +68,27 @@ impl Storage {
     }
 
     pub(crate) fn in_memory(bytes: usize, memory: &mut Memory<'_>) -> Result<Self> {
-        Ok(Self::whole(Self::cell_in_memory(bytes, memory)?))
+        Ok(Self::whole(Self::cell_in_memory(bytes, memory)?.into_cell()))
     }
 
     /// What all handles to a new storage share: one word, to be made a handle of where that will be.
     #[inline(always)]
-    pub(crate) fn cell_in_memory(bytes: usize, memory: &mut Memory<'_>) -> Result<Shared<Cell>> {
+    pub(crate) fn cell_in_memory(bytes: usize, memory: &mut Memory<'_>) -> Result<NewCell> {
         match memory.at_hand(bytes) {
-            Some(block) => Ok(Shared::new(Cell::new(block, bytes, Flags::NONE, None))),
+            Some(block) => Ok(NewCell::new(block, bytes)),
             None => Self::cell_slowly(bytes, memory),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn cell_slowly(bytes: usize, memory: &Memory<'_>) -> Result<Shared<Cell>> {
+    fn cell_slowly(bytes: usize, memory: &Memory<'_>) -> Result<NewCell> {
         let block = memory.allocate_slowly(bytes)?;
         // An empty block does not know where it is from, and the storage may grow.
         let origin = (bytes == 0).then(|| Origin::of(memory, block.device));
-        let cell = Cell::new(block, bytes, Flags::NONE, None);
+        let cell = NewCell::new(block, bytes);
         cell.set_origin(origin.filter(Origin::is_chosen));
-        Ok(Shared::new(cell))
+        Ok(cell)
     }
 
     #[inline(always)]
@@ -274,7 +274,7 @@ impl Storage {
     }
 
     #[inline]
-    pub(crate) fn cell(&self) -> &Cell {
+    pub(crate) fn cell(&self) -> &Shared<Cell> {
         &self.cell
     }
 }

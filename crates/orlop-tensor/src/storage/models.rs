@@ -3,15 +3,17 @@
 //! The bytes are a [`Payload`] whose accesses loom watches: two at once of which one writes, or one that does not see what
 //! came before, fails the model.
 
-use super::cell::Cell;
+use super::Storage;
+use super::cell::{Cell, NewCell};
 use crate::borrows::Flags;
 use crate::error::Result;
 use crate::shared::Shared;
+use crate::tensor::TensorImpl;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use orlop_alloc::{Access, Block, MemoryBlock, Record};
-use orlop_core::Device;
+use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
+use orlop_core::{DType, Device, Layout, Shape};
 use std::ptr::NonNull;
 
 struct Payload(UnsafeCell<u32>);
@@ -193,6 +195,44 @@ fn the_last_handle() {
         assert_eq!(look(&mine), 0);
         drop(mine);
         other.join().unwrap();
+        assert_eq!(dropped.load(loom::sync::atomic::Ordering::Relaxed), 1);
+    });
+}
+
+/// A block whose owner watches when it goes.
+fn watched_block(dropped: &Arc<loom::sync::atomic::AtomicUsize>) -> MemoryBlock {
+    let owner = Box::new(Watched { seen: UnsafeCell::new(0), dropped: Arc::clone(dropped) });
+    let watched = NonNull::from(&*owner);
+    let mut record = Record::new(watched.cast(), size_of::<Watched>(), Device::CPU, Access::Host);
+    record.requested = record.granted;
+    // SAFETY: it lives as long as its owner, and models reach it through the storage only.
+    unsafe { Block::foreign(record, Deleter::from_owner(owner)) }.share()
+}
+
+/// The first tensor, which lies in the cell of its storage, is the last or not the last to go: the cell goes after both.
+#[test]
+fn the_first_tensor_goes_while_others_look() {
+    loom::model(|| {
+        let dropped = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
+        let cell = NewCell::new(watched_block(&dropped), size_of::<Watched>());
+        let layout = || Layout::contiguous(Shape::scalar());
+        let first = TensorImpl::first_of(cell, layout, DType::U8);
+        let view = first.storage().clone();
+        let look = |storage: &Storage| {
+            let address = storage.cell().read().unwrap().block().ptr;
+            // SAFETY: what is in the block, which lives while the storage has a handle; loom checks that nobody writes.
+            unsafe { address.cast::<Watched>().as_ref() }.seen.with(|seen| unsafe { *seen })
+        };
+        let other = thread::spawn(move || {
+            assert_eq!(look(&view), 0);
+            drop(view);
+        });
+        let clone = first.clone();
+        let third = thread::spawn(move || drop(clone));
+        assert_eq!(look(first.storage()), 0);
+        drop(first);
+        other.join().unwrap();
+        third.join().unwrap();
         assert_eq!(dropped.load(loom::sync::atomic::Ordering::Relaxed), 1);
     });
 }

@@ -50,7 +50,7 @@ impl TensorImpl {
         if self.layout.is_empty() {
             return Ok(host);
         }
-        let (storage, itemsize) = (&self.storage, self.dtype.size());
+        let (storage, itemsize) = (self.storage(), self.dtype.size());
         self.layout.check_within(storage.bytes_of(bytes), itemsize)?;
         // SAFETY: inside the block: at least one element lies behind it.
         Ok(unsafe { host.add(storage.start()) })
@@ -95,7 +95,7 @@ impl Tensor {
         if !imp.layout.is_contiguous() {
             return Err(Error::NotContiguous);
         }
-        let guard = imp.storage.cell().read()?;
+        let guard = imp.storage().cell().read()?;
         let ptr = imp.first(guard.host()?, guard.bytes())?;
         Ok(TensorSlice { ptr, len: imp.layout.numel(), _guard: guard })
     }
@@ -112,7 +112,7 @@ impl Tensor {
         if !imp.layout.is_contiguous() {
             return Err(Error::NotContiguous);
         }
-        let guard = imp.storage.cell().write()?;
+        let guard = imp.storage().cell().write()?;
         let ptr = imp.first(guard.host()?, guard.bytes())?;
         Ok(TensorSliceMut { ptr, len: imp.layout.numel(), _guard: guard })
     }
@@ -127,7 +127,7 @@ impl Tensor {
         let imp = self.imp()?;
         imp.check_dtype(E::DTYPE)?;
         // Before there is room for elements that are not there. The copy asks again, under its guard.
-        imp.layout.check_within(imp.storage.nbytes(), imp.dtype.size())?;
+        imp.layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
         let mut elements = host::room::<E>(imp.layout.numel())?;
         let dense = Layout::contiguous(imp.layout.shape().clone());
         let to = NonNull::from(elements.spare_capacity_mut()).cast::<u8>();
@@ -147,7 +147,7 @@ impl Tensor {
         self.imp()?.check_dtype(E::DTYPE)?;
         // Before all of them are fetched.
         let only = if self.numel() == 1 { self.to_vec()?.pop() } else { None };
-        only.ok_or(Error::CountMismatch { expected: 1, actual: self.numel() })
+        only.ok_or_else(|| Error::CountMismatch { expected: 1, actual: self.numel() })
     }
 }
 

@@ -115,7 +115,7 @@ impl Tensor {
     pub fn accessor<T: Plain, const N: usize>(&self) -> Result<Accessor<'_, T, N>> {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
-        let guard = imp.storage.cell().read()?;
+        let guard = imp.storage().cell().read()?;
         let first = imp.first(guard.host()?, guard.bytes())?;
         Ok(Accessor { grid: Grid::new(first, &imp.layout)?, _guard: guard })
     }
@@ -131,7 +131,7 @@ impl Tensor {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         imp.check_apart()?;
-        let guard = imp.storage.cell().write()?;
+        let guard = imp.storage().cell().write()?;
         let first = imp.first(guard.host()?, guard.bytes())?;
         Ok(AccessorMut { grid: Grid::new(first, &imp.layout)?, _guard: guard })
     }

@@ -3,8 +3,7 @@
 use super::{IntoShape, Tensor, TensorImpl, TensorOptions};
 use crate::error::{Error, Result};
 use crate::plain::{Plain, dispatch_plain};
-use crate::shared::{Room, Shared};
-use crate::storage::{Cell, Storage};
+use crate::storage::Storage;
 use orlop_alloc::profile::{of_shape, wants_shapes};
 use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Shape, Strides};
 use std::mem::ManuallyDrop;
@@ -42,20 +41,15 @@ impl Tensor {
         // Not dropped if an allocator panics: who might be needed at any moment has to be in memory all the time.
         let shape = ManuallyDrop::new(shape);
         match Storage::cell_in_memory(bytes, &mut options.memory) {
-            Ok(cell) => Ok(Self::row_major(ManuallyDrop::into_inner(shape), cell, options.dtype)),
+            Ok(cell) => {
+                let layout = || Layout::contiguous(ManuallyDrop::into_inner(shape));
+                Ok(Self { imp: Some(TensorImpl::first_of(cell, layout, options.dtype)) })
+            }
             Err(error) => {
                 drop(ManuallyDrop::into_inner(shape));
                 Err(error)
             }
         }
-    }
-
-    /// Row-major, over the whole of a storage that has as many bytes.
-    #[inline(always)]
-    fn row_major(shape: Shape, cell: Shared<Cell>, dtype: DType) -> Self {
-        let room = Room::new();
-        let (layout, storage) = (Layout::contiguous(shape), Storage::whole(cell));
-        Self { imp: Some(room.fill(TensorImpl { layout, storage, dtype })) }
     }
 
     /// Of this shape and these strides, in elements, in a storage just large enough.
@@ -78,8 +72,8 @@ impl Tensor {
         let bytes = layout.byte_range(options.dtype.size())?.end;
         let bytes = if layout.is_empty() { 0 } else { bytes };
         let mut memory = options.memory;
-        let storage = of_shape(layout.shape(), options.dtype, || Storage::in_memory(bytes, &mut memory))?;
-        Ok(Self::new(storage, layout, options.dtype))
+        let cell = of_shape(layout.shape(), options.dtype, || Storage::cell_in_memory(bytes, &mut memory))?;
+        Ok(Self { imp: Some(TensorImpl::first_of(cell, || layout, options.dtype)) })
     }
 
     /// Like this tensor: its shape, dtype, device, kind, and its strides where they are dense.
@@ -106,7 +100,7 @@ impl Tensor {
     /// The options that made it: dtype, device, kind.
     pub(crate) fn options(&self) -> Result<TensorOptions<'static>> {
         let imp = self.imp()?;
-        let (device, kind) = (imp.storage.device(), imp.storage.memory_kind());
+        let (device, kind) = (imp.storage().device(), imp.storage().memory_kind());
         Ok(TensorOptions::new().dtype(imp.dtype).device(device).kind(kind))
     }
 

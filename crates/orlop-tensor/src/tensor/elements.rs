@@ -155,7 +155,7 @@ impl Tensor {
     pub fn iter<T: Plain>(&self) -> Result<TensorElements<'_, T>> {
         let imp: &TensorImpl = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
-        let guard = imp.storage.cell().read()?;
+        let guard = imp.storage().cell().read()?;
         let first = imp.first(guard.host()?, guard.bytes())?;
         // SAFETY: `first` has seen that all elements lie inside the storage, which lives as long as the tensor is borrowed;
         // nobody writes while the guard lives, which is kept beside.
@@ -188,7 +188,7 @@ impl Tensor {
         let imp: &TensorImpl = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
         imp.check_apart()?;
-        let guard = imp.storage.cell().write()?;
+        let guard = imp.storage().cell().write()?;
         let first = imp.first(guard.host()?, guard.bytes())?;
         let (sizes, strides) = (&imp.layout.shape()[..], &imp.layout.strides()[..]);
         Ok(TensorElementsMut { first, sizes, strides, elements: PhantomData, _guard: guard })

@@ -34,10 +34,10 @@ impl Tensor {
         let imp = self.imp()?;
         let layout = Layout::new(layout.shape().clone(), layout.strides().clone(), imp.layout.offset())?;
         let range = layout.byte_range(imp.dtype.size())?;
-        if !layout.is_empty() && range.end > imp.storage.nbytes() {
-            of_shape(layout.shape(), imp.dtype, || imp.storage.resize(range.end))?;
+        if !layout.is_empty() && range.end > imp.storage().nbytes() {
+            of_shape(layout.shape(), imp.dtype, || imp.storage().resize(range.end))?;
         }
-        self.imp_mut()?.layout = layout;
+        *self.metadata_mut()?.0 = layout;
         Ok(())
     }
 
@@ -50,8 +50,8 @@ impl Tensor {
     pub fn set_shape(&mut self, shape: impl IntoShape) -> Result<()> {
         let shape = shape.into_shape()?;
         let strides = Strides::contiguous(&shape);
-        let imp = self.imp_mut()?;
-        imp.layout = Layout::new(shape, strides, imp.layout.offset())?;
+        let (layout, _) = self.metadata_mut()?;
+        *layout = Layout::new(shape, strides, layout.offset())?;
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl Tensor {
     ///
     /// [`Error::Undefined`](crate::Error::Undefined).
     pub fn set_dtype(&mut self, dtype: DType) -> Result<()> {
-        self.imp_mut()?.dtype = dtype;
+        *self.metadata_mut()?.1 = dtype;
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl Tensor {
     ///
     /// [`Error::Undefined`](crate::Error::Undefined).
     pub fn set_layout(&mut self, layout: Layout) -> Result<()> {
-        self.imp_mut()?.layout = layout;
+        *self.metadata_mut()?.0 = layout;
         Ok(())
     }
 }

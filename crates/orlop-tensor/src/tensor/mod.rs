@@ -6,6 +6,7 @@ mod create;
 mod data;
 mod display;
 mod elements;
+mod imp;
 mod metadata;
 mod ops;
 mod options;
@@ -19,12 +20,13 @@ pub use self::accessor::{Accessor, AccessorMut, SubAccessor, SubAccessorMut};
 pub use self::data::Nested;
 pub use self::display::{DisplayTensor, PrintOptions};
 pub use self::elements::{Elements, ElementsMut, TensorElements, TensorElementsMut};
+pub(crate) use self::imp::TensorImpl;
 pub(crate) use self::ops::{copy_or_cast, pattern};
 pub use self::options::TensorOptions;
 pub use self::shape::IntoShape;
 
 use crate::error::{Error, Result};
-use crate::shared::{Room, Shared};
+use crate::shared::Shared;
 use crate::storage::Storage;
 use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape, StreamId, Strides};
 
@@ -43,52 +45,6 @@ use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape, StreamI
 #[derive(Clone, Default)]
 pub struct Tensor {
     imp: Option<Shared<TensorImpl>>,
-}
-
-/// What clones of a handle share.
-#[derive(Debug, Clone)]
-pub(crate) struct TensorImpl {
-    pub(crate) layout: Layout,
-    pub(crate) storage: Storage,
-    pub(crate) dtype: DType,
-}
-
-crate::recycle::recycled!(TensorImpl);
-
-impl TensorImpl {
-    /// Another one like this. With few dimensions its bytes are copied as they are: a clone of each field, put together
-    /// elsewhere and then moved, takes several times as long.
-    #[inline(always)]
-    fn copied(&self) -> Shared<Self> {
-        if !self.layout.is_inline() {
-            return self.cloned();
-        }
-        // First of all: counting waits for all stores before it.
-        self.storage.count_copy();
-        let room = Room::<Self>::new();
-        let place = room.value();
-        // In parts, because what is longer is copied by a call.
-        // SAFETY: inside the room for a value.
-        let layout = unsafe { &raw mut (*place).layout };
-        // SAFETY: as above.
-        let storage = unsafe { &raw mut (*place).storage };
-        // SAFETY: as above.
-        let dtype = unsafe { &raw mut (*place).dtype };
-        // SAFETY: ours alone. The copy is a layout: this one has nothing on the heap.
-        unsafe { layout.copy_from_nonoverlapping(&self.layout, 1) };
-        // SAFETY: ours alone. The copy is a storage: the new handle was counted.
-        unsafe { storage.copy_from_nonoverlapping(&self.storage, 1) };
-        // SAFETY: ours alone.
-        unsafe { dtype.write(self.dtype) };
-        // SAFETY: written as a whole.
-        unsafe { room.filled() }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn cloned(&self) -> Shared<Self> {
-        Shared::new(self.clone())
-    }
 }
 
 impl Tensor {
@@ -115,29 +71,33 @@ impl Tensor {
 
     #[inline]
     pub(crate) fn new(storage: Storage, layout: Layout, dtype: DType) -> Self {
-        Self { imp: Some(Shared::new(TensorImpl { layout, storage, dtype })) }
+        Self { imp: Some(TensorImpl::of(storage, layout, dtype)) }
     }
 
     /// The value.
     #[inline]
     pub(crate) fn imp(&self) -> Result<&TensorImpl> {
-        self.imp.as_deref().ok_or(Error::Undefined)
+        // With `ok_or` an error would be made each time, and dropped.
+        match &self.imp {
+            Some(imp) => Ok(imp),
+            None => Err(Error::Undefined),
+        }
     }
 
-    /// The value, for this handle alone: clones keep what they have.
-    pub(crate) fn imp_mut(&mut self) -> Result<&mut TensorImpl> {
+    /// The metadata, for this handle alone: clones keep what they have.
+    pub(crate) fn metadata_mut(&mut self) -> Result<(&mut Layout, &mut DType)> {
         let imp = self.imp.as_mut().ok_or(Error::Undefined)?;
         if !imp.is_unique() {
-            *imp = Shared::new(TensorImpl::clone(imp));
+            *imp = imp.copied();
         }
-        imp.get_mut().ok_or(Error::Undefined)
+        imp.get_mut().map(TensorImpl::metadata_mut).ok_or(Error::Undefined)
     }
 
     /// The same storage, looked at otherwise. The layout lies inside the storage.
     #[inline]
     pub(crate) fn with_layout(&self, layout: Layout) -> Result<Self> {
         let imp = self.imp()?;
-        Ok(Self::new(imp.storage.clone(), layout, imp.dtype))
+        Ok(Self::new(imp.storage().clone(), layout, imp.dtype))
     }
 
     /// The same storage, looked at as `change` makes of this layout. The layout stays inside the storage.
@@ -148,7 +108,7 @@ impl Tensor {
     ) -> Result<Self> {
         let mut view = self.imp()?.copied();
         // SAFETY: made just now, and no other handle was.
-        change(&mut unsafe { view.new_mut() }.layout)?;
+        change(unsafe { view.new_mut() }.metadata_mut().0)?;
         Ok(Self { imp: Some(view) })
     }
 
@@ -247,13 +207,13 @@ impl Tensor {
     /// Where it is; the CPU if undefined.
     #[must_use]
     pub fn device(&self) -> Device {
-        self.imp.as_ref().map_or(Device::CPU, |imp| imp.storage.device())
+        self.imp.as_ref().map_or(Device::CPU, |imp| imp.storage().device())
     }
 
     /// What the memory is for.
     #[must_use]
     pub fn memory_kind(&self) -> MemoryKind {
-        self.imp.as_ref().map_or(MemoryKind::Default, |imp| imp.storage.memory_kind())
+        self.imp.as_ref().map_or(MemoryKind::Default, |imp| imp.storage().memory_kind())
     }
 
     /// The storage.
@@ -262,7 +222,7 @@ impl Tensor {
     ///
     /// [`Error::Undefined`].
     pub fn storage(&self) -> Result<&Storage> {
-        Ok(&self.imp()?.storage)
+        Ok(self.imp()?.storage())
     }
 
     /// Notes that `stream` uses the memory, which was allocated for another: see
@@ -278,7 +238,7 @@ impl Tensor {
     /// How often the storage was written, through whichever handle (P14).
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.imp.as_ref().map_or(0, |imp| imp.storage.version())
+        self.imp.as_ref().map_or(0, |imp| imp.storage().version())
     }
 
     /// Whether the elements lie row-major and without gaps.
@@ -307,7 +267,7 @@ impl Tensor {
     #[must_use]
     pub fn is_alias_of(&self, other: &Self) -> bool {
         match (&self.imp, &other.imp) {
-            (Some(mine), Some(theirs)) => mine.storage.is_alias_of(&theirs.storage),
+            (Some(mine), Some(theirs)) => mine.storage().is_alias_of(theirs.storage()),
             _ => false,
         }
     }

@@ -34,10 +34,10 @@ impl Tensor {
         let (to, from) = (self.imp()?, source.imp()?);
         to.check_apart()?;
         let layout = from.layout.broadcast_to(to.layout.shape())?;
-        if !to.storage.is_alias_of(&from.storage) {
+        if !to.storage().is_alias_of(from.storage()) {
             return write_from(to, from, &layout);
         }
-        if layout == to.layout && to.dtype == from.dtype && to.storage.start() == from.storage.start() {
+        if layout == to.layout && to.dtype == from.dtype && to.storage().start() == from.storage().start() {
             // Itself.
             return Ok(());
         }
@@ -55,8 +55,8 @@ impl Tensor {
         let imp = self.imp()?;
         imp.check_apart()?;
         let value = value.into();
-        let guard = imp.storage.cell().write()?;
-        if !imp.storage.device().is_cpu() {
+        let guard = imp.storage().cell().write()?;
+        if !imp.storage().device().is_cpu() {
             return device::fill(imp, guard.block(), guard.bytes(), value);
         }
         let origin = imp.origin(guard.host()?, guard.bytes())?;
@@ -102,7 +102,7 @@ impl Tensor {
     /// Those of [`Storage::lazy_clone`](crate::Storage::lazy_clone).
     pub fn lazy_clone(&self) -> Result<Self> {
         let imp = self.imp()?;
-        Ok(Self::new(imp.storage.lazy_clone()?, imp.layout.clone(), imp.dtype))
+        Ok(Self::new(imp.storage().lazy_clone()?, imp.layout.clone(), imp.dtype))
     }
 
     /// The same elements in this format: this very tensor if they lie that way, else a copy (P10).
@@ -148,12 +148,12 @@ impl Tensor {
     /// Those of [`Tensor::duplicate`]; the device is unknown, or cannot copy.
     pub fn to_device(&self, device: Device) -> Result<Self> {
         let imp = self.imp()?;
-        if imp.storage.device() == device {
+        if imp.storage().device() == device {
             return Ok(self.clone());
         }
         let layout = Layout::new(imp.layout.shape().clone(), imp.layout.preserved_strides(), 0)?;
         let mut options = self.options()?.device(device);
-        if imp.storage.memory_kind().is_host_only() {
+        if imp.storage().memory_kind().is_host_only() {
             options = options.kind(orlop_core::MemoryKind::Default);
         }
         let copy = Self::empty_with(layout, &options)?;
@@ -169,8 +169,8 @@ impl Tensor {
     /// Those of [`Tensor::duplicate`].
     pub fn to<'a>(&self, options: impl Into<super::TensorOptions<'a>>) -> Result<Self> {
         let (imp, options) = (self.imp()?, options.into());
-        let device = options.memory.device.unwrap_or_else(|| imp.storage.device());
-        let there = imp.dtype == options.dtype && imp.storage.device() == device;
+        let device = options.memory.device.unwrap_or_else(|| imp.storage().device());
+        let there = imp.dtype == options.dtype && imp.storage().device() == device;
         if there && imp.layout.is_contiguous_in(options.format) {
             return Ok(self.clone());
         }
@@ -184,8 +184,8 @@ impl Tensor {
 
 /// Copies from another storage; `layout` is the source's, with the shape of the destination.
 fn write_from(to: &TensorImpl, from: &TensorImpl, layout: &Layout) -> Result<()> {
-    let (reading, writing) = (from.storage.cell().read()?, to.storage.cell().write()?);
-    if !to.storage.device().is_cpu() || !from.storage.device().is_cpu() {
+    let (reading, writing) = (from.storage().cell().read()?, to.storage().cell().write()?);
+    if !to.storage().device().is_cpu() || !from.storage().device().is_cpu() {
         let (to_memory, from_memory) =
             ((writing.block(), writing.bytes()), (reading.block(), reading.bytes()));
         return device::copy(to, to_memory, from, from_memory, layout);
@@ -205,8 +205,8 @@ fn write_from(to: &TensorImpl, from: &TensorImpl, layout: &Layout) -> Result<()>
 /// `to` is valid for writes of all that `layout` reaches, and nobody else's; the layout has the tensor's shape and no
 /// overlap.
 pub(super) unsafe fn copy_out(imp: &TensorImpl, to: NonNull<u8>, layout: &Layout) -> Result<()> {
-    let guard = imp.storage.cell().read()?;
-    if !imp.storage.device().is_cpu() {
+    let guard = imp.storage().cell().read()?;
+    if !imp.storage().device().is_cpu() {
         // SAFETY: the caller's promise.
         return unsafe { device::copy_out(imp, guard.block(), guard.bytes(), to, layout) };
     }

@@ -4,9 +4,9 @@
 //! Dimensions count from the end if negative.
 
 use super::Tensor;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host;
-use orlop_core::{DType, DimInt, Layout, MemoryFormat, Reshaped};
+use orlop_core::{DType, DimInt, Layout, MemoryFormat};
 
 impl Tensor {
     /// Elements `start..end` of a dimension, every `step`th. Bounds count from the end if negative and are cut to what there
@@ -46,7 +46,7 @@ impl Tensor {
     /// [`Error::Layout`](crate::Error::Layout): no such dimension or index.
     #[inline]
     pub fn select(&self, dim: isize, index: isize) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.select(dim, index)?)
+        self.with_changed(|layout| layout.select_in_place(dim, index))
     }
 
     /// Any sizes and strides over the storage, from `storage_offset` elements on, or from where this tensor begins.
@@ -74,8 +74,11 @@ impl Tensor {
         strides: impl AsRef<[T]>,
         storage_offset: Option<isize>,
     ) -> Result<Self> {
-        let layout = self.imp()?.layout.as_strided(sizes.as_ref(), strides.as_ref(), storage_offset)?;
-        self.checked(layout)
+        let imp = self.imp()?;
+        let layout = imp.layout.as_strided(sizes.as_ref(), strides.as_ref(), storage_offset)?;
+        // The one view that may reach elsewhere.
+        layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
+        self.with_layout(layout)
     }
 
     /// The diagonal of two dimensions, `offset` above the main one, as a new last dimension.
@@ -115,7 +118,7 @@ impl Tensor {
     /// [`Error::Layout`](crate::Error::Layout) unless each dimension is named once.
     #[inline]
     pub fn permute(&self, dims: impl AsRef<[isize]>) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.permute(dims.as_ref())?)
+        self.with_changed(|layout| layout.permute_in_place(dims.as_ref()))
     }
 
     /// The transposed matrix. `[n, m]` → `[m, n]`; with fewer dimensions the same.
@@ -125,7 +128,7 @@ impl Tensor {
     /// [`Error::Layout`](crate::Error::Layout) for more than two dimensions.
     #[inline]
     pub fn t(&self) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.t()?)
+        self.with_changed(|layout| layout.t_in_place())
     }
 
     /// Dimensions moved to other places, the rest in their order. `movedim([0], [2])`: `[a, b, c]` → `[b, c, a]`.
@@ -134,7 +137,7 @@ impl Tensor {
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimensions, one named twice, lists of two lengths.
     pub fn movedim(&self, source: impl AsRef<[isize]>, destination: impl AsRef<[isize]>) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.movedim(source.as_ref(), destination.as_ref())?)
+        self.with_changed(|layout| layout.movedim_in_place(source.as_ref(), destination.as_ref()))
     }
 
     /// Without dimensions of size 1. `[1, n, 1, m]` → `[n, m]`.
@@ -143,7 +146,10 @@ impl Tensor {
     ///
     /// [`Error::Undefined`](crate::Error::Undefined).
     pub fn squeeze(&self) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.squeeze())
+        self.with_changed(|layout| {
+            layout.squeeze_in_place();
+            Ok(())
+        })
     }
 
     /// Without this dimension if its size is 1, else the same. `[n, 1, m]` → `[n, m]`.
@@ -151,8 +157,9 @@ impl Tensor {
     /// # Errors
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimension.
+    #[inline]
     pub fn squeeze_dim(&self, dim: isize) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.squeeze_dim(dim)?)
+        self.with_changed(|layout| layout.squeeze_dim_in_place(dim))
     }
 
     /// Without those of these dimensions whose size is 1. `squeeze_dims([0, 2])`: `[1, n, m, 1]` → `[n, m, 1]`.
@@ -171,7 +178,7 @@ impl Tensor {
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimensions, or one named twice.
     pub fn squeeze_dims(&self, dims: impl AsRef<[isize]>) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.squeeze_dims(dims.as_ref())?)
+        self.with_changed(|layout| layout.squeeze_dims_in_place(dims.as_ref()))
     }
 
     /// With a dimension of size 1 at this place. `unsqueeze(1)`: `[n, m]` → `[n, 1, m]`.
@@ -179,8 +186,9 @@ impl Tensor {
     /// # Errors
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such place.
+    #[inline]
     pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.unsqueeze(dim)?)
+        self.with_changed(|layout| layout.unsqueeze_in_place(dim))
     }
 
     /// Dimensions of size 1 repeated (stride 0), and new ones before them; -1 keeps a size. `[n, 1]` → `[k, n, m]`. Elements
@@ -189,8 +197,9 @@ impl Tensor {
     /// # Errors
     ///
     /// [`Error::Layout`](crate::Error::Layout) if a size other than 1 would change.
+    #[inline]
     pub fn expand<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.expand(sizes.as_ref())?)
+        self.with_changed(|layout| layout.expand_in_place(sizes.as_ref()))
     }
 
     /// [`Tensor::expand`] to these sizes, as NumPy says it. `[n, 1]` → `[k, n, m]`.
@@ -210,7 +219,7 @@ impl Tensor {
     ///
     /// Those of [`Tensor::expand`].
     pub fn broadcast_to<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.broadcast_to(sizes.as_ref())?)
+        self.expand(sizes)
     }
 
     /// Other sizes for the same elements in the same order (M7); one may be -1 and follows from the others. Never copies.
@@ -231,8 +240,9 @@ impl Tensor {
     /// # Errors
     ///
     /// [`Error::Layout`](crate::Error::Layout): another number of elements, or strides that cannot be looked at so.
+    #[inline]
     pub fn view<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.view(sizes.as_ref())?)
+        self.with_changed(|layout| layout.view_in_place(sizes.as_ref()))
     }
 
     /// [`Tensor::view`] where that can be, else a row-major copy. `reshape([-1])`: `[n, m]` → `[n·m]`.
@@ -252,8 +262,13 @@ impl Tensor {
     /// # Errors
     ///
     /// [`Error::Layout`](crate::Error::Layout): another number of elements; those of [`Tensor::duplicate`].
+    #[inline]
     pub fn reshape<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
-        self.reshaped(self.imp()?.layout.reshape(sizes.as_ref())?)
+        let sizes = sizes.as_ref();
+        match self.view(sizes) {
+            Ok(view) => Ok(view),
+            Err(error) => self.copy_instead(error)?.view(sizes),
+        }
     }
 
     /// The dimensions from `start` to `end`, both included, as one; a copy if they do not continue each other.
@@ -262,17 +277,23 @@ impl Tensor {
     /// # Errors
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimensions; those of [`Tensor::duplicate`].
+    #[inline]
     pub fn flatten(&self, start: isize, end: isize) -> Result<Self> {
-        self.reshaped(self.imp()?.layout.flatten(start, end)?)
+        match self.with_changed(|layout| layout.flatten_in_place(start, end)) {
+            Ok(view) => Ok(view),
+            Err(error) => self.copy_instead(error)?.flatten(start, end),
+        }
     }
 
-    fn reshaped(&self, reshaped: Reshaped) -> Result<Self> {
-        match reshaped {
-            Reshaped::View(layout) => self.with_layout(layout),
-            Reshaped::Copy(layout) => {
-                let copy = self.duplicate_in(MemoryFormat::Contiguous)?;
-                copy.with_layout(layout)
+    /// A row-major copy, of which any view of other sizes can be, if that is what this error of a view asks for.
+    #[cold]
+    #[inline(never)]
+    fn copy_instead(&self, error: Error) -> Result<Self> {
+        match error {
+            Error::Layout(orlop_core::Error::NotViewable { .. }) => {
+                self.duplicate_in(MemoryFormat::Contiguous)
             }
+            _ => Err(error),
         }
     }
 
@@ -282,7 +303,7 @@ impl Tensor {
     ///
     /// [`Error::Layout`](crate::Error::Layout): no such dimension, or sizes that do not multiply to its size.
     pub fn unflatten<D: DimInt>(&self, dim: isize, sizes: impl AsRef<[D]>) -> Result<Self> {
-        self.with_layout(self.imp()?.layout.unflatten(dim, sizes.as_ref())?)
+        self.with_changed(|layout| layout.unflatten_in_place(dim, sizes.as_ref()))
     }
 
     /// Pieces of `size` elements along a dimension, the last one perhaps smaller.
@@ -367,7 +388,7 @@ impl Tensor {
     pub fn view_dtype(&self, dtype: DType) -> Result<Self> {
         let imp = self.imp()?;
         let layout = imp.layout.view_dtype(imp.dtype.size(), dtype.size())?;
-        Ok(Self::new(imp.storage.clone(), layout, dtype))
+        Ok(Self::new(imp.storage().clone(), layout, dtype))
     }
 
     /// A handle for each. A dimension that was expanded can have more of them than there is room for.
@@ -377,12 +398,5 @@ impl Tensor {
             pieces.push(self.with_layout(layout)?);
         }
         Ok(pieces)
-    }
-
-    /// A layout that may reach elsewhere.
-    fn checked(&self, layout: Layout) -> Result<Self> {
-        let imp = self.imp()?;
-        layout.check_within(imp.storage.nbytes(), imp.dtype.size())?;
-        self.with_layout(layout)
     }
 }

@@ -7,8 +7,38 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// So many warnings are kept of a file; the others are counted.
 const MAX_WARNINGS: usize = 100;
 
-/// A history has no more devices: each costs whoever works on it some kilobytes, and a file a few bytes.
-pub(super) const MAX_DEVICES: usize = 4096;
+/// A history has no more devices: each costs whoever works on it some kilobytes, and a file a few bytes. Readers and
+/// writers of all formats keep to it: what one writes the other reads.
+pub(crate) const MAX_DEVICES: u32 = 4096;
+
+/// Whether a device may be among so many: it is, or there is room for one more.
+fn has_room(devices: usize, is_known: bool) -> Result<(), FormatError> {
+    let limit = MAX_DEVICES as usize;
+    if is_known || devices < limit { Ok(()) } else { Err(FormatError::TooManyDevices { limit }) }
+}
+
+/// Which devices there are: so many at most.
+#[derive(Debug, Default)]
+pub(super) struct Admitted(HashSet<u32>);
+
+impl Admitted {
+    /// Lets a device in, if it is known or there is room for one more.
+    pub(super) fn admit(&mut self, number: u32) -> Result<(), FormatError> {
+        has_room(self.0.len(), self.0.contains(&number))?;
+        self.0.insert(number);
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether all of them may be in one history.
+    pub(super) fn all(numbers: impl IntoIterator<Item = u32>) -> Result<(), FormatError> {
+        let mut admitted = Self::default();
+        numbers.into_iter().try_for_each(|number| admitted.admit(number))
+    }
+}
 
 /// Devices in the making, by number.
 #[derive(Debug, Default)]
@@ -29,9 +59,7 @@ impl Gather {
 
     /// The same, for numbers that a file says.
     pub(super) fn told(&mut self, number: u32) -> Result<&mut DeviceHistory, FormatError> {
-        if self.devices.len() >= MAX_DEVICES && !self.places.contains_key(&number) {
-            return Err(FormatError::TooManyDevices { limit: MAX_DEVICES });
-        }
+        has_room(self.devices.len(), self.places.contains_key(&number))?;
         Ok(self.device(number))
     }
 

@@ -25,7 +25,7 @@ mod rows;
 
 pub use self::devices::{device_number, numbered_device};
 pub use self::error::{Column, Fault, Format, FormatError};
-pub(crate) use self::gather::Gather;
-use self::gather::MAX_DEVICES;
+use self::gather::Admitted;
 #[cfg(test)]
 pub(crate) use self::gather::by_device;
+pub(crate) use self::gather::{Gather, MAX_DEVICES};

@@ -69,7 +69,8 @@ const _: () = assert!(size_of::<Event>() == 48);
 
 impl History {
     /// PyTorch's [`settings`](History::settings) as far as they are understood, and what is wrong with the rest: the
-    /// recorded run may have had a later version, or an earlier one.
+    /// recorded run may have had a later version, or an earlier one. Where the source does not tell of settings
+    /// ([`History::settings`] is `None`) these are PyTorch's defaults, and the run may have had another allocator.
     #[must_use]
     pub fn torch_conf(&self) -> (TorchConf, Vec<ConfError>) {
         TorchConf::known(self.settings.as_deref().unwrap_or_default())

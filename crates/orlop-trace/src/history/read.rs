@@ -94,12 +94,15 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Unknown`] for bytes of no known format, [`TraceError::Snapshot`] and what [`Trace::parse`] says for
+    /// [`TraceError::Empty`] if there are none, [`TraceError::Unknown`] for bytes of no known format, [`TraceError::Snapshot`] and what [`Trace::parse`] says for
     /// what is wrong with a known one, [`TraceError::Bomb`] for one that unpacks to too much.
     pub fn parse(reader: impl Read) -> Result<Self> {
         let read = |error| TraceError::read(1, error);
         let mut input = Input::new(reader).map_err(read)?;
         let head = peek(&mut input, HEAD).map_err(read)?;
+        if head.is_empty() {
+            return Err(TraceError::Empty);
+        }
         let format = Format::of(&head).ok_or(TraceError::Unknown)?;
         // A byte order mark is no JSON.
         let skipped = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
@@ -121,6 +124,12 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_empty_is_called_so() {
+        assert!(matches!(History::parse(&b""[..]), Err(TraceError::Empty)));
+        assert!(matches!(History::parse(&b"abc"[..]), Err(TraceError::Unknown)));
+    }
 
     #[test]
     fn formats_are_told_by_their_first_bytes() {

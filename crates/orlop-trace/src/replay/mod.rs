@@ -104,7 +104,9 @@ impl<'a> Replay<'a> {
         self.trace
     }
 
-    pub(crate) fn thread_count(&self) -> usize {
+    /// How many threads replay it at the same time.
+    #[must_use]
+    pub fn thread_count(&self) -> usize {
         self.threads
     }
 

@@ -56,18 +56,20 @@ pub struct WhatIfRow {
     pub ratio: Option<f64>,
     /// The smallest memory, in bytes, in which it would have served the history.
     pub smallest_memory: Option<u64>,
-    /// Whether it is better than what was recorded.
+    /// Whether it is better than what was recorded, or what stands for that.
     pub verdict: Verdict,
     /// What is to be said beyond that; may be empty.
     pub note: String,
 }
 
-/// How a way to allocate compares with the recorded one.
+/// How a way to allocate compares with the recorded one, or with the one that stands for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It is the recorded one.
     Recorded,
+    /// The others are compared with it, since the recording does not say how it was allocated.
+    Baseline,
     /// It needs less memory, or fits where the recorded one did not.
     Better,
     /// It makes no difference that counts.

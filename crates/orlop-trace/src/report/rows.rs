@@ -21,7 +21,7 @@ impl WhatIfRow {
             // What is needed says more than what was taken when there was enough.
             let (now, before) = smallest.zip(needs).unwrap_or((outcome.peak_reserved, held));
             let verdict = if row.is_baseline {
-                Verdict::Recorded
+                if sweep.baseline_is_recorded { Verdict::Recorded } else { Verdict::Baseline }
             } else if outcome.out_of_memory.is_some() {
                 Verdict::DoesNotFit
             } else if now.abs_diff(before) <= before / COUNTS {

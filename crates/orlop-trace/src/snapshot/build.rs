@@ -13,7 +13,7 @@ use orlop_core::StreamId;
 use std::collections::BTreeMap;
 
 /// Devices are numbered below this: a list of events is written for each number.
-pub(super) const MAX_DEVICES: u32 = 4096;
+pub(super) use crate::formats::MAX_DEVICES;
 
 /// What a record may lack, in any format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

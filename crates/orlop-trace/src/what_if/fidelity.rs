@@ -21,6 +21,9 @@ pub struct Fidelity {
     pub same: u64,
     /// The first event whose address is another.
     pub first_difference: Option<usize>,
+    /// Blocks whose free was completed though nothing says that it was requested. They are freed there, as in a
+    /// [`Workload`](crate::history::Workload); when they were given back in the recorded run is not known.
+    pub unrequested: u64,
 }
 
 impl Fidelity {
@@ -76,6 +79,13 @@ impl Fidelity {
                 Action::FreeRequested => {
                     if let Some(block) = blocks.remove(&event.address) {
                         let _freed = engine.free(block);
+                    }
+                }
+                // After a request it finds nothing: the block went then.
+                Action::FreeCompleted => {
+                    if let Some(block) = blocks.remove(&event.address) {
+                        let _freed = engine.free(block);
+                        fidelity.unrequested += 1;
                     }
                 }
                 _ => {}

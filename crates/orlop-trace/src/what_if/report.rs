@@ -25,6 +25,7 @@ pub struct WhatIf<'a> {
     memory: Option<u64>,
     rules: Option<Vec<Rules>>,
     baseline: Rules,
+    recorded: bool,
     smallest: bool,
     plan: bool,
 }
@@ -39,8 +40,10 @@ pub struct WhatIfReport {
     pub memory: Option<u64>,
     /// What an allocator that knew the future could do.
     pub perfect: Option<Perfect>,
-    /// The settings of the recorded run, with which the others are compared.
+    /// The settings with which the others are compared.
     pub baseline: String,
+    /// Whether the recorded run is known to have had those ([`WhatIf::baseline`]); else they are PyTorch's defaults.
+    pub baseline_is_recorded: bool,
     /// One for each setting: those that fit first, then by the smallest memory, then by what they held.
     pub rows: Vec<WhatIfRow>,
 }
@@ -62,20 +65,20 @@ pub struct WhatIfRow {
     /// What came out, in the memory that was given.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Bytes held fewer than with the settings of the recorded run; negative if more.
+    /// Bytes held fewer than with the settings of the baseline; negative if more.
     pub saves: i64,
     /// The smallest memory in which it runs, if that was asked for and there is one.
     pub smallest: Option<Smallest>,
-    /// Whether these are the settings of the recorded run.
+    /// Whether these are the settings of the baseline.
     pub is_baseline: bool,
 }
 
 impl<'a> WhatIf<'a> {
-    /// Of this workload, with memory enough, over [`settings`]; the recorded run had PyTorch's defaults.
+    /// Of this workload, with memory enough, over [`settings`], which are compared with PyTorch's defaults.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
         let baseline = Rules::Torch(orlop_alloc::device::TorchConf::default());
-        Self { work, memory: None, rules: None, baseline, smallest: false, plan: false }
+        Self { work, memory: None, rules: None, baseline, recorded: false, smallest: false, plan: false }
     }
 
     /// On a device of so many bytes.
@@ -92,10 +95,11 @@ impl<'a> WhatIf<'a> {
         self
     }
 
-    /// The recorded run had these settings.
+    /// The recorded run had these settings: the others are compared with them. Leave it out where a source does not say.
     #[must_use]
     pub fn baseline(mut self, rules: Rules) -> Self {
         self.baseline = rules;
+        self.recorded = true;
         self
     }
 
@@ -141,6 +145,7 @@ impl<'a> WhatIf<'a> {
             memory: self.memory,
             perfect,
             baseline: self.baseline.to_string(),
+            baseline_is_recorded: self.recorded,
             rows,
         }
     }

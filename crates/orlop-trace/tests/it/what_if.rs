@@ -3,9 +3,10 @@
 use crate::histories;
 use orlop_core::StreamId;
 use orlop_trace::TraceError;
+use orlop_trace::formats::binary::{BinaryWriter, Order};
 use orlop_trace::formats::{FormatError, binary, csv};
 use orlop_trace::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Workload,
+    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Sites, Workload,
 };
 use orlop_trace::what_if::{Fidelity, MAX_STREAMS, Outcome, Rules, Simulation, StreamedReplay, WhatIf};
 use proptest::prelude::*;
@@ -206,6 +207,28 @@ fn a_block_is_freed_by_what_tells_of_it_first() {
     assert_eq!(work.blocks.iter().map(|block| block.died).collect::<Vec<_>>(), [Some(2), Some(3), None]);
 }
 
+#[test]
+fn a_completion_that_nobody_requested_frees_its_block_and_is_counted() {
+    use Action::{Allocate, FreeCompleted, FreeRequested, RegionGained};
+    const REGION: u64 = 1 << 28;
+    let mut device = DeviceHistory::default();
+    device.events = vec![
+        Event::new(RegionGained, REGION, 2 << 20),
+        Event::new(Allocate, REGION, 512),
+        Event::new(FreeCompleted, REGION, 512),
+        Event::new(Allocate, REGION, 512),
+        Event::new(FreeRequested, REGION, 512),
+        Event::new(FreeCompleted, REGION, 512),
+        Event::new(Allocate, REGION, 512),
+    ];
+    let fidelity = Fidelity::of(&device, &"".parse().unwrap());
+    assert_eq!((fidelity.allocations, fidelity.same, fidelity.first_difference), (3, 3, None));
+    assert_eq!(fidelity.unrequested, 1);
+    for (name, _) in RUNS {
+        assert_eq!(Fidelity::of(&self::device(name), &"".parse().unwrap()).unrequested, 0, "{name}");
+    }
+}
+
 /// Engines that told them all apart would take gigabytes, and look through all of them for each request.
 #[test]
 fn a_stream_in_each_event_costs_no_more_than_the_event() {
@@ -221,8 +244,68 @@ fn a_stream_in_each_event_costs_no_more_than_the_event() {
     assert_eq!(Fidelity::of(&device, &"".parse().unwrap()).allocations, 50_000);
 }
 
+/// A file of these devices, with an event each, and records before them: the writers refuse to write one of too many.
+fn binary_of(before: &[u8], devices: std::ops::Range<u32>) -> Vec<u8> {
+    let events = u64::from(devices.end - devices.start);
+    let mut payload = before.to_vec();
+    for device in devices {
+        // The device's number takes up to two bytes of seven bits; then an allocation, its time, address and bytes.
+        let number =
+            [device & 0x7f | 0x80, device >> 7].map(|digits| u8::try_from(digits).expect("seven bits"));
+        payload.extend([&[0x3f][..], &number, &[0, 0, 0, 1]].concat());
+    }
+    let end = events.to_le_bytes();
+    let length = u32::try_from(payload.len()).expect("some kilobytes");
+    let mut file = b"\x8eORLT\r\n\x1a\x01\0\0\0".to_vec();
+    for (length, bytes) in [(length, &payload[..]), (0, &end)] {
+        file.extend(length.to_le_bytes());
+        file.extend(crc32fast::hash(bytes).to_le_bytes());
+        file.extend(bytes);
+    }
+    file
+}
+
+fn is_too_many(error: &TraceError) -> bool {
+    matches!(error, TraceError::Format(FormatError::TooManyDevices { limit: 4096 }))
+}
+
 #[test]
 fn no_file_has_more_devices_than_any_machine() {
+    for (devices, refused) in [(4097, true), (4096, false)] {
+        let ours = binary_of(&[], 0..devices);
+        let lines: String = (0..devices).map(|device| format!("{device},0,allocate,0,1\n")).collect();
+        let table = format!("device,time_ns,action,address,bytes\n{lines}");
+        let streamed = StreamedReplay::run(&ours[..], &Rules::Orlop, None).map(|replay| replay.devices.len());
+        let read = [&ours[..], table.as_bytes()]
+            .map(|file| History::parse(file).map(|history| history.devices.len()));
+        for answer in read.into_iter().chain([streamed]) {
+            match answer {
+                Ok(found) => assert!(!refused && found == devices as usize, "{found}"),
+                Err(error) => assert!(refused && is_too_many(&error), "{error}"),
+            }
+        }
+    }
+}
+
+/// Memory of no device is device 0's, which then counts.
+#[test]
+fn a_device_that_is_not_named_counts_too() {
+    let memory = [0x8f, 1];
+    for (devices, refused) in [(1..4097, true), (1..4096, false), (0..4096, false)] {
+        let file = binary_of(&memory, devices);
+        let read = History::parse(&file[..]).map(|history| history.devices.len());
+        let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, None).map(|replay| replay.devices.len());
+        for answer in [read, streamed] {
+            match answer {
+                Ok(found) => assert!(!refused && found == 4096, "{found}"),
+                Err(error) => assert!(refused && is_too_many(&error), "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_readers_refuse_is_not_written() {
     let mut history = History::default();
     history.devices = (0..4097)
         .map(|number| {
@@ -231,24 +314,33 @@ fn no_file_has_more_devices_than_any_machine() {
             device
         })
         .collect();
-    for (devices, refused) in [(4097, true), (4096, false)] {
-        history.devices.truncate(devices);
-        let (mut ours, mut table) = (Vec::new(), Vec::new());
-        binary::write_binary(&history, &mut ours).expect("room");
-        csv::write_csv(&history, &mut table).expect("room");
-        let streamed = StreamedReplay::run(&ours[..], &Rules::Orlop, None).map(|replay| replay.devices.len());
-        let read = [&ours, &table].map(|file| History::parse(&file[..]).map(|history| history.devices.len()));
-        for answer in read.into_iter().chain([streamed]) {
-            match answer {
-                Ok(found) => assert!(!refused && found == devices, "{found}"),
-                Err(error) => {
-                    let limit =
-                        matches!(error, TraceError::Format(FormatError::TooManyDevices { limit: 4096 }));
-                    assert!(refused && limit, "{error}");
-                }
-            }
-        }
+    let (mut ours, mut table) = (Vec::new(), Vec::new());
+    assert!(is_too_many(&binary::write_binary(&history, &mut ours).expect_err("one too many")));
+    assert!(is_too_many(&csv::write_csv(&history, &mut table).expect_err("one too many")));
+    assert!(ours.is_empty() && table.is_empty(), "nothing is written before");
+    // A table has events only: devices without any are not in it.
+    history.devices[7].events.clear();
+    csv::write_csv(&history, &mut table).expect("room");
+    assert!(binary::write_binary(&history, &mut ours).is_err() && ours.is_empty());
+    history.devices.truncate(4096);
+    binary::write_binary(&history, &mut ours).expect("room");
+    for (file, devices) in [(&ours, 4096), (&table, 4096)] {
+        assert_eq!(History::parse(&file[..]).expect("it was written").devices.len(), devices);
     }
+}
+
+#[test]
+fn an_event_of_a_device_too_many_leaves_a_file_that_can_be_read() {
+    let (event, sites) = (Event::new(Action::Allocate, 0, 1), Sites::default());
+    let mut writer = BinaryWriter::new(Vec::new(), Order::Exact).expect("room");
+    for device in 0..4096 {
+        writer.event(device, &event, &sites).expect("room");
+    }
+    assert!(is_too_many(&writer.event(4096, &event, &sites).expect_err("one too many")));
+    writer.event(17, &event, &sites).expect("it is known");
+    assert_eq!(writer.events(), 4097);
+    let history = binary::read_binary(&writer.finish().expect("room")[..]).expect("it can be read");
+    assert_eq!((history.devices.len(), history.devices[17].events.len()), (4096, 2));
 }
 
 proptest! {

@@ -39,7 +39,7 @@ use std::ptr::{self, NonNull};
 /// [`Error::ForeignProcess`](crate::Error::ForeignProcess); [`DlpackError::UnnamedDevice`].
 pub fn export(tensor: &Tensor) -> Result<DlpackTensor> {
     let imp = tensor.imp()?;
-    let guard = imp.storage.cell().read()?;
+    let guard = imp.storage().cell().read()?;
     hand_out(imp, guard.block(), guard.bytes(), READ_ONLY)
 }
 
@@ -73,13 +73,13 @@ pub fn export_legacy(tensor: &Tensor) -> Result<LegacyDlpackTensor> {
 pub fn export_copy(tensor: &Tensor) -> Result<DlpackTensor> {
     let copy = tensor.duplicate()?;
     let imp = copy.imp()?;
-    let guard = imp.storage.cell().read()?;
+    let guard = imp.storage().cell().read()?;
     hand_out(imp, guard.block(), guard.bytes(), IS_COPIED)
 }
 
 fn hand_out_mut<M: ManagedTensor>(tensor: &Tensor) -> Result<Managed<M>> {
     let imp = tensor.imp()?;
-    let cell = imp.storage.cell();
+    let cell = imp.storage().cell();
     let guard = cell.write()?;
     let exported = hand_out(imp, guard.block(), guard.bytes(), 0)?;
     // Under the guard: nobody can have cloned lazily between the copy and this.
@@ -104,7 +104,7 @@ fn hand_out<M: ManagedTensor>(
     bytes: usize,
     flags: u64,
 ) -> Result<Managed<M>> {
-    imp.storage.check_own_process("exporting")?;
+    imp.storage().check_own_process("exporting")?;
     if block.access == Access::Nobody {
         return Err(AllocError::NotHostAccessible { device: block.device }.into());
     }

@@ -47,9 +47,9 @@ pub(super) fn shown(sizes: &[usize], numel: usize, options: &PrintOptions) -> Op
 /// The shown elements, in order. Somebody who writes is refused meanwhile.
 pub(super) fn gather(tensor: &Tensor, shown: &[Shown]) -> Result<Vec<Scalar>> {
     let imp = tensor.imp()?;
-    let _guard = imp.storage.cell().read()?;
+    let _guard = imp.storage().cell().read()?;
     // Before anything is made as large as the sizes say.
-    imp.layout.check_within(imp.storage.nbytes(), imp.dtype.size())?;
+    imp.layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
     let mut elements = Vec::new();
     edges(tensor, shown, &mut elements)?;
     Ok(elements)

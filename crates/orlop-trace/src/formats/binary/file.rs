@@ -1,6 +1,6 @@
 //! Whole histories to files and back.
 
-use super::super::FormatError;
+use super::super::{Admitted, FormatError};
 use super::reader::{BinaryReader, Item};
 use super::writer::{BinaryWriter, Order};
 use crate::Result;
@@ -23,8 +23,9 @@ use std::io::{Read, Write};
 ///
 /// # Errors
 ///
-/// [`FormatError::Write`], [`FormatError::TextTooLong`].
+/// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`], before anything is written.
 pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
+    Admitted::all(history.devices.iter().map(|device| device.device))?;
     let mut file = BinaryWriter::new(writer, Order::Exact)?;
     if let Some(settings) = &history.settings {
         file.settings(settings)?;

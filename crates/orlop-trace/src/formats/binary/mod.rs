@@ -59,7 +59,7 @@
 //!
 //! A block's bytes are read as they come, whatever its length says, and checked before they are used. Events cost some
 //! sixty bytes in memory for four in the file at least, [`BinaryReader`] itself only keeps texts and sites. A file that
-//! names more than 4096 devices is refused, as in all formats.
+//! names more than 4096 devices is refused, as in all formats, and none is written.
 
 mod beside;
 mod block;

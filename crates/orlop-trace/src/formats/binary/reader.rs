@@ -1,6 +1,6 @@
 //! Events out of a file, a block at a time.
 
-use super::super::{Fault, Format, FormatError, MAX_DEVICES, actions};
+use super::super::{Admitted, Fault, Format, FormatError, actions};
 use super::beside::warning;
 use super::block::{Cursor, Read};
 use super::{
@@ -14,7 +14,6 @@ use crate::history::{
 };
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
-use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
@@ -32,7 +31,7 @@ pub struct BinaryReader<'a> {
     next_at: u64,
     events: u64,
     ended: bool,
-    devices: HashSet<u32>,
+    devices: Admitted,
     tables: Tables,
 }
 
@@ -93,7 +92,7 @@ impl<'a> BinaryReader<'a> {
             next_at: HEADER as u64,
             events: 0,
             ended: false,
-            devices: HashSet::new(),
+            devices: Admitted::default(),
             tables: Tables::default(),
         })
     }
@@ -156,11 +155,9 @@ impl<'a> BinaryReader<'a> {
             if let Some(item) = item {
                 match item {
                     Item::Event(_) => self.events += 1,
-                    Item::Device(device)
-                        if self.devices.insert(device) && self.devices.len() > MAX_DEVICES =>
-                    {
-                        return Err(FormatError::TooManyDevices { limit: MAX_DEVICES });
-                    }
+                    Item::Device(device) => self.devices.admit(device)?,
+                    // These are of device 0 where the file has named none before.
+                    Item::Memory(_) | Item::Detail(_) if self.devices.is_empty() => self.devices.admit(0)?,
                     _ => {}
                 }
                 return Ok(Some(item));

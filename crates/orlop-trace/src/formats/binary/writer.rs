@@ -1,6 +1,6 @@
 //! Events into a file, a block at a time.
 
-use super::super::{Format, FormatError, actions};
+use super::super::{Admitted, Format, FormatError, actions};
 use super::block::{put, put_since};
 use super::{
     AT_END, BLOCK, Before, DEVICE, EXPANDABLE, FRAME, MAGIC, MAX_BLOCK, MEMORY, NEARLY, PIECE, SAME_PLACE,
@@ -47,6 +47,7 @@ pub struct BinaryWriter<W: Write> {
     before: Before,
     /// That of the records so far in this block.
     device: Option<u32>,
+    devices: Admitted,
     /// By their places in the table of sites: the numbers in the file, or 0.
     texts: Vec<u32>,
     text_count: u32,
@@ -69,6 +70,7 @@ impl<W: Write> BinaryWriter<W> {
             payload: Vec::with_capacity(BLOCK + 256),
             before: Before::default(),
             device: None,
+            devices: Admitted::default(),
             texts: Vec::new(),
             text_count: 0,
             sites: Vec::new(),
@@ -103,8 +105,10 @@ impl<W: Write> BinaryWriter<W> {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Write`], [`FormatError::TextTooLong`].
+    /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`] for an event of one device more
+    /// than a file may have, of which nothing is written then.
     pub fn event(&mut self, device: u32, event: &Event, sites: &Sites) -> Result<()> {
+        self.admit(device)?;
         let (site, text) = (self.site(event.site, sites)?, self.text(event.text, sites)?);
         self.on(device);
         let now = Before {
@@ -153,6 +157,7 @@ impl<W: Write> BinaryWriter<W> {
 
     /// Says that there is this device, though nothing may have happened on it, and how much memory it has.
     pub(super) fn device(&mut self, device: u32, memory: Option<u64>) -> Result<()> {
+        self.admit(device)?;
         self.on(device);
         if let Some(bytes) = memory {
             self.payload.push(MEMORY);
@@ -211,6 +216,11 @@ impl<W: Write> BinaryWriter<W> {
         });
         put(&mut self.payload, site.into());
         self.end_of_record()
+    }
+
+    /// Asked before the first record of a device: the reader takes so many devices and no more.
+    fn admit(&mut self, device: u32) -> Result<(), FormatError> {
+        if self.device == Some(device) { Ok(()) } else { self.devices.admit(device) }
     }
 
     /// What follows is of this device.

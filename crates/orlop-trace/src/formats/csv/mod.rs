@@ -26,7 +26,7 @@ mod escape;
 
 use super::gather::Gather;
 use super::rows::{Row, Rows};
-use super::{Column, Format, FormatError, actions};
+use super::{Admitted, Column, Format, FormatError, actions};
 use crate::Result;
 use crate::history::{Event, History, SiteId, Sites, TextId};
 use crate::input;
@@ -71,8 +71,11 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// [`FormatError::Write`].
+/// [`FormatError::Write`]; [`FormatError::TooManyDevices`], before anything is written.
 pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
+    // Who reads the table sees those that have events.
+    let told = history.devices.iter().filter(|device| !device.events.is_empty());
+    Admitted::all(told.map(|device| device.device))?;
     let failed = FormatError::write(Format::Csv);
     let names = COLUMNS.map(|(name, ..)| name).join(",");
     writeln!(writer, "{names}").map_err(&failed)?;

@@ -110,7 +110,7 @@ function showDetails(app) {
   place.scrollTop = 0;
 }
 
-const VERDICTS = { recorded: "as recorded", better: "better", same: "the same", worse: "worse", does_not_fit: "does not fit" };
+const VERDICTS = { recorded: "as recorded", baseline: "compared with", better: "better", same: "the same", worse: "worse", does_not_fit: "does not fit" };
 const WHAT_IF = [
   ["name", "Allocator", ""], ["settings", "Settings", ""], ["peak_reserved", "Peak reserved", "number"], ["ratio", "× peak live", "number"],
   ["smallest_memory", "Smallest memory", "number"], ["verdict", "Verdict", ""], ["note", "", ""],

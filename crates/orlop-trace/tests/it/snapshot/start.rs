@@ -187,6 +187,22 @@ fn a_rest_belongs_to_the_block_when_something_began_behind_it() {
 }
 
 #[test]
+fn a_completion_that_nobody_requested_leaves_nothing_behind() {
+    use BlockState::{Free, Live};
+    let end = vec![segment(0x10000, false, &[(0x1000, Live), (0x3000, Free)])];
+    let (start, warnings) = found(
+        end,
+        "alloc 11000 1000
+         free  11000 1000
+         done  11000 1000
+         alloc 11000 1000
+         done  11000 1000",
+    );
+    assert_eq!(warnings, []);
+    assert_eq!(start, [(0x10000, 0x1000, Live), (0x11000, 0x3000, Free)]);
+}
+
+#[test]
 fn what_cannot_be_undone_is_told() {
     use BlockState::{Free, Live};
     let end = vec![segment(0x10000, false, &[(0x1000, Live), (0x3000, Free)])];

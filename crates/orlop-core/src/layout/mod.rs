@@ -6,15 +6,17 @@
 //! them and views are made more often than they are changed (never: a layout is a value). What is made from a checked
 //! layout inherits what it does not change; a debug build counts it again.
 
+mod change;
+
+pub(crate) use self::change::Kept;
+
 use core::{fmt, ops::Range};
 
 use crate::{
     Error, MemoryFormat, Quantity, Result, Shape, Strides,
     bytes::{self, MAX_BYTES},
-    dims::Dims,
     format::is_laid_out_in,
     strides::next_stride,
-    views::wrap_dim,
 };
 
 /// Shape, strides and offset of a view, all in elements.
@@ -78,103 +80,6 @@ impl Layout {
     #[inline(always)]
     pub(crate) fn regrouped(&self, shape: Shape, strides: Strides) -> Self {
         Self { shape, strides, ..*self }.verified()
-    }
-
-    /// The same elements in another order of dimensions, which is row-major if `in_a_row` says so.
-    #[inline(always)]
-    pub(crate) fn reordered(
-        &self,
-        shape: Shape,
-        strides: Strides,
-        in_a_row: impl FnOnce(&Self) -> bool,
-    ) -> Self {
-        // Only what fills its reach can be.
-        let contiguous = self.is_empty() || self.span == self.numel && in_a_row(self);
-        Self { shape, strides, contiguous, ..*self }.verified()
-    }
-
-    /// Some of this layout's elements in the same order. They are no more than there were and reach no further: `span`
-    /// is theirs if there are any. `in_a_row` tells whether they are row-major where that takes looking.
-    ///
-    /// # Errors
-    /// [`Error::Overflow`] for an offset that is `None` or beyond [`MAX_BYTES`], as one without elements can be.
-    #[inline(always)]
-    pub(crate) fn part(
-        &self,
-        shape: Shape,
-        strides: Strides,
-        offset: Option<usize>,
-        span: usize,
-        in_a_row: impl FnOnce(&Self) -> bool,
-    ) -> Result<Self> {
-        let Some(offset) = offset.filter(|&offset| offset <= MAX_BYTES) else {
-            return Err(Error::Overflow { quantity: Quantity::ElementSpan });
-        };
-        let numel = shape.numel();
-        let span = if numel == 0 { 0 } else { span };
-        // Places that rise from element to element, as those of a contiguous layout do, also do so in any part of it:
-        // that is contiguous if it fills its reach.
-        let contiguous = span == numel && (self.contiguous || numel == 0 || in_a_row(self));
-        Ok(Self { shape, strides, offset, numel, span, contiguous }.verified())
-    }
-
-    /// Some indices of a dimension instead of all: which, says `keep` from the dimension's number, size and stride.
-    ///
-    /// They are indices that there are, in their order, so the elements are no more than there were and reach no
-    /// further: the span follows.
-    ///
-    /// # Errors
-    /// [`Error::NoDimensions`], [`Error::DimOutOfRange`]; those of `keep`; [`Error::Overflow`] for an offset beyond
-    /// [`MAX_BYTES`], as one without elements can be. Nothing has changed then.
-    #[inline(always)]
-    pub(crate) fn keep_indices(
-        &mut self,
-        dim: isize,
-        keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
-    ) -> Result<()> {
-        let before = (self.offset, self.span);
-        // Asked once what is on the heap, the compiler has all else in registers.
-        let (offset, numel, span) = match (self.shape.dims_mut(), self.strides.dims_mut()) {
-            (Dims::Inline { len, values: sizes }, Dims::Inline { values: strides, .. }) => {
-                keep_among(len.get(), sizes, strides, before, dim, keep)?
-            }
-            (sizes, strides) => {
-                keep_among_many(sizes.as_mut_slice(), strides.as_mut_slice(), before, dim, keep)?
-            }
-        };
-        self.offset = offset;
-        self.numel = numel;
-        self.span = span;
-        // See `part`.
-        self.contiguous = span == numel && (self.contiguous || numel == 0 || self.is_in_a_row_now());
-        self.check_counts();
-        Ok(())
-    }
-
-    /// Two dimensions exchanged.
-    ///
-    /// # Errors
-    /// [`Error::DimOutOfRange`].
-    #[inline(always)]
-    pub(crate) fn swap_dims(&mut self, dim0: isize, dim1: isize) -> Result<()> {
-        let lead_on = match (self.shape.dims_mut(), self.strides.dims_mut()) {
-            (Dims::Inline { len, values: sizes }, Dims::Inline { values: strides, .. }) => {
-                swap_among(len.get(), sizes, strides, dim0, dim1)?
-            }
-            (sizes, strides) => swap_among_many(sizes.as_mut_slice(), strides.as_mut_slice(), dim0, dim1)?,
-        };
-        if let Some(lead_on) = lead_on {
-            // Swapping two dimensions that lead somewhere undoes a row. See also `reordered`.
-            let undone = self.contiguous && lead_on;
-            self.contiguous = self.is_empty() || !undone && self.span == self.numel && self.is_in_a_row_now();
-            self.check_counts();
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn is_in_a_row_now(&self) -> bool {
-        is_in_a_row(self.dims().rev())
     }
 
     /// Checks in a debug build what a shortcut claims to know.
@@ -339,91 +244,6 @@ impl Layout {
     pub(crate) const fn span(&self) -> usize {
         self.span
     }
-}
-
-/// Which indices of a dimension are kept: from `first` on so many, so far apart. `first` may be one past the last if there
-/// are none.
-pub(crate) struct Kept {
-    pub(crate) first: usize,
-    pub(crate) size: usize,
-    pub(crate) stride: usize,
-}
-
-/// Changes a dimension as [`Layout::keep_indices`] does; `sizes` and `strides` may go on behind the `ndim`th with ones.
-/// Offset, number of elements and span that come of it.
-#[inline(always)]
-fn keep_among(
-    ndim: usize,
-    sizes: &mut [usize],
-    strides: &mut [usize],
-    (offset, span): (usize, usize),
-    dim: isize,
-    keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
-) -> Result<(usize, usize, usize)> {
-    if ndim == 0 {
-        return Err(Error::NoDimensions);
-    }
-    let dim = wrap_dim(dim, ndim)?;
-    let (size, stride) = (sizes[dim], strides[dim]);
-    let kept = keep(dim, size, stride)?;
-    let offset = kept.first.checked_mul(stride).and_then(|skipped| skipped.checked_add(offset));
-    let Some(offset) = offset.filter(|&offset| offset <= MAX_BYTES) else {
-        return Err(Error::Overflow { quantity: Quantity::ElementSpan });
-    };
-    (sizes[dim], strides[dim]) = (kept.size, kept.stride);
-    // Fits by the invariant of `Shape`, or ends up as 0.
-    let numel = sizes.iter().fold(1, |product: usize, &size| product.wrapping_mul(size));
-    let span = span_once(span, (size, stride), (kept.size, kept.stride));
-    Ok((offset, numel, if numel == 0 { 0 } else { span }))
-}
-
-#[cold]
-#[inline(never)]
-fn keep_among_many(
-    sizes: &mut [usize],
-    strides: &mut [usize],
-    before: (usize, usize),
-    dim: isize,
-    keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
-) -> Result<(usize, usize, usize)> {
-    keep_among(sizes.len(), sizes, strides, before, dim, keep)
-}
-
-/// Exchanges two of `ndim` dimensions. Whether both lead somewhere; `None` if they are one.
-#[inline(always)]
-fn swap_among(
-    ndim: usize,
-    sizes: &mut [usize],
-    strides: &mut [usize],
-    dim0: isize,
-    dim1: isize,
-) -> Result<Option<bool>> {
-    let (a, b) = (wrap_dim(dim0, ndim)?, wrap_dim(dim1, ndim)?);
-    if a == b {
-        return Ok(None);
-    }
-    sizes.swap(a, b);
-    strides.swap(a, b);
-    Ok(Some(sizes[a] > 1 && sizes[b] > 1))
-}
-
-#[cold]
-#[inline(never)]
-fn swap_among_many(
-    sizes: &mut [usize],
-    strides: &mut [usize],
-    dim0: isize,
-    dim1: isize,
-) -> Result<Option<bool>> {
-    swap_among(sizes.len(), sizes, strides, dim0, dim1)
-}
-
-/// The span once a dimension has another size and stride that reach no further. Without elements it means nothing.
-#[inline]
-pub(crate) fn span_once(span: usize, old: (usize, usize), new: (usize, usize)) -> usize {
-    // Terms of the layout's own span if there are elements; if not, nobody looks.
-    let reach = |(size, stride): (usize, usize)| size.wrapping_sub(1).wrapping_mul(stride);
-    span.wrapping_sub(reach(old)).wrapping_add(reach(new))
 }
 
 /// The furthest element once a dimension is added; `None` stands for out of range.

@@ -1,0 +1,160 @@
+//! What every command says of files that are none.
+
+use super::{Folder, complaint, orlop, shipped, stdout, testdata};
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// The input that cannot be read, and what is written, in the arguments below.
+const INPUT: &str = "INPUT";
+const OUTPUT: &str = "OUTPUT";
+
+/// A run that is good.
+const GOOD: &str = "GOOD";
+
+/// Every command that reads, by whether it reads only traces, which are lines.
+const COMMANDS: [(&[&str], bool); 14] = [
+    (&["snapshot", "info", INPUT], false),
+    (&["snapshot", "info", "--json", INPUT], false),
+    (&["what-if", INPUT], false),
+    (&["what-if", "--quick", "--json", INPUT], false),
+    (&["report", INPUT, "-o", OUTPUT], false),
+    (&["convert", INPUT, OUTPUT, "--to", "csv"], false),
+    (&["diff", INPUT, GOOD], false),
+    (&["diff", GOOD, INPUT], false),
+    (&["gate", INPUT, "--write-baseline", OUTPUT], false),
+    (&["gate", INPUT, "--baseline", GOOD], false),
+    (&["gate", GOOD, "--baseline", INPUT], false),
+    (&["replay", "--policy", "torch", INPUT], false),
+    (&["replay", "--repeat", "1", INPUT], true),
+    (&["trace", "info", INPUT], true),
+];
+
+fn snapshot() -> String {
+    testdata().join("torch-snapshots/gpt-medium_256_inference.pickle.gz").display().to_string()
+}
+
+/// The first part of a gzip file.
+fn cut(whole: &[u8], folder: &Folder, name: &str) {
+    fs::write(folder.path(name), &whole[..whole.len() / 2]).expect("room");
+}
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(bytes).expect("room");
+    packed.finish().expect("room")
+}
+
+#[test]
+fn whatever_is_no_recording_is_one_clear_sentence() {
+    let folder =
+        Folder::with(&[("empty", ""), ("noise", "hello\nworld\n"), ("half.json", "{\"segments\": [")]);
+    fs::create_dir(folder.path("directory")).expect("room");
+    fs::write(folder.path("nothing.gz"), packed(b"")).expect("room");
+    cut(&fs::read(snapshot()).expect("it is shipped"), &folder, "cut.pickle.gz");
+    cut(&fs::read(shipped("vit_b16_infer_b4")).expect("it is shipped"), &folder, "cut.csv.gz");
+    let ours = folder.path("ours.orlop");
+    stdout(&orlop(&["convert", &snapshot(), &ours]));
+    // Not one block of it is whole.
+    let ours = packed(&fs::read(ours).expect("it was written"));
+    fs::write(folder.path("cut.orlop.gz"), &ours[..9000]).expect("room");
+    let output = folder.path("output");
+    // The file, what is said of it, and what is said by commands that read lines.
+    for (file, words, by_lines) in [
+        ("missing", "cannot be opened", "cannot be opened"),
+        ("directory", "this is a directory", "no *.csv or *.csv.gz in this directory"),
+        ("empty", "the file is empty", "there are no operations in this trace"),
+        ("nothing.gz", "the file is empty", "there are no operations in this trace"),
+        ("noise", "neither a memory snapshot", "orlop snapshot info"),
+        ("half.json", "EOF", "orlop snapshot info"),
+        ("cut.pickle.gz", "cannot be read", "orlop snapshot info"),
+        ("cut.csv.gz", "cannot be read", "cannot be read"),
+        ("cut.orlop.gz", "the file is cut off", "orlop snapshot info"),
+    ] {
+        let input = folder.path(file);
+        for (command, lines) in COMMANDS {
+            let arguments = command.iter().map(|&word| match word {
+                INPUT => input.clone(),
+                OUTPUT => output.clone(),
+                GOOD => snapshot(),
+                word => word.to_owned(),
+            });
+            let arguments: Vec<String> = arguments.collect();
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let told = complaint(&orlop(&arguments), 1);
+            let words = if lines { by_lines } else { words };
+            assert!(told.starts_with(&format!("orlop: {input}: ")), "{command:?}: {told}");
+            assert!(told.contains(words), "{command:?}: {words:?} in {told}");
+            assert_eq!(told.lines().count(), 1, "{command:?}: {told}");
+            assert!(!fs::exists(&output).expect("a folder"), "{command:?} {file}: nothing is written");
+        }
+    }
+}
+
+#[test]
+fn who_means_the_standard_input_or_output_is_told_its_name() {
+    let folder = Folder::with(&[]);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
+        command.args(arguments).current_dir(folder.all()).stdin(Stdio::null()).output().expect("it starts")
+    };
+    let good = snapshot();
+    for (command, _) in COMMANDS {
+        let dash = command.iter().map(|&word| match word {
+            INPUT => "-",
+            OUTPUT => "output",
+            GOOD => &good,
+            word => word,
+        });
+        let told = complaint(&run(&dash.collect::<Vec<_>>()), 1);
+        assert!(told.starts_with("orlop: -: cannot be opened: "), "{command:?}: {told}");
+        assert!(
+            told.ends_with("; the standard input is /dev/stdin\n") && told.lines().count() == 1,
+            "{told}"
+        );
+    }
+    for command in [
+        &["report", &good, "-o", "-"][..],
+        &["gate", &good, "--write-baseline", "-"],
+        &["convert", &good, "-", "--to", "csv"],
+    ] {
+        let told = complaint(&run(command), 1);
+        assert_eq!(told, "orlop: -: the standard output is /dev/stdout, a file of this name ./-\n");
+    }
+    assert_eq!(fs::read_dir(folder.all()).expect("a folder").count(), 0, "nothing is written");
+}
+
+#[test]
+fn what_cannot_be_written_names_the_file() {
+    let folder = Folder::with(&[]);
+    fs::create_dir(folder.path("directory")).expect("room");
+    let good = snapshot();
+    for target in [folder.path("directory"), folder.path("no/such/file")] {
+        for command in [
+            &["report", &good, "-o", &target][..],
+            &["gate", &good, "--write-baseline", &target],
+            &["convert", &good, &target, "--to", "csv"],
+        ] {
+            let told = complaint(&orlop(command), 1);
+            assert!(told.starts_with(&format!("orlop: {target}: cannot be written: ")), "{told}");
+            assert_eq!(told.lines().count(), 1, "{told}");
+        }
+    }
+}
+
+/// Each of several runs is a process, and only the first would find anything in a pipe.
+#[cfg(unix)]
+#[test]
+fn a_trace_from_a_pipe_is_replayed_once_or_not_at_all() {
+    let replay = |allocators: &str| {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(b"a,0,64\nf,0\n").expect("it holds so much");
+        drop(writer);
+        let arguments = ["replay", "--repeat", "1", "--allocator", allocators, "/dev/stdin"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
+        command.args(arguments).stdin(reader).output().expect("it starts")
+    };
+    assert!(stdout(&replay("bfc")).contains("stdin"));
+    let told = complaint(&replay("bfc,pool"), 1);
+    assert!(told.contains("/dev/stdin: this can be read only once") && told.lines().count() == 1, "{told}");
+}
