@@ -273,8 +273,14 @@ impl Storage {
         self.cell.count_copy();
     }
 
+    /// What all storages of these bytes share: its address says which they are.
     #[inline]
-    pub(crate) fn cell(&self) -> &Shared<Cell> {
+    pub(crate) fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    #[inline]
+    pub(crate) fn shared_cell(&self) -> &Shared<Cell> {
         &self.cell
     }
 }

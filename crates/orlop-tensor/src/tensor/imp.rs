@@ -42,7 +42,7 @@ crate::recycle::recycled!(
         // SAFETY: dropped once, as above.
         unsafe { layout.drop_in_place() };
         // Both are there while we have the storage, and a place of its own is nowhere inside of another.
-        if Cell::room_of_first(storage.cell()) == place {
+        if Cell::room_of_first(storage.shared_cell()) == place {
             // It lies in what may go now.
             return drop(storage);
         }

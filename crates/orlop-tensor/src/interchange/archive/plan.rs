@@ -8,7 +8,7 @@
 use super::ArchiveError;
 use super::format::{ALIGN, TensorRecord, ViewRecord};
 use crate::error::Result;
-use crate::storage::ReadGuard;
+use crate::storage::{Cell, ReadGuard};
 use crate::{Storage, Tensor};
 use orlop_core::bytes::checked_add;
 use std::cmp::Reverse;
@@ -81,7 +81,7 @@ fn parts<'a>(tensors: &[(&str, &'a Tensor)]) -> Result<(Vec<Part<'a>>, Vec<ReadG
     for (index, (_, tensor)) in tensors.iter().enumerate() {
         let Ok(storage) = tensor.storage() else { continue };
         let next = guards.len();
-        let cell = *cells.entry(std::ptr::from_ref(storage.cell())).or_insert(next);
+        let cell = *cells.entry(std::ptr::from_ref::<Cell>(storage.cell())).or_insert(next);
         if cell == next {
             guards.push(storage.cell().read()?);
         }
