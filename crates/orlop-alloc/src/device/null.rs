@@ -12,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 const STEP: usize = 2 << 20;
 
 /// A device without memory behind its addresses: what is gained takes the next address, rounded up to 2 MiB, and no
-/// address comes twice. It has a size, and refuses what would pass it. Events are done, or not, as it is told.
+/// address comes twice. It has a size, and refuses what would pass it. Events are done, or not, as it is told, for all
+/// streams or for each.
 ///
 /// Engines run over it at full speed: it is what replays and the golden files stand on.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ struct State {
     remapped: u64,
     /// Where the next allocations of these sizes are.
     expected: VecDeque<(usize, usize)>,
+    /// Where the next ranges of addresses are.
+    ranges: VecDeque<usize>,
 }
 
 impl NullDevice {
@@ -47,6 +50,7 @@ impl NullDevice {
                 held: Held::new(memory),
                 remapped: 0,
                 expected: VecDeque::new(),
+                ranges: VecDeque::new(),
             }),
             streams: IdleStreams::default(),
         }
@@ -55,6 +59,22 @@ impl NullDevice {
     /// From now on events are done when they are asked about, or not until they are waited for.
     pub fn set_events_done(&self, done: bool) {
         self.streams.set_events_done(done);
+    }
+
+    /// From now on a stream is only as far as it is [told](Self::pass), or waited for.
+    pub fn tell_of(&self, stream: StreamId) {
+        self.streams.tell_of(stream);
+    }
+
+    /// How many events were put into a stream that is [told of](Self::tell_of).
+    #[must_use]
+    pub fn recorded(&self, stream: StreamId) -> u64 {
+        self.streams.recorded(stream)
+    }
+
+    /// The first so many events of a stream that is [told of](Self::tell_of) are done.
+    pub fn pass(&self, stream: StreamId, events: u64) {
+        self.streams.pass(stream, events);
     }
 
     /// How many events were asked about.
@@ -106,6 +126,11 @@ impl NullDevice {
         self.state().expected.push_back((address, bytes));
     }
 
+    /// The next range of addresses that is reserved begins here, as it did when a trace was recorded.
+    pub fn expect_range(&self, address: usize) {
+        self.state().ranges.push_back(address);
+    }
+
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,7 +173,11 @@ unsafe impl DeviceBacking for NullDevice {
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
-        self.state().addresses(bytes)
+        let mut state = self.state();
+        match state.ranges.pop_front() {
+            Some(expected) => Some(expected),
+            None => state.addresses(bytes),
+        }
     }
 
     unsafe fn map(&self, _: usize, bytes: usize, _: usize) -> bool {
@@ -169,15 +198,17 @@ unsafe impl DeviceBacking for NullDevice {
         true
     }
 
-    fn record(&self, _: StreamId) -> EventId {
-        self.streams.record()
+    fn record(&self, stream: StreamId) -> EventId {
+        self.streams.record(stream)
     }
 
-    fn is_done(&self, _: EventId) -> bool {
-        self.streams.is_done()
+    fn is_done(&self, event: EventId) -> bool {
+        self.streams.is_done(event)
     }
 
-    fn synchronize(&self, _: EventId) {}
+    fn synchronize(&self, event: EventId) {
+        self.streams.synchronize(event);
+    }
 
     fn wait(&self, _: StreamId, _: EventId) {
         self.streams.wait();

@@ -6,6 +6,9 @@ use super::engine::{Engine, LARGE, Search};
 use crate::RegionAction;
 use std::ops::Range;
 
+/// Among so many free chunks of a stream is the one that is looked for: they are in order of size.
+const CANDIDATES: usize = 1 << 12;
+
 impl<B: DeviceBacking> Engine<B> {
     /// Whether old regions are given back: only with a limit.
     #[inline]
@@ -88,6 +91,26 @@ impl<B: DeviceBacking> Engine<B> {
             self.release_region(index);
         }
         released >= needed
+    }
+
+    /// Gives the region back that is here, or the pages of a region that lie in the free chunk around: for following an
+    /// allocator that did so. False if they are not free, and nothing has changed.
+    pub fn give_back(&mut self, address: usize, bytes: usize) -> bool {
+        self.poll();
+        let Some(end) = address.checked_add(bytes) else { return false };
+        let is_it = |&index: &Index| {
+            let chunk = &self.chunks[index];
+            let around = chunk.address <= address && end <= chunk.address + chunk.size;
+            around && (self.is_paged(chunk) || (chunk.is_whole() && chunk.size == bytes))
+        };
+        let free = self.pools.iter().flat_map(|pool| pool.streams().map(|(_, of)| &of.free));
+        let found = free.filter_map(|free| free.at_least(bytes).take(CANDIDATES).find(is_it)).next();
+        let Some(index) = found else { return false };
+        if self.is_paged(&self.chunks[index]) {
+            return self.unmap_free(index).is_some();
+        }
+        self.release_region(index);
+        true
     }
 
     /// Waits for all streams and gives all free memory back: whole regions, and pages.

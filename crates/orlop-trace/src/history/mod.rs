@@ -25,6 +25,7 @@ pub use self::sites::{Frame, SiteId, Sites, TextId};
 pub(crate) use self::start::Rules;
 pub use self::warning::{MAX_WARNINGS, Warning};
 pub(crate) use self::warning::{warn, warn_as_told};
+pub(crate) use self::workload::Completions;
 pub use self::workload::{WorkBlock, WorkStep, Workload};
 
 /// What happened, on all devices.
@@ -78,6 +79,12 @@ impl History {
 }
 
 impl DeviceHistory {
+    /// Whether the source tells of segments at all.
+    pub(crate) fn has_segments(&self) -> bool {
+        let gains = |action| matches!(action, Action::RegionGained | Action::Mapped);
+        !self.start.is_empty() || self.events.iter().any(|event| gains(event.action))
+    }
+
     /// What an event has beside what all have; `None` where that is nothing.
     #[must_use]
     pub fn detail(&self, event: usize) -> Option<&EventDetail> {

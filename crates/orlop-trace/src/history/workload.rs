@@ -1,7 +1,7 @@
 //! A device's history as a program for an allocator: blocks by number, each with its life, and what is asked in which
 //! order. Addresses are gone; what is left can be asked of any allocator, and planned.
 
-use super::{Action, BlockState, DeviceHistory, SiteId, TextId};
+use super::{Action, BlockState, DeviceHistory, Event, SiteId, TextId};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::HashMap;
 
@@ -24,6 +24,9 @@ pub struct WorkBlock {
     pub born: Option<usize>,
     /// The step that frees it; `None` if it is still there in the end.
     pub died: Option<usize>,
+    /// Streams were not done with it when it was freed. They are at its step [`Completed`](WorkStep::Completed), or not
+    /// before the end.
+    pub lingers: bool,
 }
 
 impl WorkBlock {
@@ -38,6 +41,7 @@ impl WorkBlock {
             kind: MemoryKind::default(),
             born: None,
             died: None,
+            lingers: false,
         }
     }
 }
@@ -51,6 +55,8 @@ pub enum WorkStep {
     Use(u32, StreamId),
     /// Free it.
     Free(u32),
+    /// No stream uses it any more, which was freed and [lingers](WorkBlock::lingers).
+    Completed(u32),
     /// A request for so many bytes that failed when it was recorded.
     Failed(u64, StreamId),
 }
@@ -75,6 +81,8 @@ impl Workload {
     pub fn of(history: &DeviceHistory) -> Self {
         let mut work = Self::default();
         let mut live: HashMap<u64, u32> = HashMap::new();
+        let mut lingering: HashMap<u64, u32> = HashMap::new();
+        let mut completions = Completions::default();
         let held =
             history.start.iter().flat_map(|segment| segment.blocks.iter().map(move |block| (segment, block)));
         for (segment, block) in held.filter(|(_, block)| block.state == BlockState::Live) {
@@ -87,11 +95,13 @@ impl Workload {
                 kind: MemoryKind::default(),
                 born: None,
                 died: None,
+                lingers: false,
             });
             live.insert(block.address, id);
         }
         work.at_start = work.blocks.len();
         for (place, event) in (0..).zip(&history.events) {
+            let lingers = completions.lingers(event, history.events.get(place as usize + 1));
             let step = match event.action {
                 Action::Allocate if !live.contains_key(&event.address) => {
                     let id = work.push(WorkBlock {
@@ -103,6 +113,7 @@ impl Workload {
                         kind: event.kind,
                         born: Some(work.steps.len()),
                         died: None,
+                        lingers: false,
                     });
                     live.insert(event.address, id);
                     WorkStep::Allocate(id)
@@ -117,9 +128,16 @@ impl Workload {
                 Action::FreeRequested | Action::FreeCompleted => match live.remove(&event.address) {
                     Some(id) => {
                         work.blocks[id as usize].died = Some(work.steps.len());
+                        if lingers {
+                            work.blocks[id as usize].lingers = true;
+                            lingering.insert(event.address, id);
+                        }
                         WorkStep::Free(id)
                     }
-                    None => continue,
+                    None => match lingering.remove(&event.address) {
+                        Some(id) => WorkStep::Completed(id),
+                        None => continue,
+                    },
                 },
                 _ => continue,
             };
@@ -161,12 +179,37 @@ impl Workload {
             match *step {
                 WorkStep::Allocate(id) => live += bytes(id),
                 WorkStep::Free(id) => live -= bytes(id),
-                WorkStep::Use(..) | WorkStep::Failed(..) => {}
+                WorkStep::Completed(_) | WorkStep::Use(..) | WorkStep::Failed(..) => {}
             }
             if live > peak.0 {
                 peak = (live, Some(place));
             }
         }
         (u64::try_from(peak.0).unwrap_or(u64::MAX), peak.1)
+    }
+}
+
+/// Tells which blocks streams are not done with when they are freed.
+///
+/// A source that tells of completions tells of them at once, mostly. Where the next event is another, the block waits.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Completions {
+    /// The source tells of them.
+    told: bool,
+}
+
+impl Completions {
+    /// Whether this event, which is followed by that one, frees a block that still waits for streams. Ask in order.
+    pub(crate) fn lingers(&mut self, event: &Event, next: Option<&Event>) -> bool {
+        match event.action {
+            Action::FreeCompleted => self.told = true,
+            Action::FreeRequested if self.told => {
+                let at_once =
+                    |next: &Event| next.action == Action::FreeCompleted && next.address == event.address;
+                return !next.is_some_and(at_once);
+            }
+            _ => {}
+        }
+        false
     }
 }

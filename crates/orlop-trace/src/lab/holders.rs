@@ -119,7 +119,7 @@ pub(super) fn peak(work: &Workload) -> (usize, u64) {
         match *step {
             WorkStep::Allocate(id) => held += u128::from(bytes(id)),
             WorkStep::Free(id) => held = held.saturating_sub(u128::from(bytes(id))),
-            WorkStep::Use(..) | WorkStep::Failed(..) => {}
+            WorkStep::Completed(_) | WorkStep::Use(..) | WorkStep::Failed(..) => {}
         }
         if held > most {
             (most, when) = (held, place + 1);

@@ -2,7 +2,7 @@
 
 use super::columns::{Columns, Payload};
 use super::extents::{Class, Extent, Extents};
-use super::lives::{Life, has_segments, lives, moment};
+use super::lives::{Life, lives, moment};
 use super::notes::{Note, notes};
 use super::stacks::Stacks;
 use crate::formats::actions;
@@ -79,7 +79,7 @@ impl Device {
             memory: history.memory,
             events: history.events.len(),
             base: base.to_string(),
-            segments: has_segments(history),
+            segments: history.has_segments(),
             streams: streams.names,
             pools: extents.pools.iter().map(|(first, second)| format!("({first}, {second})")).collect(),
             out_of_memory: of(Action::OutOfMemory)

@@ -53,7 +53,7 @@ pub(super) fn lives(history: &DeviceHistory) -> (Vec<Life>, u64) {
     });
     let mut lives: Vec<Life> = waiting_at_start.collect();
     let waiting = lives.len();
-    let grain = if has_segments(history) { GRAIN } else { 1 };
+    let grain = if history.has_segments() { GRAIN } else { 1 };
     let event_of = |step: usize| work.events.get(step).map_or(0, |&event| event as usize);
     lives.extend(work.blocks.iter().map(|block| Life {
         born: block.born.map_or(0, |step| moment(event_of(step))),
@@ -71,12 +71,6 @@ pub(super) fn lives(history: &DeviceHistory) -> (Vec<Life>, u64) {
     complete(history, &work, &mut lives, waiting);
     hold(history, &mut lives[waiting..], end);
     (lives, end)
-}
-
-/// Whether the source tells of regions at all.
-pub(super) fn has_segments(history: &DeviceHistory) -> bool {
-    let region = |action| matches!(action, Action::RegionGained | Action::Mapped);
-    !history.start.is_empty() || history.events.iter().any(|event| region(event.action))
 }
 
 /// The first moment that sees this event.
@@ -102,7 +96,7 @@ fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [Life], waitin
                     pending.insert(event.address, waiting + block as usize);
                 }
             }
-            (Some(WorkStep::Allocate(_)), _) | (None, Action::FreeCompleted) => {
+            (Some(WorkStep::Allocate(_) | WorkStep::Completed(_)), _) | (None, Action::FreeCompleted) => {
                 let life = pending.remove(&event.address).and_then(|block| lives.get_mut(block));
                 if let Some(life) = life {
                     life.done = moment(place);

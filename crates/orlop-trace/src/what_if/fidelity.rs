@@ -2,14 +2,15 @@
 //!
 //! A replay by PyTorch's rules is worth what this says.
 
+use super::lanes::Lanes;
 use super::streams::Streams;
-use crate::history::{Action, BlockState, DeviceHistory, Segment};
+use crate::history::{Action, BlockState, Completions, DeviceHistory, Event, Segment};
 use orlop_alloc::device::{
     Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId, TorchConf,
 };
-use orlop_core::Device;
+use orlop_core::{Device, StreamId};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// How many recorded addresses the engine gave, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -27,71 +28,157 @@ pub struct Fidelity {
 }
 
 impl Fidelity {
-    /// Whether this is asked of a recording with reason: there are segments to begin with, and they can be PyTorch's. Its
-    /// snapshots do not tell of threads; recordings of orlop's allocators do, and a profiler's, of which no segment is
-    /// known.
+    /// Whether this is asked of a recording with reason: it tells of segments, and they can be PyTorch's. Its snapshots do
+    /// not tell of threads; recordings of orlop's allocators do, and a profiler's, of which no segment is known.
     #[must_use]
     pub fn is_told_by(history: &DeviceHistory) -> bool {
-        !history.start.is_empty() && history.events.iter().all(|event| event.thread == 0)
+        history.has_segments() && history.events.iter().all(|event| event.thread == 0)
     }
 
     /// Replays a device's events by PyTorch's rules, from the segments at the start on. Nothing is set right in between:
-    /// one difference leads to more. What a region gained in the trace is called is taken from the trace.
+    /// one difference leads to more. What a segment that is gained is called is taken from the trace, and when one goes
+    /// back: that depends on what else the device held. So is when streams were done with what was freed.
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
+        let mut replay = Replay::new(history, conf);
+        for (place, event) in history.events.iter().enumerate() {
+            replay.event(history, place, event);
+        }
+        replay.fidelity
+    }
+}
+
+struct Replay {
+    engine: Engine<NullDevice>,
+    streams: Streams,
+    lanes: Lanes,
+    /// By address in the recording.
+    blocks: HashMap<u64, DeviceBlock>,
+    /// Those that were freed and wait for streams, by their number in the lanes.
+    lingering: HashMap<u64, u32>,
+    lingered: u32,
+    completions: Completions,
+    fidelity: Fidelity,
+}
+
+impl Replay {
+    fn new(history: &DeviceHistory, conf: &TorchConf) -> Self {
         let device = NullDevice::new(Device::cuda(0), super::machine::UNLIMITED);
-        let mut engine = Engine::new(device, Policy::torch(conf));
         let mut streams = Streams::default();
         let segments: Vec<DeviceSegment> =
             history.start.iter().filter_map(|told| segment(told, &mut streams)).collect();
+        let mut engine = Engine::new(device, Policy::torch(conf));
         let restored = engine.restore(&segments);
-        let mut blocks: HashMap<u64, DeviceBlock> =
-            restored.into_iter().map(|(at, block)| (at as u64, block)).collect();
-        for event in history.events.iter().filter(|event| event.action == Action::RegionGained) {
-            if let (Ok(address), Ok(bytes)) = (usize::try_from(event.address), usize::try_from(event.bytes)) {
-                engine.backing().expect(address, bytes);
+        expect(&engine, history);
+        let mut replay = Self {
+            engine,
+            streams,
+            lanes: Lanes::default(),
+            blocks: restored.into_iter().map(|(at, block)| (at as u64, block)).collect(),
+            lingering: HashMap::new(),
+            lingered: 0,
+            completions: Completions::default(),
+            fidelity: Fidelity::default(),
+        };
+        let pieces = history.start.iter().flat_map(|segment| &segment.blocks);
+        for piece in pieces.filter(|piece| piece.state == BlockState::Pending) {
+            if let Some(block) = replay.blocks.remove(&piece.address) {
+                replay.free(piece.address, block, true);
             }
         }
-        let mut fidelity = Self::default();
-        for (place, event) in history.events.iter().enumerate() {
-            match event.action {
-                Action::Allocate => {
-                    fidelity.allocations += 1;
-                    let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
-                    let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
-                    let got = allocate(&mut engine, Ask::new(bytes, streams.fold(event.stream)), pool);
-                    let address = got.map(|block| engine.address(block) as u64);
-                    if address == Some(event.address) {
-                        fidelity.same += 1;
-                    } else {
-                        fidelity.first_difference.get_or_insert(place);
-                    }
-                    if let Some(before) = got.and_then(|block| blocks.insert(event.address, block)) {
-                        // A block that the trace never frees, and whose place it gives away.
-                        let _freed = engine.free(before);
-                    }
-                }
-                Action::Use => {
-                    if let Some(&block) = blocks.get(&event.address) {
-                        let _noted = engine.record_stream(block, streams.fold(event.stream));
-                    }
-                }
-                Action::FreeRequested => {
-                    if let Some(block) = blocks.remove(&event.address) {
-                        let _freed = engine.free(block);
-                    }
-                }
-                // After a request it finds nothing: the block went then.
-                Action::FreeCompleted => {
-                    if let Some(block) = blocks.remove(&event.address) {
-                        let _freed = engine.free(block);
-                        fidelity.unrequested += 1;
-                    }
-                }
-                _ => {}
+        replay
+    }
+
+    fn event(&mut self, history: &DeviceHistory, place: usize, event: &Event) {
+        let lingers = self.completions.lingers(event, history.events.get(place + 1));
+        match event.action {
+            Action::Allocate => {
+                let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
+                self.allocate(place, event, pool);
             }
+            Action::Use => {
+                if let Some(&block) = self.blocks.get(&event.address) {
+                    let _noted = self.engine.record_stream(block, self.streams.fold(event.stream));
+                }
+            }
+            Action::FreeRequested => {
+                if let Some(block) = self.blocks.remove(&event.address) {
+                    self.free(event.address, block, lingers);
+                }
+            }
+            Action::FreeCompleted => {
+                if let Some(id) = self.lingering.remove(&event.address) {
+                    self.lanes.complete(&self.engine, id);
+                } else if let Some(block) = self.blocks.remove(&event.address) {
+                    self.free(event.address, block, false);
+                    self.fidelity.unrequested += 1;
+                }
+            }
+            Action::RegionLost | Action::Unmapped => {
+                if let (Ok(address), Ok(bytes)) =
+                    (usize::try_from(event.address), usize::try_from(event.bytes))
+                {
+                    self.engine.give_back(address, bytes);
+                }
+            }
+            _ => {}
         }
-        fidelity
+    }
+
+    fn allocate(&mut self, place: usize, event: &Event, pool: PoolId) {
+        self.fidelity.allocations += 1;
+        let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
+        let ask = Ask::new(bytes, self.streams.fold(event.stream));
+        let got = allocate(&mut self.engine, ask, pool);
+        if got.map(|block| self.engine.address(block) as u64) == Some(event.address) {
+            self.fidelity.same += 1;
+        } else {
+            self.fidelity.first_difference.get_or_insert(place);
+        }
+        if let Some(before) = got.and_then(|block| self.blocks.insert(event.address, block)) {
+            // A block that the trace never frees, and whose place it gives away.
+            let _freed = self.engine.free(before);
+        }
+    }
+
+    fn free(&mut self, address: u64, block: DeviceBlock, lingers: bool) {
+        if lingers {
+            self.lanes.free_later(&mut self.engine, self.lingered, block);
+            self.lingering.insert(address, self.lingered);
+            self.lingered += 1;
+        } else {
+            let _freed = self.engine.free(block);
+        }
+    }
+}
+
+/// Where segments will be that are gained in the trace, and ranges in which pages are mapped.
+fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
+    // By whose they are, from where to where ranges reach.
+    let mut reach: BTreeMap<(StreamId, bool, PoolId), (u64, u64)> = BTreeMap::new();
+    for segment in history.start.iter().filter(|segment| segment.expandable) {
+        let end = segment.address.saturating_add(segment.bytes);
+        let (from, to) =
+            reach.entry((segment.stream, segment.small, segment.pool)).or_insert((segment.address, end));
+        (*from, *to) = ((*from).min(segment.address), (*to).max(end));
+    }
+    let mut ranges: BTreeMap<u64, u64> = reach.into_values().collect();
+    for event in &history.events {
+        let (Ok(address), Ok(bytes)) = (usize::try_from(event.address), usize::try_from(event.bytes)) else {
+            continue;
+        };
+        let end = event.address.saturating_add(event.bytes);
+        match event.action {
+            Action::RegionGained => engine.backing().expect(address, bytes),
+            Action::Mapped => match ranges.range_mut(..=event.address).next_back() {
+                Some((_, to)) if event.address <= *to => *to = end.max(*to),
+                _ => {
+                    ranges.insert(event.address, end);
+                    engine.backing().expect_range(address);
+                }
+            },
+            _ => {}
+        }
     }
 }
 
@@ -113,8 +200,8 @@ fn segment(segment: &Segment, streams: &mut Streams) -> Option<DeviceSegment> {
             bytes: usize::try_from(block.bytes).ok()?,
             requested: usize::try_from(block.requested).ok()?,
             state: match block.state {
-                BlockState::Live => PieceState::Live,
-                BlockState::Pending => PieceState::Pending,
+                // What waits for streams is a block that is freed at once.
+                BlockState::Live | BlockState::Pending => PieceState::Live,
                 BlockState::Free => PieceState::Free,
             },
         })

@@ -1,5 +1,6 @@
 //! The engines behind one face: blocks by the number that the workload gives them.
 
+use super::lanes::Lanes;
 use super::rules::Rules;
 use super::streams::Streams;
 use crate::history::WorkBlock;
@@ -36,7 +37,7 @@ pub(super) struct Lack {
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each replay")]
 pub(super) enum Machine {
-    Device { engine: Engine<NullDevice>, streams: Streams, blocks: Vec<Option<DeviceBlock>> },
+    Device { engine: Engine<NullDevice>, streams: Streams, blocks: Vec<Option<DeviceBlock>>, lanes: Lanes },
     Bfc { allocator: AllocatorRef, blocks: Vec<Option<Block>> },
 }
 
@@ -47,6 +48,7 @@ impl Machine {
                 engine: Engine::new(NullDevice::new(Device::cuda(0), memory), policy),
                 streams: Streams::default(),
                 blocks: vec![None; blocks],
+                lanes: Lanes::default(),
             },
             None => {
                 let limit = usize::try_from(memory).unwrap_or(usize::MAX);
@@ -64,7 +66,7 @@ impl Machine {
         // A size that no memory has fails as any other that is too large.
         let bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
         match self {
-            Self::Device { engine, streams, blocks } => {
+            Self::Device { engine, streams, blocks, .. } => {
                 let stream = streams.fold(block.stream);
                 let long_lived = block.kind == MemoryKind::Persistent;
                 let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, stream) });
@@ -100,9 +102,36 @@ impl Machine {
         }
     }
 
+    /// Frees a block that streams are not done with before it is [completed](Self::complete). What knows of no streams
+    /// frees it at once.
+    pub(super) fn free_later(&mut self, id: u32) {
+        match self {
+            Self::Device { engine, blocks, lanes, .. } => {
+                if let Some(block) = blocks[id as usize].take() {
+                    lanes.free_later(engine, id, block);
+                }
+            }
+            Self::Bfc { .. } => self.free(id),
+        }
+    }
+
+    /// Streams are done with a block.
+    pub(super) fn complete(&mut self, id: u32) {
+        if let Self::Device { engine, lanes, .. } = self {
+            lanes.complete(engine, id);
+        }
+    }
+
+    /// Streams are done with all that was freed.
+    pub(super) fn complete_all(&mut self) {
+        if let Self::Device { engine, lanes, .. } = self {
+            lanes.complete_all(engine);
+        }
+    }
+
     #[inline]
     pub(super) fn used_by(&mut self, id: u32, stream: StreamId) {
-        if let Self::Device { engine, streams, blocks } = self
+        if let Self::Device { engine, streams, blocks, .. } = self
             && let Some(block) = blocks[id as usize]
         {
             let noted = engine.record_stream(block, streams.fold(stream));

@@ -12,6 +12,7 @@
 //! knew the future.
 
 mod fidelity;
+mod lanes;
 mod machine;
 mod report;
 mod rules;

@@ -152,8 +152,16 @@ impl<'a> Simulation<'a> {
             let (id, block) = match *step {
                 WorkStep::Allocate(id) => (id, self.work.blocks[id as usize]),
                 WorkStep::Free(id) => {
-                    machine.free(id);
+                    if self.work.blocks[id as usize].lingers {
+                        machine.free_later(id);
+                    } else {
+                        machine.free(id);
+                    }
                     *operations += 1;
+                    continue;
+                }
+                WorkStep::Completed(id) => {
+                    machine.complete(id);
                     continue;
                 }
                 WorkStep::Use(id, stream) => {
@@ -177,6 +185,7 @@ impl<'a> Simulation<'a> {
 
     /// Between passes: what is in the end becomes what was at the start.
     fn rewind(&self, machine: &mut Machine) {
+        machine.complete_all();
         for (id, block) in (0..).zip(&self.work.blocks) {
             if block.died.is_none() && block.born.is_some() {
                 machine.free(id);

@@ -5,7 +5,9 @@ use super::rules::Rules;
 use super::simulation::{FailedRequest, Outcome, outcome};
 use crate::Result;
 use crate::formats::binary::{BinaryReader, Item, Order};
-use crate::history::{Action, BlockState, Event, SegmentBlock, Warning, WorkBlock, warn_as_told};
+use crate::history::{
+    Action, BlockState, Completions, Event, SegmentBlock, Warning, WorkBlock, warn_as_told,
+};
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io::Read;
@@ -144,6 +146,11 @@ struct Feed {
     /// Blocks that live by the address of the recording: their number here, if they have one, and how many bytes were asked
     /// for.
     live: HashMap<u64, (Option<u32>, u64)>,
+    /// Those that were freed and wait for streams.
+    lingering: HashMap<u64, u32>,
+    completions: Completions,
+    /// The event before, which is replayed when the next is known.
+    last: Option<Event>,
     /// Numbers of no block.
     vacant: Vec<u32>,
     next: u32,
@@ -194,6 +201,9 @@ impl Feed {
         Self {
             machine: Machine::new(rules, memory.unwrap_or(UNLIMITED).min(UNLIMITED), 0),
             live: HashMap::new(),
+            lingering: HashMap::new(),
+            completions: Completions::default(),
+            last: None,
             vacant: Vec::new(),
             next: 0,
             bytes: 0,
@@ -213,6 +223,14 @@ impl Feed {
     }
 
     fn event(&mut self, event: &Event) {
+        if let Some(last) = self.last.replace(*event) {
+            self.replay(&last, Some(event));
+        }
+    }
+
+    /// An event, and the one after it.
+    fn replay(&mut self, event: &Event, next: Option<&Event>) {
+        let lingers = self.completions.lingers(event, next);
         let place = self.events;
         self.events += 1;
         let had_failed = self.failed.is_some();
@@ -224,11 +242,12 @@ impl Feed {
             }
             // A completion without a request is all that the source tells; one after it finds nothing.
             Action::FreeRequested | Action::FreeCompleted => {
-                let Some((id, bytes)) = self.live.remove(&event.address) else { return };
+                let Some((id, bytes)) = self.live.remove(&event.address) else {
+                    return self.complete(event.address);
+                };
                 self.bytes -= u128::from(bytes);
                 if let Some(id) = id.filter(|_| !had_failed) {
-                    self.machine.free(id);
-                    self.vacant.push(id);
+                    self.free(id, event.address, lingers);
                     self.operations += 1;
                 }
             }
@@ -251,6 +270,25 @@ impl Feed {
             (failed.step, failed.event) = (Some(self.steps), Some(place));
         }
         self.steps += 1;
+    }
+
+    fn free(&mut self, id: u32, address: u64, lingers: bool) {
+        if lingers {
+            self.machine.free_later(id);
+            self.lingering.insert(address, id);
+        } else {
+            self.machine.free(id);
+            self.vacant.push(id);
+        }
+    }
+
+    /// What was freed here does not wait any more, if anything does.
+    fn complete(&mut self, address: u64) {
+        if let Some(id) = self.lingering.remove(&address) {
+            self.machine.complete(id);
+            self.vacant.push(id);
+            self.steps += 1;
+        }
     }
 
     /// A block lives from now on. After a request has failed nothing is asked any more, but what lives is counted.
@@ -284,7 +322,10 @@ impl Feed {
         })
     }
 
-    fn finish(self, rules: &Rules, memory: Option<u64>) -> Outcome {
+    fn finish(mut self, rules: &Rules, memory: Option<u64>) -> Outcome {
+        if let Some(last) = self.last.take() {
+            self.replay(&last, None);
+        }
         let peak = u64::try_from(self.peak).unwrap_or(u64::MAX);
         let memory = memory.filter(|&memory| memory < UNLIMITED);
         let held = self.machine.held();

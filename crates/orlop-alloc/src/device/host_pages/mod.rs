@@ -358,15 +358,17 @@ unsafe impl DeviceBacking for HostPages {
         true
     }
 
-    fn record(&self, _: StreamId) -> EventId {
-        self.streams.record()
+    fn record(&self, stream: StreamId) -> EventId {
+        self.streams.record(stream)
     }
 
-    fn is_done(&self, _: EventId) -> bool {
-        self.streams.is_done()
+    fn is_done(&self, event: EventId) -> bool {
+        self.streams.is_done(event)
     }
 
-    fn synchronize(&self, _: EventId) {}
+    fn synchronize(&self, event: EventId) {
+        self.streams.synchronize(event);
+    }
 
     fn wait(&self, _: StreamId, _: EventId) {
         self.streams.wait();

@@ -1,0 +1,78 @@
+//! Blocks that were given back while streams still used them, in replays.
+//!
+//! Recordings tell when such a block was free at last, but not what it waited for (PyTorch's snapshots have no event for
+//! `record_stream`). So it waits for a stream of the replay's own, a lane, that is as far as the recording says.
+
+use orlop_alloc::device::{DeviceBlock, Engine, NullDevice};
+use orlop_core::StreamId;
+use std::collections::{HashMap, VecDeque};
+
+/// So many lanes at most: engines ask each lane in which something waits, whenever they allocate.
+const LANES: u64 = 16;
+
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    /// In which lane a block waits, and for which of its events.
+    waiting: HashMap<u32, (usize, u64)>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    stream: StreamId,
+    /// Blocks that wait here, in order, and whether they were completed out of it: streams do what they are given in order.
+    queue: VecDeque<(u64, bool)>,
+}
+
+impl Lanes {
+    /// Frees a block, which has to wait.
+    pub(super) fn free_later(&mut self, engine: &mut Engine<NullDevice>, id: u32, block: DeviceBlock) {
+        let place = self.lane(engine);
+        let lane = &mut self.lanes[place];
+        let noted = engine.record_stream(block, lane.stream).and_then(|()| engine.free(block));
+        debug_assert!(noted.is_ok());
+        // One more than before, or as many while a capture goes on: it does not wait then.
+        let event = engine.backing().recorded(lane.stream);
+        if lane.queue.back().is_none_or(|&(last, _)| last < event) {
+            lane.queue.push_back((event, false));
+            self.waiting.insert(id, (place, event));
+        }
+    }
+
+    /// A block need not wait any more.
+    pub(super) fn complete(&mut self, engine: &Engine<NullDevice>, id: u32) {
+        let Some((place, event)) = self.waiting.remove(&id) else { return };
+        let Lane { stream, queue } = &mut self.lanes[place];
+        if let Ok(found) = queue.binary_search_by_key(&event, |&(event, _)| event) {
+            queue[found].1 = true;
+        }
+        while let Some(&(event, true)) = queue.front() {
+            engine.backing().pass(*stream, event);
+            queue.pop_front();
+        }
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn complete_all(&mut self, engine: &Engine<NullDevice>) {
+        self.waiting.clear();
+        for Lane { stream, queue } in &mut self.lanes {
+            queue.clear();
+            engine.backing().pass(*stream, engine.backing().recorded(*stream));
+        }
+    }
+
+    /// A lane in which nothing waits, or the last.
+    fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
+        if let Some(empty) = self.lanes.iter().position(|lane| lane.queue.is_empty()) {
+            return empty;
+        }
+        let number = self.lanes.len() as u64;
+        if number < LANES {
+            // No program's: these are addresses, or small.
+            let stream = StreamId::new(u64::MAX - number);
+            engine.backing().tell_of(stream);
+            self.lanes.push(Lane { stream, queue: VecDeque::new() });
+        }
+        self.lanes.len() - 1
+    }
+}
