@@ -99,7 +99,7 @@ fn main() {
         bench.peer("map exact, mutex", name, trace, &MutexMap::exact());
         bench.peer("rlsf, mutex", name, trace, &ReadyTlsf::new(2 * peak));
         bench.peer("system", name, trace, &peers::system());
-        #[cfg(feature = "peers")]
+        #[cfg(feature = "allocators")]
         {
             bench.peer("mimalloc", name, trace, &peers::Global(mimalloc::MiMalloc));
             bench.peer("jemalloc", name, trace, &peers::Global(tikv_jemallocator::Jemalloc));

@@ -125,22 +125,35 @@ fn per_operation(trace: &Trace, (passes, time): (u64, Duration)) -> f64 {
 /// If there is no memory for the traces.
 #[must_use]
 pub fn two_threads(contender: &Contender<'_>, traces: [&Trace; 2], window: Duration) -> [f64; 2] {
-    let (start, over) = (Barrier::new(3), AtomicBool::new(false));
+    let mut each = threads(contender, &traces, window).into_iter();
+    traces.map(|_| each.next().unwrap_or(f64::NAN))
+}
+
+/// Nanoseconds per operation of threads that run side by side, each with a trace of its own.
+///
+/// # Panics
+///
+/// If there is no memory for the traces.
+#[must_use]
+pub fn threads(contender: &Contender<'_>, traces: &[&Trace], window: Duration) -> Vec<f64> {
+    let (start, over) = (Barrier::new(traces.len() + 1), AtomicBool::new(false));
     thread::scope(|scope| {
-        let threads = traces.map(|trace| {
+        let run = |&trace: &&Trace| {
+            let trace: Trace = trace.clone();
             let (start, over) = (&start, &over);
             scope.spawn(move || {
-                // Relaxed: a stop sign.
                 let first = std::cell::Cell::new(true);
-                contender.loops(trace, || first.replace(false));
+                contender.loops(&trace, || first.replace(false));
                 start.wait();
-                per_operation(trace, contender.loops(trace, || !over.load(Ordering::Relaxed)))
+                // Relaxed: a stop sign.
+                per_operation(&trace, contender.loops(&trace, || !over.load(Ordering::Relaxed)))
             })
-        });
+        };
+        let threads: Vec<_> = traces.iter().map(run).collect();
         start.wait();
         thread::sleep(window);
         over.store(true, Ordering::Relaxed);
-        threads.map(|thread| thread.join().expect("the passes do not panic"))
+        threads.into_iter().map(|thread| thread.join().expect("the passes do not panic")).collect()
     })
 }
 

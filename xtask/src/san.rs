@@ -15,6 +15,9 @@ const ADDRESS: [&str; 3] = ["orlop-alloc", "orlop-tensor", "orlop-testkit"];
 /// Crates whose unit tests Miri can interpret in reasonable time.
 const MIRI: [&str; 3] = ["orlop-core", "orlop-alloc", "orlop-tensor"];
 
+/// The one of them that takes as long as the others.
+const MIRI_ALONE: &str = "orlop-alloc";
+
 /// The integration tests that are about memory, of the crate that hands it to safe code.
 const MIRI_OUTSIDE: &str = "orlop-tensor";
 const MIRI_TESTS: [&str; 6] =
@@ -62,14 +65,31 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
     if names.is_empty() {
         return Ok(Outcome::no_crate(&MIRI));
     }
-    let mut units = shell.nightly_cargo(&["miri", "test", "--quiet", "--lib"]);
-    interpreted(shell, "san-miri", units.args(package_args(&names)))?;
-    if names.contains(&MIRI_OUTSIDE) {
-        let mut outside = shell.nightly_cargo(&["miri", "test", "--quiet", "-p", MIRI_OUTSIDE]);
-        outside.args(["--features", "dlpack", "--test", "it", "--"]).args(MIRI_TESTS);
-        interpreted(shell, "san-miri-outside", &mut outside)?;
-    }
+    // Miri runs one thread at a time: two of it make use of two processors.
+    let (first, rest): (Vec<&str>, Vec<&str>) = names.iter().copied().partition(|&name| name == MIRI_ALONE);
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| units(shell, "san-miri-alone", &first));
+        let others = units(shell, "san-miri", &rest).and_then(|()| outside(shell, &rest));
+        beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(others)
+    })?;
     Ok(Outcome::Passed(names.join(", ")))
+}
+
+fn units(shell: &Shell, label: &str, names: &[&str]) -> Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut command = shell.nightly_cargo(&["miri", "test", "--quiet", "--lib"]);
+    interpreted(shell, label, command.args(package_args(names)))
+}
+
+fn outside(shell: &Shell, names: &[&str]) -> Result<()> {
+    if !names.contains(&MIRI_OUTSIDE) {
+        return Ok(());
+    }
+    let mut command = shell.nightly_cargo(&["miri", "test", "--quiet", "-p", MIRI_OUTSIDE]);
+    command.args(["--features", "dlpack", "--test", "it", "--"]).args(MIRI_TESTS);
+    interpreted(shell, "san-miri-outside", &mut command)
 }
 
 /// Runs tests under Miri.
