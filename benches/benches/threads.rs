@@ -16,16 +16,20 @@ fn main() {
     let traces = traces();
     let most = std::thread::available_parallelism().map_or(1, usize::from);
     let counts: Vec<usize> = [1, 2, 4, 8, 16, 32, 64].into_iter().filter(|&count| count <= most).collect();
-    println!("ns per operation, geometric mean over threads and over which trace comes first; in brackets the worst thread");
+    println!(
+        "ns per operation, geometric mean over threads and over which trace comes first; in brackets the worst thread"
+    );
     let print = |what: &str, make: &dyn Fn() -> Contender<'static>| {
         let column = |&count: &usize| {
-            let each: Vec<f64> = (0..traces.len()).flat_map(|first| run(&make(), &traces, first, count)).collect();
+            let each: Vec<f64> =
+                (0..traces.len()).flat_map(|first| run(&make(), &traces, first, count)).collect();
             let worst = each.iter().copied().fold(0.0, f64::max);
             format!("{:>8.1} ({worst:>7.1})", scenes::mean(&each))
         };
         println!("{what:<18} {}", counts.iter().map(column).collect::<Vec<_>>().join(" "));
     };
-    let heads: Vec<String> = counts.iter().map(|count| format!("{:>18}", format!("{count} threads"))).collect();
+    let heads: Vec<String> =
+        counts.iter().map(|count| format!("{:>18}", format!("{count} threads"))).collect();
     println!("{:<18} {}", "", heads.join(" "));
     print("orlop caching", &|| Contender::Orlop(Caching::builder(Mmap::new()).build().erase()));
     print("orlop pow2", &|| Contender::Orlop(Pow2::new(Mmap::new()).erase()));

@@ -44,6 +44,7 @@ mod index;
 mod inspect;
 mod null;
 mod pending;
+mod places;
 mod policy;
 mod pool;
 mod private;

@@ -3,16 +3,14 @@
 use super::backing::{DeviceBacking, EventId};
 use super::held::Held;
 use super::idle_streams::IdleStreams;
+use super::places::Places;
 use crate::Access;
 use orlop_core::{Device, StreamId};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// Addresses go up in steps of this.
-const STEP: usize = 2 << 20;
-
 /// A device without memory behind its addresses: what is gained takes the next address, rounded up to 2 MiB, and no
-/// address comes twice. It has a size, and refuses what would pass it. Events are done, or not, as it is told, for all
+/// address comes twice; or it lies where it would on a [GPU](Self::like_cuda). It has a size, and refuses what would pass it. Events are done, or not, as it is told, for all
 /// streams or for each.
 ///
 /// Engines run over it at full speed: it is what replays and the golden files stand on.
@@ -26,7 +24,7 @@ pub struct NullDevice {
 
 #[derive(Debug)]
 struct State {
-    next: usize,
+    places: Places,
     held: Held,
     remapped: u64,
     /// Where the next allocations of these sizes are.
@@ -42,11 +40,23 @@ impl NullDevice {
     /// Of so many bytes.
     #[must_use]
     pub fn new(device: Device, memory: u64) -> Self {
+        Self::with(device, memory, Places::upwards(Self::FIRST_ADDRESS))
+    }
+
+    /// Of so many bytes, whose memory is where CUDA's driver places what an allocator gains of it: from the top of the
+    /// addresses down. Of free blocks that fit equally well an allocator takes the lowest, so that replays over such addresses
+    /// come closer to what a GPU's allocator does. Ranges of addresses go up.
+    #[must_use]
+    pub fn like_cuda(device: Device, memory: u64) -> Self {
+        Self::with(device, memory, Places::like_cuda())
+    }
+
+    fn with(device: Device, memory: u64, places: Places) -> Self {
         Self {
             device,
             memory,
             state: Mutex::new(State {
-                next: Self::FIRST_ADDRESS,
+                places,
                 held: Held::new(memory),
                 remapped: 0,
                 expected: VecDeque::new(),
@@ -111,14 +121,14 @@ impl NullDevice {
     /// is no room.
     pub(super) fn hold(&self, address: usize, range: usize, bytes: usize) -> bool {
         let mut state = self.state();
-        let end = address.checked_add(range).and_then(|end| end.checked_next_multiple_of(STEP));
-        match end.filter(|&end| isize::try_from(end).is_ok()) {
-            Some(end) if state.held.take(bytes) => {
-                state.next = state.next.max(end);
-                true
-            }
-            _ => false,
+        if !state.held.take(bytes) {
+            return false;
         }
+        let has_room = state.places.hold(address, range);
+        if !has_room {
+            state.held.give(bytes);
+        }
+        has_room
     }
 
     /// What is gained next in so many bytes is at this address, as it was when a trace was recorded.
@@ -137,35 +147,30 @@ impl NullDevice {
 }
 
 impl State {
-    fn addresses(&mut self, bytes: usize) -> Option<usize> {
-        if let Some(place) = self.expected.iter().position(|&(_, expected)| expected == bytes) {
-            return self.expected.remove(place).map(|(address, _)| address);
-        }
-        let start = self.next;
-        let end = start.checked_add(bytes.checked_next_multiple_of(STEP)?)?;
-        // As real address spaces, this one ends where differences of addresses would overflow.
-        isize::try_from(end).ok()?;
-        self.next = end;
-        Some(start)
+    fn expected(&mut self, bytes: usize) -> Option<usize> {
+        let place = self.expected.iter().position(|&(_, expected)| expected == bytes)?;
+        self.expected.remove(place).map(|(address, _)| address)
     }
 }
 
-// SAFETY: 1. addresses grow and are not used twice; nobody may touch what is there. 2. nothing ever runs in a stream.
+// SAFETY: 1. addresses are not used twice at a time; nobody may touch what is there. 2. nothing ever runs in a stream.
 unsafe impl DeviceBacking for NullDevice {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         let mut state = self.state();
         if !state.held.take(bytes) {
             return None;
         }
-        let start = state.addresses(bytes);
+        let start = state.expected(bytes).or_else(|| state.places.allocate(bytes));
         if start.is_none() {
             state.held.give(bytes);
         }
         start
     }
 
-    unsafe fn release(&self, _: usize, bytes: usize) {
-        self.state().held.give(bytes);
+    unsafe fn release(&self, address: usize, bytes: usize) {
+        let mut state = self.state();
+        state.held.give(bytes);
+        state.places.release(address, bytes);
     }
 
     fn has_pages(&self) -> bool {
@@ -174,10 +179,7 @@ unsafe impl DeviceBacking for NullDevice {
 
     fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
         let mut state = self.state();
-        match state.ranges.pop_front() {
-            Some(expected) => Some(expected),
-            None => state.addresses(bytes),
-        }
+        state.ranges.pop_front().or_else(|| state.places.reserve(bytes))
     }
 
     unsafe fn map(&self, _: usize, bytes: usize, _: usize) -> bool {

@@ -45,7 +45,7 @@ impl Machine {
     pub(super) fn new(rules: &Rules, memory: u64, blocks: usize) -> Self {
         match rules.policy() {
             Some(policy) => Self::Device {
-                engine: Engine::new(NullDevice::new(Device::cuda(0), memory), policy),
+                engine: Engine::new(NullDevice::like_cuda(Device::cuda(0), memory), policy),
                 streams: Streams::default(),
                 blocks: vec![None; blocks],
                 lanes: Lanes::default(),
