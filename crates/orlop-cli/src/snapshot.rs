@@ -210,6 +210,15 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemory) {
         duration(failed.time_ns),
         bytes(failed.device_free)
     );
+    if let Some(limit) = failed.limit {
+        let _ = writeln!(
+            text,
+            "  that would have been enough: the program may hold only so much (PyTorch: per_process_memory_fraction),\n  \
+             at least {}, as it did before, and less than {}",
+            bytes(limit.at_least),
+            bytes(limit.below)
+        );
+    }
     if let Some(segments) = &failed.segments {
         let _ = writeln!(text, "  {}", segments_text(segments));
         text.push_str(&pools(segments));

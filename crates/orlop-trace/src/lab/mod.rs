@@ -39,5 +39,5 @@ pub use self::info::{DeviceInfo, MomentInfo, SnapshotInfo};
 pub use self::moment::Moments;
 pub use self::names::Naming;
 pub use self::naming::{BEFORE, NO_SITE, SiteName};
-pub use self::out_of_memory::{OutOfMemory, Release, Way};
+pub use self::out_of_memory::{Limit, OutOfMemory, Release, Way};
 pub use self::profile::{DeviceProfile, Profile, SiteProfile};

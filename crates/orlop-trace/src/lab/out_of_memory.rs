@@ -9,7 +9,7 @@ use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
 use super::holders::{BySite, Holdings, Shares, Sum, live, steps_after};
 use super::moment::Moments;
 use super::names::{Names, Naming};
-use crate::history::{BlockState, DeviceHistory, Event, Rules, Segment, SegmentBlock, Workload};
+use crate::history::{Action, BlockState, DeviceHistory, Event, Rules, Segment, SegmentBlock, Workload};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,6 +30,9 @@ pub struct OutOfMemory {
     pub site: String,
     /// What the device had left.
     pub device_free: u64,
+    /// What the program may hold of the device, where that refused the request: the device had enough left (PyTorch:
+    /// `per_process_memory_fraction`).
+    pub limit: Option<Limit>,
     /// Who held memory then.
     pub held: Holdings,
     /// The segments then; `None` where the source does not tell.
@@ -38,6 +41,16 @@ pub struct OutOfMemory {
     pub fragmented: bool,
     /// What would have made it fit, the least to give up first. Empty if nothing of the allocator's would have.
     pub releases: Vec<Release>,
+}
+
+/// A limit that is not told, but follows from what it allowed and what it refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Limit {
+    /// So many bytes were held before.
+    pub at_least: u64,
+    /// So many would have been held then.
+    pub below: u64,
 }
 
 /// How room is made.
@@ -74,12 +87,15 @@ pub struct Release {
 }
 
 impl OutOfMemory {
-    /// Bytes that the device had for this program: what was held and what was left. `None` where the source does not
-    /// tell what was held.
+    /// Bytes that the device had for this program: what was held and what was left, or what the program had held at
+    /// most if it had a [limit](Self::limit). `None` where the source does not tell what was held.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         let segments = self.segments.as_ref()?;
-        self.device_free.checked_add(segments.bytes.reserved)
+        match self.limit {
+            Some(limit) => Some(limit.at_least),
+            None => self.device_free.checked_add(segments.bytes.reserved),
+        }
     }
 
     /// Of an [`OutOfMemory`](crate::history::Action::OutOfMemory) event at this place.
@@ -97,15 +113,16 @@ impl OutOfMemory {
         let there: HashMap<u64, bool> =
             live(work, steps).map(|block| (block.address, block.born.is_none())).collect();
         let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
-        let request =
-            Request { rules: moments.rules(), bytes: event.bytes, pool, device_free: event.address };
+        let bytes = Fragmentation::of(&segments);
+        let limit = Limit::of(place, event, history, moments.rules(), bytes.reserved);
+        let left = limit.map_or(event.address, |limit| limit.at_least.saturating_sub(bytes.reserved));
+        let request = Request { rules: moments.rules(), bytes: event.bytes, pool, left };
         let ways = [request.neighbours(event, &segments), request.segments(&segments)];
         let mut releases: Vec<Release> =
             ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
         releases.sort_by_key(|release| release.bytes);
-        let bytes = Fragmentation::of(&segments);
-        let memory = Some(event.address.saturating_add(bytes.reserved));
-        let free = [bytes.split, bytes.cached].into_iter().fold(event.address, u64::saturating_add);
+        let memory = Some(left.saturating_add(bytes.reserved));
+        let free = [bytes.split, bytes.cached].into_iter().fold(left, u64::saturating_add);
         let begin = history.events.first().map_or(0, |first| first.time);
         Self {
             event: place,
@@ -114,11 +131,38 @@ impl OutOfMemory {
             stream: event.stream.get(),
             site: names.label(event.site, false),
             device_free: event.address,
+            limit,
             held: Holdings::after(steps, work, history, names, naming),
             segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, memory)),
             fragmented: free >= event.bytes,
             releases,
         }
+    }
+}
+
+impl Limit {
+    /// That refused this request, while so many bytes were held: the device had enough left for a segment.
+    fn of(
+        place: usize,
+        event: &Event,
+        history: &DeviceHistory,
+        rules: &Rules,
+        reserved: u64,
+    ) -> Option<Self> {
+        let growth = rules.region_bytes(event.bytes).filter(|&growth| growth <= event.address)?;
+        let mut held: u64 = history.start.iter().map(|segment| segment.bytes).fold(0, u64::saturating_add);
+        let mut at_least = held;
+        for event in history.events.iter().take(place) {
+            match event.action {
+                Action::RegionGained | Action::Mapped => held = held.saturating_add(event.bytes),
+                Action::RegionLost | Action::Unmapped => held = held.saturating_sub(event.bytes),
+                _ => {}
+            }
+            at_least = at_least.max(held);
+        }
+        let below = reserved.saturating_add(growth);
+        // Or else something took memory for a while that is not told of.
+        (at_least < below).then_some(Self { at_least, below })
     }
 }
 
@@ -129,7 +173,8 @@ struct Request<'a> {
     bytes: u64,
     /// The pool that has to serve it.
     pool: (u64, u64),
-    device_free: u64,
+    /// So many bytes could still be gained.
+    left: u64,
 }
 
 /// Blocks that could go.
@@ -174,7 +219,7 @@ impl Request<'_> {
             // What grows in place can go on where it ends.
             let more = |window: &Window| {
                 let last = segment.expandable && window.to == segment.blocks.len();
-                window.bytes.saturating_add(if last { self.device_free } else { 0 }) < self.bytes
+                window.bytes.saturating_add(if last { self.left } else { 0 }) < self.bytes
             };
             while more(&window) {
                 let Some(block) = segment.blocks.get(window.to) else { return best };
@@ -203,7 +248,7 @@ impl Request<'_> {
             .iter()
             .filter(|segment| segment.pool == (0, 0) && !segment.expandable)
             .partition(|segment| is_cached(segment));
-        let cached = cached.iter().fold(self.device_free, |sum, segment| sum.saturating_add(segment.bytes));
+        let cached = cached.iter().fold(self.left, |sum, segment| sum.saturating_add(segment.bytes));
         let missing = growth.checked_sub(cached).filter(|&missing| missing > 0)?;
         let mut offers: Vec<(u64, &Segment)> = used
             .into_iter()
