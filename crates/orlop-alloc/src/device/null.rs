@@ -45,7 +45,7 @@ impl NullDevice {
 
     /// Of so many bytes, whose memory is where CUDA's driver places what an allocator gains of it: from the top of the
     /// addresses down. Of free blocks that fit equally well an allocator takes the lowest, so that replays over such addresses
-    /// come closer to what a GPU's allocator does. Ranges of addresses go up.
+    /// come closer to what a GPU's allocator does. Ranges of addresses go up. Giving memory back waits for all streams.
     #[must_use]
     pub fn like_cuda(device: Device, memory: u64) -> Self {
         Self::with(device, memory, Places::like_cuda())
@@ -171,6 +171,10 @@ unsafe impl DeviceBacking for NullDevice {
         let mut state = self.state();
         state.held.give(bytes);
         state.places.release(address, bytes);
+        if state.places.are_like_cuda() {
+            // `cuMemFree` waits for all that the device does.
+            self.streams.pass_all();
+        }
     }
 
     fn has_pages(&self) -> bool {

@@ -45,6 +45,10 @@ impl Places {
         Self { next: TOP, chunks: Some(Chunks { bottom: TOP, gaps: BTreeMap::new() }) }
     }
 
+    pub(super) fn are_like_cuda(&self) -> bool {
+        self.chunks.is_some()
+    }
+
     /// Addresses of memory.
     pub(super) fn allocate(&mut self, bytes: usize) -> Option<usize> {
         let bytes = bytes.checked_next_multiple_of(STEP)?;

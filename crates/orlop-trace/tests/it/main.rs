@@ -17,4 +17,5 @@ mod replays;
 mod report;
 mod shipped;
 mod snapshot;
+mod torch_runs;
 mod what_if;
