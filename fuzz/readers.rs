@@ -138,6 +138,9 @@ fn whole_and_streamed(bytes: &[u8]) {
 fn trace_chrome(bytes: &[u8]) {
     if let Ok(history) = chrome::read_chrome(bytes) {
         write_lines(&history);
+        let mut file = Vec::new();
+        binary::write_binary(&history, &mut file).expect("what was read can be written");
+        assert_eq!(binary::read_binary(&file[..]).expect("it was written"), history);
     }
 }
 

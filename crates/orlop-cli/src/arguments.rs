@@ -154,7 +154,7 @@ pub(crate) struct WhatIfArguments {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
 
-    /// Only this device [default: all]
+    /// Only this device [default: all; the host's memory only if there is no other]
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<u32>,
 

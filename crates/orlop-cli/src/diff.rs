@@ -54,7 +54,7 @@ fn cut(device: &mut DeviceDiff, top: usize) -> usize {
 }
 
 fn text(device: &DeviceDiff, hidden: usize) -> String {
-    let mut text = format!("device {}\n", device.device);
+    let mut text = format!("device {}\n", table::device(device.device));
     let mut table = table::new([""], ["before", "after", "growth", ""]);
     let rows = [
         ("peak live", Some(device.peak_live), bytes as fn(u64) -> String),

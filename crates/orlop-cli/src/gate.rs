@@ -84,7 +84,7 @@ fn text(gate: &Gate) -> String {
         let unit = unit(check.measure);
         let limit = [unit(check.limit), if check.passed { "pass" } else { "FAIL" }.to_owned()];
         let numbers = amounts(check.amount, unit).into_iter().chain(limit);
-        table.add_row(table::row([&*check.device.to_string(), &check.measure.to_string()], numbers));
+        table.add_row(table::row([&*table::device(check.device), &check.measure.to_string()], numbers));
     }
     let mut text = format!("{}\n", table.trim_fmt());
     let mut last = None;
@@ -94,7 +94,7 @@ fn text(gate: &Gate) -> String {
             continue;
         }
         last = Some((check.device, check.measure));
-        text.push_str(&format!("\ndevice {}, {}: what grew\n", check.device, check.measure));
+        text.push_str(&format!("\ndevice {}, {}: what grew\n", table::device(check.device), check.measure));
         text.push_str(&sites(&check.sites));
     }
     text
@@ -117,6 +117,7 @@ fn complaint(check: &Check, tolerance: Tolerance) -> String {
     };
     format!(
         "device {}: {}: {run} after {baseline}, {growth}, where {tolerance} is allowed: {why}",
-        check.device, check.measure
+        table::device(check.device),
+        check.measure
     )
 }

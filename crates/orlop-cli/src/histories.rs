@@ -1,8 +1,10 @@
 //! The histories and profiles that were named.
 
 use crate::inputs::cannot_open;
-use crate::output;
-use orlop::trace::history::{History, Warning};
+use crate::{output, table};
+use orlop::core::Device;
+use orlop::trace::formats::numbered_device;
+use orlop::trace::history::{DeviceHistory, History, Warning};
 use orlop::trace::lab::Profile;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
@@ -105,4 +107,31 @@ pub(crate) fn to_the_end(path: &Path, warnings: &[Warning]) -> Result<(), String
     let part = |warning: &&Warning| matches!(warning, Warning::CutOff { .. } | Warning::Damaged { .. });
     let told = warnings.iter().find(part);
     told.map_or(Ok(()), |warning| Err(format!("{}: {warning}", path.display())))
+}
+
+/// The device with this number, or all; the host's memory only if there is no other, for no settings of PyTorch's are about
+/// it.
+pub(crate) fn devices(history: &History, only: Option<u32>) -> impl Iterator<Item = &DeviceHistory> {
+    let others = history.devices.iter().any(|device| !is_host(device));
+    history.devices.iter().filter(move |device| match only {
+        Some(only) => only == device.device,
+        None => !(others && is_host(device)),
+    })
+}
+
+fn is_host(device: &DeviceHistory) -> bool {
+    numbered_device(device.device).is_some_and(Device::is_cpu)
+}
+
+/// Says that the host's memory is left out.
+pub(crate) fn tell_left_out(path: &Path, history: &History, only: Option<u32>) {
+    let shown = |device: &DeviceHistory| devices(history, only).any(|shown| shown.device == device.device);
+    for device in history.devices.iter().filter(|device| only.is_none() && !shown(device)) {
+        output::complain(&format!(
+            "{}: device {} is left out, as no settings of PyTorch's are about it: --device {} shows it",
+            path.display(),
+            table::device(device.device),
+            device.device
+        ));
+    }
 }

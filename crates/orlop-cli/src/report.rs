@@ -1,7 +1,7 @@
 //! `orlop report`.
 
 use crate::arguments::ReportArguments;
-use crate::table::bytes;
+use crate::table::{self, bytes};
 use crate::{histories, output, target, what_if};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::report::{ReportData, WhatIfRow};
@@ -43,7 +43,7 @@ struct Written {
 
 /// What the shown devices would have held under other settings.
 fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
-    let shown = || history.devices.iter().filter(|shown| device.is_none_or(|device| shown.device == device));
+    let shown = || histories::devices(history, device);
     let several = shown().count() > 1;
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);
@@ -51,7 +51,7 @@ fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
         let sweep = sweep.memory(shown.memory).smallest(true);
         let mut rows = WhatIfRow::of(&sweep.run());
         for row in rows.iter_mut().filter(|_| several) {
-            row.name = format!("device {}: {}", shown.device, row.name);
+            row.name = format!("device {}: {}", table::device(shown.device), row.name);
         }
         rows
     };

@@ -68,7 +68,7 @@ fn text(entry: &Entry) -> String {
 }
 
 fn device_text(text: &mut String, device: &DeviceInfo) {
-    let _ = writeln!(text, "\ndevice {}", device.device);
+    let _ = writeln!(text, "\ndevice {}", table::device(device.device));
     let mut say = |what: &str, value: String| {
         let _ = writeln!(text, "  {what:<14} {value}");
     };
@@ -79,6 +79,9 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
         [device.events, device.allocations, device.frees].map(|number| count(number as u64));
     let time = duration(device.duration_ns);
     say("recorded", format!("{events} events in {time}: {allocations} allocations, {frees} frees"));
+    if !device.has_segments {
+        say("segments", "the source tells of none".to_owned());
+    }
     if device.strays > 0 {
         say("unplaced", format!("{} events that fit no segment", count(device.strays)));
     }
@@ -90,9 +93,10 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
     say("peak live", format!("{} ({} B), {when}", bytes(peak.held.bytes), count(peak.held.bytes)));
     if let Some(reserved) = device.peak_reserved {
         let over = if peak.held.bytes == 0 { 0.0 } else { reserved as f64 / peak.held.bytes as f64 };
+        let by = if device.has_segments { "" } else { ", as the source counted" };
         say(
             "peak reserved",
-            format!("{} ({} B), {over:.3} times the peak", bytes(reserved), count(reserved)),
+            format!("{} ({} B), {over:.3} times the peak{by}", bytes(reserved), count(reserved)),
         );
     }
     say("live at start", bytes(device.start_bytes));
@@ -201,14 +205,17 @@ fn with_frames(name: &str, frames: &[String]) -> String {
 }
 
 pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemory) {
+    let left = match failed.device_free {
+        0 if failed.segments.is_none() => String::new(),
+        free => format!("; the device had {} left", bytes(free)),
+    };
     let _ = writeln!(
         text,
-        "\nout of memory: {} asked for by {} (event {}, {}); the device had {} left",
+        "\nout of memory: {} asked for by {} (event {}, {}){left}",
         bytes(failed.requested),
         failed.site,
         count(failed.event as u64),
-        duration(failed.time_ns),
-        bytes(failed.device_free)
+        duration(failed.time_ns)
     );
     if let Some(limit) = failed.limit {
         let _ = writeln!(

@@ -2,6 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use orlop::core::ByteSize;
+use orlop::trace::formats::numbered_device;
 use orlop::trace::{ReplayReport, Summary};
 
 /// What stands where nothing is known.
@@ -125,6 +126,14 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
+/// A device by its number, and by its name if the number says nothing: GPUs are numbered from 0, others far above.
+pub(crate) fn device(number: u32) -> String {
+    match numbered_device(number).filter(|device| !device.is_cuda()) {
+        Some(device) => format!("{number} ({device})"),
+        None => number.to_string(),
+    }
+}
+
 /// Text that somebody else wrote, without what a terminal would obey.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
@@ -172,6 +181,7 @@ mod tests {
             [7, 1500, 2_500_000, 3 << 30, 1 << 40].map(duration),
             ["7 ns", "1.5 µs", "2.5 ms", "3.22 s", "18.3 min"]
         );
+        assert_eq!([0, 7, 1 << 16].map(device), ["0", "7", "65536 (cpu)"]);
         assert_eq!([-2048, 0, 512].map(|growth| more(growth, bytes)), ["−2.00 KiB", "", "+512 B"]);
         assert_eq!((percent(0.1234), plain("a\u{1b}b")), ("12.3%".to_owned(), "a?b".to_owned()));
     }

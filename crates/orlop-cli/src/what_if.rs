@@ -4,7 +4,7 @@ use crate::arguments::{self, Allocator, ReplayArguments, WhatIfArguments};
 use crate::{histories, output, snapshot, table};
 use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, History, Warning, Workload};
-use orlop::trace::lab::{Naming, OutOfMemory, SnapshotInfo};
+use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemory, SnapshotInfo};
 use orlop::trace::what_if::{
     Fidelity, MAX_STREAMS, Outcome, Rules, Simulation, StreamedReplay, WhatIf, WhatIfReport, WhatIfRow,
 };
@@ -27,6 +27,12 @@ struct Answer {
     unknown_settings: Vec<String>,
     /// How true replays by PyTorch's rules are to the recorded run.
     fidelity: Option<Fidelity>,
+    /// Bytes that lived when the recording began, of which no segment is known.
+    held_before: Option<HeldBefore>,
+    /// The most bytes that were held from the device in the recorded run.
+    recorded_peak_reserved: Option<u64>,
+    /// Whether the source tells of segments, and has not only counted those bytes.
+    has_segments: bool,
     /// Bytes that were held at the end of the recorded run.
     recorded_reserved: Option<u64>,
     /// Requests that failed when they were recorded.
@@ -35,17 +41,22 @@ struct Answer {
     report: WhatIfReport,
 }
 
+/// What lived when a recording began, and is replayed as so many blocks.
+#[derive(Serialize)]
+struct HeldBefore {
+    bytes: u64,
+    blocks: u64,
+}
+
 /// Runs `orlop what-if`.
 pub(crate) fn run(arguments: &WhatIfArguments) -> Result<(), Vec<String>> {
     let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
     let mut infos = SnapshotInfo::of(&history, Naming::default()).devices;
     let mut answers = Vec::new();
-    for device in
-        history.devices.iter().filter(|device| arguments.device.is_none_or(|only| only == device.device))
-    {
-        let info = infos.iter_mut().find(|info| info.device == device.device);
-        let failed = info.map(|info| std::mem::take(&mut info.out_of_memory)).unwrap_or_default();
-        let answer = answer(arguments, &history, device, failed);
+    histories::tell_left_out(&arguments.file, &history, arguments.device);
+    for device in histories::devices(&history, arguments.device) {
+        let Some(place) = infos.iter().position(|info| info.device == device.device) else { continue };
+        let answer = answer(arguments, &history, device, infos.swap_remove(place));
         tell_folded(&arguments.file, device.device, answer.report.rows.iter().map(|row| &row.outcome));
         answers.push(answer);
     }
@@ -67,8 +78,9 @@ fn answer(
     arguments: &WhatIfArguments,
     history: &History,
     device: &DeviceHistory,
-    failed: Vec<OutOfMemory>,
+    info: DeviceInfo,
 ) -> Answer {
+    let failed = info.out_of_memory;
     let work = Workload::of(device);
     let (baseline, unknown) = history.torch_conf();
     let memory = arguments.memory.or(device.memory).or_else(|| failed.last().and_then(OutOfMemory::memory));
@@ -77,6 +89,7 @@ fn answer(
         .memory(memory)
         .smallest(!arguments.quick)
         .plan(!arguments.quick);
+    let before = device.held.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let held = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
     Answer {
         file: arguments.file.display().to_string(),
@@ -84,6 +97,10 @@ fn answer(
         warnings: Warning::count(&history.warnings),
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
         fidelity,
+        held_before: (!device.held.is_empty())
+            .then_some(HeldBefore { bytes: before, blocks: device.held.len() as u64 }),
+        recorded_peak_reserved: info.peak_reserved,
+        has_segments: info.has_segments,
         recorded_reserved: (!device.end.is_empty()).then_some(held),
         failed,
         report: sweep.run(),
@@ -122,7 +139,7 @@ fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
 
 fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
     let report = &answer.report;
-    writeln!(out, "{}, device {}", answer.file, answer.device)?;
+    writeln!(out, "{}, device {}", answer.file, table::device(answer.device))?;
     writeln!(
         out,
         "  peak of live bytes           {}: no allocator can do with less",
@@ -131,6 +148,21 @@ fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
     if let Some(perfect) = report.perfect {
         let proof = if perfect.optimal { ", and none is smaller" } else { "" };
         writeln!(out, "  a perfect plan               {}{proof}", table::bytes(perfect.bytes))?;
+    }
+    if let Some(HeldBefore { bytes, blocks }) = answer.held_before {
+        writeln!(
+            out,
+            "  held before the recording    {}, replayed as {} blocks: more is not known of it",
+            table::bytes(bytes),
+            table::count(blocks)
+        )?;
+    }
+    if let Some(recorded) = answer.recorded_peak_reserved.filter(|_| !answer.has_segments) {
+        writeln!(
+            out,
+            "  most held in the recording   {}, as the source counted: a replay begins with nothing cached",
+            table::bytes(recorded)
+        )?;
     }
     if let Some(recorded) = answer.recorded_reserved {
         writeln!(out, "  held at the recorded end     {}", table::bytes(recorded))?;

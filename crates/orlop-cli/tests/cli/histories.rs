@@ -125,6 +125,32 @@ fn a_snapshot_that_does_not_fit_together_is_described_with_warnings() {
     assert!(text.contains("warning") && text.contains("fit no segment"), "{text}");
 }
 
+/// What a recording does not tell is not made up, and what it counts is called so.
+#[test]
+fn recordings_without_segments_are_described_without_them() {
+    let folder = Folder::with(&[("run.csv", "device,time_ns,action,address,bytes\n0,1,allocate,200,512\n")]);
+    let trace = |name: &str| testdata().join("traces").join(name).display().to_string();
+    let profile = trace("profiler-gpt2.json.gz");
+    for file in [&profile, &trace("rmm.csv"), &folder.path("run.csv"), &super::shipped("vit_b16_infer_b4")] {
+        let text = stdout(&orlop(&["snapshot", "info", file]));
+        assert!(text.contains("segments       the source tells of none"), "{text}");
+        assert!(!text.contains("unplaced") && !text.contains(" segments;"), "{text}");
+        assert_eq!(text.contains("peak reserved"), *file == profile, "{text}");
+        assert!(!text.contains("the device had"), "{text}");
+    }
+    let text = stdout(&orlop(&["snapshot", "info", &profile]));
+    for words in [
+        "peak live      2.89 GiB (3,098,553,856 B)",
+        "peak reserved  4.53 GiB (4,867,489,792 B), 1.571 times the peak, as the source counted",
+        "live at start  849 MiB",
+        "(held before the recording)",
+        "LogSoftmaxBackward0 < aten::_log_softmax_backward_data",
+        "device 65536 (cpu)",
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+}
+
 #[test]
 fn a_request_that_failed_is_explained() {
     let folder = Folder::with(&[("run.json", &run(15))]);

@@ -59,6 +59,29 @@ fn as_json_it_is_an_answer_for_each_device() {
     assert!(rows.iter().all(|row| row["smallest"]["runs"].is_u64()));
 }
 
+/// The host's memory is no matter of PyTorch's settings, and is replayed where it is asked for.
+#[test]
+fn a_profile_is_replayed_with_what_lived_before_and_without_the_host() {
+    let file = testdata().join("traces/profiler-gpt2.json.gz").display().to_string();
+    let output = orlop(&["what-if", "--quick", &file]);
+    let (text, complaints) = (stdout(&output), String::from_utf8_lossy(&output.stderr));
+    for words in [
+        "peak of live bytes           2.89 GiB",
+        "held before the recording    849 MiB, replayed as 3 blocks",
+        "most held in the recording   4.53 GiB, as the source counted",
+    ] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    assert!(!text.contains("65536") && complaints.contains("--device 65536 shows it"), "{text}{complaints}");
+    let answers = json(&orlop(&["what-if", "--quick", "--json", &file, "--device", "65536"]));
+    assert_eq!((answers.len(), &answers[0]["peak_live"]), (1, &Value::from(200)));
+    // There is no other: it is shown.
+    let folder =
+        Folder::with(&[("host.csv", "device,time_ns,action,address,bytes\n65536,1,allocate,200,512\n")]);
+    let output = orlop(&["what-if", "--quick", &folder.path("host.csv")]);
+    assert!(stdout(&output).contains("device 65536 (cpu)") && output.stderr.is_empty());
+}
+
 #[test]
 fn without_memory_it_says_who_asked_for_how_much() {
     let text = stdout(&orlop(&[

@@ -111,6 +111,8 @@ pub enum Fault {
     Text,
     /// An event or segment before any device, or a block before any segment.
     Order,
+    /// Something of the start comes after an event.
+    Late,
     /// The file says that it has another number of events.
     Count,
 }
@@ -126,6 +128,7 @@ impl fmt::Display for Fault {
             Self::Number => "it has a number that is too large",
             Self::Text => "it has a text that is not UTF-8",
             Self::Order => "it has a record before what that belongs to",
+            Self::Late => "it has something of the start after an event",
             Self::Count => "the number of events is not that which was written",
         })
     }

@@ -43,7 +43,9 @@ impl Names<'_> {
     }
 
     fn devices(&mut self, left: &DeviceHistory, right: &DeviceHistory) -> bool {
-        (left.device, left.memory) == (right.device, right.memory)
+        (left.device, left.memory, left.counted_reserved)
+            == (right.device, right.memory, right.counted_reserved)
+            && pairs(&left.held, &right.held, |left, right| self.blocks(left, right))
             && pairs(&left.start, &right.start, |left, right| self.segments(left, right))
             && pairs(&left.end, &right.end, |left, right| self.segments(left, right))
             && pairs(&left.events, &right.events, |left, right| self.events(left, right))
@@ -55,9 +57,11 @@ impl Names<'_> {
         (address, bytes, stream, small, expandable, pool)
             == (&right.address, &right.bytes, &right.stream, &right.small, &right.expandable, &right.pool)
             && self.site(*site, right.site)
-            && pairs(blocks, &right.blocks, |left, right| {
-                self.site(left.site, right.site) && *left == SegmentBlock { site: left.site, ..*right }
-            })
+            && pairs(blocks, &right.blocks, |left, right| self.blocks(left, right))
+    }
+
+    fn blocks(&mut self, left: &SegmentBlock, right: &SegmentBlock) -> bool {
+        self.site(left.site, right.site) && *left == SegmentBlock { site: left.site, ..*right }
     }
 
     fn events(&mut self, left: &Event, right: &Event) -> bool {

@@ -1,9 +1,9 @@
 //! What happened on the devices of a process: the one form that every reader makes and every tool of the lab takes.
 //!
-//! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`]), what
-//! happened ([`DeviceHistory::events`]) and what was there in the end ([`DeviceHistory::end`]). Call sites are kept once,
-//! in [`Sites`]; events name them by number, and are 48 bytes. What few events have is beside them
-//! ([`DeviceHistory::details`]).
+//! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`], or
+//! [`DeviceHistory::held`] where no segments are known), what happened ([`DeviceHistory::events`]) and what was there in the
+//! end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name them by number, and are 48 bytes. What
+//! few events have is beside them ([`DeviceHistory::details`]).
 //!
 //! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but not what was
 //! there in the beginning, that is worked out ([`History::find_start`]).
@@ -58,12 +58,18 @@ pub struct DeviceHistory {
     pub memory: Option<u64>,
     /// Segments and blocks when the first event happened, in order of address. Sources that have only events have none.
     pub start: Vec<Segment>,
+    /// Blocks that lived when the first event happened, of which no segment is known: what sources have that tell of blocks
+    /// only. All are live. What is known as a sum only is one block, at an address that no other has.
+    pub held: Vec<SegmentBlock>,
     /// In the order in which they happened.
     pub events: Vec<Event>,
     /// What only some events have, in the order of the events; [`DeviceHistory::detail`] finds it.
     pub details: Vec<EventDetail>,
     /// Segments and blocks after the last event, in order of address. Empty where the source does not tell.
     pub end: Vec<Segment>,
+    /// The most bytes that the allocator held from the device, as the source counted them; `None` where it did not, and
+    /// where its segments tell.
+    pub counted_reserved: Option<u64>,
 }
 
 const _: () = assert!(size_of::<Event>() == 48);
@@ -79,8 +85,9 @@ impl History {
 }
 
 impl DeviceHistory {
-    /// Whether the source tells of segments at all.
-    pub(crate) fn has_segments(&self) -> bool {
+    /// Whether the source tells of segments at all. Where it does not, nothing is known of what blocks are in.
+    #[must_use]
+    pub fn has_segments(&self) -> bool {
         let gains = |action| matches!(action, Action::RegionGained | Action::Mapped);
         !self.start.is_empty() || self.events.iter().any(|event| gains(event.action))
     }
@@ -114,7 +121,7 @@ pub struct Segment {
     pub blocks: Vec<SegmentBlock>,
 }
 
-/// A piece of a [`Segment`].
+/// A piece of a [`Segment`], or a block of which no segment is known ([`DeviceHistory::held`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentBlock {
     /// Where it begins.

@@ -68,6 +68,13 @@ pub enum Warning {
         /// Its place in the source, from 0.
         event: usize,
     },
+    /// The bytes that the source counts do not follow from the events.
+    TotalMisfit {
+        /// Which device.
+        device: u32,
+        /// The place of the event after which it counts them, from 0.
+        event: usize,
+    },
     /// A file ends before its end. What it has up to there is used.
     CutOff {
         /// The byte at which the last whole part ends.
@@ -123,6 +130,12 @@ impl fmt::Display for Warning {
             }
             Self::UnknownAction { device, event } => {
                 write!(f, "device {device}, event {event}: what happened is not known to this reader")
+            }
+            Self::TotalMisfit { device, event } => {
+                write!(
+                    f,
+                    "device {device}, event {event}: the bytes that the source counts do not follow from the events"
+                )
             }
             Self::CutOff { at } => write!(f, "the file is cut off: what follows byte {at} is not whole"),
             Self::Damaged { at } => write!(f, "the file is damaged: nothing from byte {at} on can be used"),

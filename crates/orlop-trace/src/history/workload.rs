@@ -64,7 +64,8 @@ pub enum WorkStep {
 /// What a program asked of a device's allocator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The blocks; those that were there at the start come first, in order of address.
+    /// The blocks; those that were there at the start come first, as [`start`](DeviceHistory::start) and
+    /// [`held`](DeviceHistory::held) have them.
     pub blocks: Vec<WorkBlock>,
     /// What is asked, in order.
     pub steps: Vec<WorkStep>,
@@ -83,20 +84,14 @@ impl Workload {
         let mut live: HashMap<u64, u32> = HashMap::new();
         let mut lingering: HashMap<u64, u32> = HashMap::new();
         let mut completions = Completions::default();
-        let held =
-            history.start.iter().flat_map(|segment| segment.blocks.iter().map(move |block| (segment, block)));
-        for (segment, block) in held.filter(|(_, block)| block.state == BlockState::Live) {
-            let id = work.push(WorkBlock {
-                bytes: block.requested,
-                address: block.address,
-                stream: segment.stream,
-                site: block.site,
-                text: TextId::NONE,
-                kind: MemoryKind::default(),
-                born: None,
-                died: None,
-                lingers: false,
-            });
+        let pieces = history.start.iter().flat_map(|segment| {
+            let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
+            live.map(|block| (segment.stream, block))
+        });
+        let outside = history.held.iter().map(|block| (StreamId::DEFAULT, block));
+        for (stream, block) in pieces.chain(outside) {
+            let asked = WorkBlock::asked(block.requested, stream);
+            let id = work.push(WorkBlock { address: block.address, site: block.site, ..asked });
             live.insert(block.address, id);
         }
         work.at_start = work.blocks.len();

@@ -51,7 +51,10 @@ pub struct DeviceInfo {
     pub duration_ns: u64,
     /// Live bytes that were there when the recording began, as asked for.
     pub start_bytes: u64,
-    /// The most bytes that segments took at once, if the source tells of segments.
+    /// Whether the source tells of segments.
+    pub has_segments: bool,
+    /// The most bytes that were held from the device at once: what segments took, or what the source counted where it tells of
+    /// none. `None` if it does neither.
     pub peak_reserved: Option<u64>,
     /// When the most bytes lived.
     pub peak: MomentInfo,
@@ -61,7 +64,7 @@ pub struct DeviceInfo {
     pub out_of_memory: Vec<OutOfMemory>,
     /// How many more failed.
     pub more_out_of_memory: usize,
-    /// Events that fit nothing that is there.
+    /// Events that fit no segment that is there; 0 where the source tells of none.
     pub strays: u64,
 }
 
@@ -130,12 +133,13 @@ impl DeviceInfo {
             frees: steps(|step| matches!(step, WorkStep::Free(_))),
             duration_ns: time(history, history.events.len()),
             start_bytes: live(&work, 0).fold(0, |sum: u64, block| sum.saturating_add(block.bytes)),
+            has_segments: history.has_segments(),
             peak_reserved: peak_reserved(history),
             peak,
             end,
             more_out_of_memory: failures().count() - out_of_memory.len(),
             out_of_memory,
-            strays: moments.strays(),
+            strays: if history.has_segments() { moments.strays() } else { 0 },
         }
     }
 }
@@ -154,7 +158,7 @@ pub(super) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
     Cow::Borrowed(history)
 }
 
-/// The most bytes that segments took at once; `None` if nothing tells of segments.
+/// The most bytes that segments took at once, or what the source counted; `None` if nothing tells of either.
 pub(super) fn peak_reserved(history: &DeviceHistory) -> Option<u64> {
     let mut told = !history.start.is_empty();
     let mut now: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
@@ -168,5 +172,5 @@ pub(super) fn peak_reserved(history: &DeviceHistory) -> Option<u64> {
         told = true;
         most = most.max(now);
     }
-    told.then(|| u64::try_from(most).unwrap_or(u64::MAX))
+    if told { u64::try_from(most).ok().or(Some(u64::MAX)) } else { history.counted_reserved }
 }

@@ -3,7 +3,8 @@
 //! A recorded stack has fifty frames and more, and most are the same for every allocation: the recorder itself, the
 //! allocator, the dispatcher, the interpreter. What somebody wants to read is the line of *their* program, and what
 //! that line called. So a name has two parts: `model.py:101 forward < aten::rsqrt`. Memory that the backward pass
-//! allocates has no line of any program, only the node of the graph: `MulBackward0 < aten::mul_Tensor`.
+//! allocates has no line of any program, only the node of the graph: `MulBackward0 < aten::mul_Tensor`. A profiler knows
+//! operators by their names, one within the other: `aten::linear < aten::addmm`.
 
 use crate::history::{Frame, SiteId, Sites};
 use std::fmt::{self, Write as _};
@@ -27,9 +28,11 @@ pub struct SiteName {
     /// Who called [`SiteName::user`], nearest first; as many as were asked for.
     pub callers: Vec<Frame>,
     /// The innermost line of the program itself: Python that is in no installed package. If all is in packages, the
-    /// innermost outside PyTorch's own. Without any Python, the node of the backward pass.
+    /// innermost outside PyTorch's own. Without any Python, the node of the backward pass, what the program itself named, or
+    /// the outermost of a profiler's operators.
     pub user: Option<Frame>,
-    /// What that line called: the innermost line of a package, or else the outermost operator.
+    /// What that line called: the innermost line of a package, or else the outermost operator. Of a profiler's operators
+    /// alone the innermost that does more than ask for memory.
     pub op: Option<Frame>,
 }
 
@@ -128,6 +131,8 @@ enum Origin {
     Node,
     /// An operator's entry.
     Operator,
+    /// An operator, as a profiler names it.
+    Profiled,
     /// C++ of frameworks, the interpreter, the system.
     Glue,
     /// Other compiled code.
@@ -163,7 +168,7 @@ const PLUMBING: [&str; 8] = [
 ];
 
 /// How names of compiled functions begin that stand below every allocation.
-const GLUE: [&str; 22] = [
+const GLUE: [&str; 24] = [
     "at::",
     "c10::",
     "torch::",
@@ -186,7 +191,13 @@ const GLUE: [&str; 22] = [
     "clone",
     "__",
     "_start",
+    // Of a profiler.
+    "<built-in ",
+    "ProfilerStep#",
 ];
+
+/// A profiler's names of operators that only ask for memory.
+const EMPTY: [&str; 3] = ["aten::empty", "aten::new_empty", "aten::resize_"];
 
 impl Origin {
     fn of(sites: &Sites, frame: Frame) -> Self {
@@ -196,6 +207,8 @@ impl Origin {
         }
         if operator(function).is_some() {
             Self::Operator
+        } else if function.starts_with("aten::") {
+            Self::Profiled
         } else if node(function).is_some() {
             Self::Node
         } else if function.is_empty()
@@ -239,7 +252,8 @@ fn name(sites: &Sites, frames: &[(Frame, Origin)], depth: usize) -> SiteName {
     let inner = &frames[..place];
     // The nearest line of a package says more than PyTorch's below it: `einops.py einsum`, not `functional.py einsum`.
     let called = first(inner, &[Origin::Package]).or_else(|| first(inner, &[Origin::Torch]));
-    let op = called.or_else(|| inner.iter().rposition(|(_, origin)| *origin == Origin::Operator));
+    let entry = |(_, origin): &(Frame, Origin)| matches!(origin, Origin::Operator | Origin::Profiled);
+    let op = called.or_else(|| inner.iter().rposition(entry));
     let callers = frames[place + 1..].iter().filter(|(_, caller)| *caller == origin);
     SiteName {
         callers: callers.take(depth.saturating_sub(1)).map(|&(frame, _)| frame).collect(),
@@ -250,6 +264,9 @@ fn name(sites: &Sites, frames: &[(Frame, Origin)], depth: usize) -> SiteName {
 
 /// Of a stack without Python: the backward pass, or a program without any.
 fn compiled(sites: &Sites, frames: &[(Frame, Origin)]) -> SiteName {
+    if frames.iter().any(|(_, origin)| *origin == Origin::Profiled) {
+        return profiled(sites, frames);
+    }
     let node = frames.iter().position(|(_, origin)| *origin == Origin::Node);
     let inner = node.map_or(frames, |node| &frames[..node]);
     let op = inner.iter().rposition(|(_, origin)| *origin == Origin::Operator);
@@ -271,15 +288,43 @@ fn compiled(sites: &Sites, frames: &[(Frame, Origin)]) -> SiteName {
     }
 }
 
+/// Of a profiler's operators.
+fn profiled(sites: &Sites, frames: &[(Frame, Origin)]) -> SiteName {
+    let first = |wanted| frames.iter().position(|(_, origin)| *origin == wanted);
+    let around = first(Origin::Node).or_else(|| first(Origin::Native));
+    let inner = around.map_or(frames, |around| &frames[..around]);
+    let outermost = inner.iter().rfind(|(_, origin)| *origin == Origin::Profiled).map(|&(frame, _)| frame);
+    if let Some(&(around, _)) = around.and_then(|around| frames.get(around)) {
+        return SiteName { callers: Vec::new(), user: Some(around), op: outermost };
+    }
+    let says_more = |frame: &Frame| {
+        let function = sites.name(frame.function);
+        Some(*frame) != outermost && !EMPTY.iter().any(|empty| function.starts_with(empty))
+    };
+    let ops = inner.iter().filter(|(_, origin)| *origin == Origin::Profiled);
+    let op = ops.map(|&(frame, _)| frame).find(says_more);
+    SiteName { callers: Vec::new(), user: outermost, op }
+}
+
 /// `exp` of `at::_ops::exp::call(…)`.
 fn operator(function: &str) -> Option<&str> {
     function.strip_prefix("at::_ops::")?.split_once("::call(").map(|(name, _)| name)
 }
 
-/// `MulBackward0` of `torch::autograd::generated::MulBackward0::apply(…)`.
+/// `MulBackward0` of `torch::autograd::generated::MulBackward0::apply(…)`, and as a profiler names it, with what runs it or
+/// without.
 fn node(function: &str) -> Option<&str> {
-    let (path, _) = function.strip_prefix("torch::autograd::")?.split_once("::apply(")?;
+    let path = match function.strip_prefix("autograd::engine::evaluate_function: ") {
+        Some(path) => path,
+        None if is_node(function) => function,
+        None => function.strip_prefix("torch::autograd::")?.split_once("::apply(")?.0,
+    };
     path.rsplit("::").next().filter(|name| !name.is_empty())
+}
+
+fn is_node(name: &str) -> bool {
+    let ends = name.trim_end_matches(|letter: char| letter.is_ascii_digit()).ends_with("Backward");
+    ends && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
 }
 
 fn frame_text(sites: &Sites, frame: Frame, lines: bool) -> String {

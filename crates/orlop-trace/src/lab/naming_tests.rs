@@ -116,3 +116,59 @@ fn a_terminal_is_not_commanded() {
     let long = "x".repeat(1000);
     assert_eq!(shown(&[(&long, "a.py", 3)], 1).chars().count(), LONGEST + 1);
 }
+
+/// Operators as a profiler tells them, the outermost first.
+fn profiled(names: &[&str]) -> String {
+    let frames: Vec<_> = names.iter().rev().map(|&name| (name, "??", 0)).collect();
+    shown(&frames, 1)
+}
+
+#[test]
+fn operators_of_a_profiler_are_named_by_the_outermost_and_by_what_does_the_work() {
+    for (names, expected) in [
+        (&["aten::linear", "aten::addmm"][..], "aten::linear < aten::addmm"),
+        (&["ProfilerStep#3", "aten::linear", "aten::matmul", "aten::mm"], "aten::linear < aten::mm"),
+        (
+            &["aten::dropout", "aten::native_dropout", "aten::empty_like", "aten::empty_strided"],
+            "aten::dropout < aten::native_dropout",
+        ),
+        (&["aten::arange", "aten::arange", "aten::resize_"], "aten::arange"),
+        (&["aten::empty"], "aten::empty"),
+        (&["forward", "aten::linear", "aten::addmm"], "forward < aten::linear"),
+        (
+            &["Optimizer.step#AdamW.step", "aten::_foreach_sqrt", "aten::empty_strided"],
+            "Optimizer.step#AdamW.step < aten::_foreach_sqrt",
+        ),
+        (
+            &["autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0", "aten::mm"],
+            "AddmmBackward0 < aten::mm",
+        ),
+        (&["autograd::engine::evaluate_function: AddmmBackward0", "aten::sum"], "AddmmBackward0 < aten::sum"),
+        (
+            &[
+                "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+                "torch::autograd::AccumulateGrad",
+                "aten::new_empty_strided",
+            ],
+            "AccumulateGrad < aten::new_empty_strided",
+        ),
+        (&["Optimizer.zero_grad#SGD.zero_grad"], "Optimizer.zero_grad#SGD.zero_grad"),
+        (
+            &["ProfilerStep#3", "<built-in method zeros of type object>"],
+            "<built-in method zeros of type object>",
+        ),
+    ] {
+        assert_eq!(profiled(names), expected);
+    }
+    let frames = [
+        ("aten::addmm", "??", 0),
+        ("aten::linear", "??", 0),
+        ("<built-in method linear of type object>", "??", 0),
+        ("forward", "torch/nn/modules/linear.py", 114),
+        ("nn.Module: Linear_0", "??", 0),
+        ("_call_impl", "torch/nn/modules/module.py", 1518),
+        ("step", "train.py", 41),
+    ];
+    assert_eq!(shown(&frames, 1), "train.py:41 step < linear.py:114 forward");
+    assert_eq!(shown(&[frames[0], frames[6]], 1), "train.py:41 step < aten::addmm");
+}

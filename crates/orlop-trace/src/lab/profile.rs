@@ -42,7 +42,7 @@ pub struct DeviceProfile {
     pub device: u32,
     /// The most bytes that lived at once.
     pub peak_live: u64,
-    /// The most bytes that segments took at once; `None` where the source does not tell.
+    /// The most bytes that were held from the device at once; `None` where the source does not tell.
     pub peak_reserved: Option<u64>,
     /// Bytes that live in the end.
     pub end_live: u64,

@@ -5,7 +5,7 @@ use super::extents::{Class, Extent, Extents};
 use super::lives::{Life, lives, moment};
 use super::notes::{Note, notes};
 use super::stacks::Stacks;
-use crate::formats::actions;
+use crate::formats::{actions, numbered_device};
 use crate::history::{Action, Annotation, DeviceHistory, Event};
 use orlop_core::StreamId;
 use serde::Serialize;
@@ -15,7 +15,11 @@ use std::collections::HashMap;
 #[derive(Debug, Serialize)]
 pub(super) struct Device {
     device: u32,
+    /// What it is called: the number alone for GPUs.
+    name: String,
     memory: Option<u64>,
+    /// The most bytes that were held from it, as the source counted them.
+    counted_reserved: Option<u64>,
     events: usize,
     /// What all addresses are counted from, as text: a browser's numbers are too short for it.
     base: String,
@@ -76,7 +80,9 @@ impl Device {
         let of = |action| moments(&history.events, action);
         Self {
             device: history.device,
+            name: name(history.device),
             memory: history.memory,
+            counted_reserved: history.counted_reserved,
             events: history.events.len(),
             base: base.to_string(),
             segments: history.has_segments(),
@@ -94,6 +100,13 @@ impl Device {
             notes: notes(annotations, history, stacks),
             columns,
         }
+    }
+}
+
+fn name(number: u32) -> String {
+    match numbered_device(number).filter(|device| !device.is_cuda()) {
+        Some(device) => device.to_string(),
+        None => number.to_string(),
     }
 }
 

@@ -89,7 +89,8 @@ impl StreamedReplay {
                 Item::Event(event) => devices.get(number).event(&event),
                 Item::Warning(warning) => warn_as_told(&mut warnings, warning),
                 // These are of device 0 where the file names none.
-                Item::Memory(_) | Item::Detail(_) => drop(devices.get(number)),
+                Item::Memory(_) | Item::Detail(_) | Item::CountedReserved(_) => drop(devices.get(number)),
+                Item::Held(block) => devices.get(number).at_start(&block, StreamId::DEFAULT),
                 Item::Settings(_) | Item::Annotation(_) => {}
             }
         }
@@ -215,7 +216,7 @@ impl Feed {
         }
     }
 
-    /// A piece of a segment that was there at the start.
+    /// A piece of a segment, or a block of none, that was there at the start.
     fn at_start(&mut self, block: &SegmentBlock, stream: StreamId) {
         if block.state == BlockState::Live {
             self.allocate(block.address, &WorkBlock::asked(block.requested, stream));

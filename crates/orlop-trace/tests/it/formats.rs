@@ -8,10 +8,11 @@ use orlop_trace::TraceError;
 use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, Order};
 use orlop_trace::formats::{FormatError, binary, chrome, csv, device_number, perfetto, rmm};
 use orlop_trace::history::{Action, Event, History, Warning, Workload};
+use orlop_trace::lab::NO_SITE;
 use proptest::prelude::*;
 use std::io::Write;
 
-fn example(name: &str) -> Vec<u8> {
+pub(crate) fn example(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/../../testdata/traces/{name}", env!("CARGO_MANIFEST_DIR")))
         .expect("testdata is there")
 }
@@ -77,7 +78,14 @@ fn a_trace_of_torchs_profiler_is_read() {
     // The block of 512 bytes was there before.
     let work = Workload::of(gpu);
     assert_eq!((work.at_start, work.blocks[0].bytes, work.blocks[0].died), (1, 512, Some(0)));
+    // So was something of the host's, of which only the sum is told.
+    assert_eq!((host.held.len(), host.held[0].bytes), (1, 6_291_456 - 24));
+    assert_eq!((gpu.counted_reserved, host.counted_reserved), (Some(23_068_672), None));
     assert!(history.warnings.is_empty());
+    let site = |event: &Event| history.sites.summary(event.site).display(&history.sites).to_string();
+    assert_eq!(site(&gpu.events[1]), "model.py:41 forward < aten::linear");
+    assert_eq!(site(&gpu.events[0]), NO_SITE, "another thread frees it");
+    assert_eq!(site(&host.events[0]), "model.py:41 forward < aten::empty");
     assert_eq!(events(&chrome::read_chrome(&packed(&trace)[..]).unwrap()), events(&history));
 }
 
@@ -202,6 +210,7 @@ proptest! {
             prop_assert_eq!(memory(&read), memory(&history));
             prop_assert_eq!(events(&read), events(&history));
             prop_assert_eq!(segments(&read), segments(&history));
+            prop_assert_eq!(read, history.clone());
         }
     }
 

@@ -70,7 +70,7 @@ fn segment() -> impl Strategy<Value = (Segment, Vec<usize>)> {
 }
 
 fn warning() -> impl Strategy<Value = Warning> {
-    (0..8, any::<u32>(), any::<usize>(), any::<u64>(), any::<u64>()).prop_map(
+    (0..11, any::<u32>(), any::<usize>(), any::<u64>(), any::<u64>()).prop_map(
         |(which, device, event, address, bytes)| match which {
             0 => Warning::FreedUnknown { device, event, address },
             1 => Warning::Overlap { device, event, address },
@@ -79,9 +79,22 @@ fn warning() -> impl Strategy<Value = Warning> {
             4 => Warning::SizeDiffers { device, event, address },
             5 => Warning::CutOff { at: bytes },
             6 => Warning::Damaged { at: bytes },
+            7 => Warning::TotalMisfit { device, event },
+            8 => Warning::RegionMisfit { device, event, address },
+            9 => Warning::UnknownAction { device, event },
             _ => Warning::More { count: bytes },
         },
     )
+}
+
+/// Blocks of no segment.
+fn held() -> impl Strategy<Value = Vec<(SegmentBlock, usize)>> {
+    let block =
+        (number(), number(), number(), any::<usize>()).prop_map(|(address, bytes, requested, site)| {
+            let (state, none) = (BlockState::Live, SiteId::UNKNOWN);
+            (SegmentBlock { address, bytes, requested, state, site: none }, site)
+        });
+    prop::collection::vec(block, 0..4)
 }
 
 /// Sites from texts: some frames, some lists of them.
@@ -107,7 +120,7 @@ prop_compose! {
                 prop::collection::vec(event(), 0..40),
                 prop::collection::vec(segment(), 0..3),
                 prop::collection::vec(segment(), 0..3),
-                any::<Option<u64>>(),
+                (any::<Option<u64>>(), any::<Option<u64>>(), held()),
             ),
             0..4,
         ),
@@ -124,7 +137,7 @@ prop_compose! {
             }
             segment
         };
-        for (number, (events, start, end, memory)) in devices {
+        for (number, (events, start, end, (memory, counted, held))) in devices {
             let mut device = DeviceHistory::default();
             device.device = number;
             device.memory = memory;
@@ -134,6 +147,11 @@ prop_compose! {
                 .collect();
             device.start = start.into_iter().map(named).collect();
             device.end = end.into_iter().map(named).collect();
+            device.counted_reserved = counted;
+            device.held = held
+                .into_iter()
+                .map(|(block, site)| SegmentBlock { site: name(site), ..block })
+                .collect();
             history.devices.push(device);
         }
         history.settings = settings;

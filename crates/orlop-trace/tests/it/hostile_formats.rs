@@ -162,3 +162,35 @@ proptest! {
         read_all(text.as_bytes());
     }
 }
+
+/// Whole or streamed, a file says the same: what was there at the start cannot come after an event.
+#[test]
+fn what_comes_too_late_is_damage() {
+    let device = &b"\x3f\0"[..];
+    let (held, event) = (&b"\xbf\x08\x04\x04\0"[..], &b"\0\x02\x02\x04"[..]);
+    let segment = &b"\x6f\0\x10\x04\0\0\0\0\x7f\0\x04\x04\0\0"[..];
+    for (records, devices, warnings) in [
+        (&[device, held, segment, event][..], 1, 0),
+        (&[device, held, event, &b"\x3f\x01"[..], held, segment, event], 2, 0),
+        (&[device, event, held], 1, 1),
+        (&[device, event, segment], 1, 1),
+        (&[device, segment, event, &b"\x7f\0\x04\x04\0\0"[..]], 1, 1),
+        (&[device, event, &b"\x3f\x01"[..], held, device, held], 2, 1),
+    ] {
+        let file = with_payload(&records.concat());
+        let end =
+            [&[0; 4][..], &crc32fast::hash(&count(records, event)).to_le_bytes(), &count(records, event)];
+        let file = [file, end.concat()].concat();
+        let history = binary::read_binary(&file[..]).unwrap();
+        assert_eq!((history.devices.len(), history.warnings.len()), (devices, warnings), "{records:?}");
+        let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, None).unwrap();
+        for (device, (_, outcome)) in history.devices.iter().zip(&streamed.devices) {
+            assert_eq!(outcome.peak_live, Workload::of(device).peak().0, "{records:?}");
+        }
+    }
+}
+
+/// How many of the records are this one, as a file says it in its end.
+fn count(records: &[&[u8]], event: &[u8]) -> [u8; 8] {
+    records.iter().filter(|record| **record == event).count().to_le_bytes()
+}

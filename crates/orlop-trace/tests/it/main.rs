@@ -10,6 +10,7 @@ mod hostile_formats;
 mod lab;
 #[cfg(unix)]
 mod pages;
+mod profiles;
 mod recorded;
 mod recorded_regions;
 mod replays;

@@ -289,6 +289,23 @@ fn odd_histories_are_shown_all_the_same() {
     assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
 }
 
+/// A profiler's trace tells of no segments: what it counted is said, and nothing is made up.
+#[test]
+fn what_has_no_segments_shows_none() {
+    let Some(mut browser) = Browser::start(1280, 800) else { return };
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/traces/profiler-gpt2.json.gz");
+    let history = History::read(file).expect("a trace");
+    Page::of(&history, &[]).open(&mut browser);
+    let peak = browser.evaluate("(({ live, peak }) => live[peak])(orlopReport.app.device)");
+    assert_eq!(peak.as_u64(), Some(3_098_553_856));
+    let cards = browser.text("#cards");
+    holds(&cards, &["2.89 GiB", "4.53 GiB", "as the source counted, 1.571 × peak live"]);
+    assert!(!cards.contains("hole"), "{cards}");
+    holds(&browser.text("#legend"), &["(held before the recording)", "aten::dropout < aten::native_dropout"]);
+    holds(&browser.text("#device"), &["0", "cpu"]);
+    assert!(browser.complaints().is_empty(), "{:?}", browser.complaints());
+}
+
 /// Holes are worked out twice: by the lab, event by event, and by the page, from the blocks of a moment.
 #[test]
 fn pages_of_real_runs_say_what_the_lab_says() {

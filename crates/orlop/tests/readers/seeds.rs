@@ -33,7 +33,10 @@ pub(crate) fn of(name: &str) -> Vec<Vec<u8>> {
         }
         "snapshot" => [snapshots(), of_folder("testdata/torch-snapshots", "gz")].concat(),
         "trace" => of_folder("testdata", "gz"),
-        "trace_binary" => snapshots().iter().map(|snapshot| packed(snapshot)).collect(),
+        "trace_binary" => {
+            let traces = [snapshots(), of_folder("testdata/traces", "json")].concat();
+            traces.iter().map(|trace| packed(trace)).collect()
+        }
         "trace_chrome" => of_folder("testdata/traces", "json"),
         "trace_csv" => {
             let history = History::parse(&snapshots()[0][..]).expect("a snapshot");
@@ -75,9 +78,9 @@ fn snapshots() -> Vec<Vec<u8>> {
     [of_folder(folder, "pickle"), of_folder(folder, "json")].concat()
 }
 
-/// A snapshot in the binary format.
-fn packed(snapshot: &[u8]) -> Vec<u8> {
-    let history = History::parse(snapshot).expect("a snapshot");
+/// A recording in the binary format.
+fn packed(recording: &[u8]) -> Vec<u8> {
+    let history = History::parse(recording).expect("a recording");
     let mut bytes = Vec::new();
     binary::write_binary(&history, &mut bytes).expect("memory takes it");
     bytes

@@ -1,12 +1,14 @@
-//! What a history has beside segments and events: annotations, details of events, warnings.
+//! What a history has beside segments and events: annotations, details of events, blocks of no segment, warnings.
 
 use super::super::Fault;
 use super::block::{Cursor, Read, put};
 use super::reader::{Item, Tables};
 use super::writer::BinaryWriter;
-use super::{ANNOTATION, DETAIL, WARNING};
+use super::{ANNOTATION, COUNTED, DETAIL, HELD, WARNING};
 use crate::Result;
-use crate::history::{Annotation, EventDetail, Sites, Stage, Warning};
+use crate::history::{
+    Annotation, BlockState, DeviceHistory, EventDetail, SegmentBlock, Sites, Stage, Warning,
+};
 use std::io::Write;
 
 impl<W: Write> BinaryWriter<W> {
@@ -46,9 +48,37 @@ impl<W: Write> BinaryWriter<W> {
         }
         self.end_of_record()
     }
+
+    /// A block of the start that no segment is known of.
+    pub(super) fn held(&mut self, device: u32, block: &SegmentBlock, sites: &Sites) -> Result<()> {
+        let site = self.site(block.site, sites)?;
+        self.on(device);
+        let payload = self.payload();
+        payload.push(HELD);
+        for number in [block.address, block.bytes, block.requested, site.into()] {
+            put(payload, number);
+        }
+        self.end_of_record()
+    }
+
+    /// What was held from a device, if the source counted it.
+    pub(super) fn counted_reserved(&mut self, device: &DeviceHistory) -> Result<()> {
+        let Some(bytes) = device.counted_reserved else { return Ok(()) };
+        self.on(device.device);
+        let payload = self.payload();
+        payload.push(COUNTED);
+        put(payload, bytes);
+        self.end_of_record()
+    }
 }
 
 impl Tables {
+    pub(super) fn held(&self, cursor: &mut Cursor<'_>) -> Read<Item> {
+        let (address, bytes, requested) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
+        let (state, site) = (BlockState::Live, self.site(cursor)?);
+        Ok(Item::Held(SegmentBlock { address, bytes, requested, state, site }))
+    }
+
     pub(super) fn annotation(&self, cursor: &mut Cursor<'_>) -> Read<Item> {
         let time = cursor.varint()?;
         let device =
@@ -82,6 +112,7 @@ fn code(warning: Warning) -> (u8, [u64; 3]) {
         Warning::More { count } => (7, [0, 0, count]),
         Warning::RegionMisfit { device, event, address } => (8, [device.into(), event as u64, address]),
         Warning::UnknownAction { device, event } => (9, [device.into(), event as u64, 0]),
+        Warning::TotalMisfit { device, event } => (10, [device.into(), event as u64, 0]),
     }
 }
 
@@ -99,6 +130,7 @@ pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> Read<Warn
         7 => Warning::More { count: address },
         8 => Warning::RegionMisfit { device, event: event()?, address },
         9 => Warning::UnknownAction { device, event: event()? },
+        10 => Warning::TotalMisfit { device, event: event()? },
         _ => return Err(Fault::Reference),
     })
 }

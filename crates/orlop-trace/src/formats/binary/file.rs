@@ -39,10 +39,14 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
     }
     for device in &history.devices {
         file.device(device.device, device.memory)?;
+        file.counted_reserved(device)?;
         for (at_end, segments) in [(false, &device.start), (true, &device.end)] {
             for segment in segments {
                 file.segment(device.device, at_end, segment, sites)?;
             }
+        }
+        for block in &device.held {
+            file.held(device.device, block, sites)?;
         }
         for event in &device.events {
             file.event(device.device, event, sites)?;
@@ -91,6 +95,8 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
                     segment.blocks.push(block);
                 }
             }
+            Item::Held(block) => gather.device(number).held.push(block),
+            Item::CountedReserved(bytes) => gather.device(number).counted_reserved = Some(bytes),
             Item::Annotation(annotation) => history.annotations.push(annotation),
             Item::Detail(detail) => gather.device(number).details.push(detail),
             Item::Memory(bytes) => gather.device(number).memory = Some(bytes),

@@ -54,6 +54,10 @@
 //! | `8F` | memory of the device | varint bytes |
 //! | `9F` | annotation | varint time, varint device + 1 (0: none), varint text, u8 stage (0 begin, 1 end, 2 moment) |
 //! | `AF` | detail of an event of the device | varint place of the event, varint context (a text), varints pool twice |
+//! | `BF` | block that was there at the start, in no known segment | varints address, bytes, requested, site |
+//! | `CF` | the most bytes held from the device, as counted | varint bytes |
+//!
+//! A device's segments and blocks are told before its events.
 //!
 //! # Reading what strangers wrote
 //!
@@ -61,6 +65,7 @@
 //! sixty bytes in memory for four in the file at least, [`BinaryReader`] itself only keeps texts and sites. A file that
 //! names more than 4096 devices is refused, as in all formats, and none is written.
 
+mod begun;
 mod beside;
 mod block;
 mod file;
@@ -107,6 +112,8 @@ const PIECE: u8 = 0x7f;
 const MEMORY: u8 = 0x8f;
 const ANNOTATION: u8 = 0x9f;
 const DETAIL: u8 = 0xaf;
+const HELD: u8 = 0xbf;
+const COUNTED: u8 = 0xcf;
 
 /// What follows an event's first byte.
 const WITH_STREAM: u8 = 0x10;

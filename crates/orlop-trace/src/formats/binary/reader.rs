@@ -1,12 +1,13 @@
 //! Events out of a file, a block at a time.
 
 use super::super::{Admitted, Fault, Format, FormatError, actions};
+use super::begun::Begun;
 use super::beside::warning;
 use super::block::{Cursor, Read};
 use super::{
-    ANNOTATION, AT_END, BLOCK_HEAD, Before, DETAIL, DEVICE, EXPANDABLE, FRAME, HEADER, MAGIC, MAX_BLOCK,
-    MEMORY, NEARLY, OTHER, Order, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WARNING,
-    WITH_SITE, WITH_STREAM, WITH_THREAD,
+    ANNOTATION, AT_END, BLOCK_HEAD, Before, COUNTED, DETAIL, DEVICE, EXPANDABLE, FRAME, HEADER, HELD, MAGIC,
+    MAX_BLOCK, MEMORY, NEARLY, OTHER, Order, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT,
+    VERSION, WARNING, WITH_SITE, WITH_STREAM, WITH_THREAD,
 };
 use crate::Result;
 use crate::history::{
@@ -32,6 +33,7 @@ pub struct BinaryReader<'a> {
     events: u64,
     ended: bool,
     devices: Admitted,
+    begun: Begun,
     tables: Tables,
 }
 
@@ -61,6 +63,8 @@ pub(crate) enum Item {
     Memory(u64),
     Annotation(Annotation),
     Detail(EventDetail),
+    Held(SegmentBlock),
+    CountedReserved(u64),
 }
 
 impl<'a> BinaryReader<'a> {
@@ -93,6 +97,7 @@ impl<'a> BinaryReader<'a> {
             events: 0,
             ended: false,
             devices: Admitted::default(),
+            begun: Begun::default(),
             tables: Tables::default(),
         })
     }
@@ -153,11 +158,17 @@ impl<'a> BinaryReader<'a> {
             let item = item.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
             self.used = self.payload.len() - cursor.0.len();
             if let Some(item) = item {
+                let in_time = self.begun.look(&item);
+                in_time.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
                 match item {
                     Item::Event(_) => self.events += 1,
                     Item::Device(device) => self.devices.admit(device)?,
                     // These are of device 0 where the file has named none before.
-                    Item::Memory(_) | Item::Detail(_) if self.devices.is_empty() => self.devices.admit(0)?,
+                    Item::Memory(_) | Item::Detail(_) | Item::Held(_) | Item::CountedReserved(_)
+                        if self.devices.is_empty() =>
+                    {
+                        self.devices.admit(0)?;
+                    }
                     _ => {}
                 }
                 return Ok(Some(item));
@@ -294,6 +305,8 @@ impl Tables {
             MEMORY => Ok(Some(Item::Memory(cursor.varint()?))),
             ANNOTATION => self.annotation(cursor).map(Some),
             DETAIL => self.detail(cursor).map(Some),
+            HELD => self.held(cursor).map(Some),
+            COUNTED => Ok(Some(Item::CountedReserved(cursor.varint()?))),
             _ => Err(Fault::Tag),
         }
     }
@@ -365,7 +378,7 @@ impl Tables {
         self.text_of(cursor.short()?)
     }
 
-    fn site(&self, cursor: &mut Cursor<'_>) -> Read<SiteId> {
+    pub(super) fn site(&self, cursor: &mut Cursor<'_>) -> Read<SiteId> {
         self.stack_of(cursor.short()?)
     }
 

@@ -265,7 +265,7 @@ impl<W: Write> BinaryWriter<W> {
         Ok(self.text_count)
     }
 
-    fn site(&mut self, site: SiteId, sites: &Sites) -> Result<u32> {
+    pub(super) fn site(&mut self, site: SiteId, sites: &Sites) -> Result<u32> {
         let place = site.index();
         if let Some(&known) = self.sites.get(place).filter(|&&known| known > 0) {
             return Ok(known);

@@ -5,17 +5,34 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use std::fmt;
 use std::io::Read;
 
-/// An instant of memory. What is not there, or is something else, is `None`.
+/// Categories of what runs on a thread of the program: operators, Python, what the program itself names. Kernels and calls
+/// of the driver are others.
+const OPERATIONS: [&str; 4] = ["cpu_op", "python_function", "user_annotation", "Operator"];
+
+/// An event. What is not there, or is something else, is `None`, 0 or empty.
 #[derive(Debug, Default)]
-pub(super) struct Instant {
-    /// It is of memory.
-    of_memory: bool,
-    /// A request that failed.
-    pub(super) failed: bool,
-    /// In nanoseconds.
+pub(super) struct Entry {
+    pub(super) name: Box<str>,
+    /// It has a beginning and an end.
+    pub(super) complete: bool,
+    /// It is of something that a thread of the program did.
+    pub(super) operation: bool,
+    /// In nanoseconds, as the next.
     pub(super) time: u64,
+    pub(super) duration: u64,
     pub(super) thread: Option<u64>,
     pub(super) arguments: Arguments,
+}
+
+/// What an event is, of those that count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    /// An allocation or a free.
+    Memory,
+    /// A request that failed.
+    Failure,
+    /// Something that a thread did, from the event's time on.
+    Operation,
 }
 
 #[derive(Debug, Default)]
@@ -25,24 +42,41 @@ pub(super) struct Arguments {
     pub(super) family: Option<i64>,
     pub(super) device: Option<i64>,
     pub(super) index: Option<u64>,
+    /// Bytes that live on the device afterwards, and bytes that its allocator holds.
+    pub(super) allocated: Option<i64>,
+    pub(super) reserved: Option<i64>,
 }
 
-impl Fields for Instant {
+impl Entry {
+    fn what(&self) -> Option<What> {
+        match &*self.name {
+            "[memory]" => Some(What::Memory),
+            "[OutOfMemory]" => Some(What::Failure),
+            _ => (self.complete && self.operation).then_some(What::Operation),
+        }
+    }
+}
+
+impl Fields for Entry {
     fn field<'de, A: MapAccess<'de>>(&mut self, key: Key, fields: &mut A) -> Result<(), A::Error> {
         match key {
-            Key::Name => {
-                let name = fields.next_value::<Loose<Nothing>>()?;
-                self.failed = name.text() == "[OutOfMemory]";
-                self.of_memory = self.failed || name.text() == "[memory]";
-            }
-            Key::Time => self.time = fields.next_value::<Loose<Nothing>>()?.nanoseconds(),
-            Key::Thread => self.thread = fields.next_value::<Loose<Nothing>>()?.unsigned(),
             Key::Arguments => {
                 if let Loose::Object(arguments) = fields.next_value()? {
                     self.arguments = arguments;
                 }
+                return Ok(());
             }
-            _ => drop(fields.next_value::<IgnoredAny>()?),
+            Key::Name | Key::Phase | Key::Category | Key::Time | Key::Duration | Key::Thread => {}
+            _ => return fields.next_value::<IgnoredAny>().map(drop),
+        }
+        let value = fields.next_value::<Loose<Nothing>>()?;
+        match key {
+            Key::Name => self.name = value.into_text(),
+            Key::Phase => self.complete = value.text() == "X",
+            Key::Category => self.operation = OPERATIONS.contains(&value.text()),
+            Key::Time => self.time = value.nanoseconds(),
+            Key::Duration => self.duration = value.nanoseconds(),
+            _ => self.thread = value.unsigned(),
         }
         Ok(())
     }
@@ -50,7 +84,17 @@ impl Fields for Instant {
 
 impl Fields for Arguments {
     fn field<'de, A: MapAccess<'de>>(&mut self, key: Key, fields: &mut A) -> Result<(), A::Error> {
-        if !matches!(key, Key::Address | Key::Bytes | Key::DeviceId | Key::DeviceType | Key::Index) {
+        let counts = matches!(
+            key,
+            Key::Address
+                | Key::Bytes
+                | Key::DeviceId
+                | Key::DeviceType
+                | Key::Index
+                | Key::TotalAllocated
+                | Key::TotalReserved
+        );
+        if !counts {
             fields.next_value::<IgnoredAny>()?;
             return Ok(());
         }
@@ -59,6 +103,8 @@ impl Fields for Arguments {
             Key::Address => self.address = value.unsigned(),
             Key::Bytes => self.bytes = value.signed(),
             Key::DeviceId => self.device = value.signed(),
+            Key::TotalAllocated => self.allocated = value.signed(),
+            Key::TotalReserved => self.reserved = value.signed(),
             Key::DeviceType => {
                 self.family = match value.text() {
                     "CPU" => Some(0),
@@ -72,8 +118,8 @@ impl Fields for Arguments {
     }
 }
 
-/// Calls `take` for each instant of memory of a trace: an array of events, or an object that has them in `traceEvents`.
-pub(super) fn read(reader: impl Read, mut take: impl FnMut(&Instant)) -> serde_json::Result<()> {
+/// Calls `take` for each event that counts of a trace: an array of events, or an object that has them in `traceEvents`.
+pub(super) fn read(reader: impl Read, mut take: impl FnMut(What, &Entry)) -> serde_json::Result<()> {
     let mut json = serde_json::Deserializer::from_reader(reader);
     json.deserialize_any(Trace { take: &mut take })?;
     json.end()
@@ -83,7 +129,7 @@ struct Trace<'f, F> {
     take: &'f mut F,
 }
 
-impl<'de, F: FnMut(&Instant)> Visitor<'de> for Trace<'_, F> {
+impl<'de, F: FnMut(What, &Entry)> Visitor<'de> for Trace<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,11 +137,11 @@ impl<'de, F: FnMut(&Instant)> Visitor<'de> for Trace<'_, F> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<(), A::Error> {
-        while let Some(event) = events.next_element::<Loose<Instant>>()? {
-            if let Loose::Object(instant) = event
-                && instant.of_memory
+        while let Some(event) = events.next_element::<Loose<Entry>>()? {
+            if let Loose::Object(entry) = event
+                && let Some(what) = entry.what()
             {
-                (self.take)(&instant);
+                (self.take)(what, &entry);
             }
         }
         Ok(())
@@ -120,7 +166,7 @@ struct Events<'f, F> {
     take: &'f mut F,
 }
 
-impl<'de, F: FnMut(&Instant)> DeserializeSeed<'de> for Events<'_, F> {
+impl<'de, F: FnMut(What, &Entry)> DeserializeSeed<'de> for Events<'_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -132,23 +178,39 @@ impl<'de, F: FnMut(&Instant)> DeserializeSeed<'de> for Events<'_, F> {
 mod tests {
     use super::*;
 
-    fn count(text: &str) -> serde_json::Result<usize> {
-        let mut count = 0;
-        read(text.as_bytes(), |_| count += 1)?;
-        Ok(count)
+    fn found(text: &str) -> serde_json::Result<Vec<What>> {
+        let mut found = Vec::new();
+        read(text.as_bytes(), |what, _| found.push(what))?;
+        Ok(found)
     }
 
     #[test]
     fn anything_may_stand_beside_what_counts() {
         let memory = r#"{"args":{"Addr":[1,{"a":null}],"Bytes":"x","more":{}},"ts":null,"tid":"stream 7","name":"[memory]"}"#;
         let others = r#"1,-1.5e300,"x",null,true,[[1],{}],{},{"name":7},{"name":["[memory]"]},{"args":3}"#;
-        assert_eq!(count(&format!("[{others},{memory}]")).unwrap(), 1);
+        assert_eq!(found(&format!("[{others},{memory}]")).unwrap(), [What::Memory]);
         assert_eq!(
-            count(&format!(r#"{{"a":[{memory}],"traceEvents":[{memory}],"b":{{"traceEvents":1}}}}"#))
+            found(&format!(r#"{{"a":[{memory}],"traceEvents":[{memory}],"b":{{"traceEvents":1}}}}"#))
                 .unwrap(),
-            1
+            [What::Memory]
         );
-        assert_eq!(count("[]").unwrap(), 0);
+        assert_eq!(found("[]").unwrap(), []);
+    }
+
+    #[test]
+    fn operations_are_complete_events_of_threads() {
+        let event = |fields: &str| format!(r#"[{{"name":"aten::empty","dur":[1],{fields}}}]"#);
+        for (fields, expected) in [
+            (r#""ph":"X","cat":"cpu_op""#, &[What::Operation][..]),
+            (r#""cat":"user_annotation","ph":"X""#, &[What::Operation]),
+            (r#""ph":"X","cat":"kernel""#, &[]),
+            (r#""ph":"i","cat":"cpu_op""#, &[]),
+            (r#""ph":"X","cat":["cpu_op"]"#, &[]),
+            (r#""ph":"X""#, &[]),
+        ] {
+            assert_eq!(found(&event(fields)).unwrap(), expected, "{fields}");
+        }
+        assert_eq!(found(r#"[{"name":"[OutOfMemory]","ph":"X","cat":"cpu_op"}]"#).unwrap(), [What::Failure]);
     }
 
     #[test]
@@ -156,13 +218,13 @@ mod tests {
         for text in
             ["", "1", "{}", "[", "[{\"name\":", "{\"traceEvents\": 1}", "[] x", "[{\"name\": \"\u{1}\"}]"]
         {
-            assert!(count(text).is_err(), "{text}");
+            assert!(found(text).is_err(), "{text}");
         }
         // Deeper than any stack.
         assert_eq!(
-            count(&format!("[{{\"x\":{}1{}}}]", "[".repeat(100_000), "]".repeat(100_000))).unwrap(),
-            0
+            found(&format!("[{{\"x\":{}1{}}}]", "[".repeat(100_000), "]".repeat(100_000))).unwrap(),
+            []
         );
-        assert!(count(&"[".repeat(100_000)).is_err());
+        assert!(found(&"[".repeat(100_000)).is_err());
     }
 }

@@ -4,15 +4,18 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Texts longer than this are none that count.
-const MAX_TEXT: usize = 64;
+/// Of longer texts the beginning counts: names of functions with all their template arguments.
+const MAX_TEXT: usize = 256;
 
 /// A field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     TraceEvents,
     Name,
+    Phase,
+    Category,
     Time,
+    Duration,
     Thread,
     Arguments,
     Address,
@@ -20,6 +23,8 @@ pub(super) enum Key {
     DeviceId,
     DeviceType,
     Index,
+    TotalAllocated,
+    TotalReserved,
     Other,
 }
 
@@ -42,7 +47,10 @@ impl Visitor<'_> for KeyVisitor {
         Ok(match name {
             "traceEvents" => Key::TraceEvents,
             "name" => Key::Name,
+            "ph" => Key::Phase,
+            "cat" => Key::Category,
             "ts" => Key::Time,
+            "dur" => Key::Duration,
             "tid" => Key::Thread,
             "args" => Key::Arguments,
             "Addr" => Key::Address,
@@ -50,6 +58,8 @@ impl Visitor<'_> for KeyVisitor {
             "Device Id" => Key::DeviceId,
             "Device Type" => Key::DeviceType,
             "Ev Idx" => Key::Index,
+            "Total Allocated" => Key::TotalAllocated,
+            "Total Reserved" => Key::TotalReserved,
             _ => Key::Other,
         })
     }
@@ -82,7 +92,7 @@ pub(super) enum Loose<F> {
 }
 
 impl<F> Loose<F> {
-    /// Empty for anything but a short text.
+    /// Empty for anything but a text.
     pub(super) fn text(&self) -> &str {
         if let Self::Text(text) = self { text } else { "" }
     }
@@ -102,6 +112,11 @@ impl<F> Loose<F> {
 
     pub(super) fn signed(&self) -> Option<i64> {
         self.integer()?.try_into().ok()
+    }
+
+    /// The text itself.
+    pub(super) fn into_text(self) -> Box<str> {
+        if let Self::Text(text) = self { text } else { Box::default() }
     }
 
     /// Of microseconds, to which numbers beyond 2^53 are not exact. 0 for what is none, and for times before 0.
@@ -155,7 +170,8 @@ impl<'de, F: Fields> Visitor<'de> for LooseVisitor<F> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Loose<F>, E> {
-        Ok(if text.len() <= MAX_TEXT { Loose::Text(text.into()) } else { Loose::Other })
+        let end = text.floor_char_boundary(MAX_TEXT);
+        Ok(Loose::Text(text.get(..end).unwrap_or(text).into()))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Loose<F>, E> {

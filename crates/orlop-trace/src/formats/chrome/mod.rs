@@ -9,31 +9,42 @@
 //! | `Bytes` | its size after rounding; negative when it is freed |
 //! | `Device Type`, `Device Id` | PyTorch's number of the family (0 host memory, 1 CUDA, 20 private use) or its name; -1 for the host |
 //! | `Total Allocated` | live bytes of the device afterwards |
-//! | `Total Reserved` | bytes that the allocator holds; not used here, as no region is named |
+//! | `Total Reserved` | bytes that the allocator holds; 0 where it does not count |
 //! | `Ev Idx` | the event's place, for those of one microsecond |
 //!
-//! `[OutOfMemory]` instants are failed requests. All else is left out. The trace is read as a stream: whatever its size,
-//! only the memory events are held.
+//! `[OutOfMemory]` instants are failed requests. The host's memory is a device of its own, as every other. Operators,
+//! functions of Python and what the program names (`cpu_op`, `python_function`, `user_annotation`) become call sites: those
+//! in the midst of which a thread asked for memory, the innermost first. All else is left out. The trace is read as a
+//! stream: of it only the memory events are held, and of the operations times and names.
+//!
+//! # What was there before
 //!
 //! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its start, and
-//! become [`start`](crate::history::DeviceHistory::start) segments of one block each; blocks that lived through all of it are
-//! not in the file.
+//! are [`held`](crate::history::DeviceHistory::held). Blocks that lived through all of it have no event, but they are in
+//! `Total Allocated`: what the first total has beyond what is known is one more block, at an address behind all others. So as
+//! many bytes live after each event as the profiler counted. Where it did not count, they are missing.
+//!
+//! Nothing tells of segments. The most that was held is the largest `Total Reserved`:
+//! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events are a
+//! [warning](crate::history::Warning::TotalMisfit).
 
 mod bounded;
 mod events;
+mod held;
 mod loose;
+mod operations;
 
 use self::bounded::Bounded;
-use self::events::{Arguments, Instant};
-use super::gather::{Unknown, Warnings, by_device, check};
+use self::events::{Arguments, Entry, What};
+use self::held::Counted;
+use self::operations::Operations;
+use super::gather::{Gather, Warnings, check};
 use super::{Format, FormatError, device_number};
 use crate::Result;
-use crate::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Warning,
-};
+use crate::history::{Action, Event, History, Sites};
 use crate::input;
-use orlop_core::{Device, StreamId};
-use std::collections::{BTreeMap, HashMap};
+use orlop_core::Device;
+use std::collections::HashMap;
 use std::io::{BufReader, Read};
 
 /// Whether a file that begins with these bytes (not compressed) is such a trace.
@@ -75,50 +86,82 @@ pub fn read_chrome(reader: impl Read) -> Result<History> {
     let failed = FormatError::read(Format::Chrome);
     let input = input::open(reader).map_err(&failed)?;
     let mut found = Found::default();
-    let read = events::read(BufReader::new(Bounded::new(input)), |instant| found.take(instant));
+    let read = events::read(BufReader::new(Bounded::new(input)), |what, entry| found.take(what, entry));
     read.map_err(|error| match error.is_io() {
         true => failed(error.into()),
         false => FormatError::Json { error },
     })?;
-    let mut events = found.events;
-    events.sort_by_key(|&(index, (_, event))| (event.time, index));
-    let mut history =
-        History { devices: by_device(events.into_iter().map(|(_, event)| event))?, ..History::default() };
-    let mut warnings = Warnings::default();
-    for device in &mut history.devices {
-        let unknown = check(device, &mut warnings);
-        device.start = lived_before(device, &unknown, &mut warnings);
-    }
-    history.warnings = warnings.finish();
-    Ok(history)
+    found.finish()
 }
 
 /// Events that count.
 #[derive(Default)]
 struct Found {
-    events: Vec<(u64, (u32, Event))>,
+    rows: Vec<Row>,
+    operations: Operations,
     threads: HashMap<u64, u32>,
+    sites: Sites,
+}
+
+/// An event of memory.
+struct Row {
+    index: u64,
+    device: u32,
+    event: Event,
+    counted: Counted,
 }
 
 impl Found {
-    /// An instant, if it is of memory and makes sense.
-    fn take(&mut self, instant: &Instant) {
-        let arguments = &instant.arguments;
+    fn take(&mut self, what: What, entry: &Entry) {
+        let known = u32::try_from(self.threads.len() + 1).unwrap_or(0);
+        let thread = entry.thread.map_or(0, |thread| *self.threads.entry(thread).or_insert(known));
+        match what {
+            What::Operation if thread > 0 => self.operations.take(entry, thread, &mut self.sites),
+            What::Operation => {}
+            What::Memory => self.memory(entry, thread, false),
+            What::Failure => self.memory(entry, thread, true),
+        }
+    }
+
+    /// An event of memory, if it makes sense.
+    fn memory(&mut self, entry: &Entry, thread: u32, failed: bool) {
+        let arguments = &entry.arguments;
         let Some(device) = device(arguments) else { return };
         let bytes = arguments.bytes.unwrap_or(0);
-        let action = match instant.failed {
+        let action = match failed {
             true => Action::OutOfMemory,
             false if bytes < 0 => Action::FreeRequested,
             false => Action::Allocate,
         };
-        if self.events.len() as u64 >= u64::from(u32::MAX) || (bytes == 0 && !instant.failed) {
+        if self.rows.len() as u64 >= u64::from(u32::MAX) || (bytes == 0 && !failed) {
             return;
         }
-        let known = u32::try_from(self.threads.len() + 1).unwrap_or(0);
-        let thread = instant.thread.map_or(0, |thread| *self.threads.entry(thread).or_insert(known));
         let address = arguments.address.unwrap_or(0);
-        let event = Event { time: instant.time, thread, ..Event::new(action, address, bytes.unsigned_abs()) };
-        self.events.push((arguments.index.unwrap_or(u64::MAX), (device, event)));
+        let event = Event { time: entry.time, thread, ..Event::new(action, address, bytes.unsigned_abs()) };
+        let counted = Counted { allocated: arguments.allocated, reserved: arguments.reserved };
+        self.rows.push(Row { index: arguments.index.unwrap_or(u64::MAX), device, event, counted });
+    }
+
+    fn finish(self) -> Result<History> {
+        let Self { mut rows, operations, mut sites, .. } = self;
+        rows.sort_by_key(|row| (row.event.time, row.index));
+        let mut operations = operations.nested();
+        let mut gather = Gather::default();
+        let mut counted: HashMap<u32, Vec<Counted>> = HashMap::new();
+        for Row { device, event, counted: told, .. } in rows {
+            let site = operations.site(event.thread, event.time, &mut sites);
+            gather.told(device)?.events.push(Event { site, ..event });
+            counted.entry(device).or_default().push(told);
+        }
+        let mut history = History { devices: gather.finish(), sites, ..History::default() };
+        let mut warnings = Warnings::default();
+        for device in &mut history.devices {
+            let unknown = check(device, &mut warnings);
+            let counted = counted.remove(&device.device).unwrap_or_default();
+            held::find(device, &unknown, &counted, &mut warnings);
+        }
+        history.warnings = warnings.finish();
+        Ok(history)
     }
 }
 
@@ -139,37 +182,10 @@ fn device(arguments: &Arguments) -> Option<u32> {
     Some(device_number(device))
 }
 
-/// Blocks that were freed and not allocated lived at the start, unless they contradict each other.
-fn lived_before(device: &DeviceHistory, unknown: &[Unknown], warnings: &mut Warnings) -> Vec<Segment> {
-    let mut start: BTreeMap<u64, Segment> = BTreeMap::new();
-    for &Unknown { event, address, bytes, first } in unknown {
-        let end = address.checked_add(bytes);
-        let before = end.and_then(|end| start.range(..end).next_back());
-        let free = before.is_none_or(|(_, segment)| segment.address + segment.bytes <= address);
-        if !first || end.is_none() || !free {
-            warnings.push(Warning::FreedUnknown { device: device.device, event, address });
-            continue;
-        }
-        let site = SiteId::UNKNOWN;
-        let block = SegmentBlock { address, bytes, requested: bytes, state: BlockState::Live, site };
-        let segment = Segment {
-            address,
-            bytes,
-            stream: StreamId::DEFAULT,
-            small: false,
-            expandable: false,
-            pool: (0, 0),
-            site,
-            blocks: vec![block],
-        };
-        start.insert(address, segment);
-    }
-    start.into_values().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Warning;
 
     fn memory(time: &str, address: u64, bytes: i64, more: &str) -> String {
         format!(
@@ -191,7 +207,7 @@ mod tests {
         let events = &history.devices[0].events;
         assert_eq!(events.iter().map(|event| event.time).collect::<Vec<_>>(), [1500, 5000, 5000]);
         assert_eq!(events[1].action, Action::Allocate);
-        assert!(history.warnings.is_empty() && history.devices[0].start.is_empty());
+        assert!(history.warnings.is_empty() && history.devices[0].held.is_empty());
     }
 
     #[test]
@@ -204,9 +220,8 @@ mod tests {
             memory("5", 200, 8, ""),
             memory("6", 200, -9, ""),
         ]);
-        let start: Vec<_> =
-            history.devices[0].start.iter().map(|segment| (segment.address, segment.bytes)).collect();
-        assert_eq!(start, [(100, 50)]);
+        let held: Vec<_> = history.devices[0].held.iter().map(|block| (block.address, block.bytes)).collect();
+        assert_eq!(held, [(100, 50)]);
         let freed = |event, address| Warning::FreedUnknown { device: 0, event, address };
         assert_eq!(
             history.warnings,

@@ -41,6 +41,9 @@ impl Counts {
         let has = |action| device.events.iter().any(|event| event.action == action);
         let follows_completion = has(Action::FreeRequested) && has(Action::FreeCompleted);
         let mut counts = Self { follows_completion, ..Self::default() };
+        for block in &device.held {
+            counts.begin(block.address, block.requested, MemoryKind::Default);
+        }
         for segment in &device.start {
             counts.reserved = counts.reserved.saturating_add(segment.bytes);
             for block in &segment.blocks {

@@ -279,7 +279,7 @@ function wire(app) {
   $("title").textContent = meta.title;
   $("source").textContent = meta.source;
   $("source").title = meta.source;
-  $("device").append(...meta.devices.map((device, place) => el("option", { value: place, textContent: device.device })));
+  $("device").append(...meta.devices.map((device, place) => el("option", { value: place, textContent: device.name })));
   $("device-label").hidden = meta.devices.length < 2;
   $("device").addEventListener("change", (event) => app.open(Number(event.target.value)));
   $("grouping").append(...Object.entries(GROUPINGS).map(([value, { one }]) => el("option", { value, textContent: one })));

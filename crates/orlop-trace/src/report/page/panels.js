@@ -11,9 +11,13 @@ function showCards(app) {
     cards.push(["Free at that moment", bytes(sums.free), `in ${plural(sums.holes, "hole")}`]);
     cards.push(["Largest hole there", bytes(sums.largest), sums.free ? `fragmentation ${percent(1 - sums.largest / sums.free)}` : ""]);
   }
+  else if (meta.counted_reserved) {
+    const ratio = live[peak] ? `, ${(meta.counted_reserved / live[peak]).toFixed(3)} × peak live` : "";
+    cards.push(["Peak reserved", bytes(meta.counted_reserved), `as the source counted${ratio}`]);
+  }
   cards.push(["Live at the end", bytes(live[device.events]), plural(device.present(device.events).length, "block")]);
   cards.push(["Events", count(device.events), device.clock(device.timeOf(device.events), "")]);
-  if (meta.memory) cards.push(["Device memory", bytes(meta.memory), percent(reserved[peakReserved] / meta.memory) + " reserved"]);
+  if (meta.memory) cards.push(["Device memory", bytes(meta.memory), meta.segments ? percent(reserved[peakReserved] / meta.memory) + " reserved" : ""]);
   const failures = meta.out_of_memory.length;
   if (failures) cards.push(["Out of memory", plural(failures, "time"), bytes(meta.out_of_memory[0].bytes) + " asked for", "bad"]);
   $("cards").replaceChildren(...cards.map(([name, value, more, className = ""]) => el("div", { className },

@@ -177,9 +177,9 @@ fn end<'a>(device: &'a DeviceHistory, history: &History) -> Cow<'a, [Segment]> {
     Cow::Owned(Moments::with_settings(device, history.settings.as_deref()).after(device.events.len()))
 }
 
-/// Whether segments follow from the events. Where a source tells of blocks only, the start has a made-up segment for each
-/// block that lived then, and what is handed out lies outside of these. A snapshot with some of its segments would be worse
-/// than one with none: whoever reads it takes the blocks outside for mistakes.
+/// Whether segments follow from the events: not where a source tells of blocks only, nor where it tells of some segments, and
+/// what is handed out lies outside of these. A snapshot with some of its segments would be worse than one with none: whoever
+/// reads it takes the blocks outside for mistakes.
 fn tells_of_regions(device: &DeviceHistory) -> bool {
     let gains = |event: &Event| matches!(event.action, Action::RegionGained | Action::Mapped);
     let lies_in_start = |event: &Event| {

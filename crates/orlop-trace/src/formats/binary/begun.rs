@@ -1,0 +1,34 @@
+//! What a device had at the start is told before its events: who replays a file as it is read knows it in time.
+
+use super::super::Fault;
+use super::block::Read;
+use super::reader::Item;
+use std::collections::HashSet;
+
+/// Which devices have had events.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    devices: HashSet<u32>,
+    /// The device that records are of, and whether it is one of those.
+    device: u32,
+    begun: bool,
+}
+
+impl Begun {
+    /// Takes note of a record of a device that may be there.
+    pub(super) fn look(&mut self, item: &Item) -> Read<()> {
+        match *item {
+            Item::Event(_) if !self.begun => {
+                self.begun = true;
+                self.devices.insert(self.device);
+            }
+            Item::Device(device) => {
+                self.device = device;
+                self.begun = self.devices.contains(&device);
+            }
+            Item::Segment { .. } | Item::Piece(_) | Item::Held(_) if self.begun => return Err(Fault::Late),
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! What each thread was doing when memory came or went: the call sites of a trace.
+//!
+//! Memory events have no stacks. But what a thread does lies on its track as complete events, one within the other:
+//! `aten::empty` in `aten::addmm` in `aten::linear` in whatever the program called. Those that are open at the time of a
+//! memory event, on its thread, are its frames.
+//!
+//! Operations are sorted by time, and opened and closed once each while the memory events pass by. They are expected to
+//! nest. Where two overlap, because times are rounded or made up, the later one is within the earlier one if most of it is,
+//! and follows it otherwise.
+
+use super::events::Entry;
+use crate::history::{SiteId, Sites};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// A call site has so many frames, the innermost: those of operators, and as much of Python as leads to a program's line.
+const FRAMES: usize = 32;
+
+/// So many operations are open on a thread; what is deeper is left out. Python's own limit is about this.
+const OPEN: usize = 1024;
+
+/// Something that a thread did.
+#[derive(Debug, Clone, Copy)]
+struct Operation {
+    begin: u64,
+    end: u64,
+    thread: u32,
+    frame: u32,
+}
+
+/// Operations as they are read.
+#[derive(Debug, Default)]
+pub(super) struct Operations {
+    list: Vec<Operation>,
+}
+
+/// Operations in order of time, and what is open of them.
+#[derive(Debug)]
+pub(super) struct Nested {
+    list: Vec<Operation>,
+    threads: HashMap<u32, Lane>,
+}
+
+/// The operations of a thread.
+#[derive(Debug)]
+struct Lane {
+    /// Those that have not begun.
+    next: usize,
+    end: usize,
+    /// When they end, and their frames; the outermost first. None ends later than one before it.
+    open: Vec<(u64, u32)>,
+}
+
+impl Operations {
+    /// Takes note of what a thread of this number did.
+    pub(super) fn take(&mut self, entry: &Entry, thread: u32, sites: &mut Sites) {
+        if !entry.name.is_empty() {
+            let (begin, end) = (entry.time, entry.time.saturating_add(entry.duration));
+            self.list.push(Operation { begin, end, thread, frame: frame(&entry.name, sites) });
+        }
+    }
+
+    /// Puts them in order.
+    pub(super) fn nested(self) -> Nested {
+        let mut list = self.list;
+        // Of those that begin together the longest is around the others.
+        list.sort_by_key(|operation| (operation.thread, operation.begin, Reverse(operation.end)));
+        let mut threads = HashMap::new();
+        let mut next = 0;
+        for of_thread in list.chunk_by(|a, b| a.thread == b.thread) {
+            let end = next + of_thread.len();
+            if let Some(operation) = of_thread.first() {
+                threads.insert(operation.thread, Lane { next, end, open: Vec::new() });
+            }
+            next = end;
+        }
+        Nested { list, threads }
+    }
+}
+
+impl Nested {
+    /// What is open on a thread at a time, as a call site. For each thread ask in order of time.
+    pub(super) fn site(&mut self, thread: u32, time: u64, sites: &mut Sites) -> SiteId {
+        let Some(lane) = self.threads.get_mut(&thread) else { return SiteId::UNKNOWN };
+        let waiting = self.list.get(lane.next..lane.end).unwrap_or_default();
+        for operation in waiting.iter().take_while(|operation| operation.begin <= time) {
+            lane.begin(operation);
+            lane.next += 1;
+        }
+        while lane.open.pop_if(|(end, _)| *end < time).is_some() {}
+        let frames: Vec<u32> = lane.open.iter().rev().take(FRAMES).map(|&(_, frame)| frame).collect();
+        sites.stack(&frames)
+    }
+}
+
+impl Lane {
+    fn begin(&mut self, operation: &Operation) {
+        let &Operation { begin, end, frame, .. } = operation;
+        let is_over = |last: &mut (u64, u32)| {
+            let within = last.0.saturating_sub(begin);
+            within == 0 || within < end.saturating_sub(last.0)
+        };
+        while self.open.pop_if(is_over).is_some() {}
+        let end = self.open.last().map_or(end, |&(around, _)| end.min(around));
+        if self.open.len() < OPEN {
+            self.open.push((end, frame));
+        }
+    }
+}
+
+/// Python's functions are named `file.py(line): function`.
+fn frame(name: &str, sites: &mut Sites) -> u32 {
+    let python = name.split_once("): ").and_then(|(place, function)| {
+        let (file, line) = place.rsplit_once('(')?;
+        Some((function, file, line.parse::<u32>().ok()?))
+    });
+    if let Some((function, file, line)) = python {
+        return sites.frame(function, file, line);
+    }
+    // `<built-in method linear of type object at 0x7f…>`: the same method has another address in the next run.
+    match name.split_once(" at 0x").filter(|_| name.starts_with("<built-in ")) {
+        Some((method, _)) => sites.frame(&format!("{method}>"), "??", 0),
+        None => sites.frame(name, "??", 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operations of one thread by name, time and length.
+    fn nested(operations: &[(&str, u64, u64)], sites: &mut Sites) -> Nested {
+        let mut list = Operations::default();
+        for &(name, time, duration) in operations {
+            let entry = Entry { name: name.into(), time, duration, ..Entry::default() };
+            list.take(&entry, 7, sites);
+        }
+        list.nested()
+    }
+
+    fn named(sites: &Sites, site: SiteId) -> Vec<&str> {
+        sites.frames(site).map(|frame| sites.name(frame.function)).collect()
+    }
+
+    /// What is open at each of these times, innermost first.
+    fn at(operations: &[(&str, u64, u64)], times: &[u64]) -> Vec<String> {
+        let mut sites = Sites::default();
+        let mut nested = nested(operations, &mut sites);
+        let open = |&time: &u64| {
+            let site = nested.site(7, time, &mut sites);
+            named(&sites, site).join(" ")
+        };
+        times.iter().map(open).collect()
+    }
+
+    #[test]
+    fn the_innermost_comes_first() {
+        let operations = [("b", 10, 80), ("c", 20, 10), ("d", 40, 10), ("a", 0, 100), ("e", 10, 80)];
+        let open = at(&operations, &[0, 9, 15, 20, 30, 31, 45, 90, 91, 100, 101, 1000]);
+        let expected =
+            ["a", "a", "e b a", "c e b a", "c e b a", "e b a", "d e b a", "e b a", "a", "a", "", ""];
+        assert_eq!(open, expected);
+    }
+
+    #[test]
+    fn what_follows_is_not_within() {
+        // To the nanosecond, and a little too early.
+        let operations = [("a", 0, 10), ("b", 10, 10), ("c", 19, 11), ("d", 29, 1)];
+        assert_eq!(at(&operations, &[5, 10, 15, 19, 25, 30]), ["a", "b", "b", "c", "c", "d c"]);
+        // A little too long: it ends with what is around it.
+        assert_eq!(at(&[("a", 0, 10), ("b", 2, 9)], &[10, 11]), ["b a", ""]);
+    }
+
+    #[test]
+    fn hostile_nesting_costs_what_it_is_long() {
+        let count = 50_000;
+        // Each begins later and ends later; each begins later and ends earlier; all the same.
+        for length in [|_| 1 << 30, |place| (1 << 30) - 2 * place, |_| 0] {
+            let operations: Vec<_> = (0..count).map(|place| ("a", place, length(place))).collect();
+            let times: Vec<u64> = (0..count).collect();
+            assert_eq!(at(&operations, &times).len(), times.len());
+        }
+        let mut sites = Sites::default();
+        let operations: Vec<_> = (0..count).map(|place| ("a", place, 2 * (count - place))).collect();
+        let mut nested = nested(&operations, &mut sites);
+        let site = nested.site(7, count, &mut sites);
+        assert_eq!(sites.frames(site).len(), FRAMES);
+        assert_eq!(nested.threads[&7].open.len(), OPEN);
+        assert_eq!(nested.site(8, 0, &mut sites), SiteId::UNKNOWN);
+    }
+
+    #[test]
+    fn functions_of_python_have_lines() {
+        let mut sites = Sites::default();
+        let names = [
+            "torch/nn/modules/module.py(1518): _call_impl",
+            "<string>(2): __init__",
+            "<built-in method linear of type object at 0x7f31a8>",
+            "aten::add(x): y",
+            "step (3)",
+        ];
+        let frames: Vec<u32> = names.iter().map(|name| frame(name, &mut sites)).collect();
+        let site = sites.stack(&frames);
+        assert_eq!(
+            sites.full(site),
+            [
+                "torch/nn/modules/module.py:1518 _call_impl",
+                "<string>:2 __init__",
+                "<built-in method linear of type object>",
+                "aten::add(x): y",
+                "step (3)"
+            ]
+        );
+    }
+}
