@@ -268,20 +268,32 @@ fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
             if report.baseline_is_recorded { "those of the recorded run are" } else { "the defaults are" };
         return writeln!(out, "\nOf PyTorch's settings, {best} the best.");
     }
-    let line = match best.outcome.conf.as_deref() {
-        None | Some("") => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
-        Some(conf) => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
-    };
-    writeln!(out, "\nThe best of PyTorch's settings:\n  {line}")?;
+    writeln!(out, "\nThe best of PyTorch's settings:\n  {}", setting(best))?;
     let needs = |row: &WhatIfRow| row.smallest.map(|smallest| format!("{} MiB", mebibytes(smallest.runs)));
     let baseline = report.rows.iter().find(|row| row.is_baseline).and_then(needs);
     let name =
         if report.baseline_is_recorded { "the settings of the recorded run" } else { "PyTorch's defaults" };
-    match (needs(best), baseline) {
-        (Some(now), Some(before)) => {
-            writeln!(out, "It runs in {now}; with {name} it takes {before}.")
-        }
-        _ => Ok(()),
+    if let (Some(now), Some(before)) = (needs(best), baseline) {
+        writeln!(out, "It runs in {now}; with {name} it takes {before}.")?;
+    }
+    let is_late = |row: &WhatIfRow| row.outcome.conf.as_deref().is_some_and(|conf| conf.contains(LATE));
+    if is_late(best)
+        && let Some(older) =
+            report.rows.iter().filter(runs).find(|row| row.outcome.conf.is_some() && !is_late(row))
+    {
+        writeln!(out, "{LATE} is known from PyTorch 2.11 on; before, the best is\n  {}", setting(older))?;
+    }
+    Ok(())
+}
+
+/// A setting that PyTorch 2.11.0 knows and 2.10.0 refuses.
+const LATE: &str = "large_segment_size_mb";
+
+/// What to type.
+fn setting(row: &WhatIfRow) -> String {
+    match row.outcome.conf.as_deref() {
+        None | Some("") => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+        Some(conf) => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
     }
 }
 
