@@ -14,6 +14,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     let name = arguments.file.file_name().unwrap_or(arguments.file.as_os_str()).to_string_lossy();
     let mut report =
         ReportData::new(&history).title(arguments.title.as_deref().unwrap_or(&name)).source(&source);
+    histories::tell_left_out(&arguments.file, &history, arguments.device);
     let rows = rows(&history, arguments.device);
     report = report.what_if(&rows);
     if let Some(device) = arguments.device {

@@ -220,8 +220,8 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemory) {
     if let Some(limit) = failed.limit {
         let _ = writeln!(
             text,
-            "  that would have been enough: the program may hold only so much (PyTorch: per_process_memory_fraction),\n  \
-             at least {}, as it did before, and less than {}",
+            "  that would have been enough: it seems that the program may hold only so much (PyTorch:\n  \
+             per_process_memory_fraction), at least {}, as it did before, and less than {}",
             bytes(limit.at_least),
             bytes(limit.below)
         );

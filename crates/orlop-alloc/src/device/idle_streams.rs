@@ -103,6 +103,11 @@ impl IdleStreams {
         self.told().iter().find(|told| told.stream == stream).map_or(0, |told| told.recorded)
     }
 
+    /// How many of them are done.
+    pub(super) fn passed(&self, stream: StreamId) -> u64 {
+        self.told().iter().find(|told| told.stream == stream).map_or(0, |told| told.passed)
+    }
+
     /// So many events of a stream are done.
     pub(super) fn pass(&self, stream: StreamId, events: u64) {
         if let Some(told) = self.told().iter_mut().find(|told| told.stream == stream) {

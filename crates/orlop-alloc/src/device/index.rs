@@ -79,6 +79,13 @@ impl FreeChunks {
         }
     }
 
+    /// The one of so many bytes at this address; lists keep no order, and do not find it.
+    pub(super) fn at(&self, size: usize, address: usize) -> Option<Index> {
+        let Self::Ordered(runs) = self else { return None };
+        let (_, free) = runs.first_from(Free { size, address, chunk: 0 })?;
+        (free.size == size && free.address == address).then_some(free.chunk)
+    }
+
     /// Those of at least `size` bytes, in order of size and address; lists keep no order.
     pub(super) fn at_least(&self, size: usize) -> Box<dyn Iterator<Item = Index> + '_> {
         match self {

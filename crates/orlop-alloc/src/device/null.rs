@@ -6,7 +6,7 @@ use super::idle_streams::IdleStreams;
 use super::places::Places;
 use crate::Access;
 use orlop_core::{Device, StreamId};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 /// A device without memory behind its addresses: what is gained takes the next address, rounded up to 2 MiB, and no
@@ -28,7 +28,7 @@ struct State {
     held: Held,
     remapped: u64,
     /// Where the next allocations of these sizes are.
-    expected: VecDeque<(usize, usize)>,
+    expected: HashMap<usize, VecDeque<usize>>,
     /// Where the next ranges of addresses are.
     ranges: VecDeque<usize>,
 }
@@ -45,7 +45,7 @@ impl NullDevice {
 
     /// Of so many bytes, whose memory is where CUDA's driver places what an allocator gains of it: from the top of the
     /// addresses down. Of free blocks that fit equally well an allocator takes the lowest, so that replays over such addresses
-    /// come closer to what a GPU's allocator does. Ranges of addresses go up. Giving memory back waits for all streams.
+    /// come closer to what a GPU's allocator does. Ranges of addresses go up. Giving whole regions back waits for all streams.
     #[must_use]
     pub fn like_cuda(device: Device, memory: u64) -> Self {
         Self::with(device, memory, Places::like_cuda())
@@ -59,7 +59,7 @@ impl NullDevice {
                 places,
                 held: Held::new(memory),
                 remapped: 0,
-                expected: VecDeque::new(),
+                expected: HashMap::new(),
                 ranges: VecDeque::new(),
             }),
             streams: IdleStreams::default(),
@@ -80,6 +80,12 @@ impl NullDevice {
     #[must_use]
     pub fn recorded(&self, stream: StreamId) -> u64 {
         self.streams.recorded(stream)
+    }
+
+    /// How many of these events are done.
+    #[must_use]
+    pub fn passed(&self, stream: StreamId) -> u64 {
+        self.streams.passed(stream)
     }
 
     /// The first so many events of a stream that is [told of](Self::tell_of) are done.
@@ -133,7 +139,7 @@ impl NullDevice {
 
     /// What is gained next in so many bytes is at this address, as it was when a trace was recorded.
     pub fn expect(&self, address: usize, bytes: usize) {
-        self.state().expected.push_back((address, bytes));
+        self.state().expected.entry(bytes).or_default().push_back(address);
     }
 
     /// The next range of addresses that is reserved begins here, as it did when a trace was recorded.
@@ -148,8 +154,7 @@ impl NullDevice {
 
 impl State {
     fn expected(&mut self, bytes: usize) -> Option<usize> {
-        let place = self.expected.iter().position(|&(_, expected)| expected == bytes)?;
-        self.expected.remove(place).map(|(address, _)| address)
+        self.expected.get_mut(&bytes)?.pop_front()
     }
 }
 

@@ -78,11 +78,14 @@ impl Places {
         Some(start)
     }
 
-    /// What is given out later lies behind this range. False if there is no room.
+    /// What is given out later lies behind this range; in chunks, below it. False if there is no room.
     pub(super) fn hold(&mut self, address: usize, bytes: usize) -> bool {
         let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(STEP));
         let Some(end) = end.filter(|&end| isize::try_from(end).is_ok()) else { return false };
-        self.next = self.next.max(end);
+        match &mut self.chunks {
+            Some(chunks) if address < TOP => chunks.bottom = chunks.bottom.min(address - address % CHUNK),
+            _ => self.next = self.next.max(end),
+        }
         true
     }
 }
@@ -158,5 +161,7 @@ mod tests {
         assert_eq!(places.allocate(16 * MIB), Some(all[1]));
         assert_eq!(places.reserve(MIB), Some(TOP));
         assert_eq!(places.allocate(TOP), None);
+        assert!(places.hold(TOP - 1000 * MIB, 20 * MIB));
+        assert_eq!(places.allocate(64 * MIB), Some(TOP - 1088 * MIB));
     }
 }

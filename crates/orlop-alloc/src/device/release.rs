@@ -4,10 +4,11 @@ use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, State};
 use super::engine::{Engine, LARGE, Search};
 use crate::RegionAction;
+use orlop_core::StreamId;
 use std::ops::Range;
 
-/// Among so many free chunks of a stream is the one that is looked for: they are in order of size.
-const CANDIDATES: usize = 1 << 12;
+/// Among so many free chunks of a stream is the one that is looked for: they are in order of size, and it is little larger.
+const CANDIDATES: usize = 1 << 8;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Whether old regions are given back: only with a limit.
@@ -93,24 +94,39 @@ impl<B: DeviceBacking> Engine<B> {
         released >= needed
     }
 
-    /// Gives the region back that is here, or the pages of a region that lie in the free chunk around: for following an
-    /// allocator that did so. False if they are not free, and nothing has changed.
-    pub fn give_back(&mut self, address: usize, bytes: usize) -> bool {
+    /// Gives back a region of a stream's that is here, or the pages in the free chunk around this range: for following an
+    /// allocator that did so, by PyTorch's rules. False if they are not free; what waited for streams that are done is, then.
+    pub fn give_back(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
         self.poll();
-        let Some(end) = address.checked_add(bytes) else { return false };
-        let is_it = |&index: &Index| {
-            let chunk = &self.chunks[index];
-            let around = chunk.address <= address && end <= chunk.address + chunk.size;
-            around && (self.is_paged(chunk) || (chunk.is_whole() && chunk.size == bytes))
-        };
-        let free = self.pools.iter().flat_map(|pool| pool.streams().map(|(_, of)| &of.free));
-        let found = free.filter_map(|free| free.at_least(bytes).take(CANDIDATES).find(is_it)).next();
-        let Some(index) = found else { return false };
-        if self.is_paged(&self.chunks[index]) {
-            return self.unmap_free(index).is_some();
+        let stream = self.streams.number(stream);
+        let free = self.pools.iter().filter_map(|pool| pool.get(stream)).map(|of| &of.free);
+        let mut found = free.filter_map(|free| {
+            let around = free
+                .at_least(bytes)
+                .take(CANDIDATES)
+                .find(|&index| self.is_paged_around(index, address, bytes));
+            free.at(bytes, address).or(around)
+        });
+        let Some(index) = found.next() else { return false };
+        let chunk = self.chunks[index];
+        if !self.is_paged(&chunk) {
+            if chunk.is_whole() {
+                self.release_region(index);
+            }
+            return chunk.is_whole();
         }
-        self.release_region(index);
-        true
+        let unmapped = self.unmap_free(index);
+        if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {
+            self.release_range(whole);
+        }
+        unmapped.is_some()
+    }
+
+    fn is_paged_around(&self, index: Index, address: usize, bytes: usize) -> bool {
+        let chunk = &self.chunks[index];
+        let Some(before) = address.checked_sub(chunk.address) else { return false };
+        let fits = before.checked_add(bytes).is_some_and(|end| 0 < bytes && end <= chunk.size);
+        fits && self.is_paged(chunk)
     }
 
     /// Waits for all streams and gives all free memory back: whole regions, and pages.

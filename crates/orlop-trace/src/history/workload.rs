@@ -186,7 +186,8 @@ impl Workload {
 
 /// Tells which blocks streams are not done with when they are freed.
 ///
-/// A source that tells of completions tells of them at once, mostly. Where the next event is another, the block waits.
+/// A source that tells of completions tells of them at once, mostly. Where the next event is another, the block waits. What is
+/// freed before the first completion is taken for free at once: whether the source tells of them is not known then.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Completions {
     /// The source tells of them.

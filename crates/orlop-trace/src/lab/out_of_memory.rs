@@ -149,6 +149,9 @@ impl Limit {
         rules: &Rules,
         reserved: u64,
     ) -> Option<Self> {
+        if !history.has_segments() {
+            return None;
+        }
         let growth = rules.region_bytes(event.bytes).filter(|&growth| growth <= event.address)?;
         let mut held: u64 = history.start.iter().map(|segment| segment.bytes).fold(0, u64::saturating_add);
         let mut at_least = held;

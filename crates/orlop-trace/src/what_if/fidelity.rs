@@ -80,10 +80,9 @@ impl Replay {
             completions: Completions::default(),
             fidelity: Fidelity::default(),
         };
-        let pieces = history.start.iter().flat_map(|segment| &segment.blocks);
-        for piece in pieces.filter(|piece| piece.state == BlockState::Pending) {
-            if let Some(block) = replay.blocks.remove(&piece.address) {
-                replay.free(piece.address, block, true);
+        for address in waiting(history) {
+            if let Some(block) = replay.blocks.remove(&address) {
+                replay.free(address, block, true);
             }
         }
         replay
@@ -118,7 +117,8 @@ impl Replay {
                 if let (Ok(address), Ok(bytes)) =
                     (usize::try_from(event.address), usize::try_from(event.bytes))
                 {
-                    self.engine.give_back(address, bytes);
+                    let stream = self.streams.fold(event.stream);
+                    self.engine.give_back(stream, address, bytes);
                 }
             }
             _ => {}
@@ -152,33 +152,72 @@ impl Replay {
     }
 }
 
+/// Blocks that wait for streams at the start, in the order in which streams are done with them.
+fn waiting(history: &DeviceHistory) -> Vec<u64> {
+    let pieces = history.start.iter().flat_map(|segment| &segment.blocks);
+    let mut until: HashMap<u64, usize> = pieces
+        .filter(|piece| piece.state == BlockState::Pending)
+        .map(|piece| (piece.address, usize::MAX))
+        .collect();
+    for (place, event) in history.events.iter().enumerate().rev() {
+        if let (Action::FreeCompleted, Some(until)) = (event.action, until.get_mut(&event.address)) {
+            *until = place;
+        }
+    }
+    let mut order: Vec<(usize, u64)> = until.into_iter().map(|(address, until)| (until, address)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, address)| address).collect()
+}
+
 /// Where segments will be that are gained in the trace, and ranges in which pages are mapped.
 fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
-    // By whose they are, from where to where ranges reach.
-    let mut reach: BTreeMap<(StreamId, bool, PoolId), (u64, u64)> = BTreeMap::new();
+    // By where they begin, to where ranges reach, and how much of them has pages.
+    let mut whose: BTreeMap<(StreamId, bool, PoolId), Range> = BTreeMap::new();
     for segment in history.start.iter().filter(|segment| segment.expandable) {
         let end = segment.address.saturating_add(segment.bytes);
-        let (from, to) =
-            reach.entry((segment.stream, segment.small, segment.pool)).or_insert((segment.address, end));
-        (*from, *to) = ((*from).min(segment.address), (*to).max(end));
+        let begin = Range { begin: segment.address, end, bytes: 0 };
+        let range = whose.entry((segment.stream, segment.small, segment.pool)).or_insert(begin);
+        range.begin = range.begin.min(segment.address);
+        range.map(end, segment.bytes);
     }
-    let mut ranges: BTreeMap<u64, u64> = reach.into_values().collect();
+    let mut ranges: BTreeMap<u64, Range> = whose.into_values().map(|range| (range.begin, range)).collect();
     for event in &history.events {
         let (Ok(address), Ok(bytes)) = (usize::try_from(event.address), usize::try_from(event.bytes)) else {
             continue;
         };
         let end = event.address.saturating_add(event.bytes);
-        match event.action {
-            Action::RegionGained => engine.backing().expect(address, bytes),
-            Action::Mapped => match ranges.range_mut(..=event.address).next_back() {
-                Some((_, to)) if event.address <= *to => *to = end.max(*to),
-                _ => {
-                    ranges.insert(event.address, end);
-                    engine.backing().expect_range(address);
+        let around = ranges.range_mut(..=event.address).next_back().map(|(_, range)| range);
+        match (event.action, around) {
+            (Action::RegionGained, _) => engine.backing().expect(address, bytes),
+            (Action::Mapped, Some(range)) if event.address <= range.end => range.map(end, event.bytes),
+            (Action::Mapped, _) => {
+                ranges.insert(event.address, Range { begin: event.address, end, bytes: event.bytes });
+                engine.backing().expect_range(address);
+            }
+            (Action::Unmapped, Some(range)) => {
+                range.bytes = range.bytes.saturating_sub(event.bytes);
+                // One without pages is given up.
+                if range.bytes == 0 {
+                    let begin = range.begin;
+                    ranges.remove(&begin);
                 }
-            },
+            }
             _ => {}
         }
+    }
+}
+
+/// A range of addresses in which there are pages.
+struct Range {
+    begin: u64,
+    end: u64,
+    bytes: u64,
+}
+
+impl Range {
+    fn map(&mut self, end: u64, bytes: u64) {
+        self.end = self.end.max(end);
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 }
 
@@ -215,4 +254,60 @@ fn segment(segment: &Segment, streams: &mut Streams) -> Option<DeviceSegment> {
         pool: segment.pool,
         pieces: pieces.collect::<Option<_>>()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn fidelity(conf: &str, events: &[(Action, u64, u64)]) -> Fidelity {
+        let events =
+            events.iter().map(|&(action, address, bytes)| Event::new(action, address, bytes)).collect();
+        let history = DeviceHistory { events, ..DeviceHistory::default() };
+        assert!(Fidelity::is_told_by(&history));
+        Fidelity::of(&history, &conf.parse().unwrap())
+    }
+
+    /// All goes back, and the ranges change places: small blocks are where large ones were.
+    #[test]
+    fn ranges_without_pages_are_given_up() {
+        use Action::{Allocate, FreeCompleted, FreeRequested, Mapped, Unmapped};
+        let (first, second) = (1 << 40, 2 << 40);
+        let mut events = Vec::new();
+        for (small, large) in [(first, second), (second, first)] {
+            for (address, bytes, page) in [(small, 512, 2 * MIB), (large, 20 * MIB, 20 * MIB)] {
+                events.extend([(Mapped, address, page), (Allocate, address, bytes)]);
+                events.extend([(FreeRequested, address, bytes), (FreeCompleted, address, bytes)]);
+            }
+            events.extend([(Unmapped, small, 2 * MIB), (Unmapped, large, 20 * MIB)]);
+        }
+        let fidelity = fidelity("expandable_segments:True", &events);
+        assert_eq!((fidelity.allocations, fidelity.same), (4, 4), "{fidelity:?}");
+    }
+
+    /// Two blocks that wait for streams, of which the later one is free first.
+    #[test]
+    fn what_lingers_is_taken_when_it_is_free() {
+        use Action::{Allocate, FreeCompleted, FreeRequested, RegionGained};
+        let (at, size) = (1 << 40, 2 * MIB);
+        let events = [
+            (RegionGained, at, 20 * MIB),
+            (Allocate, at, size),
+            (Allocate, at + size, size),
+            (Allocate, at + 2 * size, size),
+            (FreeRequested, at + 2 * size, size),
+            (FreeCompleted, at + 2 * size, size),
+            (FreeRequested, at, size),
+            (FreeRequested, at + size, size),
+            (Allocate, at + 2 * size, size),
+            (FreeCompleted, at + size, size),
+            (Allocate, at + size, size),
+            (FreeCompleted, at, size),
+            (Allocate, at, size),
+        ];
+        let fidelity = fidelity("", &events);
+        assert_eq!((fidelity.allocations, fidelity.same), (6, 6), "{fidelity:?}");
+    }
 }

@@ -46,7 +46,10 @@ impl Lanes {
         if let Ok(found) = queue.binary_search_by_key(&event, |&(event, _)| event) {
             queue[found].1 = true;
         }
-        while let Some(&(event, true)) = queue.front() {
+        let passed = engine.backing().passed(*stream);
+        while let Some(&(event, done)) = queue.front()
+            && (done || event <= passed)
+        {
             engine.backing().pass(*stream, event);
             queue.pop_front();
         }
@@ -61,18 +64,26 @@ impl Lanes {
         }
     }
 
-    /// A lane in which nothing waits, or the last.
+    /// A lane in which nothing waits, or where the fewest do.
     fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
-        if let Some(empty) = self.lanes.iter().position(|lane| lane.queue.is_empty()) {
-            return empty;
+        for Lane { stream, queue } in &mut self.lanes {
+            // The device may have waited for them all, for other reasons.
+            let passed = engine.backing().passed(*stream);
+            while queue.front().is_some_and(|&(event, _)| event <= passed) {
+                queue.pop_front();
+            }
         }
         let number = self.lanes.len() as u64;
-        if number < LANES {
-            // No program's: these are addresses, or small.
-            let stream = StreamId::new(u64::MAX - number);
-            engine.backing().tell_of(stream);
-            self.lanes.push(Lane { stream, queue: VecDeque::new() });
+        let fewest = (0..).zip(&self.lanes).min_by_key(|(_, lane)| lane.queue.len());
+        match fewest {
+            Some((place, lane)) if lane.queue.is_empty() || number == LANES => place,
+            _ => {
+                // No program's: these are addresses, or small.
+                let stream = StreamId::new(u64::MAX - number);
+                engine.backing().tell_of(stream);
+                self.lanes.push(Lane { stream, queue: VecDeque::new() });
+                self.lanes.len() - 1
+            }
         }
-        self.lanes.len() - 1
     }
 }

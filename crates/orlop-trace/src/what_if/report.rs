@@ -4,7 +4,7 @@ use super::rules::Rules;
 use super::simulation::{Outcome, Simulation};
 use super::smallest::Smallest;
 use super::sweep::settings;
-use crate::history::Workload;
+use crate::history::{WorkStep, Workload};
 use orlop_plan::{Buffer, Problem, ProblemBuilder, Skyline, verify};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -180,9 +180,17 @@ fn perfect(work: &Workload) -> Option<Perfect> {
 fn problem(work: &Workload) -> Option<Problem> {
     let mut builder = ProblemBuilder::new();
     let end = work.steps.len() as u64 + 1;
-    for block in &work.blocks {
+    let mut stops: Vec<Option<usize>> =
+        work.blocks.iter().map(|block| block.died.filter(|_| !block.lingers)).collect();
+    for (place, step) in work.steps.iter().enumerate() {
+        // Until then streams use it.
+        if let WorkStep::Completed(block) = *step {
+            stops[block as usize] = Some(place);
+        }
+    }
+    for (block, stop) in work.blocks.iter().zip(stops) {
         let start = block.born.map_or(0, |step| step as u64 + 1);
-        let stop = block.died.map_or(end, |step| step as u64 + 1);
+        let stop = stop.map_or(end, |step| step as u64 + 1);
         if start < stop {
             builder.push(Buffer::new(start..stop, block.bytes.max(1).checked_next_multiple_of(512)?)).ok()?;
         }

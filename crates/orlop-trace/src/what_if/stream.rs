@@ -76,7 +76,7 @@ impl StreamedReplay {
         while let Some(item) = reader.item_or_end(&mut warnings)? {
             match item {
                 Item::Device(device) => {
-                    number = device;
+                    (number, stream) = (device, None);
                     devices.get(number);
                 }
                 Item::Segment { at_end, segment } => stream = (!at_end).then_some(segment.stream),

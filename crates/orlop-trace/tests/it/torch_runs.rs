@@ -1,8 +1,9 @@
 //! Runs on a GPU: what PyTorch did under other settings and in less memory, foretold from one recording.
 
+use orlop_trace::formats::binary::write_binary;
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use orlop_trace::lab::{Naming, SnapshotInfo};
-use orlop_trace::what_if::{Fidelity, Outcome, Rules, Simulation};
+use orlop_trace::what_if::{Fidelity, Outcome, Rules, Simulation, StreamedReplay};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -101,6 +102,25 @@ fn other_runs_are_foretold() {
         told += 1;
     }
     assert!(told > 30, "{told}");
+}
+
+/// Blocks that wait for streams, too.
+#[test]
+fn a_replay_that_streams_gives_the_same() {
+    let recordings = recordings();
+    for name in ["streams.default", "streams.limit3", "streams.expandable"] {
+        let history = &recordings[name];
+        let mut file = Vec::new();
+        write_binary(history, &mut file).unwrap();
+        let work = Workload::of(device(history));
+        assert!(work.blocks.iter().any(|block| block.lingers), "{name}");
+        for (rules, memory) in [(Rules::torch("").unwrap(), None), (Rules::Orlop, Some(3 << 30))] {
+            let simulation = Simulation::new(&work);
+            let whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&rules);
+            let streamed = StreamedReplay::run(&file[..], &rules, memory).unwrap();
+            assert_eq!(streamed.devices, [(0, Outcome { nanoseconds: None, ..whole })], "{name}");
+        }
+    }
 }
 
 /// Where a process had a limit, it follows from the recording.

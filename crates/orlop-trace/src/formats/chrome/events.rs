@@ -21,6 +21,8 @@ pub(super) struct Entry {
     pub(super) time: u64,
     pub(super) duration: u64,
     pub(super) thread: Option<u64>,
+    /// Of which process: several may be in one file, and their threads have numbers of their own.
+    pub(super) process: u64,
     pub(super) arguments: Arguments,
 }
 
@@ -66,7 +68,13 @@ impl Fields for Entry {
                 }
                 return Ok(());
             }
-            Key::Name | Key::Phase | Key::Category | Key::Time | Key::Duration | Key::Thread => {}
+            Key::Name
+            | Key::Phase
+            | Key::Category
+            | Key::Time
+            | Key::Duration
+            | Key::Process
+            | Key::Thread => {}
             _ => return fields.next_value::<IgnoredAny>().map(drop),
         }
         let value = fields.next_value::<Loose<Nothing>>()?;
@@ -76,6 +84,7 @@ impl Fields for Entry {
             Key::Category => self.operation = OPERATIONS.contains(&value.text()),
             Key::Time => self.time = value.nanoseconds(),
             Key::Duration => self.duration = value.nanoseconds(),
+            Key::Process => self.process = value.unsigned().unwrap_or(0),
             _ => self.thread = value.unsigned(),
         }
         Ok(())

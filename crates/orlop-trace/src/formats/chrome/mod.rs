@@ -99,7 +99,7 @@ pub fn read_chrome(reader: impl Read) -> Result<History> {
 struct Found {
     rows: Vec<Row>,
     operations: Operations,
-    threads: HashMap<u64, u32>,
+    threads: HashMap<(u64, u64), u32>,
     sites: Sites,
 }
 
@@ -114,7 +114,8 @@ struct Row {
 impl Found {
     fn take(&mut self, what: What, entry: &Entry) {
         let known = u32::try_from(self.threads.len() + 1).unwrap_or(0);
-        let thread = entry.thread.map_or(0, |thread| *self.threads.entry(thread).or_insert(known));
+        let thread =
+            entry.thread.map_or(0, |thread| *self.threads.entry((entry.process, thread)).or_insert(known));
         match what {
             What::Operation if thread > 0 => self.operations.take(entry, thread, &mut self.sites),
             What::Operation => {}
