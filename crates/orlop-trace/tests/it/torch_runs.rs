@@ -116,9 +116,10 @@ fn a_replay_that_streams_gives_the_same() {
         assert!(work.blocks.iter().any(|block| block.lingers), "{name}");
         for (rules, memory) in [(Rules::torch("").unwrap(), None), (Rules::Orlop, Some(3 << 30))] {
             let simulation = Simulation::new(&work);
-            let whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&rules);
+            let mut whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&rules);
             let streamed = StreamedReplay::run(&file[..], &rules, memory).unwrap();
-            assert_eq!(streamed.devices, [(0, Outcome { nanoseconds: None, ..whole })], "{name}");
+            whole.nanoseconds = None;
+            assert_eq!(streamed.devices, [(0, whole)], "{name}");
         }
     }
 }
