@@ -135,7 +135,7 @@ fn scenes(traces: &[Named]) {
 
     println!("\ntwo threads, each with its own trace, ns per operation");
     let both = |what: &str, make: &dyn Fn() -> Contender<'static>| {
-        let run = |pair: [&Named; 2]| scenes::two_threads(&make(), pair.map(|(_, trace)| trace), WINDOW);
+        let run = |pair: [&Named; 2]| scenes::threads(&make(), &pair.map(|(_, trace)| trace), WINDOW);
         print(what, &pairs().flat_map(run).collect::<Vec<_>>());
     };
     both("orlop caching", &|| Contender::Orlop(caching(HugePages::System)));

@@ -118,18 +118,7 @@ fn per_operation(trace: &Trace, (passes, time): (u64, Duration)) -> f64 {
     time.as_nanos() as f64 / (passes * trace.len() as u64) as f64
 }
 
-/// Two threads, each with a trace of its own, for `window`: nanoseconds per operation of either.
-///
-/// # Panics
-///
-/// If there is no memory for the traces.
-#[must_use]
-pub fn two_threads(contender: &Contender<'_>, traces: [&Trace; 2], window: Duration) -> [f64; 2] {
-    let mut each = threads(contender, &traces, window).into_iter();
-    traces.map(|_| each.next().unwrap_or(f64::NAN))
-}
-
-/// Nanoseconds per operation of threads that run side by side, each with a trace of its own.
+/// Nanoseconds per operation of threads that run side by side for `window`, each with a trace of its own.
 ///
 /// # Panics
 ///
@@ -138,15 +127,14 @@ pub fn two_threads(contender: &Contender<'_>, traces: [&Trace; 2], window: Durat
 pub fn threads(contender: &Contender<'_>, traces: &[&Trace], window: Duration) -> Vec<f64> {
     let (start, over) = (Barrier::new(traces.len() + 1), AtomicBool::new(false));
     thread::scope(|scope| {
-        let run = |&trace: &&Trace| {
-            let trace: Trace = trace.clone();
+        let run = |&trace| {
             let (start, over) = (&start, &over);
             scope.spawn(move || {
                 let first = std::cell::Cell::new(true);
-                contender.loops(&trace, || first.replace(false));
+                contender.loops(trace, || first.replace(false));
                 start.wait();
                 // Relaxed: a stop sign.
-                per_operation(&trace, contender.loops(&trace, || !over.load(Ordering::Relaxed)))
+                per_operation(trace, contender.loops(trace, || !over.load(Ordering::Relaxed)))
             })
         };
         let threads: Vec<_> = traces.iter().map(run).collect();

@@ -56,6 +56,7 @@ mod stats;
 mod stitch;
 mod streams;
 mod summary;
+mod told_streams;
 mod watch;
 // Most touch no memory: an interpreter finds nothing, and takes minutes for it. Those that do map files, which Miri cannot.
 #[cfg(all(test, not(loom), not(miri)))]

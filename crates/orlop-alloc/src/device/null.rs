@@ -4,14 +4,15 @@ use super::backing::{DeviceBacking, EventId};
 use super::held::Held;
 use super::idle_streams::IdleStreams;
 use super::places::Places;
+use super::told_streams::ToldStreams;
 use crate::Access;
 use orlop_core::{Device, StreamId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 /// A device without memory behind its addresses: what is gained takes the next address, rounded up to 2 MiB, and no
-/// address comes twice; or it lies where it would on a [GPU](Self::like_cuda). It has a size, and refuses what would pass it. Events are done, or not, as it is told, for all
-/// streams or for each.
+/// address comes twice; or it lies where it would on a [GPU](Self::like_cuda). It has a size, and refuses what would pass
+/// it. Events are done, or not, as it is told, for all streams or for each.
 ///
 /// Engines run over it at full speed: it is what replays and the golden files stand on.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub struct NullDevice {
 #[derive(Debug)]
 struct State {
     places: Places,
+    told: ToldStreams,
     held: Held,
     remapped: u64,
     /// Where the next allocations of these sizes are.
@@ -57,6 +59,7 @@ impl NullDevice {
             memory,
             state: Mutex::new(State {
                 places,
+                told: ToldStreams::default(),
                 held: Held::new(memory),
                 remapped: 0,
                 expected: HashMap::new(),
@@ -73,24 +76,24 @@ impl NullDevice {
 
     /// From now on a stream is only as far as it is [told](Self::pass), or waited for.
     pub fn tell_of(&self, stream: StreamId) {
-        self.streams.tell_of(stream);
+        self.state().told.tell_of(stream);
     }
 
     /// How many events were put into a stream that is [told of](Self::tell_of).
     #[must_use]
     pub fn recorded(&self, stream: StreamId) -> u64 {
-        self.streams.recorded(stream)
+        self.state().told.recorded(stream)
     }
 
     /// How many of these events are done.
     #[must_use]
     pub fn passed(&self, stream: StreamId) -> u64 {
-        self.streams.passed(stream)
+        self.state().told.passed(stream)
     }
 
     /// The first so many events of a stream that is [told of](Self::tell_of) are done.
     pub fn pass(&self, stream: StreamId, events: u64) {
-        self.streams.pass(stream, events);
+        self.state().told.pass(stream, events);
     }
 
     /// How many events were asked about.
@@ -178,7 +181,7 @@ unsafe impl DeviceBacking for NullDevice {
         state.places.release(address, bytes);
         if state.places.are_like_cuda() {
             // `cuMemFree` waits for all that the device does.
-            self.streams.pass_all();
+            state.told.pass_all();
         }
     }
 
@@ -210,15 +213,17 @@ unsafe impl DeviceBacking for NullDevice {
     }
 
     fn record(&self, stream: StreamId) -> EventId {
-        self.streams.record(stream)
+        self.state().told.record(stream).unwrap_or_else(|| self.streams.record())
     }
 
     fn is_done(&self, event: EventId) -> bool {
-        self.streams.is_done(event)
+        // It was asked about in any case.
+        let done = self.streams.is_done();
+        self.state().told.is_done(event).unwrap_or(done)
     }
 
     fn synchronize(&self, event: EventId) {
-        self.streams.synchronize(event);
+        self.state().told.synchronize(event);
     }
 
     fn wait(&self, _: StreamId, _: EventId) {

@@ -101,11 +101,10 @@ impl<B: DeviceBacking> Engine<B> {
         let stream = self.streams.number(stream);
         let free = self.pools.iter().filter_map(|pool| pool.get(stream)).map(|of| &of.free);
         let mut found = free.filter_map(|free| {
-            let around = free
-                .at_least(bytes)
-                .take(CANDIDATES)
-                .find(|&index| self.is_paged_around(index, address, bytes));
-            free.at(bytes, address).or(around)
+            free.at(bytes, address).or_else(|| {
+                let mut larger = free.at_least(bytes).take(CANDIDATES);
+                larger.find(|&index| self.is_paged_around(index, address, bytes))
+            })
         });
         let Some(index) = found.next() else { return false };
         let chunk = self.chunks[index];

@@ -51,12 +51,9 @@ impl Fidelity {
 struct Replay {
     engine: Engine<NullDevice>,
     streams: Streams,
-    lanes: Lanes,
-    /// By address in the recording.
+    /// By address in the recording, as the next: what was freed and waits for streams.
+    lanes: Lanes<u64>,
     blocks: HashMap<u64, DeviceBlock>,
-    /// Those that were freed and wait for streams, by their number in the lanes.
-    lingering: HashMap<u64, u32>,
-    lingered: u32,
     completions: Completions,
     fidelity: Fidelity,
 }
@@ -75,8 +72,6 @@ impl Replay {
             streams,
             lanes: Lanes::default(),
             blocks: restored.into_iter().map(|(at, block)| (at as u64, block)).collect(),
-            lingering: HashMap::new(),
-            lingered: 0,
             completions: Completions::default(),
             fidelity: Fidelity::default(),
         };
@@ -106,9 +101,9 @@ impl Replay {
                 }
             }
             Action::FreeCompleted => {
-                if let Some(id) = self.lingering.remove(&event.address) {
-                    self.lanes.complete(&self.engine, id);
-                } else if let Some(block) = self.blocks.remove(&event.address) {
+                if !self.lanes.complete(&self.engine, event.address)
+                    && let Some(block) = self.blocks.remove(&event.address)
+                {
                     self.free(event.address, block, false);
                     self.fidelity.unrequested += 1;
                 }
@@ -143,9 +138,7 @@ impl Replay {
 
     fn free(&mut self, address: u64, block: DeviceBlock, lingers: bool) {
         if lingers {
-            self.lanes.free_later(&mut self.engine, self.lingered, block);
-            self.lingering.insert(address, self.lingered);
-            self.lingered += 1;
+            self.lanes.free_later(&mut self.engine, address, block);
         } else {
             let _freed = self.engine.free(block);
         }

@@ -6,15 +6,23 @@
 use orlop_alloc::device::{DeviceBlock, Engine, NullDevice};
 use orlop_core::StreamId;
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 
 /// So many lanes at most: engines ask each lane in which something waits, whenever they allocate.
 const LANES: u64 = 16;
 
-#[derive(Debug, Default)]
-pub(super) struct Lanes {
+/// Blocks by what their replay knows them by.
+#[derive(Debug)]
+pub(super) struct Lanes<Id> {
     lanes: Vec<Lane>,
     /// In which lane a block waits, and for which of its events.
-    waiting: HashMap<u32, (usize, u64)>,
+    waiting: HashMap<Id, (usize, u64)>,
+}
+
+impl<Id> Default for Lanes<Id> {
+    fn default() -> Self {
+        Self { lanes: Vec::new(), waiting: HashMap::new() }
+    }
 }
 
 #[derive(Debug)]
@@ -24,9 +32,9 @@ struct Lane {
     queue: VecDeque<(u64, bool)>,
 }
 
-impl Lanes {
+impl<Id: Eq + Hash> Lanes<Id> {
     /// Frees a block, which has to wait.
-    pub(super) fn free_later(&mut self, engine: &mut Engine<NullDevice>, id: u32, block: DeviceBlock) {
+    pub(super) fn free_later(&mut self, engine: &mut Engine<NullDevice>, id: Id, block: DeviceBlock) {
         let place = self.lane(engine);
         let lane = &mut self.lanes[place];
         let noted = engine.record_stream(block, lane.stream).and_then(|()| engine.free(block));
@@ -39,9 +47,9 @@ impl Lanes {
         }
     }
 
-    /// A block need not wait any more.
-    pub(super) fn complete(&mut self, engine: &Engine<NullDevice>, id: u32) {
-        let Some((place, event)) = self.waiting.remove(&id) else { return };
+    /// A block need not wait any more. Whether it did.
+    pub(super) fn complete(&mut self, engine: &Engine<NullDevice>, id: Id) -> bool {
+        let Some((place, event)) = self.waiting.remove(&id) else { return false };
         let Lane { stream, queue } = &mut self.lanes[place];
         if let Ok(found) = queue.binary_search_by_key(&event, |&(event, _)| event) {
             queue[found].1 = true;
@@ -53,6 +61,7 @@ impl Lanes {
             engine.backing().pass(*stream, event);
             queue.pop_front();
         }
+        true
     }
 
     /// Nothing waits any more.

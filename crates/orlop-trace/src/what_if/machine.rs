@@ -37,8 +37,16 @@ pub(super) struct Lack {
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each replay")]
 pub(super) enum Machine {
-    Device { engine: Engine<NullDevice>, streams: Streams, blocks: Vec<Option<DeviceBlock>>, lanes: Lanes },
-    Bfc { allocator: AllocatorRef, blocks: Vec<Option<Block>> },
+    Device {
+        engine: Engine<NullDevice>,
+        streams: Streams,
+        blocks: Vec<Option<DeviceBlock>>,
+        lanes: Lanes<u32>,
+    },
+    Bfc {
+        allocator: AllocatorRef,
+        blocks: Vec<Option<Block>>,
+    },
 }
 
 impl Machine {

@@ -358,17 +358,15 @@ unsafe impl DeviceBacking for HostPages {
         true
     }
 
-    fn record(&self, stream: StreamId) -> EventId {
-        self.streams.record(stream)
+    fn record(&self, _: StreamId) -> EventId {
+        self.streams.record()
     }
 
-    fn is_done(&self, event: EventId) -> bool {
-        self.streams.is_done(event)
+    fn is_done(&self, _: EventId) -> bool {
+        self.streams.is_done()
     }
 
-    fn synchronize(&self, event: EventId) {
-        self.streams.synchronize(event);
-    }
+    fn synchronize(&self, _: EventId) {}
 
     fn wait(&self, _: StreamId, _: EventId) {
         self.streams.wait();
