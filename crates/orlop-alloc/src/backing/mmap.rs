@@ -141,6 +141,7 @@ fn page() -> Alignment {
 #[cfg(unix)]
 pub(crate) mod pages {
     use super::{HugePages, Region};
+    use crate::bare::may_trace;
     use std::ptr::{self, NonNull};
     use std::sync::OnceLock;
 
@@ -194,7 +195,7 @@ pub(crate) mod pages {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: the caller's promise: what the new mapping takes the place of is ours and used by nobody.
         let address = unsafe { libc::mmap(ptr.as_ptr().cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
-        if address == libc::MAP_FAILED {
+        if address == libc::MAP_FAILED && may_trace() {
             let error = std::io::Error::last_os_error();
             tracing::error!(address = ptr.as_ptr().addr(), bytes, %error, "memory could not be given back");
         }
@@ -259,7 +260,7 @@ pub(crate) mod pages {
     pub(crate) unsafe fn unmap(region: Region) -> bool {
         // SAFETY: the caller's promise.
         let code = unsafe { libc::munmap(region.ptr.as_ptr().cast(), region.bytes) };
-        if code != 0 {
+        if code != 0 && may_trace() {
             let error = std::io::Error::last_os_error();
             tracing::error!(address = region.address(), bytes = region.bytes, %error, "munmap failed");
         }

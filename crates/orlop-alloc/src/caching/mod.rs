@@ -151,10 +151,13 @@ impl<B: Backing> Caching<B> {
             let mut heap = self.heap.lock();
             self.tidy(front, figures.balance(), &mut heap);
             let Taken { mut block, dirty } = heap.take(ask)?;
-            block.token = Token::new(block.token, class, seat.index()).0;
+            // SAFETY: a record of ours, and the token is our note.
+            let record = unsafe { block.record_mut() };
+            record.token = Token::new(record.token, class, seat.index()).0;
             (block, dirty)
         };
-        front.note_taken(&mut block);
+        // SAFETY: as above.
+        front.note_taken(unsafe { block.record_mut() });
         self.tell(front);
         held.enter(request.kind, block.granted, request.bytes);
         Some(self.deliver(request, block, dirty))
@@ -338,8 +341,10 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let mut held = self.ledger.hold(seat);
         let front = held.value();
         front.set_home(seat.index());
-        block.token = Token::new(block.token, class, seat.index()).0;
-        front.note_taken(&mut block);
+        // SAFETY: a record of ours, and the token is our note.
+        let record = unsafe { block.record_mut() };
+        record.token = Token::new(record.token, class, seat.index()).0;
+        front.note_taken(record);
         held.enter(request.kind, block.granted, request.bytes);
         Ok(self.deliver(request, block, dirty))
     }
@@ -443,7 +448,9 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.heap.lock().watch(watch);
+        let ended = self.heap.lock().watch(watch);
+        // With the lock released: an observer's end may run anything.
+        drop(ended);
     }
 
     fn verify(&self) -> Result<()> {

@@ -113,7 +113,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     #[inline]
     pub fn allocate_cached(&self, request: &Request) -> Option<Block> {
         let mut raw = self.head().take_cached(request)?;
-        raw.owner = Some(self.owner());
+        raw.set_owner(self.owner());
         Some(Block::new(raw))
     }
 
@@ -124,7 +124,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
             return shared.empty(request);
         }
         let mut raw = shared.take(request)?;
-        raw.owner = Some(self.owner());
+        raw.set_owner(self.owner());
         Ok(Block::new(raw))
     }
 
