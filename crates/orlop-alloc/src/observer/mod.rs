@@ -77,6 +77,20 @@ pub enum Event<'a> {
 
 /// Is told what happens, on the thread where it happens, with no lock of the allocator held. It must be
 /// quick, and must not allocate from the allocator it watches without expecting its own events.
+///
+/// It is asked nothing: the time of what happens under a lock is by the library's own [`EventClock`].
+///
+/// ```compile_fail
+/// use orlop_alloc::{Event, Observer};
+///
+/// struct Clock;
+/// impl Observer for Clock {
+///     fn observe(&self, _: &Event<'_>) {}
+///     fn now(&self) -> Option<u64> {
+///         None
+///     }
+/// }
+/// ```
 pub trait Observer: Send + Sync {
     /// Takes note. It may do what any program may: allocate, drop handles and blocks, panic.
     fn observe(&self, event: &Event<'_>);
