@@ -134,6 +134,13 @@ pub enum Error {
         /// "behind the block", "after it was returned".
         place: &'static str,
     },
+    /// The request came from inside the allocator's own backing, a visitor or a pinner there: the allocator is about to
+    /// change what it holds, and cannot grow below itself.
+    #[error("an allocator cannot get more memory from {backing} while it is inside a call of it")]
+    Reentrant {
+        /// The backing's name.
+        backing: Box<str>,
+    },
     /// The structures of an allocator contradict each other: a bug in orlop, or memory written from outside.
     #[error("allocator invariant broken at {address:#x}: {rule}")]
     Corrupt {

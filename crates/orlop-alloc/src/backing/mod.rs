@@ -8,6 +8,7 @@ mod global;
 mod mmap;
 mod null;
 mod pinned;
+mod shielded;
 mod system;
 mod visited;
 
@@ -16,6 +17,7 @@ pub(crate) use self::mmap::pages;
 pub use self::mmap::{HugePages, Mmap};
 pub use self::null::Null;
 pub use self::pinned::{Pinned, Pinner, set_pinner};
+pub(crate) use self::shielded::Shielded;
 pub use self::system::System;
 pub use self::visited::{Change, Visited, Visitor};
 

@@ -18,6 +18,9 @@ impl<B: Backing> Caching<B> {
     /// Gives back what was not needed since the last call: free memory that was free all the time, and what threads have
     /// cached that did nothing meanwhile. Returns the bytes given back. The first call begins the first interval.
     pub fn decay(&self) -> u64 {
+        if self.backing.is_entered() {
+            return 0;
+        }
         let given_back = self.heap.while_not_growing(|locked| {
             let idle = self.ledger.idle_slots();
             let mut cached_idly = 0;
