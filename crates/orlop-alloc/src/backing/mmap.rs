@@ -141,6 +141,7 @@ fn page() -> Alignment {
 #[cfg(unix)]
 pub(crate) mod pages {
     use super::{HugePages, Region};
+    use crate::shield::report;
     use std::ptr::{self, NonNull};
     use std::sync::OnceLock;
 
@@ -196,7 +197,8 @@ pub(crate) mod pages {
         let address = unsafe { libc::mmap(ptr.as_ptr().cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
         if address == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
-            tracing::error!(address = ptr.as_ptr().addr(), bytes, %error, "memory could not be given back");
+            let address = ptr.as_ptr().addr();
+            report(|| tracing::error!(address, bytes, %error, "memory could not be given back"));
         }
         address != libc::MAP_FAILED
     }
@@ -261,7 +263,8 @@ pub(crate) mod pages {
         let code = unsafe { libc::munmap(region.ptr.as_ptr().cast(), region.bytes) };
         if code != 0 {
             let error = std::io::Error::last_os_error();
-            tracing::error!(address = region.address(), bytes = region.bytes, %error, "munmap failed");
+            let (address, bytes) = (region.address(), region.bytes);
+            report(|| tracing::error!(address, bytes, %error, "munmap failed"));
         }
         code == 0
     }

@@ -63,7 +63,12 @@ impl<B: Backing> Shielded<B> {
 
     /// An error if this thread is inside a call of this backing: the engine must not grow then.
     pub(crate) fn check_not_entered(&self) -> Result<()> {
-        if self.is_entered() { Err(Error::Reentrant { backing: self.inner.name().into() }) } else { Ok(()) }
+        if self.is_entered() { Err(self.reentrant()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn reentrant(&self) -> Error {
+        Error::Reentrant { inside: format!("the backing {}", self.inner.name()).into() }
     }
 
     /// Calls the backing. `None` if it panicked.

@@ -8,6 +8,7 @@ use super::Caching;
 use super::follow::Plans;
 use crate::backing::Backing;
 use crate::observer::tell;
+use crate::shield::{report, shielded};
 use crate::{Allocator, AllocatorRef};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -81,7 +82,8 @@ impl<B: Backing> MaintenanceBuilder<B> {
         self
     }
 
-    /// Asks `source` for the pressure instead of the system (Linux: `/proc/pressure/memory`).
+    /// Asks `source` for the pressure instead of the system (Linux: `/proc/pressure/memory`). A panic of its is traced, and
+    /// says nothing.
     #[must_use]
     pub fn pressure_from(mut self, source: impl FnMut() -> Option<f64> + Send + 'static) -> Self {
         self.source = Box::new(source);
@@ -89,6 +91,9 @@ impl<B: Backing> MaintenanceBuilder<B> {
     }
 
     /// Tells `hook` of pressure, after all that is cached has been given back: the place to drop what can be made again.
+    ///
+    /// It runs on the thread of the [`Maintenance`] with nothing locked, and may use the allocator and drop the
+    /// `Maintenance`. A panic is traced, and the maintenance goes on.
     #[must_use]
     pub fn on_pressure(mut self, hook: impl FnMut(Pressure) + Send + 'static) -> Self {
         self.told = Box::new(hook);
@@ -106,8 +111,14 @@ impl<B: Backing> MaintenanceBuilder<B> {
         let work = move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 allocator.decay();
-                if let Some(waiting_percent) = source().filter(|&percent| percent > threshold) {
-                    told(Pressure { waiting_percent, given_back: allocator.trim(0) });
+                let waits = || source().filter(|&percent| percent > threshold);
+                let called = shielded(waits).and_then(|pressure| {
+                    let Some(waiting_percent) = pressure else { return Some(()) };
+                    let given_back = allocator.trim(0);
+                    shielded(|| told(Pressure { waiting_percent, given_back }))
+                });
+                if called.is_none() {
+                    report(|| tracing::error!("a hook of the maintenance panicked"));
                 }
             }
         };
@@ -160,8 +171,9 @@ impl Drop for Maintenance {
     fn drop(&mut self) {
         // The thread sees that nobody can send any more.
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A hook that panicked has told so itself.
+        // Dropped by its own hook it ends when that returns.
+        if let Some(thread) = self.thread.take().filter(|ours| ours.thread().id() != thread::current().id()) {
+            // No panic ends the thread.
             let _ = thread.join();
         }
     }

@@ -7,6 +7,7 @@ use super::policy::Policy;
 use super::private::{PoolId, StreamFilter};
 use super::stats::DeviceStats;
 use crate::observer::tell;
+use crate::shield::{report, shielded};
 use crate::sync::Mutex;
 use crate::{
     Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
@@ -106,7 +107,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 
     /// Is called before a request fails, and may free blocks of this allocator or others; says whether it did. Nothing is
-    /// locked meanwhile, and requests that it makes itself call it again. It lives as long as the allocator, and that as long
+    /// locked meanwhile, and requests that it makes itself call it again. A panic counts as "no" and is traced. It lives as long as the allocator, and that as long
     /// as its blocks: have it know the blocks of this one by a [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
@@ -153,7 +154,14 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     fn press(&self) -> bool {
         let callbacks = self.callbacks.0.lock().clone();
         // All of them: what one frees may not be enough.
-        callbacks.iter().filter(|callback| callback()).count() > 0
+        let call = |callback: &Arc<Callback>| {
+            let freed = shielded(|| callback());
+            if freed.is_none() {
+                report(|| tracing::error!(allocator = &*self.name, "a pressure callback panicked"));
+            }
+            freed.unwrap_or(false)
+        };
+        callbacks.iter().filter(|callback| call(callback)).count() > 0
     }
 
     #[cold]

@@ -99,7 +99,9 @@ mod owned {
 
     #[cold]
     fn reentered() -> ! {
-        panic!("an allocator was called from inside its own locked section: by a backing, or by code that looks at an engine")
+        panic!(
+            "an allocator was called from inside its own locked section: by a backing, or by code that looks at an engine"
+        )
     }
 
     impl<T> Drop for MutexGuard<'_, T> {
