@@ -349,7 +349,9 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
     fn trim(&self, target: u64) -> u64 {
         let before = self.inner.usage().reserved;
         self.empty_quarantine(0);
-        self.inner.trim(target.saturating_sub(self.guarded.lock().bytes as u64));
+        // On a line of its own: the guards are not locked while upstream trims.
+        let guarded = self.guarded.lock().bytes as u64;
+        self.inner.trim(target.saturating_sub(guarded));
         before.saturating_sub(self.inner.usage().reserved)
     }
 

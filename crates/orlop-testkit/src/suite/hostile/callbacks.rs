@@ -2,15 +2,17 @@
 
 use super::backing::HostileBacking;
 use super::scene::Scene;
-use super::{Maker, Rig};
+use super::{Maker, Rig, Struck};
 use orlop_alloc::adaptor::{Decision, Limit, Logging, Retry, TotalMemory, Warn};
-use orlop_alloc::backing::Visited;
+use orlop_alloc::backing::{Change, Region, Visited, Visitor};
 use orlop_alloc::context::{Budget, CpuConfig};
 use orlop_alloc::{Allocator, AllocatorRef, Context, Event, Observer};
 use orlop_core::MemoryKind;
 use std::any::Any;
 use std::io::{self, Write};
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
@@ -81,7 +83,7 @@ fn backing(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
 fn visitor(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
     maker.over(|backing| {
         let scene = Arc::clone(scene);
-        let first: orlop_alloc::backing::Visitor = Arc::new(|_, _, _| ());
+        let first: Visitor = Arc::new(|_, _, _| ());
         Arc::new(Visited::new(backing, vec![first, Arc::new(move |_, _, _| scene.strike())]))
     })
 }
@@ -173,10 +175,13 @@ impl Write for Full {
 
 /// Warnings, a log that fails, visitors that panic: all that is traced in normal running.
 fn subscriber(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
-    let calls = std::sync::atomic::AtomicU64::new(0);
-    let bad = move |_: orlop_alloc::backing::Change, _: &_, _| {
-        if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 4 == 1 {
-            std::panic::resume_unwind(Box::new(super::Struck));
+    let calls = AtomicU64::new(0);
+    let bad = {
+        let scene = Arc::clone(scene);
+        move |_: Change, _: &Region, _: Option<u32>| {
+            if scene.is_armed() && calls.fetch_add(1, Ordering::Relaxed) % 4 == 1 {
+                resume_unwind(Box::new(Struck));
+            }
         }
     };
     let over = maker.with(|backing| Arc::new(Visited::new(backing, vec![Arc::new(bad)])));

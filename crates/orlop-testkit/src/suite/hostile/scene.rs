@@ -43,6 +43,9 @@ const DEPTH: u32 = 3;
 /// Every so many calls there is mischief.
 pub(super) const PERIOD: u64 = 3;
 
+/// There is mischief so often at most: what an observer does may have consequences that it observes, without end.
+const MAX_STRIKES: u64 = 100;
+
 /// An allocator, its live blocks, and what befalls them. Callbacks reach it by an `Arc`.
 #[derive(Debug)]
 pub(super) struct Scene {
@@ -96,6 +99,10 @@ impl Scene {
 
     pub(super) fn arm(&self, armed: bool) {
         self.armed.store(armed, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::SeqCst)
     }
 
     /// How often there was mischief.
@@ -169,15 +176,16 @@ impl Scene {
 
     /// User code was called.
     pub(super) fn strike(&self) {
-        if !self.armed.load(Ordering::SeqCst) || DEEP.get() >= DEPTH || std::thread::panicking() {
+        if !self.is_armed() || DEEP.get() >= DEPTH || std::thread::panicking() {
             return;
         }
-        if self.calls.fetch_add(1, Ordering::SeqCst) % PERIOD != self.phase {
+        if self.calls.fetch_add(1, Ordering::SeqCst) % PERIOD != self.phase
+            || self.strikes.fetch_add(1, Ordering::SeqCst) >= MAX_STRIKES
+        {
             return;
         }
         DEEP.set(DEEP.get() + 1);
         let _inside = Inside;
-        self.strikes.fetch_add(1, Ordering::SeqCst);
         match self.mischief {
             Mischief::Panic => resume_unwind(Box::new(Struck)),
             Mischief::Allocate => {
