@@ -62,7 +62,7 @@ pub struct Found {
 /// 4. it may come back from any thread;
 /// 5. this holds as long as `self` lives, wherever `self` is moved meanwhile;
 /// 6. `counter` is always `Some` or always `None`; if `Some`, every block handed out is entered and every block
-///    returned by `deallocate_counted` leaves, in that one ledger.
+///    returned by `deallocate_counted` leaves, in that one ledger, which `close` closes.
 pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// Gets a block. `request.bytes` is not zero, except with [`Allocator::opaque_handles`].
     ///
@@ -88,13 +88,17 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     fn device(&self) -> Device;
 
     /// The engine's own ledger, if it counts blocks itself. A handle then does not count a second time: it
-    /// returns blocks by [`Allocator::deallocate_counted`] and lets the counter say when the engine may go.
+    /// returns blocks by [`Allocator::deallocate_counted`] and lets [`Allocator::close`] say when the engine may go.
     fn counter(&self) -> Option<&dyn Counter> {
         None
     }
 
     /// Takes a block back, like [`Allocator::deallocate`], and says whether it was the last after
-    /// [`Counter::close`]. Engines with a [`Allocator::counter`] implement it; for others it never says so.
+    /// [`Allocator::close`]. Engines with a [`Allocator::counter`] implement it; for others it never says so.
+    ///
+    /// With a pointer to the engine, because another thread may destroy the engine as soon as the block is counted out,
+    /// while this is still returning: what is passed by reference must live until then. So must what is passed to the
+    /// functions that this calls; until the block leaves a local reference will do.
     ///
     /// # Errors
     ///
@@ -102,10 +106,32 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::deallocate`]. On [`Entry::Last`] the engine must not be used again.
-    unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
+    /// As for [`Allocator::deallocate`] of `this`, which is there until the block is counted out. On [`Entry::Last`] the
+    /// engine must not be used again.
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry>
+    where
+        Self: Sized,
+    {
+        // SAFETY: nothing is counted out here, so the engine stays (the caller's promise).
+        let engine = unsafe { this.as_ref() };
         // SAFETY: the caller's promise.
-        unsafe { self.deallocate(block) }.map(|()| Entry::More)
+        unsafe { engine.deallocate(block) }.map(|()| Entry::More)
+    }
+
+    /// Closes the [`Allocator::counter`], which engines with one implement: see [`Ledger::close`](crate::protocol::Ledger::close). With a pointer as
+    /// [`Allocator::deallocate_counted`], and for the same reason.
+    ///
+    /// # Safety
+    ///
+    /// No handle of the engine remains, and this is called once: on [`Entry::Last`], now or from a later return, the engine
+    /// is destroyed.
+    unsafe fn close(this: NonNull<Self>) -> Entry
+    where
+        Self: Sized,
+    {
+        let _ = this;
+        // Never asked of an engine without a counter. One that forgets it lives on.
+        Entry::More
     }
 
     /// A block from what the calling thread has cached, entered in [`Allocator::counter`]: no lock, nothing
@@ -117,12 +143,17 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     }
 
     /// Takes a block back into what the calling thread has cached, and counts it out. `Some` is the block as it
-    /// was, to be given to [`Allocator::deallocate_counted`]; always so if it could be the last one.
+    /// was, to be given to [`Allocator::deallocate_counted`], with a pointer to the engine as there; always so if it could
+    /// be the last one.
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::deallocate`]. On `None` the engine may be gone already.
-    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+    /// As for [`Allocator::deallocate_counted`]. On `None` the engine may be gone already.
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock>
+    where
+        Self: Sized,
+    {
+        let _ = this;
         Some(block)
     }
 

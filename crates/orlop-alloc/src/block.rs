@@ -42,8 +42,11 @@ impl Block {
     ///    runs, and `record.requested <= record.granted`;
     /// 2. nobody else writes there meanwhile, nor reads while this block is written;
     /// 3. with [`Access::Host`] the bytes are initialised.
-    pub unsafe fn foreign(mut record: Record, deleter: Deleter) -> Self {
-        record.deleter = Some(deleter);
+    ///
+    /// Of the record only what it says of the memory and for what it is counts: whose block it was before, if any's, does
+    /// not matter.
+    pub unsafe fn foreign(record: Record, deleter: Deleter) -> Self {
+        let record = Record { deleter: Some(deleter), ..record.of_nobody() };
         Self::new(RawBlock::new(Box::new(record)))
     }
 
@@ -53,7 +56,7 @@ impl Block {
     ///
     /// As for [`Block::foreign`], until the block is gone.
     pub unsafe fn borrowed(record: Record) -> Self {
-        Self::new(RawBlock::new(Box::new(record)))
+        Self::new(RawBlock::new(Box::new(record.of_nobody())))
     }
 
     /// Where it begins. Valid for [`Block::capacity`] bytes.

@@ -65,7 +65,9 @@ pub use self::error::{Error, Result};
 pub use self::handle::AllocatorRef;
 pub use self::memory_block::MemoryBlock;
 pub use self::node_allocators::NodeAllocators;
-pub use self::observer::{Event, Observer, RegionAction, RegionEvent, RegionWatch, RegionWatches};
+pub use self::observer::{
+    Event, EventClock, Observer, RegionAction, RegionEvent, RegionWatch, RegionWatches,
+};
 pub use self::out_of_memory::{BinUse, OutOfMemory, Refusal};
 pub use self::raw::{Access, AllocationId, RawBlock, Record};
 pub use self::request::Request;

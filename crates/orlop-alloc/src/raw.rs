@@ -7,7 +7,7 @@ use crate::{Deleter, Error, Request, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::cell::Cell;
 use std::fmt;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -146,6 +146,18 @@ impl Record {
         }
     }
 
+    /// The record of the same memory as a block that belongs to no allocator, with one owner and without an id.
+    pub(crate) fn of_nobody(self) -> Self {
+        Self {
+            owner: None,
+            sharers: AtomicU32::new(0),
+            deleter: None,
+            id: AllocationId::NONE,
+            token: 0,
+            ..self
+        }
+    }
+
     /// The engine's note, set.
     #[must_use]
     pub fn token(mut self, token: usize) -> Self {
@@ -243,6 +255,28 @@ impl RawBlock {
         unsafe { Box::from_raw(self.record.as_ptr()) }
     }
 
+    /// The record, to be written. Engines trust what they find in it when the block comes back; so this is for who made the
+    /// record, and for adaptors.
+    ///
+    /// # Safety
+    ///
+    /// 1. When the block is handed on, to a user or to another allocator, its record says what is true of it, as
+    ///    [`Allocator`](crate::Allocator) promises: where it is, how long, on which device, who reaches it;
+    /// 2. when it goes back to who handed it out, the record is as it was then, but for `uses`.
+    #[inline]
+    #[must_use]
+    pub unsafe fn record_mut(&mut self) -> &mut Record {
+        // SAFETY: valid by the invariant, and `self` is borrowed exclusively.
+        unsafe { self.record.as_mut() }
+    }
+
+    /// Says to which cell the block returns that has counted it.
+    #[inline]
+    pub(crate) fn set_owner(&mut self, owner: Owner) {
+        // SAFETY: the field is the handles' own, and engines do not look at it while somebody has the block.
+        unsafe { self.record_mut() }.owner = Some(owner);
+    }
+
     /// Where the record is: the same for as long as the block lives.
     #[inline]
     pub(crate) fn record(&self) -> NonNull<Record> {
@@ -276,14 +310,6 @@ impl Deref for RawBlock {
     fn deref(&self) -> &Record {
         // SAFETY: valid, and reached through `self` only, by the invariant.
         unsafe { self.record.as_ref() }
-    }
-}
-
-impl DerefMut for RawBlock {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Record {
-        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
-        unsafe { self.record.as_mut() }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The panic hook has reported the panic by then. What remains is that the engine's own work goes on.
 
+use crate::bare::may_trace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls user code. `None` if it panicked.
@@ -18,9 +19,12 @@ pub(crate) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// Traces something. A subscriber is user code: its panic ends the report and nothing else.
+/// Traces something. A subscriber is user code: its panic ends the report and nothing else, and inside Rust's global
+/// allocator it is not called.
 pub(crate) fn report(trace: impl FnOnce()) {
-    let _reported = shielded(trace);
+    if may_trace() {
+        let _reported = shielded(trace);
+    }
 }
 
 #[cfg(all(test, not(loom)))]

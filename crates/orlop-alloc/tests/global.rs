@@ -1,7 +1,6 @@
 //! A program whose every allocation is orlop's.
 #![cfg(not(loom))]
 
-use orlop_alloc::Allocator;
 use orlop_alloc::bare::GlobalAllocator;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -70,17 +69,15 @@ fn vectors_grow_and_shrink_and_pages_are_zero() {
 
 #[test]
 fn it_counts_what_the_program_has() {
-    let live = || GlobalAllocator::with(|allocator| allocator.stats().live());
+    let live = || GlobalAllocator::stats().live();
     let before = live();
     // More than all the other tests have, which come and go meanwhile; never touched.
     let large = Vec::<u8>::with_capacity(512 << 20);
     assert!(live() >= before + (256 << 20));
     drop(large);
-    GlobalAllocator::with(|allocator| {
-        allocator.trim(0);
-        allocator.verify()
-    })
-    .unwrap();
+    GlobalAllocator::trim(0);
+    GlobalAllocator::verify().unwrap();
+    assert_eq!(GlobalAllocator::stats().refused_frees, 0);
 }
 
 /// The child of a fork allocates, whatever other threads were doing.
@@ -115,7 +112,7 @@ fn forks_while_others_allocate() {
                     let texts: Vec<String> = (0..200).map(|n| "child".repeat(n * 10)).collect();
                     let length: usize = texts.iter().map(String::len).sum();
                     drop(texts);
-                    GlobalAllocator::with(|allocator| allocator.trim(0));
+                    GlobalAllocator::trim(0);
                     // SAFETY: ends the child, without what the test harness would do at exit.
                     unsafe { libc::_exit(if length == 5 * 10 * 199 * 100 { 0 } else { 1 }) };
                 }

@@ -139,7 +139,8 @@ impl<A: Allocator> Hardened<A> {
 
     /// Takes the bytes behind what was asked for away from the block, and writes the canary there.
     fn protect(&self, block: &mut RawBlock) {
-        block.requested -= CANARY;
+        // SAFETY: what is taken away here is given back by `check`, before the block goes upstream. It is a part.
+        unsafe { block.record_mut() }.requested -= CANARY;
         if block.access != Access::Host {
             return;
         }
@@ -151,7 +152,8 @@ impl<A: Allocator> Hardened<A> {
         behind.fill(FILLER);
         behind[..8].copy_from_slice(&sum.to_ne_bytes());
         behind[8..CANARY].copy_from_slice(&hidden.to_ne_bytes());
-        block.granted = requested;
+        // SAFETY: as above.
+        unsafe { block.record_mut() }.granted = requested;
     }
 
     /// Looks at what [`Hardened::protect`] wrote, and gives the bytes back to the block.
@@ -172,9 +174,11 @@ impl<A: Allocator> Hardened<A> {
             if !intact {
                 return Err(self.overwritten(block.address(), "behind the block"));
             }
-            block.granted = granted;
+            // SAFETY: what upstream said: the sum is right.
+            unsafe { block.record_mut() }.granted = granted;
         }
-        block.requested += CANARY;
+        // SAFETY: as upstream said, before `protect`.
+        unsafe { block.record_mut() }.requested += CANARY;
         Ok(())
     }
 

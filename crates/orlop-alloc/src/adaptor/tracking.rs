@@ -240,7 +240,8 @@ impl<A: Allocator> Tracking<A> {
     /// `block` is upstream's, and [`Allocator::deallocate`]'s promises hold for it.
     unsafe fn give_back(&self, mut block: RawBlock, entry: Entry) -> Result<()> {
         let address = block.address();
-        block.id = entry.upstream_id;
+        // SAFETY: as upstream handed it out.
+        unsafe { block.record_mut() }.id = entry.upstream_id;
         // SAFETY: the caller's promise.
         let result = unsafe { self.inner.deallocate(block) };
         match result {
@@ -269,7 +270,8 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         let mut block = self.inner.allocate(request)?;
         let upstream_id = block.id;
         if upstream_id == AllocationId::NONE {
-            block.id = AllocationId::next();
+            // SAFETY: a name, which upstream gets back as it was (`give_back`).
+            unsafe { block.record_mut() }.id = AllocationId::next();
         }
         let address = block.address();
         self.count_in(block.granted);

@@ -17,8 +17,9 @@ pub use self::api::Api;
 #[cfg(all(unix, not(loom)))]
 pub(crate) use self::global::FromSystem;
 pub use self::global::GlobalAllocator;
+pub(crate) use self::global::may_trace;
 
-use crate::{Allocator, RawBlock, Record, Request};
+use crate::{Allocator, RawBlock, Record, Request, Result};
 use orlop_core::Alignment;
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -67,7 +68,8 @@ fn allocate(allocator: &impl Allocator, layout: Layout, zeroed: bool) -> Option<
     let outer = with_header(layout)?;
     let align = Alignment::new(outer.align()).ok()?.max(Alignment::CPU);
     let request = Request { zeroed, ..Request::new(outer.size()).align(align) };
-    let block = allocator.allocate(&request).ok()?;
+    let cached = allocator.take_cached(&request);
+    let block = cached.or_else(|| allocator.allocate(&request).ok())?;
     if block.check_host().is_err() {
         // SAFETY: just handed out. (A refusal leaks what nobody can use.)
         let _ = unsafe { allocator.deallocate(block) };
@@ -81,10 +83,15 @@ fn allocate(allocator: &impl Allocator, layout: Layout, zeroed: bool) -> Option<
 ///
 /// # Safety
 ///
-/// `record` is the [`header`] of memory from `allocator`, which nobody uses any more.
-unsafe fn deallocate(allocator: &impl Allocator, record: NonNull<Record>) {
+/// 1. `record` is the [`header`] of memory from `allocator`, which nobody uses any more;
+/// 2. the allocator does not go with its last block: a handle is held, or it never goes.
+unsafe fn deallocate<A: Allocator>(allocator: &A, record: NonNull<Record>) -> Result<()> {
     // SAFETY: the header of a block that was given up for a bare pointer.
     let block = unsafe { RawBlock::found(record) };
-    // SAFETY: the caller's promise. A refusal was counted and traced; there is nobody to return it to.
-    let _ = unsafe { allocator.deallocate(block) };
+    // SAFETY: the caller's promise.
+    match unsafe { A::give_cached(NonNull::from(allocator), block) } {
+        None => Ok(()),
+        // SAFETY: as above; the block is as it was.
+        Some(block) => unsafe { allocator.deallocate(block) },
+    }
 }

@@ -146,7 +146,7 @@ impl GlobalAllocator {
         let mut engines = engines();
         if engines.first().is_none_or(|first| first.number != GLOBAL) {
             // SAFETY: it never goes.
-            engines.insert(0, Engine { number: GLOBAL, parts: unsafe { Parts::of(&**engine) } });
+            engines.insert(0, Engine { number: GLOBAL, parts: unsafe { Parts::of(engine) } });
         }
         Ok(())
     }

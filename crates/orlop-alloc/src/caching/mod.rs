@@ -151,10 +151,13 @@ impl<B: Backing> Caching<B> {
             let mut heap = self.heap.lock();
             self.tidy(front, figures.balance(), &mut heap);
             let Taken { mut block, dirty } = heap.take(ask)?;
-            block.token = Token::new(block.token, class, seat.index()).0;
+            // SAFETY: a record of ours, and the token is our note.
+            let record = unsafe { block.record_mut() };
+            record.token = Token::new(record.token, class, seat.index()).0;
             (block, dirty)
         };
-        front.note_taken(&mut block);
+        // SAFETY: as above.
+        front.note_taken(unsafe { block.record_mut() });
         self.tell(front);
         held.enter(request.kind, block.granted, request.bytes);
         Some(self.deliver(request, block, dirty))
@@ -194,15 +197,21 @@ impl<B: Backing> Caching<B> {
     }
 
     /// The quick way of a block, with no stream's use, that this slot does not keep: if it is another's, it goes home.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::give_cached`].
     #[inline(never)]
-    fn give_elsewhere(&self, block: RawBlock) -> Option<RawBlock> {
-        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
+    unsafe fn give_elsewhere(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        // SAFETY: the engine is there until the block has left (the caller's promise).
+        let engine = unsafe { this.as_ref() };
+        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
         let token = Token(block.token);
         if token.home() == held.value().home() || token.class() >= CLASSES {
             return Some(block);
         }
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
-        self.bring_home(token, block);
+        engine.bring_home(token, block);
         held.leave_open(kind, granted, requested);
         None
     }
@@ -304,17 +313,20 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         Some(unsafe { RawBlock::found(place) })
     }
 
-    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         if !block.uses.is_empty() {
             return Some(block);
         }
-        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
+        // SAFETY: the engine is there until the block has left (the caller's promise).
+        let engine = unsafe { this.as_ref() };
+        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_quickly(block.record()) } {
             // A call with nothing to keep is a jump: the slot is left, and entered again.
             drop(held);
-            return self.give_elsewhere(block);
+            // SAFETY: the caller's promise; the block is as it was.
+            return unsafe { Self::give_elsewhere(this, block) };
         }
         held.leave_open(kind, granted, requested);
         None
@@ -335,18 +347,22 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let mut held = self.ledger.hold(seat);
         let front = held.value();
         front.set_home(seat.index());
-        block.token = Token::new(block.token, class, seat.index()).0;
-        front.note_taken(&mut block);
+        // SAFETY: a record of ours, and the token is our note.
+        let record = unsafe { block.record_mut() };
+        record.token = Token::new(record.token, class, seat.index()).0;
+        front.note_taken(record);
         held.enter(request.kind, block.granted, request.bytes);
         Ok(self.deliver(request, block, dirty))
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.deallocate_counted(block) }.map(|_| ())
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+        // SAFETY: the engine is there until the block has left (the caller's promise).
+        let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
@@ -354,18 +370,18 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let token = Token(record.token);
         let seat = thread_slot::current();
         // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
-        let mut held = self.ledger.hold(seat);
+        let mut held = engine.ledger.hold(seat);
         if token.class() >= CLASSES {
-            self.heap.lock().put_record(record);
+            engine.heap.lock().put_record(record);
         } else if token.home() != seat.index() {
-            self.bring_home(token, RawBlock::new(record));
+            engine.bring_home(token, RawBlock::new(record));
         } else {
             let front = held.value();
             if !token.is_planned() && !front.has_room() {
-                self.make_room(front);
+                engine.make_room(front);
             }
             if let Some(record) = front.put(record) {
-                self.heap.lock().put_placed(record)?;
+                engine.heap.lock().put_placed(record)?;
             }
         }
         Ok(held.leave(kind, granted, requested))
@@ -373,6 +389,13 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn counter(&self) -> Option<&dyn Counter> {
         Some(&self.ledger)
+    }
+
+    unsafe fn close(this: NonNull<Self>) -> Entry {
+        // SAFETY: the engine is there until then (the caller's promise).
+        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        // SAFETY: the caller's promise.
+        unsafe { Ledger::close(ledger) }
     }
 
     fn device(&self) -> Device {
@@ -434,7 +457,9 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.heap.lock().watch(watch);
+        let ended = self.heap.lock().watch(watch);
+        // With the lock released: an observer's end may run anything.
+        drop(ended);
     }
 
     fn verify(&self) -> Result<()> {

@@ -39,8 +39,9 @@ fn actions(mapped: &Mapped) -> (RegionAction, RegionAction) {
 }
 
 impl<I: FreeIndex> Heap<I> {
-    /// From now on this watch is told, first of what is held.
-    pub(crate) fn watch(&mut self, watch: &Arc<RegionWatch>) {
+    /// From now on this watch is told, first of what is held. To be dropped with no lock held: those that have ended.
+    #[must_use = "to be dropped with no lock held"]
+    pub(crate) fn watch(&mut self, watch: &Arc<RegionWatch>) -> Vec<Arc<RegionWatch>> {
         if !self.watched.watches.is_watched() {
             let chunks = self.walk_all().filter(|chunk| chunk.discarded > 0);
             self.watched.holes = chunks.map(|chunk| hole(chunk, chunk.discarded)).collect();
@@ -56,7 +57,7 @@ impl<I: FreeIndex> Heap<I> {
                 at = next;
             }
         }
-        self.watched.watches.add(watch, held);
+        self.watched.watches.add(watch, held)
     }
 
     pub(super) fn note_region(&self, mapped: &Mapped) {

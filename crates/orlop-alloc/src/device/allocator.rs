@@ -296,7 +296,9 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.inner.lock().engine.watch(watch);
+        let ended = self.inner.lock().engine.watch(watch);
+        // With the lock released: an observer's end may run anything.
+        drop(ended);
     }
 
     fn verify(&self) -> Result<()> {

@@ -12,15 +12,16 @@ use orlop_core::Device;
 use std::sync::Arc;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// From now on this watch is told, first of what is held.
-    pub(super) fn watch(&mut self, watch: &Arc<RegionWatch>) {
+    /// From now on this watch is told, first of what is held. To be dropped with no lock held: those that have ended.
+    #[must_use = "to be dropped with no lock held"]
+    pub(super) fn watch(&mut self, watch: &Arc<RegionWatch>) -> Vec<Arc<RegionWatch>> {
         let device = self.backing.device();
         let segments = self.segments();
         let held = segments.iter().map(|segment| {
             let action = if segment.expandable { RegionAction::Mapped } else { RegionAction::Gained };
             event(action, segment, device)
         });
-        self.watches.add(watch, held);
+        self.watches.add(watch, held)
     }
 
     /// Notes what happened to memory of a region.

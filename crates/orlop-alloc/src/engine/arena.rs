@@ -370,7 +370,10 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         let segments = state.segments.iter().flatten();
         let held: Vec<_> =
             segments.map(|segment| state.event(RegionAction::Gained, &segment.region)).collect();
-        state.watches.add(watch, held);
+        let ended = state.watches.add(watch, held);
+        drop(state);
+        // With the lock released: an observer's end may run anything.
+        drop(ended);
     }
 
     /// Gives the segments back if nothing lives in them.

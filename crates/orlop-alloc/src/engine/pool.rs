@@ -18,6 +18,7 @@ use crate::backing::{Backing, Global};
 use crate::protocol::{Counter, Entry, Ledger, Mutex, StreamUses, thread_slot};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// How requests are rounded before they are looked up.
@@ -244,11 +245,13 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         Some(RawBlock::new(record))
     }
 
-    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         if block.token == UNCACHED || !block.uses.is_empty() {
             return Some(block);
         }
-        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
+        // SAFETY: the engine is there until the block has left (the caller's promise).
+        let engine = unsafe { this.as_ref() };
+        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
         if !held.value().has_place(&block) {
             return Some(block);
         }
@@ -283,32 +286,41 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.deallocate_counted(block) }.map(|_| ())
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+        // SAFETY: the engine is there until the block has left (the caller's promise).
+        let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record from `allocate`.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         if record.token == UNCACHED {
             // SAFETY: gained for this block alone, with this alignment (`look_elsewhere`).
-            unsafe { self.supply.lose(&record, record.align.max(ALIGN)) };
-            return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
+            unsafe { engine.supply.lose(&record, record.align.max(ALIGN)) };
+            return Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
         record.uses = StreamUses::new();
-        let mut held = self.ledger.hold(thread_slot::current());
+        let mut held = engine.ledger.hold(thread_slot::current());
         match held.value().put(record) {
             Ok(()) => Ok(held.leave(kind, granted, requested)),
             Err(record) => {
                 drop(held);
-                self.keep(record);
-                Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested))
+                engine.keep(record);
+                Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested))
             }
         }
     }
 
     fn counter(&self) -> Option<&dyn Counter> {
         Some(&self.ledger)
+    }
+
+    unsafe fn close(this: NonNull<Self>) -> Entry {
+        // SAFETY: the engine is there until then (the caller's promise).
+        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        // SAFETY: the caller's promise.
+        unsafe { Ledger::close(ledger) }
     }
 
     fn device(&self) -> Device {

@@ -14,6 +14,7 @@ use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, StreamUses};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Usage};
 use orlop_core::{Alignment, Device};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// How many buckets there are: 32 bytes to 64 GiB. Larger requests are not cached.
@@ -143,13 +144,15 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         Some(RawBlock::new(record))
     }
 
-    unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         // The token is the bucket it was made for, also if it served a request from the one below.
         let bucket = block.token;
         if bucket >= BUCKETS || !block.uses.is_empty() {
             return Some(block);
         }
-        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
+        // SAFETY: the engine is there until the block has left (the caller's promise).
+        let engine = unsafe { this.as_ref() };
+        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
         let blocks = &mut held.value().buckets[bucket];
         if blocks.len() == blocks.capacity() {
             return Some(block);
@@ -189,27 +192,36 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.deallocate_counted(block) }.map(|_| ())
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(&self, block: RawBlock) -> Result<Entry> {
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+        // SAFETY: the engine is there until the block has left (the caller's promise).
+        let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record from `allocate`.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         let bucket = record.token;
         if bucket >= BUCKETS {
             // SAFETY: gained for this block alone, with its alignment, and returned by its last user.
-            unsafe { self.supply.lose(&record, record.align) };
-            return Ok(self.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
+            unsafe { engine.supply.lose(&record, record.align) };
+            return Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
         record.uses = StreamUses::new();
-        let mut held = self.ledger.hold(thread_slot::current());
+        let mut held = engine.ledger.hold(thread_slot::current());
         held.value().buckets[bucket].push(record);
         Ok(held.leave(kind, granted, requested))
     }
 
     fn counter(&self) -> Option<&dyn Counter> {
         Some(&self.ledger)
+    }
+
+    unsafe fn close(this: NonNull<Self>) -> Entry {
+        // SAFETY: the engine is there until then (the caller's promise).
+        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        // SAFETY: the caller's promise.
+        unsafe { Ledger::close(ledger) }
     }
 
     fn device(&self) -> Device {

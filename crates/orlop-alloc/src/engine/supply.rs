@@ -56,7 +56,9 @@ impl<B: Backing> Supply<B> {
 
     /// From now on this watch is told.
     pub(super) fn watch(&self, watch: &Arc<RegionWatch>) {
-        self.watches.lock().add(watch, []);
+        let ended = self.watches.lock().add(watch, []);
+        // With the lock released: an observer's end may run anything.
+        drop(ended);
         // Relaxed: a region that comes meanwhile may be told of or not.
         self.watched.store(true, Ordering::Relaxed);
     }

@@ -3,8 +3,12 @@
 //! # Who may touch the cell
 //!
 //! 1. whoever holds a handle;
-//! 2. whoever holds a block: from `enter` until its `leave` has returned, and no longer;
+//! 2. whoever holds a block: from `enter` until its `leave` has begun to say so to others, and no longer;
 //! 3. whoever was told [`Entry::Last`]: exclusively, to destroy it.
+//!
+//! With 2 the cell may be gone before the function has returned that counts the block out, and so it may when the ledger is
+//! closed. A reference that is passed to a function must live until that has returned. So all functions on these ways get
+//! pointers, the engine's too ([`Exits`]), and only what they call before that point gets references.
 //!
 //! # From a block to a handle
 //!
@@ -29,10 +33,38 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// The ways out of an engine, after which it may be gone: see [`Allocator::deallocate_counted`]. They take pointers, and a
+/// `dyn Allocator` has methods only. Each is to be called with the address of an engine of the type it was made for.
+#[derive(Clone, Copy)]
+pub(super) struct Exits {
+    give_cached: unsafe fn(NonNull<()>, RawBlock) -> Option<RawBlock>,
+    deallocate_counted: unsafe fn(NonNull<()>, RawBlock) -> Result<Entry>,
+    close: unsafe fn(NonNull<()>) -> Entry,
+}
+
+impl Exits {
+    pub(super) fn of<A: Allocator>() -> Self {
+        unsafe fn give_cached<A: Allocator>(engine: NonNull<()>, block: RawBlock) -> Option<RawBlock> {
+            // SAFETY: the engine's address, and the caller's promises.
+            unsafe { A::give_cached(engine.cast(), block) }
+        }
+        unsafe fn deallocate_counted<A: Allocator>(engine: NonNull<()>, block: RawBlock) -> Result<Entry> {
+            // SAFETY: as above.
+            unsafe { A::deallocate_counted(engine.cast(), block) }
+        }
+        unsafe fn close<A: Allocator>(engine: NonNull<()>) -> Entry {
+            // SAFETY: as above.
+            unsafe { A::close(engine.cast()) }
+        }
+        Self { give_cached: give_cached::<A>, deallocate_counted: deallocate_counted::<A>, close: close::<A> }
+    }
+}
+
 /// What blocks know of their allocator's cell: it begins with this.
 pub(crate) struct Head {
     /// Whether the quick way is open: the engine counts itself, and nobody is to be told of every block.
     pub(super) quick: AtomicBool,
+    pub(super) exits: Exits,
     /// The cell's allocator.
     pub(super) allocator: NonNull<dyn Allocator>,
     /// The cell.
@@ -72,12 +104,14 @@ impl Head {
     ///
     /// As for [`Allocator::give_cached`]. On `None` the cell may be gone.
     #[inline(always)]
-    pub(super) unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
-        if !self.quick.load(Ordering::Relaxed) {
+    pub(super) unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        // SAFETY: the block has not left (the caller's promise).
+        let head = unsafe { this.as_ref() };
+        if !head.quick.load(Ordering::Relaxed) {
             return Some(block);
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.allocator().give_cached(block) }
+        // SAFETY: the cell's engine, and the caller's promise.
+        unsafe { (head.exits.give_cached)(head.allocator.cast(), block) }
     }
 }
 
@@ -141,13 +175,13 @@ impl<A: ?Sized + Allocator> Shared<A> {
     ///
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
-    pub(super) unsafe fn give(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
-        // No loan: the cell may go meanwhile.
-        match self.watch.cloned() {
+    pub(super) unsafe fn give(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
+        // No loan: the cell may go meanwhile. SAFETY: the block has not left (the caller's promise).
+        match unsafe { this.as_ref() }.watch.cloned() {
             // SAFETY: the caller's promise.
-            None => unsafe { self.give_unseen(raw, refused) },
+            None => unsafe { Self::give_unseen(this, raw, refused) },
             // SAFETY: as above.
-            Some(watch) => unsafe { self.give_seen(watch, raw, refused) },
+            Some(watch) => unsafe { Self::give_seen(this, watch, raw, refused) },
         }
     }
 
@@ -155,15 +189,22 @@ impl<A: ?Sized + Allocator> Shared<A> {
     ///
     /// As for [`Allocator::deallocate`].
     #[cold]
-    unsafe fn give_seen(&self, watch: Arc<RegionWatch>, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
-        watch.observer().observe(&Event::Freed { block: &raw, allocator: self.allocator.name() });
-        let left = match &self.ledger {
+    unsafe fn give_seen(
+        this: NonNull<Self>,
+        watch: Arc<RegionWatch>,
+        raw: RawBlock,
+        refused: &mut Option<Error>,
+    ) -> Entry {
+        // SAFETY: the block has not left (the caller's promise).
+        let cell = unsafe { this.as_ref() };
+        watch.observer().observe(&Event::Freed { block: &raw, allocator: cell.allocator.name() });
+        let left = match &cell.ledger {
             Some(_) => Some(raw),
-            // SAFETY: the caller's promise.
-            None => unsafe { self.allocator.give_cached(raw) },
+            // SAFETY: the cell's engine, and the caller's promise.
+            None => unsafe { (cell.head.exits.give_cached)(cell.head.allocator.cast(), raw) },
         };
         // SAFETY: the caller's promise; `give_cached` gave the block back as it was.
-        let entry = left.map_or(Entry::More, |raw| unsafe { self.give_unseen(raw, refused) });
+        let entry = left.map_or(Entry::More, |raw| unsafe { Self::give_unseen(this, raw, refused) });
         // The block has left: from here on the cell may be gone, and the watch is what is left.
         watch.tell();
         entry
@@ -173,25 +214,44 @@ impl<A: ?Sized + Allocator> Shared<A> {
     ///
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
-    unsafe fn give_unseen(&self, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
-        let Some(ledger) = &self.ledger else {
-            // SAFETY: the caller's promise.
-            return match unsafe { self.allocator.deallocate_counted(raw) } {
+    unsafe fn give_unseen(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
+        // SAFETY: the block has not left (the caller's promise).
+        let cell = unsafe { this.as_ref() };
+        let Some(ledger) = &cell.ledger else {
+            // SAFETY: the cell's engine, and the caller's promise.
+            return match unsafe { (cell.head.exits.deallocate_counted)(cell.head.allocator.cast(), raw) } {
                 Ok(entry) => entry,
                 Err(error) => {
-                    *refused = Some(self.refuse(error));
+                    // The block is still counted, so the cell is there.
+                    *refused = Some(cell.refuse(error));
                     Entry::More
                 }
             };
         };
         let (kind, granted, requested) = (raw.kind, raw.granted, raw.requested);
         // SAFETY: the caller's promise.
-        if let Err(error) = unsafe { self.allocator.deallocate(raw) } {
+        if let Err(error) = unsafe { cell.allocator.deallocate(raw) } {
             // It stays counted: a leak is safe, and counting a block out twice would end the engine's life early.
-            *refused = Some(self.refuse(error));
+            *refused = Some(cell.refuse(error));
             return Entry::More;
         }
-        ledger.leave(thread_slot::current(), kind, granted, requested)
+        ledger.hold(thread_slot::current()).leave(kind, granted, requested)
+    }
+
+    /// Closes whatever counts. After [`Entry::Last`] the caller destroys the cell.
+    ///
+    /// # Safety
+    ///
+    /// The caller's was the last handle, and this is called once.
+    pub(super) unsafe fn close(this: NonNull<Self>) -> Entry {
+        // SAFETY: it is not closed yet, so nobody was told `Last`.
+        let cell = unsafe { this.as_ref() };
+        match &cell.ledger {
+            // SAFETY: the caller's promise.
+            Some(ledger) => unsafe { Ledger::close(NonNull::from(ledger)) },
+            // SAFETY: the cell's engine, and the caller's promise.
+            None => unsafe { (cell.head.exits.close)(cell.head.allocator.cast()) },
+        }
     }
 
     #[cold]
@@ -243,10 +303,8 @@ pub(crate) unsafe fn handle_of(owner: Owner) -> Option<AllocatorRef> {
 /// 2. nobody on the host uses its bytes any more.
 #[inline]
 pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
-    // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
-    let head = unsafe { owner.as_ref() };
     // SAFETY: the promises are the caller's.
-    if let Some(raw) = unsafe { head.give_cached(raw) } {
+    if let Some(raw) = unsafe { Head::give_cached(owner, raw) } {
         // SAFETY: the caller's promises; `give_cached` gave the block back as it was.
         unsafe { return_slowly(owner, raw) };
     }
@@ -259,13 +317,9 @@ pub(crate) unsafe fn return_block(owner: Owner, raw: RawBlock) {
 unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
     // SAFETY: the cell lives: `raw` has not left its ledger yet (rule 2).
     let owner = unsafe { owner.as_ref() }.shared;
-    let entry = {
-        // SAFETY: as above.
-        let shared = unsafe { owner.as_ref() };
-        // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced; a drop
-        // has nobody to return it to.
-        unsafe { shared.give(raw, &mut None) }
-    };
+    // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced; a drop has nobody to
+    // return it to.
+    let entry = unsafe { Shared::give(owner, raw, &mut None) };
     if entry == Entry::Last {
         // SAFETY: `Entry::Last` is told once, when no handle and no block remains (rule 3).
         unsafe { destroy(owner) };

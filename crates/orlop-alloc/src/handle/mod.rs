@@ -17,7 +17,7 @@ mod cell;
 
 pub(crate) use self::cell::{Head, handle_of, return_block};
 
-use self::cell::{Shared, destroy};
+use self::cell::{Exits, Shared, destroy};
 use crate::block::Block;
 use crate::observer::{Event, RegionWatch, is_same, tell};
 use crate::protocol::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
@@ -55,7 +55,12 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
         // SAFETY: inside the cell's memory.
         let place = unsafe { shared.cast::<u8>().add(offset_of!(Shared<A>, allocator)) }.cast::<A>();
         let cell = Shared {
-            head: Head { quick: AtomicBool::new(ledger.is_none()), allocator: place, shared },
+            head: Head {
+                quick: AtomicBool::new(ledger.is_none()),
+                exits: Exits::of::<A>(),
+                allocator: place,
+                shared,
+            },
             handles: Handles::new(),
             ledger,
             refused_frees: AtomicU64::new(0),
@@ -108,7 +113,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     #[inline]
     pub fn allocate_cached(&self, request: &Request) -> Option<Block> {
         let mut raw = self.head().take_cached(request)?;
-        raw.owner = Some(self.owner());
+        raw.set_owner(self.owner());
         Some(Block::new(raw))
     }
 
@@ -119,7 +124,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
             return shared.empty(request);
         }
         let mut raw = shared.take(request)?;
-        raw.owner = Some(self.owner());
+        raw.set_owner(self.owner());
         Ok(Block::new(raw))
     }
 
@@ -249,9 +254,9 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let mut refused = None;
         // SAFETY: the caller's promises.
-        let Some(block) = (unsafe { self.head().give_cached(block) }) else { return Ok(()) };
+        let Some(block) = (unsafe { Head::give_cached(self.shared.cast(), block) }) else { return Ok(()) };
         // SAFETY: the caller's promises.
-        let entry = unsafe { self.shared().give(block, &mut refused) };
+        let entry = unsafe { Shared::give(self.shared, block, &mut refused) };
         // A handle is held, so the ledger is open.
         debug_assert_eq!(entry, Entry::More);
         refused.map_or(Ok(()), Err)
@@ -307,7 +312,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                 }
                 if let Some(ledger) = &shared.ledger {
                     let seat = thread_slot::current();
-                    let entry = ledger.leave(seat, found.kind, found.granted, found.requested);
+                    let entry = ledger.hold(seat).leave(found.kind, found.granted, found.requested);
                     // A handle is held, so the ledger is open.
                     debug_assert_eq!(entry, Entry::More);
                 }
@@ -358,11 +363,8 @@ impl<A: ?Sized + Allocator> Drop for AllocatorRef<A> {
         // Blocks may live on; what is merely cached goes back now (T21).
         shared.allocator.trim(0);
         shared.tell_regions();
-        // Without a counter nothing could ever be counted, and the cell would never go.
-        if shared.counter().is_none_or(|counter| {
-            // SAFETY: this was the last handle, and it goes once.
-            unsafe { counter.close() == Entry::Last }
-        }) {
+        // SAFETY: this was the last handle, and it goes once.
+        if unsafe { Shared::close(self.shared) } == Entry::Last {
             // SAFETY: told `Last`, once.
             unsafe { destroy(self.shared) };
         }

@@ -3,11 +3,12 @@
 //! An allocator's handle holds its observer and tells it of what goes through the handle. Of what happens inside an engine,
 //! where only the engine knows, it is told by way of [`regions`].
 
+mod clock;
 mod regions;
-// Whole programs, of safe code: an interpreter takes many minutes for them. Loom has the interleavings.
-#[cfg(all(test, not(loom), not(miri)))]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use self::clock::EventClock;
 pub(crate) use self::regions::tell;
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
@@ -77,17 +78,8 @@ pub enum Event<'a> {
 /// Is told what happens, on the thread where it happens, with no lock of the allocator held. It must be
 /// quick, and must not allocate from the allocator it watches without expecting its own events.
 pub trait Observer: Send + Sync {
-    /// Takes note.
+    /// Takes note. It may do what any program may: allocate, drop handles and blocks, panic.
     fn observe(&self, event: &Event<'_>);
-
-    /// The time, by whatever clock the observer keeps. It is asked when a region comes or goes, *with locks of the allocator
-    /// held*, and handed back in [`RegionEvent::at`]: so it must be quick, take no lock and allocate nothing. `None` for an
-    /// observer that keeps no time.
-    ///
-    /// Observers that share one place (see [`Observers`](crate::profile::Observers)) must go by the same clock.
-    fn now(&self) -> Option<u64> {
-        None
-    }
 }
 
 impl fmt::Debug for dyn Observer {

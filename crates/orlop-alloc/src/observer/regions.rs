@@ -17,11 +17,17 @@
 //! A watch's changes are told in the order in which they happened, one at a time. With one thread a region is told of
 //! before the first block in it, and lost after its last block was returned. With several, a thread may find that another
 //! one is telling; it does not wait for that, since who tells may be waiting for it. Its block may then be told of before
-//! its region. The times are right all the same: [`Observer::now`](super::Observer::now) is asked when the change is noted,
-//! with the lock held, and nobody else has memory of a region before it is noted, or gets its addresses again before
-//! the loss is. Observers that keep times and sort by them, as recorders do, so have the one true order.
+//! its region. The times are right all the same: they are of when the change is noted, with the lock held, and nobody else
+//! has memory of a region before it is noted, or gets its addresses again before the loss is. Observers that keep times by
+//! the same clock ([`EventClock`]) and sort by them, as recorders do, so have the one true order.
+//!
+//! # No code of observers' under a lock
+//!
+//! Nothing of an observer runs while a lock is held, and its end is something of it: the last handle of an observer may run
+//! anything. So an engine that forgets who does not look any more hands that out ([`RegionWatches::add`]), to be dropped
+//! when the lock is released.
 
-use super::{Event, Observer};
+use super::{Event, EventClock, Observer};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use orlop_core::{Device, StreamId};
@@ -59,7 +65,7 @@ pub struct RegionEvent {
     pub device: Device,
     /// The stream that it was gained for; of a region that is a block, and goes, the one that used it last.
     pub stream: StreamId,
-    /// When, by the clock of who is told ([`Observer::now`](super::Observer::now)).
+    /// When, by the [`EventClock`]. `None` if nobody had asked for that yet.
     pub at: Option<u64>,
 }
 
@@ -152,8 +158,8 @@ impl RegionWatch {
 
     fn note(&self, event: RegionEvent) {
         let mut news = self.news.lock();
-        // Asked under the lock, so that events are in order of time.
-        news.events.push_back(RegionEvent { at: self.observer.now(), ..event });
+        // Read under the lock, so that events are in order of time.
+        news.events.push_back(RegionEvent { at: EventClock::ticks_if_used(), ..event });
         self.pending.store(true, Ordering::Relaxed);
     }
 }
@@ -188,6 +194,16 @@ impl fmt::Debug for RegionWatch {
 /// assert!(!watches.is_watched());
 /// watches.note(RegionEvent::new(RegionAction::Gained, 4096, 1 << 20, Device::CPU));
 /// ```
+///
+/// Nobody forgets to drop what [`RegionWatches::add`] hands out:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use orlop_alloc::{RegionWatch, RegionWatches};
+/// # fn watch(watches: &mut RegionWatches, watch: &std::sync::Arc<RegionWatch>) {
+/// watches.add(watch, []);
+/// # }
+/// ```
 #[derive(Debug, Default)]
 pub struct RegionWatches {
     watches: Vec<Arc<RegionWatch>>,
@@ -201,13 +217,20 @@ impl RegionWatches {
         !self.watches.is_empty()
     }
 
-    /// From now on this watch is told; first of the regions that are there.
-    pub fn add(&mut self, watch: &Arc<RegionWatch>, held: impl IntoIterator<Item = RegionEvent>) {
-        self.watches.retain(|watch| !watch.has_ended());
+    /// From now on this watch is told; first of the regions that are there. Those that have ended are handed out: drop them
+    /// when the lock is released, because an observer may go with them, and run anything.
+    #[must_use = "to be dropped with no lock held"]
+    pub fn add(
+        &mut self,
+        watch: &Arc<RegionWatch>,
+        held: impl IntoIterator<Item = RegionEvent>,
+    ) -> Vec<Arc<RegionWatch>> {
+        let ended = self.watches.extract_if(.., |watch| watch.has_ended()).collect();
         for region in held {
             watch.note(RegionEvent { already: true, ..region });
         }
         self.watches.push(Arc::clone(watch));
+        ended
     }
 
     /// Notes a change for all. Call it under the lock that the regions are behind: gains before anybody can have a block

@@ -22,7 +22,7 @@ fn plain(context: &Context, bytes: usize) -> Block {
     context.allocate(Device::CPU, &Request::new(bytes)).unwrap()
 }
 
-/// Keeps a time, and counts what it is told of regions.
+/// Counts what it is told of regions.
 #[derive(Default)]
 struct Recorder {
     regions: AtomicU64,
@@ -34,12 +34,7 @@ impl Observer for Recorder {
         if let Event::Region { event, .. } = event {
             self.regions.fetch_add(1, Ordering::Relaxed);
             self.already.fetch_add(event.already.into(), Ordering::Relaxed);
-            assert!(event.at.is_some());
         }
-    }
-
-    fn now(&self) -> Option<u64> {
-        Some(self.regions.load(Ordering::Relaxed))
     }
 }
 
@@ -55,7 +50,6 @@ fn nothing_keeps_a_recorder_that_listened() {
     let second_listening = observers.add(Arc::clone(&second) as Arc<dyn Observer>);
     drop(listening);
     assert_eq!((Arc::strong_count(&recorder), Arc::weak_count(&recorder)), (1, 0));
-    // The other one keeps the time now.
     drop(plain(&context, 64 << 20));
     drop((second_listening, observers));
     assert_eq!((Arc::strong_count(&second), Arc::weak_count(&second)), (1, 0));

@@ -77,9 +77,6 @@ struct List {
     earlier: Option<Arc<dyn Observer>>,
     /// Replaced as a whole, so that no lock is held while observers run.
     listeners: RwLock<Arc<[Listener]>>,
-    /// The first of all these that keeps a time. Lent: it is asked where no lock may be taken, and its end may run
-    /// anything.
-    clock: Lent<Arc<dyn Observer>>,
     numbers: AtomicU64,
     allocations: AtomicU64,
     frees: AtomicU64,
@@ -107,7 +104,6 @@ impl Observers {
     fn install(watched: Watched) -> Self {
         let earlier = watched.observer();
         let list = Arc::new(List { earlier, ..List::default() });
-        list.choose_clock(&[]);
         watched.set(Some(Arc::clone(&list) as Arc<dyn Observer>));
         // Afterwards: what is told meanwhile may be told once too often, and nothing seems to be missed.
         let before = watched.seen();
@@ -240,27 +236,14 @@ impl Drop for Listening {
 }
 
 impl List {
-    /// Goes by the clock of the first that has one, the one from before first. What was the clock is returned.
-    fn choose_clock(&self, listeners: &[Listener]) -> Option<Arc<dyn Observer>> {
-        let mut all = self.earlier.iter().chain(listeners.iter().map(|listener| &listener.observer));
-        let clock = all.find(|observer| observer.now().is_some());
-        let is_another = |now: Option<&Arc<dyn Observer>>| match (now, clock) {
-            (Some(now), Some(clock)) => !is_same(now, clock),
-            (now, clock) => now.is_some() || clock.is_some(),
-        };
-        self.clock.set_if(clock.cloned(), is_another).unwrap_or(None)
-    }
-
     fn change(&self, change: impl FnOnce(&mut Vec<Listener>)) {
         let mut listeners = self.listeners.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = listeners.to_vec();
         change(&mut changed);
-        let clock = self.choose_clock(&changed);
         let before = std::mem::replace(&mut *listeners, changed.into());
         drop(listeners);
         // Outside the lock: the last handle of an observer may run anything.
-        drop((before, clock));
-        self.clock.settle();
+        drop(before);
     }
 }
 
@@ -279,10 +262,6 @@ impl Observer for List {
             listener.observer.observe(event);
         }
     }
-
-    fn now(&self) -> Option<u64> {
-        self.clock.get()?.now()
-    }
 }
 
 /// Tells a listener of the regions that are there, and lets go of it then.
@@ -297,10 +276,6 @@ impl Observer for Newcomer {
         if let Some(observer) = self.observer.cloned() {
             observer.observe(event);
         }
-    }
-
-    fn now(&self) -> Option<u64> {
-        self.observer.get()?.now()
     }
 }
 

@@ -52,19 +52,11 @@ pub struct Totals {
     pub largest: u64,
 }
 
-/// What a handle needs of an engine that keeps its own ledger.
+/// What an engine that keeps its own ledger tells of it.
 pub trait Counter {
     /// See [`Ledger::totals`].
     fn totals(&self) -> Totals;
 
     /// See [`Ledger::reset_peaks`].
     fn reset_peaks(&self);
-
-    /// See [`Ledger::close`].
-    ///
-    /// # Safety
-    ///
-    /// No handle of the engine remains, and this is called once: on [`Entry::Last`], now or from a later return,
-    /// the engine is destroyed.
-    unsafe fn close(&self) -> Entry;
 }

@@ -15,7 +15,7 @@
 //!   seen: it has a handle, or a block that was handed out by the allocator and then handed to it.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::ordering;
+use crate::sync::{End, ordering};
 
 /// The count; see the head of this file. One handle at first.
 #[derive(Debug)]
@@ -56,5 +56,19 @@ impl Handles {
     #[must_use]
     pub fn only(&self) -> bool {
         self.0.load(ordering!("handles.only", Acquire)) == 1
+    }
+}
+
+impl Handles {
+    /// Nobody uses the count any more: see [`End`].
+    #[doc(hidden)]
+    pub fn end(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        self.end();
     }
 }

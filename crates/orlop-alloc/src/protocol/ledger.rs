@@ -31,16 +31,24 @@
 //! A slot's totals are written by whoever is inside the slot, and read by anybody. Incoming totals are written
 //! before the block is handed to anybody, so whoever returns it comes after that; outgoing ones are written with
 //! release and read with `ledger.sum` (acquire), so a reader that sees a block leave sees it
-//! enter. `remaining` needs `ledger.last` (acquire and release): the destroyer must see everything that every
-//! other returner did before its own subtraction. Limits are hints: relaxed.
+//! enter. `remaining` needs acquire and release of whoever changes it (`ledger.last`, `ledger.close`): whoever brings it to
+//! zero destroys the word itself, and must have seen everything that each of the others did up to and with its change.
+//! Limits are hints: relaxed.
+//!
+//! # When the ledger is gone
+//!
+//! After a block has left, or the ledger is closed, the owner may be destroyed by another thread at any moment, also while
+//! the function is still returning that did it. So [`Holding`] and [`Ledger::close`] have a pointer to the ledger and no
+//! reference, as `Arc` does: what a function gets by reference must live until it has returned.
 
 use super::accounts::{Account, Counter, Entry, Totals};
 use super::slots::{AllHeld, Held, Slots};
 use super::thread_slot::{self, SLOTS, Seat};
 use crate::AllocationId;
-use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
-use crate::sync::{Mutex, MutexGuard, ordering};
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use crate::sync::{End, Mutex, MutexGuard, ordering};
 use orlop_core::MemoryKind;
+use std::ptr::NonNull;
 
 /// What a slot may rise above its last settlement when there is no room below the peak, in bytes.
 const LEAST_SHARE: i64 = 64 << 10;
@@ -102,12 +110,6 @@ impl Ledger {
     pub fn enter(&self, seat: Seat, kind: MemoryKind, granted: usize, requested: usize) {
         self.hold(seat).enter(kind, granted, requested);
     }
-
-    /// Counts a block that came back. On [`Entry::Last`] nobody else uses the owner any more.
-    #[inline(always)]
-    pub fn leave(&self, seat: Seat, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
-        self.hold(seat).leave(kind, granted, requested)
-    }
 }
 
 impl<T: Default> Ledger<T> {
@@ -133,13 +135,13 @@ impl<T: Default> Ledger<T> {
     #[inline(always)]
     pub fn try_hold(&self) -> Option<Holding<'_, T>> {
         let local = self.slots.try_hold(thread_slot::owned()?)?;
-        Some(Holding { ledger: self, local })
+        Some(Holding { ledger: NonNull::from(self), local })
     }
 
     /// Enters this thread's slot, for using its value and then counting a block in or out.
     #[inline(always)]
     pub fn hold(&self, seat: Seat) -> Holding<'_, T> {
-        Holding { ledger: self, local: self.slots.hold(seat) }
+        Holding { ledger: NonNull::from(self), local: self.slots.hold(seat) }
     }
 }
 
@@ -177,16 +179,28 @@ impl<T> Ledger<T> {
         idle
     }
 
+    /// # Safety
+    ///
+    /// A block that was entered leaves with this: until then the ledger is there.
     #[cold]
-    fn leave_sealed(&self) -> Entry {
-        let before = self.remaining.fetch_sub(1, ordering!("ledger.last", AcqRel));
+    unsafe fn leave_sealed(this: NonNull<Self>) -> Entry {
+        // SAFETY: the caller's promise. Only the word is borrowed, and no longer than it is there (head of this file).
+        let remaining = unsafe { &(*this.as_ptr()).remaining };
+        let before = remaining.fetch_sub(1, ordering!("ledger.last", AcqRel));
         if before == 1 { Entry::Last } else { Entry::More }
     }
 
-    /// Says that no handle remains: nothing can enter any more. Called once.
-    pub fn close(&self) -> Entry {
+    /// Says that no handle remains: nothing can enter any more. On [`Entry::Last`] nobody else uses the owner.
+    ///
+    /// # Safety
+    ///
+    /// The ledger is there when this is called, and this is called once. If the ledger goes when it is told
+    /// [`Entry::Last`], now or by a block that leaves, it is gone then as soon as this is known.
+    pub unsafe fn close(this: NonNull<Self>) -> Entry {
+        // SAFETY: the caller's promise: nobody is told `Last` before the addition below.
+        let ledger = unsafe { this.as_ref() };
         let mut balance = 0i64;
-        self.slots.seal(|shard| {
+        ledger.slots.seal(|shard| {
             for entries in &shard.kinds {
                 // The visit has synchronised with whoever wrote these.
                 let entered = entries.blocks_in.load(Ordering::Relaxed);
@@ -194,10 +208,8 @@ impl<T> Ledger<T> {
             }
         });
         let correction = balance - UNCOUNTED;
-        // Release: the sealing comes before the end of the slots, whoever brings that about. (A fence, because the
-        // slots' words are atomics: loom does not see that they end, and would not miss it.)
-        fence(Ordering::Release);
-        let before = self.remaining.fetch_add(correction, ordering!("ledger.close", Acquire));
+        // Release: the sealing, and this addition itself, come before the end of the ledger, whoever brings that about.
+        let before = ledger.remaining.fetch_add(correction, ordering!("ledger.close", AcqRel));
         if before + correction == 0 { Entry::Last } else { Entry::More }
     }
 
@@ -333,7 +345,8 @@ impl<T> AllCounted<'_, T> {
 /// A slot of a ledger that this thread is inside of.
 #[derive(Debug)]
 pub struct Holding<'a, T> {
-    ledger: &'a Ledger<T>,
+    /// Borrowed for `'a`; no reference (head of this file).
+    ledger: NonNull<Ledger<T>>,
     local: Held<'a, T, Shard>,
 }
 
@@ -419,6 +432,8 @@ impl<'a, T> Holding<'a, T> {
         let high = entries.balance() > entries.limit.load(Ordering::Relaxed);
         let Self { ledger, local } = self;
         drop(local);
+        // SAFETY: borrowed, and a handle is held (the caller).
+        let ledger = unsafe { ledger.as_ref() };
         // Relaxed: a figure. Every block that is handed out again was entered here when it was new.
         if granted > ledger.largest.load(Ordering::Relaxed) {
             ledger.largest.fetch_max(granted, Ordering::Relaxed);
@@ -438,7 +453,8 @@ impl<'a, T> Holding<'a, T> {
         drop(local);
         // Not sealed: `close` has yet to visit this slot and will find the entry. The slot is left, and this
         // thread must not touch the ledger again.
-        if sealed { ledger.leave_sealed() } else { Entry::More }
+        // SAFETY: a block leaves that was entered, and not before this.
+        if sealed { unsafe { Ledger::leave_sealed(ledger) } } else { Entry::More }
     }
 }
 
@@ -467,6 +483,15 @@ impl Figures<'_> {
 }
 
 impl Entries {
+    fn end(&mut self) {
+        let Self { blocks_in, granted_in, requested_in, blocks_out, granted_out, requested_out, limit, ids } =
+            self;
+        limit.end();
+        for word in [blocks_in, granted_in, requested_in, blocks_out, granted_out, requested_out, ids] {
+            word.end();
+        }
+    }
+
     /// The id of the next block that goes in.
     #[inline(always)]
     fn next_id(&self) -> AllocationId {
@@ -502,8 +527,29 @@ impl<T> Counter for Ledger<T> {
     fn reset_peaks(&self) {
         Self::reset_peaks(self);
     }
+}
 
-    unsafe fn close(&self) -> Entry {
-        Self::close(self)
+impl<T> Ledger<T> {
+    /// Nobody uses the ledger's words any more: see [`End`].
+    #[doc(hidden)]
+    pub fn end(&mut self) {
+        self.slots.end();
+        self.remaining.end();
+        self.largest.end();
+    }
+}
+
+impl<T> Drop for Ledger<T> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.seen.end();
+        for entries in &mut self.kinds {
+            entries.end();
+        }
     }
 }

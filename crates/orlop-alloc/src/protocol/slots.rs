@@ -14,6 +14,10 @@
 //! each needs a full fence, or both could miss the other. The owner's is the light one of an asymmetric pair
 //! and costs nothing; the visitor pays with a system call.
 //!
+//! A thread that is inside its slot cannot enter it again, whatever it calls there: `busy` is read before it is set. The
+//! quick way in is then refused ([`Slots::try_hold`] gives nothing), the others end the process, because both would have
+//! the value to themselves. It costs one load of the byte that is stored next.
+//!
 //! # Shared slots: a lock
 //!
 //! Threads that have no slot of their own share the others, whose `busy` is an ordinary spin lock.
@@ -35,10 +39,12 @@ mod hold_all;
 pub use self::hold_all::AllHeld;
 
 use super::thread_slot::{OWNED, SLOTS, Seat};
-use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
-use crate::sync::{Backoff, MutPtr, Mutex, UnsafeCell, fence, ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use crate::sync::{Backoff, End, MutPtr, Mutex, UnsafeCell, fence, ordering};
 use crossbeam_utils::CachePadded;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::{fmt, ptr};
 
 /// A `V` for each slot, which one thread at a time may change, and an `S` beside it that all may read.
@@ -51,14 +57,17 @@ pub struct Slots<V, S = ()> {
 
 #[repr(C)]
 struct Slot<V, S> {
-    /// Owned slots: the owner is inside, or about to look at the gate. Shared slots: somebody is inside.
-    busy: AtomicBool,
+    /// Not zero in owned slots: the owner is inside, or about to look at the gate. In shared slots: somebody is inside.
+    busy: AtomicU8,
     /// Null until the slot is first used; then it stays what it is.
     body: AtomicPtr<Body<V, S>>,
     /// Zero lets the owner in. See the constants. Changed with the mutex of the visitors held. Not in the same word
     /// as `busy`: a load beside a byte that was just stored waits for it on some processors.
     gate: AtomicU8,
 }
+
+/// What is in `busy`, if it is not zero.
+const BUSY: u8 = 1;
 
 /// A visitor is inside, or about to be.
 const CLOSED: u8 = 1;
@@ -85,7 +94,7 @@ impl<V: Default, S: Default> Slots<V, S> {
     pub fn new() -> Self {
         let slot = |_| {
             CachePadded::new(Slot {
-                busy: AtomicBool::new(false),
+                busy: AtomicU8::new(0),
                 gate: AtomicU8::new(EMPTY),
                 body: AtomicPtr::new(ptr::null_mut()),
             })
@@ -93,35 +102,38 @@ impl<V: Default, S: Default> Slots<V, S> {
         Self { slots: (0..SLOTS).map(slot).collect(), visitors: Mutex::default() }
     }
 
-    /// Enters an owned slot that was used before, if no visitor is there. Calls nothing.
+    /// Enters an owned slot that was used before, if no visitor is there and this thread is not inside. Calls nothing.
     #[inline(always)]
     pub fn try_hold(&self, seat: Seat) -> Option<Held<'_, V, S>> {
         let slot = self.slot(seat);
         debug_assert!(seat.index() < OWNED);
-        slot.busy.store(true, Ordering::Relaxed);
+        let before = slot.busy.load(Ordering::Relaxed);
+        slot.busy.store(BUSY, Ordering::Relaxed);
         fence::light();
-        if slot.gate.load(ordering!("slots.try", Acquire)) == 0 {
+        if slot.gate.load(ordering!("slots.try", Acquire)) | before == 0 {
             return Some(slot.held(false));
         }
-        slot.busy.store(false, Ordering::Release);
+        slot.busy.store(before, Ordering::Release);
         None
     }
 
     /// Enters this thread's slot, waiting for a visitor to go.
     ///
-    /// For a few instructions only, and never twice at once: a thread that enters while it is inside, or visits,
-    /// waits for itself.
+    /// For a few instructions only, and never twice at once: a thread that enters an owned slot while it is inside ends
+    /// the process. One that enters while it visits, or enters a shared slot while it is inside, waits for itself.
     #[inline(always)]
     pub fn hold(&self, seat: Seat) -> Held<'_, V, S> {
         let slot = self.slot(seat);
+        let mut before = 0;
         if seat.index() < OWNED {
-            slot.busy.store(true, Ordering::Relaxed);
+            before = slot.busy.load(Ordering::Relaxed);
+            slot.busy.store(BUSY, Ordering::Relaxed);
             fence::light();
-            if slot.gate.load(ordering!("slots.enter", Acquire)) == 0 {
+            if slot.gate.load(ordering!("slots.enter", Acquire)) | before == 0 {
                 return slot.held(false);
             }
         }
-        self.hold_slowly(seat)
+        self.hold_slowly(seat, before)
     }
 
     /// Runs `f` on the value of this thread's slot.
@@ -179,6 +191,7 @@ impl<V, S> Slots<V, S> {
 
     /// Visits the chosen slots: all gates are closed first, so that one fence does for all.
     fn visit_where(&self, choose: impl Fn(&Slot<V, S>) -> bool, mut f: impl FnMut(&Slot<V, S>)) {
+        self.refuse_if_inside();
         let _visiting = self.visitors.lock();
         let (owned, shared) = self.slots.split_at(OWNED);
         let mut chosen = [false; OWNED];
@@ -207,6 +220,32 @@ impl<V, S> Slots<V, S> {
     }
 }
 
+impl<V, S> Slots<V, S> {
+    /// Who visits while inside of its own slot would wait for itself.
+    #[cfg(not(loom))]
+    fn refuse_if_inside(&self) {
+        let own = super::thread_slot::owned().and_then(|seat| self.slots.get(seat.index()));
+        if own.is_some_and(|slot| slot.busy.load(Ordering::Relaxed) != 0) {
+            entered_twice();
+        }
+    }
+
+    /// Models say which slot they use, and say it of others.
+    #[cfg(loom)]
+    #[expect(clippy::unused_self, reason = "as above")]
+    fn refuse_if_inside(&self) {}
+}
+
+/// Something that is called inside of a slot came back to it: a backing, or a global allocator over this one.
+#[cold]
+#[inline(never)]
+fn entered_twice() -> ! {
+    use std::io::Write;
+    // As bytes and past any buffer: nothing may be allocated here. If it cannot be said, it ends all the same.
+    let _ = std::io::stderr().write_all(b"orlop: an allocator was called from inside of itself\n");
+    std::process::abort()
+}
+
 impl<V, S> Slot<V, S> {
     fn body(&self) -> Option<&Body<V, S>> {
         let body = self.body.load(ordering!("slots.peek", Acquire));
@@ -230,21 +269,27 @@ impl<V, S> Slot<V, S> {
         let body = self.body.load(Ordering::Relaxed);
         // SAFETY: the gate was not `EMPTY`, or `hold_slowly` made the body; it lives as long as the slots.
         let body = unsafe { &*body };
-        Held { value: body.value.get_mut(), shared: &body.shared, sealed, _leave: LeaveWhenDone(&self.busy) }
+        Held {
+            value: body.value.get_mut(),
+            shared: NonNull::from(&body.shared),
+            sealed,
+            _leave: LeaveWhenDone(&self.busy),
+            slots: PhantomData,
+        }
     }
 
     /// With the gate closed and the fence behind us: the owner is inside, or will find the gate closed.
     fn wait_for_owner(&self) {
         let backoff = Backoff::new();
         let vacant = ordering!("slots.vacant", Acquire);
-        let mut busy = self.busy.load(vacant);
+        let mut busy = self.busy.load(vacant) != 0;
         while busy {
             backoff.wait();
             // Under loom a load may never see the newest store, and waiting would never end.
             busy = if cfg!(loom) {
-                self.busy.compare_exchange(false, false, vacant, Ordering::Relaxed).is_err()
+                self.busy.compare_exchange(0, 0, vacant, Ordering::Relaxed).is_err()
             } else {
-                self.busy.load(vacant)
+                self.busy.load(vacant) != 0
             };
         }
     }
@@ -253,7 +298,7 @@ impl<V, S> Slot<V, S> {
     fn lock(&self) {
         let backoff = Backoff::new();
         let take = ordering!("slots.take", Acquire);
-        while self.busy.compare_exchange(false, true, take, Ordering::Relaxed).is_err() {
+        while self.busy.compare_exchange(0, BUSY, take, Ordering::Relaxed).is_err() {
             backoff.wait();
         }
     }
@@ -262,7 +307,10 @@ impl<V, S> Slot<V, S> {
 impl<V: Default, S: Default> Slots<V, S> {
     #[cold]
     #[inline(never)]
-    fn hold_slowly(&self, seat: Seat) -> Held<'_, V, S> {
+    fn hold_slowly(&self, seat: Seat, before: u8) -> Held<'_, V, S> {
+        if before != 0 {
+            entered_twice();
+        }
         let slot = self.slot(seat);
         if seat.index() >= OWNED {
             slot.lock();
@@ -270,11 +318,11 @@ impl<V: Default, S: Default> Slots<V, S> {
         } else {
             // Not inside after all. Release: a visitor may take this for the end of the last time we were. (Not
             // named: loom orders a thread's later stores with its earlier releases, and would not miss it.)
-            slot.busy.store(false, Ordering::Release);
+            slot.busy.store(0, Ordering::Release);
             // Whoever visits when this is locked has opened the gate; whoever comes next will find us busy.
             let _no_visitors = self.visitors.lock();
             slot.make();
-            slot.busy.store(true, Ordering::Relaxed);
+            slot.busy.store(BUSY, Ordering::Relaxed);
         }
         slot.held(slot.gate.load(Ordering::Relaxed) & SEALED != 0)
     }
@@ -292,20 +340,24 @@ impl<V: Default, S: Default> Slot<V, S> {
 }
 
 /// A slot that this thread is inside of, until it is dropped.
+///
+/// The slots may be gone as soon as it is left, while a function that this was given to still runs. So it holds no
+/// reference but to the word that says so: an atomic may go while somebody has a reference to it.
 pub struct Held<'a, V, S = ()> {
     // Dropped in this order: the access ends before the slot is left.
     value: MutPtr<V>,
-    shared: &'a S,
+    shared: NonNull<S>,
     sealed: bool,
     _leave: LeaveWhenDone<'a>,
+    slots: PhantomData<&'a Slots<V, S>>,
 }
 
-struct LeaveWhenDone<'a>(&'a AtomicBool);
+struct LeaveWhenDone<'a>(&'a AtomicU8);
 
 impl Drop for LeaveWhenDone<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.store(false, ordering!("slots.leave", Release));
+        self.0.store(0, ordering!("slots.leave", Release));
     }
 }
 
@@ -323,7 +375,8 @@ impl<'a, V, S> Held<'a, V, S> {
     #[inline(always)]
     #[must_use]
     pub fn shared(&self) -> &'a S {
-        self.shared
+        // SAFETY: in a body, which is there as long as the slots, and those are borrowed for `'a`.
+        unsafe { self.shared.as_ref() }
     }
 
     /// Whether [`Slots::seal`] came before.
@@ -353,8 +406,20 @@ impl<V, S> DerefMut for Held<'_, V, S> {
     }
 }
 
+impl<V, S> Slots<V, S> {
+    /// Nobody uses the words of the slots any more: see [`End`].
+    pub(super) fn end(&mut self) {
+        for slot in &mut self.slots {
+            slot.busy.end();
+            slot.gate.end();
+            slot.body.end();
+        }
+    }
+}
+
 impl<V, S> Drop for Slots<V, S> {
     fn drop(&mut self) {
+        self.end();
         for slot in &self.slots {
             let body = slot.body.swap(ptr::null_mut(), Ordering::Acquire);
             if !body.is_null() {

@@ -5,11 +5,13 @@
 //! behind one of these types, and need no model of their own.
 
 mod cell;
+mod end;
 pub(crate) mod fence;
 mod mutex;
 mod ordering;
 
 pub use self::cell::{MutPtr, UnsafeCell};
+pub(crate) use self::end::End;
 pub use self::mutex::{Mutex, MutexGuard};
 #[cfg(loom)]
 pub use self::ordering::mutation::mutated;

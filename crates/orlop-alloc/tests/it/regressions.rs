@@ -27,7 +27,7 @@ fn the_peak_is_right_when_others_free() {
     let block = 1 << 20;
     for _ in 0..100 {
         ledger.enter(seat(0), KIND, block, block);
-        assert_eq!(ledger.leave(seat(1), KIND, block, block), Entry::More);
+        assert_eq!(ledger.hold(seat(1)).leave(KIND, block, block), Entry::More);
     }
     let slack = 2 * (64 << 10);
     assert!(ledger.totals().all.peak_bytes <= block as u64 + slack);
@@ -39,7 +39,7 @@ fn the_peak_is_right_when_others_free() {
         ledger.enter(seat(1), KIND, block, block);
     }
     for _ in 0..18 {
-        assert_eq!(ledger.leave(seat(0), KIND, block, block), Entry::More);
+        assert_eq!(ledger.hold(seat(0)).leave(KIND, block, block), Entry::More);
     }
     let peak = ledger.totals().all.peak_bytes;
     assert!(peak.abs_diff(18 * block as u64) <= slack, "{peak}");

@@ -15,19 +15,19 @@ impl Owner {
     /// A handle is used, and goes.
     fn drop_handle(&self) {
         self.touch();
-        if self.handles.leave() {
+        if self.handles().leave() {
             self.touch();
-            self.finish(self.ledger.close());
+            self.close();
         }
     }
 
     /// Whoever holds a block makes a handle of it, allocates by that, and returns what it got.
     fn allocate_from_block(&self, slot: usize) -> bool {
-        let joined = self.handles.join_from_block();
+        let joined = self.handles().join_from_block();
         if joined {
-            self.ledger.enter(seat(slot), KIND, 64, 10);
+            self.ledger().enter(seat(slot), KIND, 64, 10);
             self.touch();
-            assert_eq!(self.ledger.leave(seat(slot), KIND, 64, 10), Entry::More, "a handle is held");
+            assert_eq!(self.ledger().hold(seat(slot)).leave(KIND, 64, 10), Entry::More, "a handle is held");
             self.drop_handle();
         }
         joined
@@ -39,15 +39,15 @@ impl Owner {
 fn the_last_handle_has_seen_what_the_others_did() {
     fn leave(owner: &Owner) {
         owner.touch();
-        if owner.handles.leave() {
+        if owner.handles().leave() {
             // SAFETY: no block lives and no handle; loom checks.
             owner.memory.with_mut(|memory| unsafe { *memory = 1 });
-            owner.finish(owner.ledger.close());
+            owner.close();
         }
     }
     loom::model(|| {
         let owner = Owner::new();
-        owner.handles.join();
+        owner.handles().join();
         let other = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || leave(&owner))
@@ -62,15 +62,15 @@ fn the_last_handle_has_seen_what_the_others_did() {
 fn the_only_handle_has_seen_what_the_others_did() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.handles.join();
+        owner.handles().join();
         let other = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {
                 owner.touch();
-                assert!(!owner.handles.leave());
+                assert!(!owner.handles().leave());
             })
         };
-        if owner.handles.only() {
+        if owner.handles().only() {
             // SAFETY: nobody else uses it; loom checks.
             owner.memory.with_mut(|memory| unsafe { *memory = 1 });
         }
@@ -83,7 +83,7 @@ fn the_only_handle_has_seen_what_the_others_did() {
 fn a_block_asks_while_the_last_handle_goes() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger.enter(seat(0), KIND, 64, 10);
+        owner.ledger().enter(seat(0), KIND, 64, 10);
         let other = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {
@@ -94,7 +94,7 @@ fn a_block_asks_while_the_last_handle_goes() {
         owner.drop_handle();
         other.join().unwrap();
         assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
-        assert!(!owner.handles.join_from_block(), "never again");
+        assert!(!owner.handles().join_from_block(), "never again");
     });
 }
 
@@ -103,12 +103,12 @@ fn a_block_asks_while_the_last_handle_goes() {
 fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger.enter(seat(0), KIND, 64, 10);
-        owner.ledger.enter(seat(1), KIND, 64, 10);
+        owner.ledger().enter(seat(0), KIND, 64, 10);
+        owner.ledger().enter(seat(1), KIND, 64, 10);
         let asks = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {
-                if owner.handles.join_from_block() {
+                if owner.handles().join_from_block() {
                     owner.drop_handle();
                 }
                 owner.return_block(0);

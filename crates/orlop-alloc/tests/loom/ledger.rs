@@ -15,15 +15,15 @@ const SHARED: usize = OWNED;
 fn blocks_outlive_the_last_handle() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger.enter(seat(0), KIND, 64, 10);
-        owner.ledger.enter(seat(1), KIND, 64, 10);
+        owner.ledger().enter(seat(0), KIND, 64, 10);
+        owner.ledger().enter(seat(1), KIND, 64, 10);
         let returners: Vec<_> = [0, 1]
             .map(|slot| {
                 let owner = Arc::clone(&owner);
                 thread::spawn(move || owner.return_block(slot))
             })
             .into();
-        owner.finish(owner.ledger.close());
+        owner.close();
         for returner in returners {
             returner.join().unwrap();
         }
@@ -35,13 +35,13 @@ fn blocks_outlive_the_last_handle() {
 fn blocks_that_come_back_elsewhere_count_too() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger.enter(seat(0), KIND, 64, 10);
-        owner.ledger.enter(seat(0), KIND, 64, 10);
+        owner.ledger().enter(seat(0), KIND, 64, 10);
+        owner.ledger().enter(seat(0), KIND, 64, 10);
         let returner = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || owner.return_block(SHARED))
         };
-        owner.finish(owner.ledger.close());
+        owner.close();
         owner.return_block(SHARED);
         returner.join().unwrap();
         assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
@@ -54,7 +54,7 @@ fn reads_while_a_block_passes(made_before: u64) {
     for _ in 0..made_before {
         for slot in [0, 1] {
             ledger.enter(seat(slot), KIND, 64, 10);
-            assert_eq!(ledger.leave(seat(slot), KIND, 64, 10), Entry::More);
+            assert_eq!(ledger.hold(seat(slot)).leave(KIND, 64, 10), Entry::More);
         }
     }
     let reader = {
@@ -67,7 +67,7 @@ fn reads_while_a_block_passes(made_before: u64) {
         })
     };
     ledger.enter(seat(0), KIND, 64, 10);
-    assert_eq!(ledger.leave(seat(1), KIND, 64, 10), Entry::More);
+    assert_eq!(ledger.hold(seat(1)).leave(KIND, 64, 10), Entry::More);
     reader.join().unwrap();
     let quiet = ledger.totals().all;
     let passed = 2 * made_before + 1;

@@ -1,4 +1,7 @@
 //! An allocator's cell, for models: what handles and blocks use, and the last of both destroys.
+//!
+//! Its memory goes with the model. Its end is what the destroyer does to it: an exclusive access to every word, which loom
+//! checks against all uses, before and after.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -6,6 +9,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use orlop_alloc::protocol::thread_slot::Seat;
 use orlop_alloc::protocol::{Entry, Handles, Ledger};
 use orlop_core::MemoryKind;
+use std::ptr::NonNull;
 
 pub(crate) const KIND: MemoryKind = MemoryKind::Default;
 
@@ -17,8 +21,8 @@ pub(crate) fn seat(index: usize) -> Seat {
 
 /// One handle at first.
 pub(crate) struct Owner {
-    pub(crate) handles: Handles,
-    pub(crate) ledger: Ledger,
+    handles: std::cell::UnsafeCell<Handles>,
+    ledger: std::cell::UnsafeCell<Ledger>,
     /// Used by every handle and return, destroyed by the last: loom sees if one use is not ordered before that.
     pub(crate) memory: UnsafeCell<u32>,
     pub(crate) destroyed: AtomicUsize,
@@ -32,11 +36,27 @@ unsafe impl Sync for Owner {}
 impl Owner {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            handles: Handles::new(),
-            ledger: Ledger::new(true),
+            handles: Handles::new().into(),
+            ledger: Ledger::new(true).into(),
             memory: UnsafeCell::new(1),
             destroyed: AtomicUsize::new(0),
         })
+    }
+
+    pub(crate) fn handles(&self) -> &Handles {
+        // SAFETY: exclusively used by `finish` only.
+        unsafe { &*self.handles.get() }
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        // SAFETY: as above.
+        unsafe { &*self.ledger.get() }
+    }
+
+    /// The last handle is gone.
+    pub(crate) fn close(&self) {
+        // SAFETY: once, and the memory outlives it.
+        self.finish(unsafe { Ledger::close(NonNull::from(self.ledger())) });
     }
 
     pub(crate) fn touch(&self) {
@@ -48,12 +68,16 @@ impl Owner {
         if entry == Entry::Last {
             // SAFETY: `Last` means that nobody uses it any more; loom checks.
             self.memory.with_mut(|memory| unsafe { *memory = 0 });
+            // SAFETY: as above.
+            unsafe { &mut *self.handles.get() }.end();
+            // SAFETY: as above.
+            unsafe { &mut *self.ledger.get() }.end();
             self.destroyed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn return_block(&self, slot: usize) {
         self.touch();
-        self.finish(self.ledger.leave(seat(slot), KIND, 64, 10));
+        self.finish(self.ledger().hold(seat(slot)).leave(KIND, 64, 10));
     }
 }

@@ -1,33 +1,36 @@
 //! Whatever is noted of regions is told, once and in order, whoever tells it.
 
-use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use orlop_alloc::{Event, Observer, RegionAction, RegionEvent, RegionWatch, RegionWatches};
 use orlop_core::Device;
 
-/// Collects times.
+/// Collects addresses.
 #[derive(Default)]
 struct Told {
-    clock: AtomicU64,
-    times: Mutex<Vec<u64>>,
+    addresses: Mutex<Vec<usize>>,
 }
 
 impl Observer for Told {
     fn observe(&self, event: &Event<'_>) {
         if let Event::Region { event, .. } = event {
-            self.times.lock().unwrap().extend(event.at);
+            self.addresses.lock().unwrap().push(event.address);
         }
-    }
-
-    fn now(&self) -> Option<u64> {
-        Some(self.clock.fetch_add(1, Ordering::Relaxed))
     }
 }
 
+/// Regions, whose next address is how many there were.
+struct Regions {
+    watches: RegionWatches,
+    next: usize,
+}
+
 /// Notes under the lock of the regions, tells without it, as engines and handles do.
-fn change(regions: &Mutex<RegionWatches>, watch: &RegionWatch) {
-    regions.lock().unwrap().note(RegionEvent::new(RegionAction::Gained, 0, 1, Device::CPU));
+fn change(regions: &Mutex<Regions>, watch: &RegionWatch) {
+    let mut locked = regions.lock().unwrap();
+    locked.watches.note(RegionEvent::new(RegionAction::Gained, locked.next, 1, Device::CPU));
+    locked.next += 1;
+    drop(locked);
     watch.tell();
 }
 
@@ -37,8 +40,8 @@ fn all_that_is_noted_is_told_in_order() {
         let told = std::sync::Arc::new(Told::default());
         let watch = std::sync::Arc::new(RegionWatch::new(told.clone(), "loom"));
         let mut watches = RegionWatches::default();
-        watches.add(&watch, []);
-        let regions = Arc::new(Mutex::new(watches));
+        assert!(watches.add(&watch, []).is_empty());
+        let regions = Arc::new(Mutex::new(Regions { watches, next: 0 }));
         let other = {
             let (regions, watch) = (Arc::clone(&regions), watch.clone());
             thread::spawn(move || {
@@ -48,6 +51,6 @@ fn all_that_is_noted_is_told_in_order() {
         };
         change(&regions, &watch);
         other.join().unwrap();
-        assert_eq!(*told.times.lock().unwrap(), [0, 1, 2]);
+        assert_eq!(*told.addresses.lock().unwrap(), [0, 1, 2]);
     });
 }

@@ -16,7 +16,7 @@
 //!   Regions are noted that an allocator gains for them: others' blocks will lie there, too.
 //!
 //! Threads' events are merged by the time stamps, which are of the processor's counter where that counts alike on all
-//! processors (by way of `quanta`), and of the system's clock elsewhere. A block's return is stamped before the block can be
+//! processors (see [`EventClock`](orlop_alloc::EventClock)), and of the system's clock elsewhere. A block's return is stamped before the block can be
 //! handed out again, and its allocation after, so that they come in order.
 //!
 //! Regions are noted when the allocator's lock is held, and told a little later; the stamp is of when they were noted. So
@@ -75,9 +75,8 @@ use crate::Result;
 use crate::formats::Gather;
 use crate::formats::binary::BinaryWriter;
 use crate::history::{Action, History};
-use orlop_alloc::{Event as Told, Observer};
+use orlop_alloc::{Event as Told, EventClock, Observer};
 use orlop_core::{Device, MemoryKind};
-use quanta::Clock;
 use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,7 +107,7 @@ pub struct Drained {
 }
 
 struct Inner {
-    clock: Clock,
+    clock: EventClock,
     /// What the clock said in the beginning.
     zero: u64,
     rings: Rings,
@@ -156,8 +155,8 @@ impl RecorderBuilder {
     /// The recorder. It takes memory when a thread's first event is noted.
     #[must_use]
     pub fn build(self) -> Recorder {
-        let clock = Clock::new();
-        let zero = clock.raw();
+        let clock = EventClock::get().clone();
+        let zero = clock.ticks();
         let inner = Inner {
             clock,
             zero,
@@ -287,10 +286,6 @@ impl Observer for Recorder {
             Told::RawFreed { address, found, .. } => inner.raw_freed(*address, found),
             other => inner.rare(other),
         }
-    }
-
-    fn now(&self) -> Option<u64> {
-        Some(self.inner.clock.raw())
     }
 }
 

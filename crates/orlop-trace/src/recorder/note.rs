@@ -17,7 +17,7 @@ impl Inner {
     pub(super) fn block(&self, block: &RawBlock, action: Action) {
         let Some(thread) = thread::number() else { return self.unseen() };
         let mut record = Record {
-            ticks: self.clock.raw(),
+            ticks: self.clock.ticks(),
             address: block.ptr.addr().get() as u64,
             bytes: block.requested as u64,
             stream: block.stream.get(),
@@ -62,7 +62,7 @@ impl Inner {
     pub(super) fn raw_freed(&self, address: usize, found: &Found) {
         let Some(thread) = thread::number() else { return self.unseen() };
         // An address alone is the host's.
-        let record = Record::mark(self.clock.raw(), Action::FreeRequested, Device::CPU, thread);
+        let record = Record::mark(self.clock.ticks(), Action::FreeRequested, Device::CPU, thread);
         let (address, bytes) = (address as u64, found.requested as u64);
         self.rings.push(&Record { address, bytes, kind: found.kind, ..record });
     }
@@ -72,7 +72,7 @@ impl Inner {
         match event {
             Told::OutOfMemory { report } => {
                 let Some(thread) = thread::number() else { return self.unseen() };
-                let record = Record::mark(self.clock.raw(), Action::OutOfMemory, report.device, thread);
+                let record = Record::mark(self.clock.ticks(), Action::OutOfMemory, report.device, thread);
                 self.rings.push(&Record {
                     address: left(report),
                     bytes: report.requested as u64,
@@ -100,7 +100,7 @@ impl Inner {
             RegionAction::Unmapped => Action::Unmapped,
             _ => return,
         };
-        let ticks = event.at.unwrap_or_else(|| self.clock.raw());
+        let ticks = event.at.unwrap_or_else(|| self.clock.ticks());
         let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.get());
         let thread = thread::number();
         let record = Record::mark(ticks, action, event.device, thread.unwrap_or(0));
@@ -117,7 +117,7 @@ impl Inner {
     pub(super) fn mark(&self, text: &str, device: Device, bytes: u64, kind: MemoryKind) {
         let Some(thread) = thread::number() else { return self.unseen() };
         let _busy = Busy::begin();
-        let record = Record::mark(self.clock.raw(), Action::Annotation, device, thread);
+        let record = Record::mark(self.clock.ticks(), Action::Annotation, device, thread);
         let text = locked(&self.names).text(text);
         self.rings.push(&Record { text, bytes, kind, ..record });
     }
@@ -137,7 +137,7 @@ impl Inner {
         let records = in_order(blocks, regions);
         let names = locked(&self.names);
         let name = |record: &Record| {
-            let time = self.clock.delta_as_nanos(self.zero, record.ticks.max(self.zero));
+            let time = self.clock.nanoseconds(self.zero, record.ticks.max(self.zero));
             let text = match record.action {
                 Action::Annotation => lookup.text(record.text, &names),
                 _ => lookup.tag(record.text),

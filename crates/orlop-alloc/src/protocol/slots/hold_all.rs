@@ -19,6 +19,7 @@ pub struct AllHeld<'a, V, S> {
 impl<V, S> Slots<V, S> {
     /// Waits until nobody is inside of any slot, and keeps everybody out.
     pub fn hold_all(&self) -> AllHeld<'_, V, S> {
+        self.refuse_if_inside();
         let visiting = self.visitors.lock();
         let (owned, shared) = self.slots.split_at(OWNED);
         for slot in owned {
@@ -35,7 +36,7 @@ impl<V, S> AllHeld<'_, V, S> {
     /// Lets go where this thread is the only one left: in the child of a `fork`.
     pub fn release_alone(self) {
         for slot in &self.slots.slots[..OWNED] {
-            slot.busy.store(false, Ordering::Release);
+            slot.busy.store(0, Ordering::Release);
         }
     }
 }

@@ -1,0 +1,45 @@
+//! The end of an atomic word, which loom checks.
+//!
+//! Freeing an atomic is an access to it like any other: a use by another thread must happen before. Loom's atomics do not
+//! check that when they are dropped, but their exclusive access does, against every load and store there was and will be.
+//! So whatever holds atomics that several threads share ends each of them in its `Drop`.
+
+/// A word that nobody uses any more.
+pub(crate) trait End {
+    /// Under loom: an exclusive access. The model fails if a use is not ordered before it. Otherwise nothing.
+    fn end(&mut self);
+}
+
+#[cfg(not(loom))]
+impl<T> End for T {
+    #[inline(always)]
+    fn end(&mut self) {}
+}
+
+#[cfg(loom)]
+mod imp {
+    use super::End;
+    use crate::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+
+    macro_rules! ends {
+        ($($atomic:ty),*) => {$(
+            impl End for $atomic {
+                fn end(&mut self) {
+                    // While a model fails everything is dropped in any order.
+                    if !std::thread::panicking() {
+                        self.with_mut(|_| ());
+                    }
+                }
+            }
+        )*};
+    }
+    ends!(AtomicI64, AtomicU8, AtomicU64, AtomicUsize);
+
+    impl<T> End for AtomicPtr<T> {
+        fn end(&mut self) {
+            if !std::thread::panicking() {
+                self.with_mut(|_| ());
+            }
+        }
+    }
+}
