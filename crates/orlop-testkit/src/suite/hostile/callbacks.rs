@@ -34,7 +34,7 @@ pub(super) const CALLBACKS: &[Callback] = &[
 ];
 
 /// What the program asks for at a time is below this; all that lives may be above.
-pub(super) const BOUND: usize = 3 << 20;
+pub(super) const BOUND: usize = 600 << 10;
 
 struct Watching(Arc<Scene>);
 
