@@ -5,7 +5,7 @@ use crate::pattern;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Context, Error, Request};
 use orlop_core::Device;
 use std::cell::Cell;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -186,29 +186,36 @@ impl Scene {
         }
         DEEP.set(DEEP.get() + 1);
         let _inside = Inside;
-        match self.mischief {
-            Mischief::Panic => resume_unwind(Box::new(Struck)),
-            Mischief::Allocate => {
-                if let Some(allocator) = self.handle() {
-                    self.blame(self.allocate_some(&allocator));
-                }
+        if self.mischief == Mischief::Panic {
+            resume_unwind(Box::new(Struck));
+        }
+        // Nobody else hears of a panic here: it would end at the allocator's shield.
+        match catch_unwind(AssertUnwindSafe(|| self.harm())) {
+            Ok(result) => self.blame(result),
+            Err(panic) => {
+                self.blame(Err(Fault::Rule("what a callback may call does not panic")));
+                resume_unwind(panic);
             }
-            Mischief::Free => {
-                for newest in [true, false] {
-                    let held = self.take_block(newest);
-                    self.blame(held.map_or(Ok(()), intact));
-                }
+        }
+    }
+
+    /// What is done from inside a callback.
+    fn harm(&self) -> Result<(), Fault> {
+        let allocator = self.handle();
+        match (self.mischief, allocator) {
+            (Mischief::Free, _) => {
+                self.take_block(true).map_or(Ok(()), intact)?;
+                self.take_block(false).map_or(Ok(()), intact)
             }
-            Mischief::Abandon => {
+            (Mischief::Abandon, allocator) => {
                 let blocks = self.take_blocks();
+                drop(allocator);
                 self.abandon();
-                self.blame(blocks.into_iter().try_for_each(intact));
+                blocks.into_iter().try_for_each(intact)
             }
-            Mischief::Ask => {
-                if let Some(allocator) = self.handle() {
-                    self.blame(ask(&allocator));
-                }
-            }
+            (Mischief::Allocate, Some(allocator)) => self.allocate_some(&allocator),
+            (Mischief::Ask, Some(allocator)) => ask(&allocator),
+            _ => Ok(()),
         }
     }
 
