@@ -82,6 +82,10 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 
     /// Looks at the engine, under its lock.
+    ///
+    /// # Panics
+    ///
+    /// If `look` uses this allocator, other than for a request: that is refused with [`Error::Reentrant`].
     pub fn with_engine<R>(&self, look: impl FnOnce(&Engine<B>) -> R) -> R {
         look(&self.inner.lock().engine)
     }
@@ -188,7 +192,10 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device)?;
         let long_lived = request.kind == MemoryKind::Persistent;
-        let mut inner = self.inner.lock();
+        // None: from a look at the engine, or from its backing.
+        let Some(mut inner) = self.inner.lock_unless_held() else {
+            return Err(Error::Reentrant { inside: format!("the device allocator {}", self.name).into() });
+        };
         let granule = inner.engine.policy().granule;
         let slack = request.align.bytes().saturating_sub(granule);
         let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
