@@ -29,6 +29,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     report.step("loom", || loom::run(shell, Depth::Short, None));
     report.step("loom --mutate", || mutate::run(shell, Depth::Short, None));
     report.step("san: address", || san::address(shell));
+    report.step("san: thread", || san::thread(shell));
     report.step("san: miri", || san::miri(shell));
     report.print_summary();
 }

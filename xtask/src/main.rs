@@ -58,12 +58,15 @@ enum Command {
         /// Only models, or with --mutate orderings, whose name contains this
         filter: Option<String>,
     },
-    /// Run tests under AddressSanitizer and Miri, both unless one is named
+    /// Run tests under AddressSanitizer, ThreadSanitizer and Miri, all unless some are named
     San {
-        /// AddressSanitizer only
+        /// AddressSanitizer
         #[arg(long)]
         address: bool,
-        /// Miri only
+        /// ThreadSanitizer
+        #[arg(long)]
+        thread: bool,
+        /// Miri
         #[arg(long)]
         miri: bool,
     },
@@ -122,11 +125,15 @@ fn main() -> ExitCode {
                 report.step("loom", || loom::run(shell, depth, filter.as_deref()));
             }
         }
-        Command::San { address, miri } => {
-            if address || !miri {
+        Command::San { address, thread, miri } => {
+            let all = !(address || thread || miri);
+            if all || address {
                 report.step("san: address", || san::address(shell));
             }
-            if miri || !address {
+            if all || thread {
+                report.step("san: thread", || san::thread(shell));
+            }
+            if all || miri {
                 report.step("san: miri", || san::miri(shell));
             }
         }

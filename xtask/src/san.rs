@@ -1,4 +1,4 @@
-//! `san`: memory errors that a green test can hide, by AddressSanitizer and Miri.
+//! `san`: memory errors and races that a green test can hide, by AddressSanitizer, ThreadSanitizer and Miri.
 
 use std::process::Command;
 
@@ -23,17 +23,21 @@ const MIRI_OUTSIDE: &str = "orlop-tensor";
 const MIRI_TESTS: [&str; 6] =
     ["access::", "lazy::", "storage::", "workspace::", "dlpack::import", "dlpack::export"];
 
+/// The tests whose outcome depends on which thread comes first, of the crate with the protocols.
+const CONCURRENT: &str = "orlop-alloc";
+const LIFETIMES: &str = "handle::lifetimes::";
+const THREADS: [&str; 5] = [LIFETIMES, "protocol::", "observer::", "threads", "memory_block::"];
+
+/// How many orders of threads Miri tries those of [`LIFETIMES`] in, under each of its models of references.
+const SEEDS: &str = "-Zmiri-many-seeds=0..4";
+const MODELS: [(&str, &str); 2] = [("stacked", ""), ("tree", "-Zmiri-tree-borrows")];
+
 /// The tests under AddressSanitizer, with leaks reported as errors.
 pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
-    if !has_nightly(shell) {
-        return Ok(Outcome::Skipped("there is no nightly toolchain".to_owned()));
-    }
-    let Some(host) = host(shell) else {
-        return Ok(Outcome::Skipped("rustc does not name its host".to_owned()));
+    let host = match sanitized_host(shell) {
+        Ok(host) => host,
+        Err(why) => return Ok(Outcome::Skipped(why)),
     };
-    if host != "x86_64-unknown-linux-gnu" && host != "aarch64-unknown-linux-gnu" {
-        return Ok(Outcome::Skipped(format!("leaks are not detected on {host}")));
-    }
     let names = present(&members(shell)?, &ADDRESS);
     if names.is_empty() {
         return Ok(Outcome::no_crate(&ADDRESS));
@@ -54,7 +58,40 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(names.join(", ")))
 }
 
-/// The unit tests under Miri.
+/// Where sanitizers are, or why not.
+fn sanitized_host(shell: &Shell) -> std::result::Result<String, String> {
+    if !has_nightly(shell) {
+        return Err("there is no nightly toolchain".to_owned());
+    }
+    let host = host(shell).ok_or("rustc does not name its host")?;
+    match host.as_str() {
+        "x86_64-unknown-linux-gnu" | "aarch64-unknown-linux-gnu" => Ok(host),
+        _ => Err(format!("the sanitizers' libraries are not there for {host}")),
+    }
+}
+
+/// The concurrent tests under ThreadSanitizer. It has to see what the standard library does, which is built for it.
+pub(crate) fn thread(shell: &Shell) -> Result<Outcome> {
+    let host = match sanitized_host(shell) {
+        Ok(host) => host,
+        Err(why) => return Ok(Outcome::Skipped(why)),
+    };
+    if !has_component(shell, "rust-src") {
+        return Ok(Outcome::Skipped("nightly has no rust-src; `cargo xtask setup` says why".to_owned()));
+    }
+    let names = present(&members(shell)?, &[CONCURRENT]);
+    if names.is_empty() {
+        return Ok(Outcome::no_crate(&[CONCURRENT]));
+    }
+    let mut command = shell.nightly_cargo(&["test", "--quiet", "-Zbuild-std", "--lib", "--target", &host]);
+    command.args(package_args(&names)).arg("--").args(THREADS);
+    command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=thread"));
+    command.env("TSAN_OPTIONS", "halt_on_error=1").env("CARGO_TARGET_DIR", shell.target().join("tsan"));
+    shell.run("san-thread", &mut command)?;
+    Ok(Outcome::Passed(names.join(", ")))
+}
+
+/// The unit tests under Miri; those that depend on the order of threads with several seeds.
 pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
     for component in ["miri", "rust-src"] {
         if !has_component(shell, component) {
@@ -72,6 +109,10 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
         let others = units(shell, "san-miri", &rest).and_then(|()| outside(shell, &rest));
         beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(others)
     })?;
+    if names.contains(&CONCURRENT) {
+        // Several seeds at once.
+        MODELS.iter().try_for_each(|(label, flags)| seeds(shell, label, flags))?;
+    }
     Ok(Outcome::Passed(names.join(", ")))
 }
 
@@ -92,13 +133,24 @@ fn outside(shell: &Shell, names: &[&str]) -> Result<()> {
     interpreted(shell, "san-miri-outside", &mut command)
 }
 
+fn seeds(shell: &Shell, label: &str, model: &str) -> Result<()> {
+    let mut command = shell.nightly_cargo(&["miri", "test", "--quiet", "--lib", "-p", CONCURRENT, LIFETIMES]);
+    interpreted_with(shell, &format!("san-miri-seeds-{label}"), &mut command, &[SEEDS, model])
+}
+
 /// Runs tests under Miri.
 fn interpreted(shell: &Shell, name: &str, command: &mut Command) -> Result<()> {
+    interpreted_with(shell, name, command, &[])
+}
+
+/// Runs tests under Miri with more flags than all runs have.
+fn interpreted_with(shell: &Shell, name: &str, command: &mut Command, flags: &[&str]) -> Result<()> {
     // Property tests keep to a few cases: Miri is a hundred times slower than the machine.
     let cases = std::env::var("PROPTEST_CASES").unwrap_or_else(|_| "4".to_owned());
     command.env("PROPTEST_CASES", cases);
     // Tests read the environment and the clock.
-    let flags = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
+    let own = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
+    let flags = [&[own.as_str()], flags].concat().join(" ");
     command.env("MIRIFLAGS", flags).env("CARGO_TARGET_DIR", shell.target().join("miri"));
     shell.run(name, command)
 }

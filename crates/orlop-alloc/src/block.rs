@@ -264,3 +264,46 @@ impl fmt::Debug for Block {
 }
 
 const _: () = assert!(size_of::<Option<Block>>() == size_of::<usize>());
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backing::System;
+    use crate::engine::Direct;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// The record of another block, which returns to an allocator, is as good as a fresh one.
+    #[test]
+    fn foreign_memory_is_nobodys_whatever_its_record_was() {
+        let allocator = Direct::new(System::new());
+        let mut bytes = vec![7u8; 64];
+        let (ptr, freed) = (NonNull::from(bytes.as_mut_slice()).cast(), Arc::new(AtomicU64::new(0)));
+        let used = || {
+            let mut record = Record::new(ptr, 64, Device::CPU, Access::Host);
+            (record.requested, record.id, record.token) = (64, AllocationId::next(), 5);
+            let mut raw = RawBlock::new(Box::new(record));
+            raw.set_owner(allocator.owner());
+            // SAFETY: the box of `new`.
+            *unsafe { raw.into_record() }
+        };
+        let count = Arc::clone(&freed);
+        let deleter = Deleter::from_closure(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        // SAFETY: the bytes live longer, and nobody uses them meanwhile.
+        let block = unsafe { Block::foreign(used(), deleter) };
+        assert!(
+            !block.has_allocator()
+                && block.id() == AllocationId::NONE
+                && block.stream_uses().next().is_none()
+        );
+        assert_eq!(block.bytes().unwrap(), [7; 64]);
+        drop(block);
+        assert_eq!(freed.load(Ordering::Relaxed), 1);
+        // SAFETY: as above.
+        let block = unsafe { Block::borrowed(used()) };
+        assert!(!block.has_allocator() && block.into_raw_ptr().is_err());
+        assert_eq!(allocator.stats().refused_frees, 0);
+    }
+}

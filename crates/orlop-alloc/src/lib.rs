@@ -32,6 +32,8 @@ mod deleter;
 pub mod device;
 mod device_memory;
 mod device_ops;
+#[cfg(all(test, unix, not(miri), not(loom)))]
+mod dies;
 pub mod engine;
 mod error;
 mod handle;

@@ -226,6 +226,15 @@ unsafe impl crate::protocol::Linked for Record {
 }
 
 /// A block below the handle: a pointer to its [`Record`]. Dropping one leaks the memory; nothing is returned.
+///
+/// What it says can be read. Engines trust it when the block comes back, so safe code cannot change it:
+///
+/// ```compile_fail
+/// use orlop_alloc::{Allocator, Request, backing::System, engine::Direct};
+///
+/// let mut block = Allocator::allocate(&Direct::engine(System::new()), &Request::new(100)).unwrap();
+/// block.granted = 1 << 40;
+/// ```
 #[derive(Debug)]
 #[repr(transparent)]
 #[must_use = "dropping a raw block leaks its memory"]

@@ -269,3 +269,16 @@ unsafe impl GlobalAlloc for GlobalAllocator {
         moved
     }
 }
+
+#[cfg(all(test, unix, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_inside_ends_the_process() {
+        crate::dies::dies("bare::global::tests::a_panic_inside_ends_the_process", || {
+            let unwound = std::panic::catch_unwind(|| contained(|| panic!("inside")));
+            assert!(unwound.is_err());
+        });
+    }
+}

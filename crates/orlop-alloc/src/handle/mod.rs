@@ -14,6 +14,8 @@
 //! The cell, and who may touch it, is in `cell`.
 
 mod cell;
+#[cfg(all(test, not(loom)))]
+mod lifetimes;
 
 pub(crate) use self::cell::{Head, handle_of, return_block};
 

@@ -81,6 +81,20 @@ pub enum Event<'a> {
 ///
 /// An observer changes nothing that it observes: where it panics, here or in its destructor, the panic is traced and goes no
 /// further. Tests that observe keep what they saw, and look at it afterwards.
+///
+/// It is asked nothing: the time of what happens under a lock is by the library's own [`EventClock`].
+///
+/// ```compile_fail
+/// use orlop_alloc::{Event, Observer};
+///
+/// struct Clock;
+/// impl Observer for Clock {
+///     fn observe(&self, _: &Event<'_>) {}
+///     fn now(&self) -> Option<u64> {
+///         None
+///     }
+/// }
+/// ```
 pub trait Observer: Send + Sync {
     /// Takes note. It may do what any program may: allocate, drop handles and blocks, set another observer.
     fn observe(&self, event: &Event<'_>);

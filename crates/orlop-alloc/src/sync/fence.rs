@@ -4,7 +4,11 @@
 //! between the two on both sides, or both may miss the other's write. Where one side runs a thousand million
 //! times and the other now and then, Linux lets the rare side pay for both: `membarrier(2)` makes every
 //! running thread of the process execute a full fence, so the frequent side only has to keep the compiler
-//! from swapping the two accesses. Under loom both are the full fence that they amount to.
+//! from swapping the two accesses. Under loom and Miri both are the full fence that they amount to.
+//!
+//! ThreadSanitizer knows nothing of fences, and need not: they decide which value each side reads, and whoever then goes in
+//! has read with acquire what the other stored with release. A model by a common word would order more than that, and hide
+//! races.
 
 #[cfg(loom)]
 use super::ordering;
@@ -35,7 +39,10 @@ pub(crate) use self::imp::{asymmetric, heavy};
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn light() {
+    #[cfg(not(miri))]
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    #[cfg(miri)]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
 #[cfg(all(not(loom), target_os = "linux", not(miri)))]
@@ -72,8 +79,9 @@ mod imp {
 
 #[cfg(all(not(loom), any(not(target_os = "linux"), miri)))]
 mod imp {
+    /// Miri takes the way that threads take on Linux.
     pub(crate) fn asymmetric() -> bool {
-        false
+        cfg!(miri)
     }
 
     pub(crate) fn heavy() {
