@@ -134,6 +134,13 @@ pub enum Error {
         /// "behind the block", "after it was returned".
         place: &'static str,
     },
+    /// The call came from inside user code that has to return first: an allocator cannot get memory from its backing while
+    /// that, a visitor or a pinner is at work for it, and an allocator of a node is not there while it is being made.
+    #[error("refused: the call came from inside {inside}, which has to return first")]
+    Reentrant {
+        /// What: a backing, by name, or what is being made.
+        inside: Box<str>,
+    },
     /// The structures of an allocator contradict each other: a bug in orlop, or memory written from outside.
     #[error("allocator invariant broken at {address:#x}: {rule}")]
     Corrupt {

@@ -49,6 +49,7 @@ mod records;
 pub mod registry;
 mod replaceable;
 mod request;
+mod shield;
 mod stats;
 #[doc(hidden)]
 pub mod sync;

@@ -5,10 +5,12 @@
 //! that anyone knows of, all requests share one allocator.
 
 use crate::registry::{FactoryOptions, Registry, registry};
-use crate::{AllocatorRef, Result, numa};
+use crate::sync::Mutex;
+use crate::{AllocatorRef, Error, Result, numa};
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 type Make = Box<dyn Fn(Option<u32>) -> Result<AllocatorRef> + Send + Sync>;
 
@@ -27,9 +29,26 @@ pub struct NodeAllocators {
     make: Make,
     /// Held while an allocator is made, so that each is made once.
     making: Mutex<()>,
-    anywhere: OnceLock<AllocatorRef>,
+    anywhere: Place,
     /// One per node; empty where there is only one.
-    nodes: Box<[OnceLock<AllocatorRef>]>,
+    nodes: Box<[Place]>,
+}
+
+/// Where a node's allocator is put when it is made.
+#[derive(Default)]
+struct Place {
+    made: OnceLock<AllocatorRef>,
+    /// It is being made, by the thread that holds the lock.
+    begun: AtomicBool,
+}
+
+/// Says that nothing is being made any more, also after a panic.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 impl NodeAllocators {
@@ -61,8 +80,8 @@ impl NodeAllocators {
         Self {
             make: Box::new(make),
             making: Mutex::new(()),
-            anywhere: OnceLock::new(),
-            nodes: (0..count).map(|_| OnceLock::new()).collect(),
+            anywhere: Place::default(),
+            nodes: (0..count).map(|_| Place::default()).collect(),
         }
     }
 
@@ -76,25 +95,36 @@ impl NodeAllocators {
     ///
     /// Where there is one node, and for nodes that do not exist, it is the one without affinity too.
     ///
+    /// The function that makes it may ask for other nodes' allocators, and may panic: the next call tries again.
+    ///
     /// # Errors
     ///
-    /// What making it failed with. The next call tries again.
+    /// What making it failed with; the next call tries again. [`Error::Reentrant`] for the one that is being made just then.
     pub fn for_node(&self, node: Option<u32>) -> Result<&AllocatorRef> {
         let place = node.and_then(|node| self.nodes.get(usize::try_from(node).ok()?));
-        let (cell, node) = match place {
-            Some(cell) => (cell, node),
+        let (place, node) = match place {
+            Some(place) => (place, node),
             None => (&self.anywhere, None),
         };
-        if let Some(made) = cell.get() {
+        if let Some(made) = place.made.get() {
             return Ok(made);
         }
-        // Nothing behind this lock can be left half-done: a cell is set or not.
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = cell.get() {
+        // None: a function that is making another one asks, and this thread has the lock. Nothing behind it can be left
+        // half-done: a place is set or not.
+        let _making = self.making.lock_unless_held();
+        if let Some(made) = place.made.get() {
             return Ok(made);
         }
+        // Relaxed, as all of these: read and written with the lock held.
+        if place.begun.swap(true, Ordering::Relaxed) {
+            let inside = node.map_or("the making of this allocator".into(), |node| {
+                format!("the making of the allocator of node {node}")
+            });
+            return Err(Error::Reentrant { inside: inside.into() });
+        }
+        let _ended = Ended(&place.begun);
         let allocator = (self.make)(node)?;
-        Ok(cell.get_or_init(|| allocator))
+        Ok(place.made.get_or_init(|| allocator))
     }
 
     /// The node of the page at `ptr`; `None` if nobody knows, as for a page never touched.
@@ -105,8 +135,9 @@ impl NodeAllocators {
 
     /// Those made so far, with their nodes.
     pub fn made(&self) -> impl Iterator<Item = (Option<u32>, &AllocatorRef)> {
-        let by_node = (0u32..).zip(&self.nodes).filter_map(|(node, cell)| Some((Some(node), cell.get()?)));
-        self.anywhere.get().map(|allocator| (None, allocator)).into_iter().chain(by_node)
+        let by_node =
+            (0u32..).zip(&self.nodes).filter_map(|(node, place)| Some((Some(node), place.made.get()?)));
+        self.anywhere.made.get().map(|allocator| (None, allocator)).into_iter().chain(by_node)
     }
 }
 
@@ -122,11 +153,11 @@ impl fmt::Debug for NodeAllocators {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::Request;
     use crate::backing::{Mmap, System};
     use crate::engine::Direct;
-    use crate::{Error, Request};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     fn counted(nodes: u32) -> (NodeAllocators, Arc<AtomicU32>) {
         let made = Arc::new(AtomicU32::new(0));
@@ -185,6 +216,39 @@ mod tests {
         assert!(allocators.for_node(Some(1)).is_ok());
         let unknown = NodeAllocators::named("no such allocator");
         assert!(matches!(unknown.for_node(None), Err(Error::UnknownName { .. })));
+    }
+
+    /// The function asks for another node's allocator, for its own, and panics.
+    #[test]
+    fn the_function_may_come_back_and_panic() {
+        let itself = Arc::new(OnceLock::<NodeAllocators>::new());
+        let calls = AtomicU32::new(0);
+        let allocators = NodeAllocators::with_nodes(2, {
+            let itself = Arc::clone(&itself);
+            move |node| {
+                let allocators = itself.get().unwrap();
+                match node {
+                    Some(1) => allocators.for_node(Some(0)).cloned(),
+                    Some(0) => {
+                        assert!(matches!(allocators.for_node(Some(0)), Err(Error::Reentrant { .. })));
+                        assert!(calls.fetch_add(1, Ordering::Relaxed) > 0, "the first time");
+                        Ok(Direct::new(System::new()).erase())
+                    }
+                    _ => allocators.for_node(None).cloned(),
+                }
+            }
+        });
+        let allocators = itself.get_or_init(|| allocators);
+        let first =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| allocators.for_node(Some(1)).is_ok()));
+        assert!(first.is_err());
+        let (one, none) = (allocators.for_node(Some(1)).unwrap(), allocators.for_node(Some(0)).unwrap());
+        assert!(one.same_as(none));
+        let error = allocators.for_node(None).unwrap_err();
+        assert!(
+            matches!(&error, Error::Reentrant { inside } if inside.contains("this allocator")),
+            "{error}"
+        );
     }
 
     #[test]

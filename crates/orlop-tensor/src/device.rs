@@ -5,9 +5,10 @@
 
 use crate::error::Result;
 use crate::tensor::{TensorImpl, copy_or_cast, pattern};
+use crate::transfer::{self, Run, transfer};
 use crate::{host, kernels};
-use orlop_alloc::{Context, MemoryBlock, Place};
-use orlop_core::{Device, Layout, Scalar, Shape, Strides};
+use orlop_alloc::MemoryBlock;
+use orlop_core::{Layout, Scalar, Shape, Strides};
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -29,7 +30,8 @@ pub(crate) fn copy(
     }
     let same = to.dtype == from.dtype && to.layout.strides() == layout.strides();
     if same && to.layout.is_non_overlapping_and_dense() {
-        let (to, from) = (at(to_memory.0, &to_bytes), at(from_memory.0, &from_bytes));
+        let (to, from) =
+            (Run::Block(to_memory.0, to_bytes.start), Run::Block(from_memory.0, from_bytes.start));
         // SAFETY: both inside their blocks, which are two (the writer's has no other owner) and held by guards; as many
         // bytes, because dense layouts with the same strides reach as far.
         return unsafe { transfer(to, from, to_bytes.len()) };
@@ -78,18 +80,9 @@ pub(crate) fn fill(imp: &TensorImpl, block: &MemoryBlock, bytes: usize, value: S
     }
     if imp.layout.is_non_overlapping_and_dense() {
         let (pattern, size) = pattern(value, imp.dtype);
-        let (to, count) = (at(block, &range).ptr, range.len() / size);
-        return Context::with_current(|context| {
-            let (ops, stream) = (context.ops(block.device)?, context.stream(block.device));
-            if pattern.iter().all(|&byte| byte == 0) {
-                // SAFETY: inside the block, and ours by the writer's guard until the stream has been waited for.
-                unsafe { ops.zero(to, range.len(), stream) }?;
-            } else {
-                // SAFETY: as above.
-                unsafe { ops.fill(to, &pattern[..size], count, stream) }?;
-            }
-            Ok(ops.synchronize(stream)?)
-        });
+        let count = range.len() / size;
+        // SAFETY: inside the block, and ours by the writer's guard.
+        return unsafe { transfer::fill(block, range.start, &pattern[..size], count) };
     }
     let mut bytes = host::zeros(range.len())?;
     fetch(&mut bytes, block, &range)?;
@@ -117,43 +110,18 @@ fn from_zero(layout: &Layout) -> Result<Layout> {
     Ok(Layout::new(shape, strides, 0)?)
 }
 
-fn at(block: &MemoryBlock, range: &Range<usize>) -> Place {
-    // SAFETY: the range lies inside the block.
-    Place { ptr: unsafe { block.ptr.add(range.start) }, device: block.device }
-}
-
 fn first(bytes: &mut [u8]) -> NonNull<u8> {
     NonNull::from(bytes).cast()
 }
 
-fn fetch(to: &mut [u8], block: &MemoryBlock, range: &Range<usize>) -> Result<()> {
+fn fetch(to: &mut Vec<u8>, block: &MemoryBlock, range: &Range<usize>) -> Result<()> {
     let bytes = to.len();
-    // SAFETY: the slice is as long as the range (the callers), which lies inside the block; the block is held by a guard.
-    unsafe { transfer(Place { ptr: first(to), device: Device::CPU }, at(block, range), bytes) }
+    // SAFETY: the vector is as long as the range (the callers), which lies inside the block; the block is held by a guard.
+    unsafe { transfer(Run::Host(to), Run::Block(block, range.start), bytes) }
 }
 
-fn send(block: &MemoryBlock, range: &Range<usize>, from: &mut [u8]) -> Result<()> {
+fn send(block: &MemoryBlock, range: &Range<usize>, from: &mut Vec<u8>) -> Result<()> {
     let bytes = from.len();
     // SAFETY: as in `fetch`; the block is held by the writer's guard.
-    unsafe { transfer(at(block, range), Place { ptr: first(from), device: Device::CPU }, bytes) }
-}
-
-/// Copies a run of bytes, done when this returns.
-///
-/// # Safety
-///
-/// Both places are valid for `bytes` and apart; nobody else writes the source or uses the destination.
-unsafe fn transfer(to: Place, from: Place, bytes: usize) -> Result<()> {
-    let worker = if to.device.is_cpu() { from.device } else { to.device };
-    if worker.is_cpu() {
-        // SAFETY: the caller's promise.
-        unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
-        return Ok(());
-    }
-    Context::with_current(|context| {
-        let (ops, stream) = (context.ops(worker)?, context.stream(worker));
-        // SAFETY: the caller's promise, until the stream has been waited for.
-        unsafe { ops.copy(to, from, bytes, stream) }?;
-        Ok(ops.synchronize(stream)?)
-    })
+    unsafe { transfer(Run::Block(block, range.start), Run::Host(from), bytes) }
 }

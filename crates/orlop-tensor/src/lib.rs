@@ -48,6 +48,7 @@ mod shared;
 mod storage;
 mod sync;
 mod tensor;
+mod transfer;
 
 pub use self::error::{Borrower, Error, HookFault, Result, Unresizable};
 pub use self::plain::{Bool8, Plain};

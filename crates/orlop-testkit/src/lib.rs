@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`suite`] | [`conformance`] and [`conformance_over`]: one suite for every allocator |
+//! | [`suite`] | [`conformance`] and [`conformance_over`]: one suite for every allocator; [`hostile()`] and [`hostile_over`]: user code that does harm |
 //! | [`profile`] | what an allocator promises beyond the trait |
 //! | [`model`] | live blocks as they should be, compared with the allocator after each step |
 //! | [`program`] | random programs with shrinking |
@@ -52,4 +52,5 @@ pub use self::fault::{BackingFault, Fault};
 pub use self::model::Model;
 pub use self::profile::Profile;
 pub use self::program::{Ask, Op};
+pub use self::suite::hostile::{Mischief, hostile, hostile_over};
 pub use self::suite::{conformance, conformance_over};

@@ -17,6 +17,7 @@ use super::hardening::{HardenedBuilder, Hardening};
 use super::name_over;
 use crate::backing::{Backing, HugePages, Line, Mmap};
 use crate::protocol::Mutex;
+use crate::shield::report;
 use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Usage};
 use orlop_core::Device;
 use std::collections::{HashMap, VecDeque};
@@ -230,7 +231,7 @@ impl<A: Allocator> Hardened<A> {
         if !intact {
             // It is gone all the same, and must not stay counted.
             let error = self.overwritten(address, "behind the block");
-            tracing::error!(allocator = &*self.name, %error, "found at its return");
+            report(|| tracing::error!(allocator = &*self.name, %error, "found at its return"));
         }
     }
 
@@ -250,12 +251,12 @@ impl<A: Allocator> Hardened<A> {
             let Some(returned) = returned else { return any };
             any = true;
             if let Err(error) = self.check_poison(&returned) {
-                tracing::error!(allocator = &*self.name, %error, "found in quarantine");
+                report(|| tracing::error!(allocator = &*self.name, %error, "found in quarantine"));
             }
             let address = returned.block.address();
             // SAFETY: it was returned to us, once.
             if let Err(error) = unsafe { self.inner.deallocate(returned.block) } {
-                tracing::error!(allocator = &*self.name, address, %error, "free refused");
+                report(|| tracing::error!(allocator = &*self.name, address, %error, "free refused"));
             }
         }
     }
@@ -352,7 +353,9 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
     fn trim(&self, target: u64) -> u64 {
         let before = self.inner.usage().reserved;
         self.empty_quarantine(0);
-        self.inner.trim(target.saturating_sub(self.guarded.lock().bytes as u64));
+        // On a line of its own: the guards are not locked while upstream trims.
+        let guarded = self.guarded.lock().bytes as u64;
+        self.inner.trim(target.saturating_sub(guarded));
         before.saturating_sub(self.inner.usage().reserved)
     }
 

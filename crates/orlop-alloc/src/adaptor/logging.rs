@@ -7,8 +7,8 @@
 //! A log is a witness, not a participant: a sink that fails or panics is counted, and the allocation it was
 //! told of goes on. While the log is off, a call costs one relaxed load.
 
-use super::shielded;
 use crate::protocol::Mutex;
+use crate::shield::{report, shielded};
 use crate::{Allocator, Found, RawBlock, Request, Result, Tag};
 use orlop_core::StreamId;
 use std::cell::Cell;
@@ -144,6 +144,9 @@ pub struct Logging<A> {
 impl<A: Allocator> Logging<A> {
     /// Logs to `writer` as CSV, heading first, from now on. Buffered as the writer buffers; flushed by
     /// [`Logging::flush`] and when the allocator goes.
+    ///
+    /// The writer is locked while it writes. It may use the allocator, which is not logged then; using this log from inside
+    /// fails, and is counted. An error or a panic of its is counted and fails nothing.
     pub fn to_writer(inner: A, writer: impl Write + Send + 'static) -> Self {
         let log = Self::with_sink(inner, Sink::Writer(Mutex::new(Box::new(writer))));
         log.write(|writer| writeln!(writer, "{}", LogRecord::HEADER));
@@ -151,7 +154,7 @@ impl<A: Allocator> Logging<A> {
     }
 
     /// Gives each record to `callback`, on the thread where it happened. What the callback itself allocates
-    /// here is not logged.
+    /// here is not logged. Nothing is locked meanwhile, and a panic is counted and fails nothing.
     pub fn to_callback(inner: A, callback: impl Fn(&LogRecord) + Send + Sync + 'static) -> Self {
         Self::with_sink(inner, Sink::Callback(Box::new(callback)))
     }
@@ -203,7 +206,7 @@ impl<A: Allocator> Logging<A> {
     fn write(&self, action: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> bool {
         let Sink::Writer(writer) = &self.sink else { return true };
         let mut outcome = Ok(());
-        let calm = shielded(|| outcome = action(&mut **writer.lock()));
+        let calm = shielded(|| outcome = action(&mut **writer.lock())).is_some();
         if !calm || outcome.is_err() {
             self.count_failure(outcome.err());
             return false;
@@ -215,7 +218,7 @@ impl<A: Allocator> Logging<A> {
     fn count_failure(&self, error: Option<io::Error>) {
         if self.failures.fetch_add(1, Ordering::Relaxed) == 0 {
             let error = error.map_or_else(|| "it panicked".into(), |error| error.to_string());
-            tracing::error!(allocator = self.inner.name(), error, "the allocation log fails");
+            report(|| tracing::error!(allocator = self.inner.name(), error, "the allocation log fails"));
         }
     }
 
@@ -241,7 +244,7 @@ impl<A: Allocator> Logging<A> {
                 self.write(|writer| writer.write_all(line.as_bytes()))
             }
             Sink::Callback(callback) => {
-                let calm = shielded(|| callback(&record));
+                let calm = shielded(|| callback(&record)).is_some();
                 if !calm {
                     self.count_failure(None);
                 }
@@ -355,8 +358,8 @@ impl<A> Drop for Logging<A> {
     fn drop(&mut self) {
         if let Sink::Writer(writer) = &self.sink {
             let mut outcome = Ok(());
-            if !shielded(|| outcome = writer.lock().flush()) || outcome.is_err() {
-                tracing::error!(error = ?outcome.err(), "the allocation log could not be flushed");
+            if shielded(|| outcome = writer.lock().flush()).is_none() || outcome.is_err() {
+                report(|| tracing::error!(error = ?outcome.err(), "the allocation log could not be flushed"));
             }
         }
     }

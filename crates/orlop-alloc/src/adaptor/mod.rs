@@ -33,7 +33,6 @@
 //! ```
 
 use crate::Allocator;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Writes the named methods of [`Allocator`] as calls to the field `$inner`.
 macro_rules! forward {
@@ -128,10 +127,4 @@ pub use self::warn::{TotalMemory, Warn, WarnBuilder, Warning};
 /// The name of `adaptor` over `inner`: "limit(bfc)".
 fn name_over(adaptor: &str, inner: &impl Allocator) -> Box<str> {
     format!("{adaptor}({})", inner.name()).into()
-}
-
-/// Calls a user's hook while a block is in hand; false if it panicked. A panic that went through would leak
-/// the block, and an observer must not fail the allocation that it observes.
-fn shielded(hook: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(hook)).is_ok()
 }

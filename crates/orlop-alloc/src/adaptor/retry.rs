@@ -5,6 +5,7 @@
 //! hopeful callback cannot loop for ever, and requests that would rather fail fast (`retry` off) are left
 //! alone.
 
+use crate::shield::{report as trace, shielded};
 use crate::{Allocator, Error, OutOfMemory, RawBlock, Request, Result};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,8 @@ type Callback = dyn Fn(&Request, u32, &OutOfMemory) -> Decision + Send + Sync;
 /// Calls back when upstream is out of memory, and retries if told to.
 ///
 /// The callback gets the request, the number of the attempt that just failed (from 1) and its report. It runs
-/// without any lock of this crate held and may free blocks of the same allocator, or allocate others. After
+/// without any lock of this crate held and may free blocks of the same allocator, or allocate others (whose failure calls
+/// it again, below itself). A panic counts as [`Decision::GiveUp`], and is traced. After
 /// `max_retries` retries, or [`Decision::GiveUp`], the last error is the caller's.
 ///
 /// ```
@@ -87,8 +89,14 @@ impl<A: Allocator> Retry<A> {
     #[cold]
     fn rescue(&self, request: &Request, mut report: Box<OutOfMemory>) -> Result<RawBlock> {
         for attempt in 1..=self.max_retries {
-            if (self.callback)(request, attempt, &report) == Decision::GiveUp {
-                break;
+            // Accounts above have charged the request: they are to see it fail, not to be unwound.
+            match shielded(|| (self.callback)(request, attempt, &report)) {
+                Some(Decision::Retry) => {}
+                Some(Decision::GiveUp) => break,
+                None => {
+                    trace(|| tracing::error!(allocator = self.inner.name(), "a retry callback panicked"));
+                    break;
+                }
             }
             self.retries.fetch_add(1, Ordering::Relaxed);
             match self.inner.allocate(request) {

@@ -12,6 +12,7 @@
 //! write the entry of one address at the same time.
 
 use super::name_over;
+use crate::shield::report;
 use crate::{
     AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, Usage,
 };
@@ -286,7 +287,13 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         if let Some(stale) = self.entries.insert(address, entry) {
             // Upstream got it back around us: through another handle of its own.
             self.count_out(stale.granted);
-            tracing::error!(allocator = &*self.name, address, "a tracked block was freed past its tracker");
+            report(|| {
+                tracing::error!(
+                    allocator = &*self.name,
+                    address,
+                    "a tracked block was freed past its tracker"
+                );
+            });
         }
         Ok(block)
     }

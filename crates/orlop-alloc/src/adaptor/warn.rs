@@ -5,7 +5,7 @@
 //! number, as in TensorFlow's `CPUAllocator`, whose shares and counts are the defaults here: a warning that
 //! repeats for ever is noise.
 
-use super::shielded;
+use crate::shield::{report, shielded};
 use crate::{Allocator, Found, RawBlock, Request, Result, Tag};
 use orlop_core::{ByteSize, MemoryKind};
 use std::fmt;
@@ -154,7 +154,8 @@ impl<A: Allocator> WarnBuilder<A> {
         self
     }
 
-    /// Calls this too. A panic in it is swallowed: a warning must not fail what it warns of.
+    /// Calls this too, on the thread that is warned and with nothing locked: it may use the allocator, whose requests may
+    /// warn again. A panic in it is traced and goes no further: a warning must not fail what it warns of.
     #[must_use]
     pub fn callback(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.callback = Some(Box::new(callback));
@@ -205,11 +206,12 @@ impl<A: Allocator> Warn<A> {
 
     #[cold]
     fn warn(&self, warning: &Warning) {
-        tracing::warn!(allocator = self.inner.name(), "{warning}");
+        // A block may be in hand.
+        report(|| tracing::warn!(allocator = self.inner.name(), "{warning}"));
         if let Some(callback) = &self.callback
-            && !shielded(|| callback(warning))
+            && shielded(|| callback(warning)).is_none()
         {
-            tracing::error!(allocator = self.inner.name(), "the warning callback panicked");
+            report(|| tracing::error!(allocator = self.inner.name(), "the warning callback panicked"));
         }
     }
 }

@@ -141,7 +141,7 @@ fn page() -> Alignment {
 #[cfg(unix)]
 pub(crate) mod pages {
     use super::{HugePages, Region};
-    use crate::bare::may_trace;
+    use crate::shield::report;
     use std::ptr::{self, NonNull};
     use std::sync::OnceLock;
 
@@ -195,9 +195,10 @@ pub(crate) mod pages {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: the caller's promise: what the new mapping takes the place of is ours and used by nobody.
         let address = unsafe { libc::mmap(ptr.as_ptr().cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
-        if address == libc::MAP_FAILED && may_trace() {
+        if address == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
-            tracing::error!(address = ptr.as_ptr().addr(), bytes, %error, "memory could not be given back");
+            let address = ptr.as_ptr().addr();
+            report(|| tracing::error!(address, bytes, %error, "memory could not be given back"));
         }
         address != libc::MAP_FAILED
     }
@@ -260,9 +261,10 @@ pub(crate) mod pages {
     pub(crate) unsafe fn unmap(region: Region) -> bool {
         // SAFETY: the caller's promise.
         let code = unsafe { libc::munmap(region.ptr.as_ptr().cast(), region.bytes) };
-        if code != 0 && may_trace() {
+        if code != 0 {
             let error = std::io::Error::last_os_error();
-            tracing::error!(address = region.address(), bytes = region.bytes, %error, "munmap failed");
+            let (address, bytes) = (region.address(), region.bytes);
+            report(|| tracing::error!(address, bytes, %error, "munmap failed"));
         }
         code == 0
     }

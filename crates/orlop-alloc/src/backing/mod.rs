@@ -8,6 +8,7 @@ mod global;
 mod mmap;
 mod null;
 mod pinned;
+mod shielded;
 mod system;
 mod visited;
 
@@ -16,6 +17,7 @@ pub(crate) use self::mmap::pages;
 pub use self::mmap::{HugePages, Mmap};
 pub use self::null::Null;
 pub use self::pinned::{Pinned, Pinner, set_pinner};
+pub(crate) use self::shielded::Shielded;
 pub use self::system::System;
 pub use self::visited::{Change, Visited, Visitor};
 
@@ -80,7 +82,12 @@ unsafe impl Sync for Line {}
 /// The part of a [`Line`] that was gained by [`Backing::extend`] is as good as a region, and zeroed. What was given
 /// back by [`Backing::discard`] stays valid and is initialised anew.
 ///
-/// Engines call a backing with a lock held (growth): it must not ask the engine it stands under.
+/// # From inside
+///
+/// Engines call a backing while they grow or give memory back, with their growth lock held. From there it may use the
+/// engine that it stands under as a [`Visitor`] may: for all that needs no memory from the backing. (In `discard` the
+/// engine's metadata is locked too: a call of the engine from there panics.) A call that panics counts as refused, or as
+/// done where it gives memory back; the engine goes on, and what the backing had in hand is lost with it.
 pub unsafe trait Backing: Debug + Send + Sync + 'static {
     /// Gets at least `bytes` (not zero) at `align`. `None` if there is no more.
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region>;

@@ -1,11 +1,16 @@
 //! Host memory that devices can read by DMA, or plain aligned host memory where there is no device (L12).
 
 use super::{Backing, Global, Region};
+use crate::shield::{report, shielded};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// Locks pages for DMA: a device backend provides one. It must not use the allocator that pins.
+/// Locks pages for DMA: a device backend provides one.
+///
+/// It is called as a [`Visitor`](super::Visitor) is, and may do the same: return blocks to the allocator that pins, and not
+/// make it grow. A panic in `pin` counts as false. After a panic in `unpin` the memory is never given back, because a device
+/// may still read it.
 pub trait Pinner: Send + Sync {
     /// Locks `bytes` from `ptr` on; false if that cannot be done now.
     ///
@@ -75,7 +80,7 @@ unsafe impl Backing for Pinned {
         let region = self.inner.reserve(bytes, align)?;
         let Some(pinner) = self.pinner() else { return Some(region) };
         // SAFETY: the region was just gained and is released in `release` only, after `unpin`.
-        if unsafe { pinner.pin(region.ptr, region.bytes) } {
+        if shielded(|| unsafe { pinner.pin(region.ptr, region.bytes) }).unwrap_or(false) {
             return Some(region);
         }
         // SAFETY: gained above, used by nobody.
@@ -86,7 +91,11 @@ unsafe impl Backing for Pinned {
     unsafe fn release(&self, region: Region) {
         if let Some(pinner) = self.pinner() {
             // SAFETY: `reserve` pinned it: the pinner never changes once a region was reserved.
-            unsafe { pinner.unpin(region.ptr, region.bytes) };
+            if shielded(|| unsafe { pinner.unpin(region.ptr, region.bytes) }).is_none() {
+                let (address, bytes) = (region.address(), region.bytes);
+                report(|| tracing::error!(address, bytes, "a pinner panicked: the memory stays pinned"));
+                return;
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { self.inner.release(region) };

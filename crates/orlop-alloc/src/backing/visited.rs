@@ -2,6 +2,7 @@
 
 use super::{Backing, Line, Region};
 use crate::Access;
+use crate::shield::{report, shielded};
 use orlop_core::{Alignment, Device};
 use std::fmt;
 use std::ptr::NonNull;
@@ -16,8 +17,14 @@ pub enum Change {
     Lost,
 }
 
-/// Called with each region and its NUMA node, if known. It must not use the allocator whose region it is: that
-/// holds its growth lock meanwhile.
+/// Called with each region and its NUMA node, if known, on the thread whose request or return brought it about.
+///
+/// The allocator whose region it is may be about to change what it holds. A visitor may return blocks to it, take what it
+/// has cached, ask for its figures and verify it, and drop its last handle. It cannot make it grow: a request that needs
+/// memory from the backing is refused with [`Error::Reentrant`](crate::Error::Reentrant), and trimming gives nothing back.
+///
+/// A visitor that panics on a gain refuses the region: those before it are told of the loss, and the request is served
+/// otherwise or fails as out of memory. One that panics on a loss changes nothing. Both are traced.
 pub type Visitor = Arc<dyn Fn(Change, &Region, Option<u32>) + Send + Sync>;
 
 /// A backing that tells visitors. They are fixed when it is made: a region that was gained in front of a
@@ -35,20 +42,49 @@ impl<B: Backing> Visited<B> {
     }
 }
 
+impl<B: Backing> Visited<B> {
+    /// Tells all visitors of a gain. False if one panicked; then those before it were told of the loss.
+    fn is_welcome(&self, region: &Region) -> bool {
+        let refuses = |visitor: &Visitor| !self.call(visitor, Change::Gained, region);
+        let Some(refused) = self.visitors.iter().position(refuses) else { return true };
+        self.lose(&self.visitors[..refused], region);
+        false
+    }
+
+    /// Tells visitors of a loss, the last one first.
+    fn lose(&self, visitors: &[Visitor], region: &Region) {
+        for visitor in visitors.iter().rev() {
+            self.call(visitor, Change::Lost, region);
+        }
+    }
+
+    /// Whether the visitor returned.
+    fn call(&self, visitor: &Visitor, change: Change, region: &Region) -> bool {
+        let returned = shielded(|| visitor(change, region, self.inner.node())).is_some();
+        if !returned {
+            let (address, bytes) = (region.address(), region.bytes);
+            report(|| {
+                tracing::error!(backing = self.inner.name(), ?change, address, bytes, "a visitor panicked");
+            });
+        }
+        returned
+    }
+}
+
 // SAFETY: regions are the inner backing's, unchanged.
 unsafe impl<B: Backing> Backing for Visited<B> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let region = self.inner.reserve(bytes, align)?;
-        for visitor in &self.visitors {
-            visitor(Change::Gained, &region, self.inner.node());
+        if self.is_welcome(&region) {
+            return Some(region);
         }
-        Some(region)
+        // SAFETY: just gained, and nobody else knows it.
+        unsafe { self.inner.release(region) };
+        None
     }
 
     unsafe fn release(&self, region: Region) {
-        for visitor in self.visitors.iter().rev() {
-            visitor(Change::Lost, &region, self.inner.node());
-        }
+        self.lose(&self.visitors, &region);
         // SAFETY: the caller's promise.
         unsafe { self.inner.release(region) };
     }
@@ -63,31 +99,26 @@ unsafe impl<B: Backing> Backing for Visited<B> {
 
     unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
         // SAFETY: the caller's promise.
-        let gained = unsafe { self.inner.extend(line, from, to) };
-        if gained {
-            let region = piece(line, from, to);
-            for visitor in &self.visitors {
-                visitor(Change::Gained, &region, self.inner.node());
-            }
+        if !unsafe { self.inner.extend(line, from, to) } {
+            return false;
         }
-        gained
+        let is_welcome = self.is_welcome(&piece(line, from, to));
+        if !is_welcome {
+            // SAFETY: just gained, and nobody else knows it.
+            unsafe { self.inner.shorten(line, to, from) };
+        }
+        is_welcome
     }
 
     unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        let region = piece(line, to, from);
-        for visitor in self.visitors.iter().rev() {
-            visitor(Change::Lost, &region, self.inner.node());
-        }
+        self.lose(&self.visitors, &piece(line, to, from));
         // SAFETY: the caller's promise.
         unsafe { self.inner.shorten(line, from, to) };
     }
 
     unsafe fn release_line(&self, line: Line, gained: usize) {
         if gained > 0 {
-            let region = piece(&line, 0, gained);
-            for visitor in self.visitors.iter().rev() {
-                visitor(Change::Lost, &region, self.inner.node());
-            }
+            self.lose(&self.visitors, &piece(&line, 0, gained));
         }
         // SAFETY: the caller's promise.
         unsafe { self.inner.release_line(line, gained) };

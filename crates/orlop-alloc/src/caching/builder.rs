@@ -2,7 +2,7 @@
 
 use super::Caching;
 use super::classes::GRANULE;
-use crate::backing::Backing;
+use crate::backing::{Backing, Shielded};
 use crate::central::heap::Heap;
 use crate::central::{Policy, RegionGrowth, Split};
 use crate::protocol::thread_slot::SLOTS;
@@ -100,7 +100,7 @@ impl<B: Backing> CachingBuilder<B> {
         Caching {
             ledger: Ledger::default(),
             heap: Grown::new(Heap::new(policy, self.backing.device(), self.backing.access())),
-            backing: self.backing,
+            backing: Shielded::new(self.backing),
             limit: self.limit,
             slack: AtomicUsize::new(self.slack),
             returns: (0..SLOTS).map(|_| CachePadded::new(Returns::new())).collect(),

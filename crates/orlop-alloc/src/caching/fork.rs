@@ -22,16 +22,17 @@ use crate::backing::Backing;
 use crate::bare::{FromSystem, GlobalAllocator};
 use crate::central::heap::Heap;
 use crate::protocol::{AllCounted, Grown, Ledger};
+use crate::sync::MutexGuard;
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The engines that are held over forks, in the order of their numbers.
 static ENGINES: Mutex<Vec<Engine>> = Mutex::new(Vec::new());
 
-fn engines() -> MutexGuard<'static, Vec<Engine>> {
+fn engines() -> std::sync::MutexGuard<'static, Vec<Engine>> {
     ENGINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -88,7 +89,7 @@ impl Held {
 struct Fork {
     held: Vec<Held>,
     _system: Option<FromSystem>,
-    _engines: MutexGuard<'static, Vec<Engine>>,
+    _engines: std::sync::MutexGuard<'static, Vec<Engine>>,
 }
 
 thread_local! {

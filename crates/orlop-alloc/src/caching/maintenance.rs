@@ -8,6 +8,7 @@ use super::Caching;
 use super::follow::Plans;
 use crate::backing::Backing;
 use crate::observer::tell;
+use crate::shield::{report, shielded};
 use crate::{Allocator, AllocatorRef};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -18,6 +19,9 @@ impl<B: Backing> Caching<B> {
     /// Gives back what was not needed since the last call: free memory that was free all the time, and what threads have
     /// cached that did nothing meanwhile. Returns the bytes given back. The first call begins the first interval.
     pub fn decay(&self) -> u64 {
+        if self.backing.is_entered() {
+            return 0;
+        }
         let given_back = self.heap.while_not_growing(|locked| {
             let idle = self.ledger.idle_slots();
             let mut cached_idly = 0;
@@ -78,7 +82,8 @@ impl<B: Backing> MaintenanceBuilder<B> {
         self
     }
 
-    /// Asks `source` for the pressure instead of the system (Linux: `/proc/pressure/memory`).
+    /// Asks `source` for the pressure instead of the system (Linux: `/proc/pressure/memory`). A panic of its is traced, and
+    /// says nothing.
     #[must_use]
     pub fn pressure_from(mut self, source: impl FnMut() -> Option<f64> + Send + 'static) -> Self {
         self.source = Box::new(source);
@@ -86,6 +91,9 @@ impl<B: Backing> MaintenanceBuilder<B> {
     }
 
     /// Tells `hook` of pressure, after all that is cached has been given back: the place to drop what can be made again.
+    ///
+    /// It runs on the thread of the [`Maintenance`] with nothing locked, and may use the allocator and drop the
+    /// `Maintenance`. A panic is traced, and the maintenance goes on.
     #[must_use]
     pub fn on_pressure(mut self, hook: impl FnMut(Pressure) + Send + 'static) -> Self {
         self.told = Box::new(hook);
@@ -103,8 +111,14 @@ impl<B: Backing> MaintenanceBuilder<B> {
         let work = move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 allocator.decay();
-                if let Some(waiting_percent) = source().filter(|&percent| percent > threshold) {
-                    told(Pressure { waiting_percent, given_back: allocator.trim(0) });
+                let waits = || source().filter(|&percent| percent > threshold);
+                let called = shielded(waits).and_then(|pressure| {
+                    let Some(waiting_percent) = pressure else { return Some(()) };
+                    let given_back = allocator.trim(0);
+                    shielded(|| told(Pressure { waiting_percent, given_back }))
+                });
+                if called.is_none() {
+                    report(|| tracing::error!("a hook of the maintenance panicked"));
                 }
             }
         };
@@ -157,8 +171,9 @@ impl Drop for Maintenance {
     fn drop(&mut self) {
         // The thread sees that nobody can send any more.
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A hook that panicked has told so itself.
+        // Dropped by its own hook it ends when that returns.
+        if let Some(thread) = self.thread.take().filter(|ours| ours.thread().id() != thread::current().id()) {
+            // No panic ends the thread.
             let _ = thread.join();
         }
     }

@@ -40,7 +40,7 @@ use self::index::ClassIndex;
 pub use self::maintenance::{Maintenance, MaintenanceBuilder, Pressure};
 use self::plan::{Plan, STRAYED};
 use self::token::Token;
-use crate::backing::{Backing, Global};
+use crate::backing::{Backing, Global, Shielded};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
 use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Mutex, Returns, StreamUses, thread_slot};
@@ -92,7 +92,7 @@ pub struct Caching<B: Backing = Global> {
     /// Counts, and what each thread has at hand.
     ledger: Ledger<Front>,
     heap: Grown<Heap<ClassIndex>>,
-    backing: B,
+    backing: Shielded<B>,
     limit: usize,
     /// One part in so many of what is held may be cached when a block is cut from the heap. Never less than at
     /// first: see `growth`.
@@ -237,23 +237,28 @@ impl<B: Backing> Caching<B> {
 
     /// Gives free memory back until at most `target` bytes are held, and says how much that was. The growth lock is held.
     fn release_down_to(&self, locked: &Mutex<Heap<ClassIndex>>, target: usize) -> u64 {
-        let mut heap = locked.lock();
-        let before = heap.reserved;
-        let mut gone = self.remove_free(&mut heap, target);
-        let regions: Vec<_> = heap.regions.iter().rev().map(|(index, _)| index).collect();
-        for index in regions {
-            let excess = heap.reserved.saturating_sub(target);
-            gone.extend(heap.shorten(index, self.backing.grain(), excess));
-        }
-        self.discard(&mut heap, target);
-        // Of some regions nothing is left.
-        gone.extend(self.remove_free(&mut heap, target));
+        let grain = self.backing.grain();
+        let (gone, bytes) = {
+            let mut heap = locked.lock();
+            let before = heap.reserved;
+            let mut gone = self.remove_free(&mut heap, target);
+            let regions: Vec<_> = heap.regions.iter().rev().map(|(index, _)| index).collect();
+            for index in regions {
+                let excess = heap.reserved.saturating_sub(target);
+                gone.extend(heap.shorten(index, grain, excess));
+            }
+            self.discard(&mut heap, target);
+            // Of some regions nothing is left.
+            gone.extend(self.remove_free(&mut heap, target));
+            heap.release_records();
+            (gone, before.saturating_sub(heap.reserved) as u64)
+        };
+        // With the heap unlocked: a visitor of the backing's may return blocks.
         for gone in gone {
             // SAFETY: gained from this backing and out of the heap; nobody grows it meanwhile.
             unsafe { gone.release(&self.backing) };
         }
-        heap.release_records();
-        before.saturating_sub(heap.reserved) as u64
+        bytes
     }
 
     /// Takes wholly free regions out as long as at least `target` bytes stay held.
@@ -336,6 +341,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if let Some(block) = self.search(&ask, class) {
             return Ok(block);
         }
+        self.backing.check_not_entered()?;
         let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
         let seat = thread_slot::current();
         let mut held = self.ledger.hold(seat);
@@ -411,6 +417,9 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn trim(&self, target: u64) -> u64 {
         let target = usize::try_from(target).unwrap_or(usize::MAX);
+        if self.backing.is_entered() {
+            return 0;
+        }
         self.heap.while_not_growing(|locked| {
             self.merge_all(locked, Plans::End);
             self.release_down_to(locked, target)
@@ -486,9 +495,12 @@ impl<B: Backing> Drop for Caching<B> {
         self.end_forks();
         self.heap.while_not_growing(|locked| {
             self.merge_all(locked, Plans::End);
-            let mut heap = locked.lock();
-            let regions: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();
-            for gone in regions.into_iter().filter_map(|index| heap.remove_region(index)) {
+            let gone: Vec<_> = {
+                let mut heap = locked.lock();
+                let regions: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();
+                regions.into_iter().filter_map(|index| heap.remove_region(index)).collect()
+            };
+            for gone in gone {
                 // SAFETY: gained from this backing and not given back; blocks keep their engine alive, so none
                 // lives when it is dropped.
                 unsafe { gone.release(&self.backing) };

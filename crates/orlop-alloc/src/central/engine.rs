@@ -9,9 +9,10 @@ use super::chunks::Mapped;
 use super::heap::{Ask, Heap, Taken};
 use super::policy::{Policy, RegionGrowth};
 use super::regions::Gain;
-use crate::backing::{Backing, Global, Region};
+use crate::backing::{Backing, Global, Region, Shielded};
 use crate::out_of_memory::Refusal;
-use crate::protocol::{Grown, Growth};
+use crate::protocol::{Centre as _, Grown, Growth};
+use crate::shield::report;
 use crate::sync::Mutex;
 use crate::{
     Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Usage,
@@ -36,7 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 #[derive(Debug)]
 pub struct Central<B: Backing = Global> {
     name: Box<str>,
-    backing: B,
+    backing: Shielded<B>,
     limit: usize,
     /// Region addresses are multiples of this at least.
     region_align: Alignment,
@@ -130,7 +131,7 @@ impl<B: Backing> CentralBuilder<B> {
         };
         Central {
             name: self.name.unwrap_or_else(|| self.policy.name.into()),
-            backing: self.backing,
+            backing: Shielded::new(self.backing),
             limit: self.limit,
             region_align: granule,
             heap: Grown::new(Heap::new(self.policy, device, access)),
@@ -161,6 +162,8 @@ enum Step {
 struct Search<'a, B: Backing> {
     engine: &'a Central<B>,
     step: Step,
+    /// How many free regions were given back so that a larger one fits.
+    released: usize,
 }
 
 impl<B: Backing> Growth<Heap> for Search<'_, B> {
@@ -187,7 +190,8 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
                 }
                 Step::ReleaseFree => {
                     self.step = Step::GiveUp;
-                    if self.engine.release_free(heap, ask.rounded)
+                    self.released = self.engine.release_free(heap, ask.rounded);
+                    if self.released > 0
                         && let Some(mapped) = self.engine.extend(heap, ask)
                     {
                         return Ok(Gain::Region(mapped));
@@ -200,6 +204,24 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
 }
 
 impl<B: Backing> Central<B> {
+    /// A chunk for a request that found none.
+    #[cold]
+    fn grow(&self, ask: &Ask<'_>) -> Result<Taken> {
+        self.backing.check_not_entered()?;
+        let mut search = Search { engine: self, step: Step::Extend, released: 0 };
+        let taken = self.heap.take_or_grow(ask, &mut search);
+        if search.released > 0 {
+            report(|| {
+                tracing::warn!(
+                    allocator = &*self.name,
+                    regions = search.released,
+                    "free regions given back so that a larger one fits: memory is nearly full"
+                );
+            });
+        }
+        taken
+    }
+
     /// Gets a region that holds the request, if limit and backing allow. The growth lock is held.
     fn extend(&self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Option<Mapped> {
         let (growth, granule, reserved) = {
@@ -261,30 +283,27 @@ impl<B: Backing> Central<B> {
         mapped
     }
 
-    /// Gives wholly free regions back, if the policy says so and if it could help. The growth lock is held.
-    fn release_free(&self, heap: &Mutex<Heap>, rounded: usize) -> bool {
+    /// Gives wholly free regions back, if the policy says so and if it could help, and says how many. The growth lock is
+    /// held.
+    fn release_free(&self, heap: &Mutex<Heap>, rounded: usize) -> usize {
         let freed = {
             let mut heap = heap.lock();
             if !heap.policy.release_when_stuck {
-                return false;
+                return 0;
             }
             let free = heap.free_regions();
             let total: usize = free.iter().map(|&(_, bytes)| bytes).sum();
             if total == 0 || rounded > self.limit.saturating_sub(heap.reserved).saturating_add(total) {
-                return false;
+                return 0;
             }
             free.into_iter().filter_map(|(index, _)| heap.remove_region(index)).collect::<Vec<_>>()
         };
-        tracing::warn!(
-            allocator = &*self.name,
-            regions = freed.len(),
-            "free regions given back so that a larger one fits: memory is nearly full"
-        );
+        let regions = freed.len();
         for gone in freed {
             // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
             unsafe { gone.release(&self.backing) };
         }
-        true
+        regions
     }
 
     #[cold]
@@ -337,8 +356,12 @@ unsafe impl<B: Backing> Allocator for Central<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.backing.device())?;
         let ask = Ask::new(request, self.region_align)?;
-        let mut search = Search { engine: self, step: Step::Extend };
-        let taken = self.heap.take_or_grow(&ask, &mut search)?;
+        // On a line of its own: the heap is not locked while it grows.
+        let found = self.heap.lock().take(&ask);
+        let taken = match found {
+            Some(taken) => taken,
+            None => self.grow(&ask)?,
+        };
         Ok(self.deliver(request, taken))
     }
 
@@ -368,6 +391,9 @@ unsafe impl<B: Backing> Allocator for Central<B> {
     }
 
     fn trim(&self, target: u64) -> u64 {
+        if self.backing.is_entered() {
+            return 0;
+        }
         let freed = self.heap.while_not_growing(|heap| {
             let mut heap = heap.lock();
             let mut freed = Vec::new();

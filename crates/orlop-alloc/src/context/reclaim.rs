@@ -4,7 +4,7 @@ use super::budget::{Accounts, Budget, Gate, Standing};
 use super::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
 use super::routes::DeviceRoutes;
 use super::{Context, Inner};
-use crate::observer::Event;
+use crate::observer::{Event, observe};
 use crate::{Allocator, AllocatorRef, Block, Error, OutOfMemory, Refusal, Request, Result};
 use orlop_core::{Device, MemoryKind};
 use std::cell::Cell;
@@ -88,7 +88,7 @@ impl Inner {
     fn note(&self, step: LadderStep, kind: MemoryKind, bytes: u64) {
         self.counts.add(step, bytes);
         if let Some(observer) = self.observer.get() {
-            observer.observe(&Event::Reclaimed { step, kind, bytes });
+            observe(&**observer, &Event::Reclaimed { step, kind, bytes });
         }
     }
 }
@@ -211,7 +211,7 @@ impl Context {
         if report.refusal == Refusal::Budget {
             // Other refusals were told of by the allocator that gave them.
             if let Some(observer) = self.inner.observer.get() {
-                observer.observe(&Event::OutOfMemory { report: &report });
+                observe(&**observer, &Event::OutOfMemory { report: &report });
             }
         }
         Err(Error::OutOfMemory(report))

@@ -7,6 +7,7 @@ use super::policy::Policy;
 use super::private::{PoolId, StreamFilter};
 use super::stats::DeviceStats;
 use crate::observer::tell;
+use crate::shield::{report, shielded};
 use crate::sync::Mutex;
 use crate::{
     Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
@@ -81,6 +82,10 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 
     /// Looks at the engine, under its lock.
+    ///
+    /// # Panics
+    ///
+    /// If `look` uses this allocator, other than for a request: that is refused with [`Error::Reentrant`].
     pub fn with_engine<R>(&self, look: impl FnOnce(&Engine<B>) -> R) -> R {
         look(&self.inner.lock().engine)
     }
@@ -106,7 +111,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 
     /// Is called before a request fails, and may free blocks of this allocator or others; says whether it did. Nothing is
-    /// locked meanwhile, and requests that it makes itself call it again. It lives as long as the allocator, and that as long
+    /// locked meanwhile, and requests that it makes itself call it again. A panic counts as "no" and is traced. It lives as long as the allocator, and that as long
     /// as its blocks: have it know the blocks of this one by a [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
@@ -153,7 +158,14 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     fn press(&self) -> bool {
         let callbacks = self.callbacks.0.lock().clone();
         // All of them: what one frees may not be enough.
-        callbacks.iter().filter(|callback| callback()).count() > 0
+        let call = |callback: &Arc<Callback>| {
+            let freed = shielded(|| callback());
+            if freed.is_none() {
+                report(|| tracing::error!(allocator = &*self.name, "a pressure callback panicked"));
+            }
+            freed.unwrap_or(false)
+        };
+        callbacks.iter().filter(|callback| call(callback)).count() > 0
     }
 
     #[cold]
@@ -180,7 +192,10 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device)?;
         let long_lived = request.kind == MemoryKind::Persistent;
-        let mut inner = self.inner.lock();
+        // None: from a look at the engine, or from its backing.
+        let Some(mut inner) = self.inner.lock_unless_held() else {
+            return Err(Error::Reentrant { inside: format!("the device allocator {}", self.name).into() });
+        };
         let granule = inner.engine.policy().granule;
         let slack = request.align.bytes().saturating_sub(granule);
         let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };

@@ -8,11 +8,11 @@
 //! [`Arena::renew`] moves on to fresh memory instead and gives the old back when its last block goes. Both
 //! say what they did.
 
-use crate::backing::{Backing, Global, Region};
+use crate::backing::{Backing, Global, Region, Shielded};
 use crate::observer::tell;
 use crate::out_of_memory::Refusal;
+use crate::protocol::{Centre, Grown, Growth, Mutex};
 use crate::records::Records;
-use crate::sync::Mutex;
 use crate::{
     Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionEvent, RegionWatch,
     RegionWatches, Request, Result, Usage,
@@ -36,11 +36,11 @@ pub enum Reset {
 /// A bump allocator over a backing.
 #[derive(Debug)]
 pub struct Arena<B: Backing = Global> {
-    backing: B,
+    backing: Shielded<B>,
     align: Alignment,
     /// The most bytes to reserve.
     limit: usize,
-    state: Mutex<State>,
+    state: Grown<State>,
     records: Records,
 }
 
@@ -69,6 +69,54 @@ struct Segment {
     retired: bool,
 }
 
+/// A piece of a segment that was handed out.
+#[derive(Debug)]
+struct Bumped {
+    /// The segment's number.
+    segment: usize,
+    ptr: NonNull<u8>,
+    /// The first so many bytes may be other than zero.
+    dirty: usize,
+}
+
+impl Centre for State {
+    type Ask<'a> = Request;
+    type Got = Bumped;
+    type Gain = Region;
+
+    fn take(&mut self, request: &Request) -> Option<Bumped> {
+        self.bump(request.bytes.max(1), request.align)
+    }
+
+    fn add(&mut self, region: Region) {
+        self.add_region(region);
+    }
+}
+
+/// An arena whose segments have no room for a request.
+struct Extend<'a, B: Backing>(&'a Arena<B>);
+
+impl<B: Backing> Growth<State> for Extend<'_, B> {
+    type Error = Error;
+
+    fn gain(&mut self, state: &Mutex<State>, request: &Request) -> Result<Region> {
+        let Self(arena) = self;
+        let bytes = request.bytes.max(1);
+        let (reserved, next_segment) = {
+            let state = state.lock();
+            (state.reserved, state.next_segment)
+        };
+        // The segment itself is aligned for the request, so that `bytes` will do.
+        let room = arena.limit.saturating_sub(reserved);
+        let wanted = arena.align.round_up(bytes)?.max(next_segment).min(room);
+        if wanted < bytes {
+            return Err(arena.refuse(&state.lock(), request, Refusal::Limit));
+        }
+        let region = arena.backing.reserve(wanted, arena.align.max(request.align));
+        region.ok_or_else(|| arena.refuse(&state.lock(), request, Refusal::Backing))
+    }
+}
+
 impl<B: Backing> Arena<B> {
     /// An arena that reserves `bytes` at the first request, and as much again as it needs later.
     #[must_use]
@@ -88,7 +136,13 @@ impl<B: Backing> Arena<B> {
             device: backing.device(),
             watches: RegionWatches::default(),
         };
-        Self { backing, align: Alignment::PLANNED, limit, state: Mutex::new(state), records: Records::new() }
+        Self {
+            backing: Shielded::new(backing),
+            align: Alignment::PLANNED,
+            limit,
+            state: Grown::new(state),
+            records: Records::new(),
+        }
     }
 
     /// Behind a handle.
@@ -134,6 +188,13 @@ impl<B: Backing> Arena<B> {
         if live == 0 { Reset::Rewound } else { Reset::Renewed { live } }
     }
 
+    /// A piece of a new segment.
+    #[cold]
+    fn grow(&self, request: &Request) -> Result<Bumped> {
+        self.backing.check_not_entered()?;
+        self.state.take_or_grow(request, &mut Extend(self))
+    }
+
     fn give_back(&self, regions: Vec<Region>) {
         for region in regions {
             // SAFETY: taken out of the state with no live block in it.
@@ -160,8 +221,8 @@ impl State {
         self.current().map(|segment| segment.live).sum()
     }
 
-    /// Bumps the last segment. The number of the segment, the pointer and the dirty bytes there.
-    fn bump(&mut self, bytes: usize, align: Alignment) -> Option<(usize, NonNull<u8>, usize)> {
+    /// Bumps the last segment.
+    fn bump(&mut self, bytes: usize, align: Alignment) -> Option<Bumped> {
         let &number = self.current.last()?;
         let segment = self.segments.get_mut(number)?.as_mut()?;
         let base = segment.region.address();
@@ -175,14 +236,15 @@ impl State {
         // Wrapping, because address space that nobody can touch is no object to stay inside of.
         let ptr = segment.region.ptr.as_ptr().wrapping_add(start);
         // SAFETY: `start <= end <= region.bytes`, and regions do not wrap around: not null.
-        Some((number, unsafe { NonNull::new_unchecked(ptr) }, dirty))
+        let ptr = unsafe { NonNull::new_unchecked(ptr) };
+        Some(Bumped { segment: number, ptr, dirty })
     }
 
     fn event(&self, action: RegionAction, region: &Region) -> RegionEvent {
         RegionEvent::new(action, region.address(), region.bytes, self.device)
     }
 
-    fn add(&mut self, region: Region) {
+    fn add_region(&mut self, region: Region) {
         self.watches.note(self.event(RegionAction::Gained, &region));
         self.reserved += region.bytes;
         self.peak = self.peak.max(self.reserved);
@@ -243,24 +305,12 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.backing.device())?;
         let bytes = request.bytes.max(1);
-        let mut state = self.state.lock();
-        let (segment, ptr, dirty) = loop {
-            if let Some(found) = state.bump(bytes, request.align) {
-                break found;
-            }
-            // The segment itself is aligned for the request, so that `bytes` will do.
-            let room = self.limit.saturating_sub(state.reserved);
-            let wanted = self.align.round_up(bytes)?.max(state.next_segment).min(room);
-            if wanted < bytes {
-                return Err(self.refuse(&state, request, Refusal::Limit));
-            }
-            let align = self.align.max(request.align);
-            let Some(region) = self.backing.reserve(wanted, align) else {
-                return Err(self.refuse(&state, request, Refusal::Backing));
-            };
-            state.add(region);
+        // On a line of its own: the state is not locked while it grows.
+        let found = self.state.lock().take(request);
+        let Bumped { segment, ptr, dirty } = match found {
+            Some(bumped) => bumped,
+            None => self.grow(request)?,
         };
-        drop(state);
         if request.zeroed && dirty > 0 {
             // SAFETY: just carved out; nobody else knows it.
             unsafe { self.backing.zero(ptr, dirty.min(request.bytes)) };

@@ -2,7 +2,7 @@
 //!
 //! Nobody keeps a list of them: who comes to watch is told of those that come and go from then on.
 
-use crate::backing::{Backing, Region};
+use crate::backing::{Backing, Region, Shielded};
 use crate::out_of_memory::Refusal;
 use crate::sync::Mutex;
 use crate::{
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A backing, and what is held from it. The counts are figures and relaxed.
 #[derive(Debug)]
 pub(super) struct Supply<B> {
-    backing: B,
+    backing: Shielded<B>,
     reserved: AtomicU64,
     peak: AtomicU64,
     regions: AtomicU64,
@@ -28,6 +28,7 @@ impl<B: Backing> Supply<B> {
     pub(super) fn new(backing: B) -> Self {
         let zero = || AtomicU64::new(0);
         let (watched, watches) = (AtomicBool::new(false), Mutex::default());
+        let backing = Shielded::new(backing);
         Self { backing, reserved: zero(), peak: zero(), regions: zero(), watched, watches }
     }
 
@@ -86,6 +87,7 @@ impl<B: Backing> Supply<B> {
         align: Alignment,
         reclaim: impl FnOnce() -> u64,
     ) -> Result<Box<Record>> {
+        self.backing.check_not_entered()?;
         let reserve = || self.backing.reserve(bytes, align);
         let Some(region) = reserve().or_else(|| (reclaim() > 0).then(reserve).flatten()) else {
             let mut report = OutOfMemory::new(Refusal::Backing, engine, self.device(), request);

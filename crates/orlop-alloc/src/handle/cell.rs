@@ -28,6 +28,7 @@
 use crate::observer::{Event, RegionWatch};
 use crate::protocol::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
 use crate::raw::Owner;
+use crate::shield::report;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Request, Result};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -158,7 +159,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     pub(super) fn tell_taken(&self, watch: &RegionWatch, block: &RawBlock) {
         // The region first that the block is in.
         watch.tell();
-        watch.observer().observe(&Event::Allocated { block, allocator: self.allocator.name() });
+        watch.observe(&Event::Allocated { block, allocator: self.allocator.name() });
     }
 
     /// Tells what the last call did to regions, for calls that are not about one block.
@@ -197,7 +198,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     ) -> Entry {
         // SAFETY: the block has not left (the caller's promise).
         let cell = unsafe { this.as_ref() };
-        watch.observer().observe(&Event::Freed { block: &raw, allocator: cell.allocator.name() });
+        watch.observe(&Event::Freed { block: &raw, allocator: cell.allocator.name() });
         let left = match &cell.ledger {
             Some(_) => Some(raw),
             // SAFETY: the cell's engine, and the caller's promise.
@@ -257,9 +258,9 @@ impl<A: ?Sized + Allocator> Shared<A> {
     #[cold]
     pub(super) fn refuse(&self, error: Error) -> Error {
         self.refused_frees.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(allocator = self.allocator.name(), %error, "free refused");
+        report(|| tracing::error!(allocator = self.allocator.name(), %error, "free refused"));
         if let Some(watch) = self.watch.get() {
-            watch.observer().observe(&Event::FreeRefused { error: &error, allocator: self.allocator.name() });
+            watch.observe(&Event::FreeRefused { error: &error, allocator: self.allocator.name() });
         }
         error
     }
@@ -274,7 +275,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
             if let Some(watch) = self.watch.get() {
                 // What went back for the request's sake comes first.
                 watch.tell();
-                watch.observer().observe(&Event::OutOfMemory { report });
+                watch.observe(&Event::OutOfMemory { report });
             }
         }
         error

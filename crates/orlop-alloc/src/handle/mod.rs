@@ -309,7 +309,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
             Ok(found) => {
                 if let Some(watch) = shared.watch.get() {
                     let (address, allocator) = (ptr.as_ptr().addr(), shared.allocator.name());
-                    watch.observer().observe(&Event::RawFreed { address, found: &found, allocator });
+                    watch.observe(&Event::RawFreed { address, found: &found, allocator });
                     watch.tell();
                 }
                 if let Some(ledger) = &shared.ledger {

@@ -13,6 +13,7 @@ pub(crate) use self::regions::tell;
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
 use crate::context::LadderStep;
+use crate::shield::{report, shielded};
 use crate::{Error, Found, OutOfMemory, RawBlock};
 use orlop_core::MemoryKind;
 use std::fmt;
@@ -78,6 +79,9 @@ pub enum Event<'a> {
 /// Is told what happens, on the thread where it happens, with no lock of the allocator held. It must be
 /// quick, and must not allocate from the allocator it watches without expecting its own events.
 ///
+/// An observer changes nothing that it observes: where it panics, here or in its destructor, the panic is traced and goes no
+/// further. Tests that observe keep what they saw, and look at it afterwards.
+///
 /// It is asked nothing: the time of what happens under a lock is by the library's own [`EventClock`].
 ///
 /// ```compile_fail
@@ -92,13 +96,20 @@ pub enum Event<'a> {
 /// }
 /// ```
 pub trait Observer: Send + Sync {
-    /// Takes note. It may do what any program may: allocate, drop handles and blocks, panic.
+    /// Takes note. It may do what any program may: allocate, drop handles and blocks, set another observer.
     fn observe(&self, event: &Event<'_>);
 }
 
 impl fmt::Debug for dyn Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Observer")
+    }
+}
+
+/// Tells an observer, whose panic ends here.
+pub(crate) fn observe(observer: &dyn Observer, event: &Event<'_>) {
+    if shielded(|| observer.observe(event)).is_none() {
+        report(|| tracing::error!("an observer panicked"));
     }
 }
 

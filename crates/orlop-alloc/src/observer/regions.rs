@@ -27,12 +27,14 @@
 //! anything. So an engine that forgets who does not look any more hands that out ([`RegionWatches::add`]), to be dropped
 //! when the lock is released.
 
-use super::{Event, EventClock, Observer};
+use super::{Event, EventClock, Observer, observe};
+use crate::shield::shielded;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use orlop_core::{Device, StreamId};
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// What happens to memory that an engine holds from its backing.
@@ -86,7 +88,8 @@ impl RegionEvent {
 
 /// What one observer is yet to be told of an engine's regions; see the head of its file.
 pub struct RegionWatch {
-    observer: Arc<dyn Observer>,
+    /// Valid until `drop`.
+    observer: ManuallyDrop<Arc<dyn Observer>>,
     allocator: Box<str>,
     /// Whether there may be something to tell: a hint, so that nobody takes the lock in vain.
     pending: AtomicBool,
@@ -106,6 +109,7 @@ impl RegionWatch {
     #[must_use]
     pub fn new(observer: Arc<dyn Observer>, allocator: &str) -> Self {
         let (pending, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        let observer = ManuallyDrop::new(observer);
         Self { observer, allocator: allocator.into(), pending, ended, news: Mutex::new(News::default()) }
     }
 
@@ -113,6 +117,11 @@ impl RegionWatch {
     #[must_use]
     pub fn observer(&self) -> &Arc<dyn Observer> {
         &self.observer
+    }
+
+    /// Tells the observer, whose panic ends there: an engine may have a block in hand that nobody knows yet.
+    pub(crate) fn observe(&self, event: &Event<'_>) {
+        observe(&**self.observer, event);
     }
 
     /// Tells what was noted, unless another thread is about it: that one tells all. Call it with no lock held.
@@ -128,7 +137,7 @@ impl RegionWatch {
     fn tell_all(&self) {
         while let Some(event) = self.next() {
             let _telling = Telling(self);
-            self.observer.observe(&Event::Region { event: &event, allocator: &self.allocator });
+            self.observe(&Event::Region { event: &event, allocator: &self.allocator });
         }
     }
 
@@ -161,6 +170,15 @@ impl RegionWatch {
         // Read under the lock, so that events are in order of time.
         news.events.push_back(RegionEvent { at: EventClock::ticks_if_used(), ..event });
         self.pending.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for RegionWatch {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here.
+        let observer = unsafe { ManuallyDrop::take(&mut self.observer) };
+        // Its end is its own affair: this may be in the middle of a block's return.
+        let _ended = shielded(|| drop(observer));
     }
 }
 

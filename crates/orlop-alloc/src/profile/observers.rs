@@ -1,6 +1,6 @@
 //! Any number of observers in the place of one.
 
-use crate::observer::{is_same, tell};
+use crate::observer::{is_same, observe, tell};
 use crate::protocol::Lent;
 use crate::{Allocator, AllocatorRef, Context, DeviceMemory, Event, Observer, RegionWatch};
 use orlop_core::{Device, MemoryKind};
@@ -255,11 +255,11 @@ impl Observer for List {
             _ => 0,
         };
         if let Some(earlier) = &self.earlier {
-            earlier.observe(event);
+            observe(&**earlier, event);
         }
         let listeners = Arc::clone(&self.listeners.read().unwrap_or_else(PoisonError::into_inner));
         for listener in &*listeners {
-            listener.observer.observe(event);
+            observe(&*listener.observer, event);
         }
     }
 }
@@ -274,7 +274,7 @@ impl Observer for Newcomer {
     fn observe(&self, event: &Event<'_>) {
         // No loan: this may take its time.
         if let Some(observer) = self.observer.cloned() {
-            observer.observe(event);
+            observe(&*observer, event);
         }
     }
 }

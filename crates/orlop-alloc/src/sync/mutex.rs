@@ -1,29 +1,196 @@
-//! A mutex that does not poison.
+//! A mutex that does not poison, and that a thread cannot wait for while it holds it.
 //!
 //! The data behind it is allocator metadata whose updates do not panic half-way: an engine changes its
 //! structures only after everything that can fail has succeeded. A panic elsewhere (in an observer, say)
 //! must not turn every later free into an error.
+//!
+//! User code that runs with a lock held (a device's backing, a look at its engine) may come back to the same allocator. A
+//! thread that waits for itself waits for ever, and nobody learns why. So a lock knows which thread holds it, and locking
+//! it again is a panic that says so; [`Mutex::lock_unless_held`] lets the caller make an error of it. That costs two plain
+//! stores, and a look only where the lock is taken.
 
 #[cfg(loom)]
 use loom::sync as imp;
 #[cfg(not(loom))]
 use std::sync as imp;
 
-pub use imp::MutexGuard;
+#[cfg(loom)]
+pub use self::modelled::{Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub use self::owned::{Mutex, MutexGuard};
 
-/// Mutual exclusion, poison ignored.
-#[derive(Debug, Default)]
-pub struct Mutex<T>(imp::Mutex<T>);
+#[cfg(not(loom))]
+mod owned {
+    use super::imp;
+    use std::fmt;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::TryLockError;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-impl<T> Mutex<T> {
-    /// A mutex around `value`.
-    pub fn new(value: T) -> Self {
-        Self(imp::Mutex::new(value))
+    thread_local! {
+        /// Its address tells threads that run at the same time apart.
+        static HERE: u8 = const { 0 };
     }
 
-    /// Waits for the mutex and takes it.
-    #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    #[inline(always)]
+    fn this_thread() -> usize {
+        HERE.with(|here| std::ptr::from_ref(here).addr())
+    }
+
+    /// No thread.
+    const NOBODY: usize = 0;
+
+    /// Mutual exclusion, poison ignored, locking twice refused.
+    #[derive(Debug, Default)]
+    pub struct Mutex<T> {
+        /// The thread that holds the lock, or [`NOBODY`]. Relaxed throughout: a thread finds itself here only if it wrote
+        /// that itself and has not unlocked since.
+        holder: AtomicUsize,
+        inner: imp::Mutex<T>,
+    }
+
+    /// A mutex that this thread holds until this is dropped.
+    pub struct MutexGuard<'a, T> {
+        // After `Drop`, which says that nobody holds it.
+        inner: imp::MutexGuard<'a, T>,
+        holder: &'a AtomicUsize,
+    }
+
+    impl<T> Mutex<T> {
+        /// A mutex around `value`.
+        pub fn new(value: T) -> Self {
+            Self { holder: AtomicUsize::new(NOBODY), inner: imp::Mutex::new(value) }
+        }
+
+        /// Waits for the mutex and takes it.
+        ///
+        /// # Panics
+        ///
+        /// If this thread holds it.
+        #[inline]
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.lock_unless_held().unwrap_or_else(|| reentered())
+        }
+
+        /// Waits for the mutex and takes it. `None` if this thread holds it.
+        #[inline]
+        pub fn lock_unless_held(&self) -> Option<MutexGuard<'_, T>> {
+            match self.inner.try_lock() {
+                Ok(guard) => Some(self.held(guard)),
+                Err(TryLockError::Poisoned(poisoned)) => Some(self.held(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => self.wait(),
+            }
+        }
+
+        #[cold]
+        fn wait(&self) -> Option<MutexGuard<'_, T>> {
+            if self.holder.load(Ordering::Relaxed) == this_thread() {
+                return None;
+            }
+            Some(self.held(self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())))
+        }
+
+        #[inline(always)]
+        fn held<'a>(&'a self, inner: imp::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.holder.store(this_thread(), Ordering::Relaxed);
+            MutexGuard { inner, holder: &self.holder }
+        }
+    }
+
+    #[cold]
+    fn reentered() -> ! {
+        panic!(
+            "an allocator was called from inside its own locked section: by a backing, or by code that looks at an engine"
+        )
+    }
+
+    impl<T> Drop for MutexGuard<'_, T> {
+        #[inline(always)]
+        fn drop(&mut self) {
+            self.holder.store(NOBODY, Ordering::Relaxed);
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        #[inline(always)]
+        fn deref(&self) -> &T {
+            &self.inner
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        #[inline(always)]
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.inner
+        }
+    }
+
+    impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.inner.fmt(f)
+        }
+    }
+}
+
+/// As loom has it. It finds a thread that waits for itself.
+#[cfg(loom)]
+mod modelled {
+    use super::imp;
+
+    pub use super::imp::MutexGuard;
+
+    /// Mutual exclusion, poison ignored.
+    #[derive(Debug, Default)]
+    pub struct Mutex<T>(imp::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        /// A mutex around `value`.
+        pub fn new(value: T) -> Self {
+            Self(imp::Mutex::new(value))
+        }
+
+        /// Waits for the mutex and takes it.
+        #[inline]
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+
+        /// [`Mutex::lock`].
+        pub fn lock_unless_held(&self) -> Option<MutexGuard<'_, T>> {
+            Some(self.lock())
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::Mutex;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_thread_is_told_that_it_holds_the_lock() {
+        let mutex = Mutex::new(1);
+        let held = mutex.lock();
+        assert!(mutex.lock_unless_held().is_none());
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(mutex.lock()))).is_err());
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| *mutex.lock());
+            drop(held);
+            assert_eq!(other.join().unwrap(), 1);
+        });
+        assert_eq!(*mutex.lock_unless_held().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_panic_inside_does_not_poison() {
+        let mutex = Mutex::new(1);
+        let inside = || {
+            let _held = mutex.lock();
+            panic!("inside");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(inside)).is_err());
+        assert_eq!(*mutex.lock(), 1);
     }
 }

@@ -2,5 +2,6 @@
 #![cfg(not(loom))]
 
 mod bounds;
+mod callbacks;
 mod environment;
 mod regressions;

@@ -6,6 +6,13 @@
 //! 2. The block's other owners, if the storage is a lazy copy, are other cells. Nobody writes bytes that have several
 //!    owners: a writer makes sure to be alone, or copies first (`cow`).
 //! 3. All else is atomic or never changes.
+//!
+//! # User code
+//!
+//! Getting a block and dropping one run user code: observers, pressure callbacks, storage hooks, deleters, owners of foreign
+//! memory. So does dropping the last handle of an allocator. Each may panic, or use this very storage. Hence a change has
+//! three steps: get what is new; put it in the place of what was, with nothing in between that can fail
+//! ([`WriteGuard::install`]); then let the guard go, and after that what was ([`Former`](super::guard::Former)).
 
 use super::guard::{ReadGuard, WriteGuard};
 use super::memory::Origin;
@@ -21,7 +28,7 @@ use orlop_alloc::MemoryBlock;
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// See the head of this file.
 pub(crate) struct Cell {
@@ -60,8 +67,9 @@ impl NewCell {
         self.0
     }
 
-    pub(super) fn set_origin(&self, origin: Option<Origin>) {
-        self.0.set_origin(origin);
+    /// Notes where more memory is to come from. There was nothing noted before.
+    pub(super) fn set_origin(&self, origin: Origin) {
+        drop(self.0.replace_origin(Some(Arc::new(origin))));
     }
 }
 
@@ -126,15 +134,19 @@ impl Cell {
         self.fixed.store(number_of(fixed), Ordering::Relaxed);
     }
 
-    /// Where its memory is to come from, if that was noted; no longer noted. Under a writer's guard, as what follows.
-    pub(super) fn take_origin(&self) -> Option<Origin> {
-        self.notes.get()?.replace_origin(None)
+    /// Where its memory is to come from, if that was noted. Under a writer's guard, as what follows.
+    pub(super) fn origin(&self) -> Option<Arc<Origin>> {
+        self.notes.get()?.origin()
     }
 
-    pub(super) fn set_origin(&self, origin: Option<Origin>) {
-        if origin.is_some() || self.notes.get().is_some() {
-            drop(self.notes().replace_origin(origin));
+    /// Notes where its memory is to come from, and returns what was noted before: the last handle of an allocator may go
+    /// with that, so it is the caller's to drop when nothing is half changed.
+    #[must_use]
+    pub(super) fn replace_origin(&self, origin: Option<Arc<Origin>>) -> Option<Arc<Origin>> {
+        if origin.is_none() && self.notes.get().is_none() {
+            return None;
         }
+        self.notes().replace_origin(origin)
     }
 
     /// How often it was written, at some moment.

@@ -14,7 +14,8 @@ use super::memory::Origin;
 use super::{Storage, WHOLE};
 use crate::borrows::Flags;
 use crate::error::Result;
-use orlop_alloc::{Context, MemoryBlock, Place};
+use crate::transfer::{Run, transfer};
+use orlop_alloc::MemoryBlock;
 
 impl Storage {
     /// A storage with the same bytes, in constant time: they are copied when one of the two is written first.
@@ -24,7 +25,8 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Borrowed`](crate::Error::Borrowed) while somebody writes; out of memory where a copy is needed.
+    /// [`Borrowed`](crate::Error::Borrowed) while somebody writes; where a copy is needed: out of memory, and
+    /// [`NotHostAccessible`](orlop_alloc::Error::NotHostAccessible) for address space without memory.
     pub fn lazy_clone(&self) -> Result<Self> {
         let (start, len) = (self.start, self.len);
         // A part of what would have to be copied: that, as a storage of its own. A mapped file is one storage of which each
@@ -86,22 +88,7 @@ pub(super) fn copy_bytes(to: &MemoryBlock, from: &MemoryBlock, start: usize, byt
         return Ok(());
     }
     debug_assert!(bytes <= to.granted && start.checked_add(bytes).is_some_and(|end| end <= from.granted));
-    // SAFETY: inside the block.
-    let source = unsafe { from.ptr.add(start) };
-    if to.device.is_cpu() && from.device.is_cpu() {
-        // SAFETY: two blocks, of at least so many bytes each; `to` is ours alone, `from` is not written meanwhile
-        // (the caller reads it).
-        unsafe { to.ptr.copy_from_nonoverlapping(source, bytes) };
-        return Ok(());
-    }
-    let worker = if to.device.is_cpu() { from.device } else { to.device };
-    Context::with_current(|context| {
-        let (ops, stream) = (context.ops(worker)?, context.stream(worker));
-        let (to, from) =
-            (Place { ptr: to.ptr, device: to.device }, Place { ptr: source, device: from.device });
-        // SAFETY: as above, until the stream has been waited for.
-        unsafe { ops.copy(to, from, bytes, stream) }?;
-        ops.synchronize(stream)
-    })?;
-    Ok(())
+    // SAFETY: two blocks, of at least so many bytes each from there on; `to` is ours alone, `from` is not written meanwhile
+    // (the caller reads it).
+    unsafe { transfer(Run::Block(to, 0), Run::Block(from, start), bytes) }
 }

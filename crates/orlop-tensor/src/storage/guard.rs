@@ -1,10 +1,20 @@
 //! The right to read or to write a storage's bytes, for as long as it is held.
 
 use super::cell::Cell;
+use super::memory::Origin;
 use crate::borrows::Flags;
 use crate::error::Result;
 use orlop_alloc::{Access, Error as AllocError, MemoryBlock};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What a storage had before a change. Dropping it runs user code: see the head of `cell`. To be dropped after the guard.
+#[must_use = "it is to be dropped after the guard"]
+#[derive(Debug)]
+pub(super) struct Former {
+    _block: MemoryBlock,
+    _origin: Option<Arc<Origin>>,
+}
 
 /// Nobody writes while this lives.
 #[derive(Debug)]
@@ -70,6 +80,29 @@ impl<'a> WriteGuard<'a> {
         self.cell.block().with_mut(|place| std::mem::replace(unsafe { &mut *place }, block))
     }
 
+    /// Gives the storage another block, of which `bytes` are in use and which has no other owner, and notes where more is to
+    /// come from. Nothing in here fails or runs user code.
+    pub(super) fn install(
+        &mut self,
+        block: MemoryBlock,
+        bytes: usize,
+        origin: Option<Arc<Origin>>,
+    ) -> Former {
+        let origin = self.cell.replace_origin(origin);
+        let block = self.replace(block);
+        self.cell.set_bytes(bytes);
+        self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
+        self.cell.bump();
+        Former { _block: block, _origin: origin }
+    }
+
+    /// Exchanges the blocks of two storages.
+    pub(super) fn swap(&mut self, other: &mut WriteGuard<'_>) {
+        let (mine, theirs) = (self.cell.block(), other.cell.block());
+        // SAFETY: nobody else reads or writes either, and they are two: a cell has one writer.
+        mine.with_mut(|mine| theirs.with_mut(|theirs| unsafe { std::ptr::swap(mine, theirs) }));
+    }
+
     /// Bytes in use.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
@@ -81,11 +114,15 @@ impl<'a> WriteGuard<'a> {
         &mut self,
         copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
     ) -> Result<()> {
-        if !self.block().is_unique() {
-            let alone = copy(self.block(), self.bytes())?;
-            drop(self.replace(alone));
+        if self.block().is_unique() {
+            self.cell.borrows.clear(Flags::COPY_ON_WRITE);
+            return Ok(());
         }
+        let alone = copy(self.block(), self.bytes())?;
+        let shared = self.replace(alone);
         self.cell.borrows.clear(Flags::COPY_ON_WRITE);
+        // Only now: the others may have gone meanwhile, and then the block goes back here, which runs user code.
+        drop(shared);
         Ok(())
     }
 

@@ -13,6 +13,8 @@ mod memory;
 #[cfg(all(test, loom))]
 mod models;
 mod notes;
+#[cfg(all(test, not(loom)))]
+mod panics;
 mod release;
 mod resize;
 
@@ -85,9 +87,11 @@ impl Storage {
     fn cell_slowly(bytes: usize, memory: &Memory<'_>) -> Result<NewCell> {
         let block = memory.allocate_slowly(bytes)?;
         // An empty block does not know where it is from, and the storage may grow.
-        let origin = (bytes == 0).then(|| Origin::of(memory, block.device));
+        let origin = (bytes == 0).then(|| Origin::of(memory, block.device)).filter(Origin::is_chosen);
         let cell = NewCell::new(block, bytes);
-        cell.set_origin(origin.filter(Origin::is_chosen));
+        if let Some(origin) = origin {
+            cell.set_origin(origin);
+        }
         Ok(cell)
     }
 

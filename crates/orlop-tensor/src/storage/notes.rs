@@ -3,13 +3,13 @@
 use super::memory::Origin;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A message, or none; an origin, or none. Rarely set, and read only on the way to an error or to other memory.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     message: Mutex<Option<Box<str>>>,
-    origin: Mutex<Option<Origin>>,
+    origin: Mutex<Option<Arc<Origin>>>,
 }
 
 impl Notes {
@@ -21,8 +21,12 @@ impl Notes {
         *lock(&self.message) = Some(message.into());
     }
 
+    pub(super) fn origin(&self) -> Option<Arc<Origin>> {
+        lock(&self.origin).clone()
+    }
+
     /// Puts an origin in the place of the one before.
-    pub(super) fn replace_origin(&self, origin: Option<Origin>) -> Option<Origin> {
+    pub(super) fn replace_origin(&self, origin: Option<Arc<Origin>>) -> Option<Arc<Origin>> {
         std::mem::replace(&mut *lock(&self.origin), origin)
     }
 }

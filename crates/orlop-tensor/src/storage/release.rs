@@ -7,6 +7,7 @@ use crate::error::{Error, Result, Unresizable};
 use orlop_alloc::{Block, MemoryBlock, Record};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Memory that may not be handed on as memory that its new owner can read and write.
 const KEPT: Flags = Flags::IMMUTABLE
@@ -46,17 +47,15 @@ impl Storage {
         if self.is_unbound() {
             return Ok(());
         }
-        if guard.bytes() > 0 && self.cell.fixed().is_none() {
-            self.cell.set_origin(Some(Origin::of_block(guard.block())));
-        }
+        let origin = match guard.bytes() > 0 && self.cell.fixed().is_none() {
+            true => Some(Arc::new(Origin::of_block(guard.block()))),
+            false => self.cell.origin(),
+        };
         let nothing = nothing_like(guard.block());
-        let before = guard.replace(nothing);
-        self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
-        self.cell.set_bytes(0);
-        self.cell.bump();
+        let former = guard.install(nothing, 0, origin);
         // Whatever the owner does when it goes: nobody holds the storage then.
         drop(guard);
-        drop(before);
+        drop(former);
         Ok(())
     }
 

@@ -1,11 +1,13 @@
 //! Storages that change: size, memory, or both (M1, M8, P3, P25, P26).
 
 use super::cow::copy_bytes;
+use super::guard::Former;
 use super::memory::Origin;
 use super::{Cell, Storage, WHOLE, WriteGuard};
 use crate::TensorOptions;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
+use std::sync::Arc;
 
 /// What is true of the memory, not of the storage.
 const OF_THE_MEMORY: Flags = Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::IMMUTABLE);
@@ -51,44 +53,33 @@ impl Storage {
         if self.cell.borrows.flags().has(Flags::UNBOUND) {
             return Err(Error::Unbound);
         }
-        self.resize_inside(&mut guard, bytes)
-    }
-
-    fn resize_inside(&self, guard: &mut WriteGuard<'_>, bytes: usize) -> Result<()> {
-        if bytes == 0 || bytes > guard.block().requested {
-            let noted = self.cell.take_origin();
-            match self.move_to(guard, noted.as_ref(), bytes) {
-                Ok(later) => self.cell.set_origin(if bytes == 0 { noted.or(later) } else { None }),
-                Err(error) => {
-                    self.cell.set_origin(noted);
-                    return Err(error);
-                }
-            }
-        }
-        self.cell.set_bytes(bytes);
-        self.cell.bump();
+        let former = self.resize_inside(&mut guard, bytes)?;
+        drop(guard);
+        drop(former);
         Ok(())
     }
 
-    /// Puts the bytes into a block of another size, from where they are to come. Where more are to come from when there are
-    /// none: an empty block does not know.
-    fn move_to(
-        &self,
-        guard: &mut WriteGuard<'_>,
-        noted: Option<&Origin>,
-        bytes: usize,
-    ) -> Result<Option<Origin>> {
-        let later = (bytes == 0 && noted.is_none()).then(|| Origin::of_block(guard.block()));
-        let later = later.filter(Origin::is_chosen);
-        let other = match noted.or(later.as_ref()) {
+    /// Makes it so many bytes large. What it had, if it has other memory now, is for the caller to drop.
+    fn resize_inside(&self, guard: &mut WriteGuard<'_>, bytes: usize) -> Result<Option<Former>> {
+        if bytes > 0 && bytes <= guard.block().requested {
+            self.cell.set_bytes(bytes);
+            self.cell.bump();
+            return Ok(None);
+        }
+        let origin = match self.cell.origin() {
+            // Where more is to come from later: an empty block does not know.
+            None if bytes == 0 => {
+                Some(Origin::of_block(guard.block())).filter(Origin::is_chosen).map(Arc::new)
+            }
+            noted => noted,
+        };
+        let block = match &origin {
             Some(origin) => origin.allocate(bytes)?,
             None => Origin::like(guard.block()).allocate(bytes)?,
         };
-        copy_bytes(&other, guard.block(), 0, guard.bytes().min(bytes))?;
-        drop(guard.replace(other));
-        // The new memory is nobody else's. What must not be written is not written there either.
-        self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
-        Ok(later)
+        copy_bytes(&block, guard.block(), 0, guard.bytes().min(bytes))?;
+        let origin = origin.filter(|_| bytes == 0);
+        Ok(Some(guard.install(block, bytes, origin)))
     }
 
     /// Gives the memory back and keeps the device, the kind and the allocator.
@@ -121,8 +112,10 @@ impl Storage {
         }
         let (mine, theirs) = (&*self.cell, &*other.cell);
         let (mut my_guard, mut their_guard) = (mine.change()?, theirs.change()?);
-        let block = my_guard.replace(their_guard.block().clone());
-        drop(their_guard.replace(block));
+        // What was noted is exchanged, and nothing is left over to be dropped.
+        let their_origin = theirs.replace_origin(mine.origin());
+        drop(mine.replace_origin(their_origin));
+        my_guard.swap(&mut their_guard);
         let (my_bytes, my_kind) = (mine.bytes(), mine.kind());
         mine.set_bytes(theirs.bytes());
         mine.set_kind(theirs.kind());
@@ -131,9 +124,6 @@ impl Storage {
         let my_fixed = mine.fixed();
         mine.set_fixed(theirs.fixed());
         theirs.set_fixed(my_fixed);
-        let my_origin = mine.take_origin();
-        mine.set_origin(theirs.take_origin());
-        theirs.set_origin(my_origin);
         // What is true of the memory goes with it.
         let moves = OF_THE_MEMORY.and(Flags::UNBOUND);
         let (my_flags, their_flags) = (mine.borrows.flags(), theirs.borrows.flags());
@@ -157,7 +147,7 @@ impl Storage {
         let nothing = memory.allocate(0)?;
         let origin = Origin::of(&options.memory, nothing.device);
         let cell = Cell::new(nothing, 0, Flags::UNBOUND, None);
-        cell.set_origin(Some(origin));
+        drop(cell.replace_origin(Some(Arc::new(origin))));
         Ok(Self::of_cell(cell))
     }
 
@@ -177,8 +167,10 @@ impl Storage {
         if !self.is_unbound() {
             return Err(Error::AlreadyBound);
         }
-        self.resize_inside(&mut guard, bytes)?;
+        let former = self.resize_inside(&mut guard, bytes)?;
         self.cell.borrows.clear(Flags::UNBOUND);
+        drop(guard);
+        drop(former);
         Ok(())
     }
 }

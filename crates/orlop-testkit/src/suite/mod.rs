@@ -10,11 +10,14 @@
 //! | bare pointers and misuse | `raw` |
 //! | stream uses | `streams` |
 //!
+//! [`hostile`] is a suite of its own: user code that does harm when it is called.
+//!
 //! All parts run even if one fails, and the report names each that did. `ORLOP_CONFORMANCE_CASES` says how
 //! many random programs of each sort are run; the same ones each time.
 
 mod edges;
 mod figures;
+pub mod hostile;
 mod programs;
 mod raw;
 mod refusals;

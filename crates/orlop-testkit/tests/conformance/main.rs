@@ -5,5 +5,6 @@ mod adaptors;
 mod bfc;
 mod broken;
 mod device;
+mod hostile;
 mod matrix;
 mod stamps;

@@ -10,7 +10,8 @@ use super::managed::{DlpackTensor, LegacyDlpackTensor, Managed, ManagedTensor};
 use crate::borrows::Flags;
 use crate::error::Result;
 use crate::tensor::{Tensor, TensorImpl};
-use orlop_alloc::{Access, Error as AllocError, MemoryBlock};
+use crate::transfer::check_reachable;
+use orlop_alloc::MemoryBlock;
 use orlop_core::{Error as LayoutError, Quantity, Strides};
 use std::ptr::{self, NonNull};
 
@@ -105,9 +106,7 @@ fn hand_out<M: ManagedTensor>(
     flags: u64,
 ) -> Result<Managed<M>> {
     imp.storage().check_own_process("exporting")?;
-    if block.access == Access::Nobody {
-        return Err(AllocError::NotHostAccessible { device: block.device }.into());
-    }
+    check_reachable(block)?;
     let (layout, device) = (&imp.layout, DLDevice::try_from(block.device)?);
     let data = if layout.is_empty() {
         ptr::null_mut()

@@ -1,0 +1,305 @@
+//! User code that comes back to the allocator that called it, again and again, or panics there: what each callback's
+//! documentation allows and refuses. The testkit's hostile suite has whole programs of it, over every engine.
+
+use orlop_alloc::adaptor::{Decision, Hardened, Limit, Logging, Retry};
+use orlop_alloc::backing::{
+    Backing, Change, HugePages, Mmap, Pinned, Pinner, Region, System, Visited, Visitor,
+};
+use orlop_alloc::caching::{Caching, Maintenance};
+use orlop_alloc::central::Central;
+use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy};
+use orlop_alloc::engine::{Arena, Direct, Pow2};
+use orlop_alloc::{Access, Allocator, AllocatorRef, Block, Error, Request};
+use orlop_core::{Alignment, Device};
+use std::cell::RefCell;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// Where a callback finds its allocator.
+type Slot = Arc<Mutex<Option<AllocatorRef>>>;
+
+fn handle(slot: &Slot) -> Option<AllocatorRef> {
+    slot.lock().unwrap().clone()
+}
+
+fn over(visitor: Visitor) -> Visited<Mmap> {
+    Visited::new(Mmap::new().huge_pages(HugePages::Never), vec![visitor])
+}
+
+/// A visitor that asks for memory each time it is called: without an end, if nobody refused.
+#[test]
+fn an_allocator_does_not_grow_below_its_visitor() {
+    type Make = fn(Visited<Mmap>) -> AllocatorRef;
+    let engines: [(&str, Make); 5] = [
+        ("direct", |backing| Direct::new(backing).erase()),
+        ("pow2", |backing| Pow2::new(backing).erase()),
+        ("bfc", |backing| Central::builder(backing).build().erase()),
+        ("caching", |backing| Caching::builder(backing).build().erase()),
+        ("arena", |backing| Arena::new(backing, 4096).erase()),
+    ];
+    for (name, make) in engines {
+        let (slot, refused) = (Slot::default(), Arc::new(AtomicU32::new(0)));
+        let visitor = {
+            let (slot, refused) = (slot.clone(), refused.clone());
+            move |change: Change, _: &Region, _: Option<u32>| {
+                let Some(allocator) = handle(&slot).filter(|_| change == Change::Gained) else { return };
+                // More than was gained: it cannot be there.
+                match allocator.allocate(&Request::new(64 << 20)) {
+                    Err(Error::Reentrant { inside }) => assert!(inside.contains("mmap"), "{inside}"),
+                    other => panic!("{other:?}"),
+                }
+                assert_eq!(allocator.trim(0), 0);
+                allocator.verify().unwrap();
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let allocator = make(over(Arc::new(visitor)));
+        *slot.lock().unwrap() = Some(allocator.clone());
+        let block = allocator.allocate(&Request::new(100_000)).unwrap();
+        assert!(
+            refused.load(Ordering::Relaxed) > 0,
+            "{name}: a visitor's own assertion failed, or nothing was gained"
+        );
+        drop(block);
+        slot.lock().unwrap().take();
+        allocator.trim(0);
+    }
+}
+
+/// What a visitor refuses by its panic is given back, and those before it are told of the loss.
+#[test]
+fn a_visitor_that_panics_refuses_the_region() {
+    let balance = Arc::new(Mutex::new(0i64));
+    let told = {
+        let balance = balance.clone();
+        move |change: Change, region: &Region, _: Option<u32>| {
+            let bytes = i64::try_from(region.bytes).unwrap();
+            *balance.lock().unwrap() += if change == Change::Gained { bytes } else { -bytes };
+        }
+    };
+    let welcome = Arc::new(AtomicBool::new(false));
+    let strict = {
+        let welcome = welcome.clone();
+        move |_: Change, _: &Region, _: Option<u32>| {
+            if !welcome.load(Ordering::Relaxed) {
+                resume_unwind(Box::new("not welcome"));
+            }
+        }
+    };
+    let backing =
+        Visited::new(Mmap::new().huge_pages(HugePages::Never), vec![Arc::new(told), Arc::new(strict)]);
+    for allocator in [Caching::builder(Arc::new(backing) as Arc<dyn Backing>).build().erase()] {
+        assert!(allocator.allocate(&Request::new(1000)).unwrap_err().is_out_of_memory());
+        assert_eq!((*balance.lock().unwrap(), allocator.stats().usage.reserved), (0, 0));
+        welcome.store(true, Ordering::Relaxed);
+        drop(allocator.allocate(&Request::new(1000)).unwrap());
+        assert!(*balance.lock().unwrap() > 0);
+        // It is gone, whatever a visitor thinks of it.
+        welcome.store(false, Ordering::Relaxed);
+        allocator.trim(0);
+        assert_eq!((*balance.lock().unwrap(), allocator.stats().usage.reserved), (0, 0));
+    }
+}
+
+/// Pins and unpins as it is told to.
+#[derive(Default)]
+struct Moody {
+    panics: AtomicBool,
+    pinned: AtomicU64,
+}
+
+impl Pinner for Moody {
+    unsafe fn pin(&self, _: NonNull<u8>, bytes: usize) -> bool {
+        if self.panics.load(Ordering::Relaxed) {
+            resume_unwind(Box::new("pin"));
+        }
+        self.pinned.fetch_add(bytes as u64, Ordering::Relaxed);
+        true
+    }
+
+    unsafe fn unpin(&self, _: NonNull<u8>, bytes: usize) {
+        if self.panics.load(Ordering::Relaxed) {
+            resume_unwind(Box::new("unpin"));
+        }
+        self.pinned.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A region that was not pinned goes back; one that was not unpinned does not.
+#[test]
+fn a_pinner_that_panics() {
+    static GIVEN: AtomicU64 = AtomicU64::new(0);
+    let count = |change: Change, region: &Region, _: Option<u32>| {
+        let bytes = region.bytes as u64;
+        match change {
+            Change::Gained => GIVEN.fetch_add(bytes, Ordering::Relaxed),
+            Change::Lost => GIVEN.fetch_sub(bytes, Ordering::Relaxed),
+        };
+    };
+    let moody = Arc::new(Moody::default());
+    if !orlop_alloc::backing::set_pinner(moody.clone()) {
+        eprintln!("skipped: another test has set the pinner");
+        return;
+    }
+    let direct = Direct::new(Pinned::new(Arc::new(over(Arc::new(count)))));
+    moody.panics.store(true, Ordering::Relaxed);
+    assert!(direct.allocate(&Request::new(4096)).unwrap_err().is_out_of_memory());
+    assert_eq!(GIVEN.load(Ordering::Relaxed), 0);
+    moody.panics.store(false, Ordering::Relaxed);
+    let kept = direct.allocate(&Request::new(4096)).unwrap();
+    drop(direct.allocate(&Request::new(4096)).unwrap());
+    let pinned = moody.pinned.load(Ordering::Relaxed);
+    assert_eq!(GIVEN.load(Ordering::Relaxed), pinned);
+    moody.panics.store(true, Ordering::Relaxed);
+    drop(kept);
+    assert_eq!((GIVEN.load(Ordering::Relaxed), direct.stats().live()), (pinned, 0));
+    moody.panics.store(false, Ordering::Relaxed);
+}
+
+/// Nothing else is lost in what a log, a retry or a look at an engine does.
+#[test]
+fn callbacks_that_come_back_to_what_is_locked_are_refused() {
+    struct Flushes(Arc<Mutex<Option<AllocatorRef<Logging<AllocatorRef>>>>>);
+    impl Write for Flushes {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let log = self.0.lock().unwrap().clone();
+            // This very writer is locked.
+            log.inspect(|log| assert!(!log.flush()));
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let slot = Arc::default();
+    let log =
+        AllocatorRef::new(Logging::to_writer(Direct::new(System::new()).erase(), Flushes(Arc::clone(&slot))));
+    *slot.lock().unwrap() = Some(log.clone());
+    drop(log.allocate(&Request::new(100)).unwrap());
+    slot.lock().unwrap().take();
+    assert!(log.failures() > 0);
+    assert_eq!(log.stats().live(), 0);
+
+    let device = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), Policy::orlop()).into_ref();
+    let looked = catch_unwind(AssertUnwindSafe(|| device.with_engine(|_| device.stats())));
+    assert!(looked.is_err(), "it would wait for itself");
+    device
+        .with_engine(|_| assert!(matches!(device.allocate(&Request::new(8)), Err(Error::Reentrant { .. }))));
+    assert!(device.allocate(&Request::new(8)).is_ok());
+    device.verify().unwrap();
+}
+
+#[test]
+fn a_retry_that_panics_gives_up() {
+    let retry = Retry::new(Limit::new(Direct::engine(System::new()), 100), 3, |_, _, _| -> Decision {
+        resume_unwind(Box::new("retry"))
+    });
+    let allocator = AllocatorRef::new(retry);
+    assert!(allocator.allocate(&Request::new(101)).unwrap_err().is_out_of_memory());
+    assert!(allocator.allocate(&Request::new(100)).is_ok());
+    assert_eq!(allocator.retries(), 0);
+}
+
+/// The maintenance goes on after a panic, and a hook may end it.
+#[test]
+fn a_maintenance_survives_its_hooks() {
+    let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build();
+    let (sender, told) = mpsc::channel();
+    let own = Arc::new(Mutex::new(None::<Maintenance>));
+    let mut calls = 0;
+    let maintenance = Maintenance::of(allocator.clone())
+        .every(Duration::from_millis(1))
+        .pressure_from(|| Some(50.0))
+        .on_pressure({
+            let own = own.clone();
+            move |_| {
+                calls += 1;
+                if calls < 3 {
+                    resume_unwind(Box::new("hook"));
+                }
+                if let Some(maintenance) = own.lock().unwrap().take() {
+                    drop(maintenance);
+                    sender.send(calls).unwrap();
+                }
+            }
+        })
+        .spawn()
+        .unwrap();
+    *own.lock().unwrap() = Some(maintenance);
+    assert!(told.recv_timeout(Duration::from_secs(20)).unwrap() >= 3);
+    // Its thread ends, and lets go of the allocator.
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Err(mpsc::RecvTimeoutError::Disconnected));
+}
+
+/// Handles and blocks in a thread's own variables, which end with it.
+#[test]
+fn destructors_of_threads_use_allocators() {
+    struct Late(AllocatorRef, Option<Block>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let mut more: Vec<_> =
+                (1..50).map(|n| self.0.allocate(&Request::new(n * 100)).unwrap()).collect();
+            more.extend(self.1.take());
+            self.0.trim(0);
+            self.0.verify().unwrap();
+        }
+    }
+    thread_local! {
+        static LATE: RefCell<Vec<Late>> = const { RefCell::new(Vec::new()) };
+    }
+    let engines = [
+        Caching::builder(System::new()).build().erase(),
+        Central::builder(System::new()).build().erase(),
+        Pow2::new(System::new()).erase(),
+        AllocatorRef::new(Logging::to_callback(Direct::new(System::new()).erase(), |_| ())).erase(),
+        AllocatorRef::new(Hardened::builder(Direct::engine(System::new())).quarantine(1 << 12).build())
+            .erase(),
+    ];
+    for allocator in engines {
+        let theirs = allocator.clone();
+        let ended = std::thread::spawn(move || {
+            let block = theirs.allocate(&Request::new(1000)).unwrap();
+            LATE.with_borrow_mut(|late| late.push(Late(theirs, Some(block))));
+        });
+        ended.join().unwrap();
+        assert!(allocator.is_unique());
+        assert_eq!(allocator.stats().live(), 0);
+    }
+}
+
+/// A backing that panics where its engine wants zeros: host memory is zero all the same.
+#[test]
+fn zeros_do_not_depend_on_a_backings_nerves() {
+    #[derive(Debug)]
+    struct Nervous(System);
+    // SAFETY: the system's regions.
+    unsafe impl Backing for Nervous {
+        fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
+            self.0.reserve(bytes, align)
+        }
+        unsafe fn release(&self, region: Region) {
+            // SAFETY: the caller's promise.
+            unsafe { self.0.release(region) };
+        }
+        fn access(&self) -> Access {
+            Access::Host
+        }
+        fn name(&self) -> &str {
+            "nervous"
+        }
+        unsafe fn zero(&self, _: NonNull<u8>, _: usize) {
+            resume_unwind(Box::new("zero"));
+        }
+    }
+    let allocator = Central::builder(Nervous(System::new())).build();
+    let mut dirty = allocator.allocate(&Request::new(1000)).unwrap();
+    dirty.bytes_mut().unwrap().fill(7);
+    drop(dirty);
+    let zeroed = allocator.allocate(&Request::new(1000).zeroed()).unwrap();
+    assert!(zeroed.bytes().unwrap().iter().all(|&byte| byte == 0));
+}

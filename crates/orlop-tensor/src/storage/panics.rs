@@ -1,0 +1,392 @@
+//! User code that panics in the middle of every change of a storage: the storage is as it was or as it should become, and
+//! goes on.
+//!
+//! What panics is a backing, an observer, a storage hook, a device's operations or the owner of foreign memory; at its first
+//! call, at its second, and so on until the operation is through without a panic.
+
+use super::cow::copy_of;
+use super::{Storage, StorageHook, set_storage_hook};
+use crate::{Result, Tensor, TensorOptions};
+use orlop_alloc::backing::{Backing, Region, System};
+use orlop_alloc::engine::Direct;
+use orlop_alloc::{Access, AllocatorRef, Block, Context, DeviceOps, Event, Observer, Place, Request};
+use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+thread_local! {
+    /// At which call the thread's next panic is; zero for none.
+    static FUSE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A call of user code.
+fn call() {
+    let left = FUSE.get();
+    FUSE.set(left.saturating_sub(1));
+    assert!(left != 1, "user code");
+}
+
+/// The system's memory, on some device. It takes regions back before it panics, so that nothing is leaked.
+#[derive(Debug)]
+struct Panicking(System, Device);
+
+// SAFETY: the system's regions.
+unsafe impl Backing for Panicking {
+    fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
+        call();
+        self.0.reserve(bytes, align)
+    }
+
+    unsafe fn release(&self, region: Region) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.release(region) };
+        call();
+    }
+
+    fn device(&self) -> Device {
+        self.1
+    }
+
+    fn access(&self) -> Access {
+        if self.1.is_cpu() { Access::Host } else { Access::Device }
+    }
+
+    fn name(&self) -> &str {
+        "panicking"
+    }
+}
+
+struct Watching;
+
+impl Observer for Watching {
+    fn observe(&self, _: &Event<'_>) {
+        call();
+    }
+}
+
+#[derive(Debug)]
+struct Hook;
+
+impl StorageHook for Hook {
+    fn allocate(&self, context: &Context, device: Device, request: &Request) -> orlop_alloc::Result<Block> {
+        call();
+        context.allocate(device, request)
+    }
+}
+
+#[derive(Debug)]
+struct Ops;
+
+// SAFETY: plain memory operations over the given ranges.
+unsafe impl DeviceOps for Ops {
+    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
+        call();
+        // SAFETY: the caller's promise.
+        unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
+        Ok(())
+    }
+
+    unsafe fn fill(
+        &self,
+        to: NonNull<u8>,
+        bytes: &[u8],
+        count: usize,
+        _: StreamId,
+    ) -> orlop_alloc::Result<()> {
+        call();
+        for (index, &byte) in bytes.iter().cycle().take(bytes.len() * count).enumerate() {
+            // SAFETY: inside the range.
+            let place = unsafe { to.add(index) };
+            // SAFETY: as above.
+            unsafe { place.write(byte) };
+        }
+        Ok(())
+    }
+
+    fn synchronize(&self, _: StreamId) -> orlop_alloc::Result<()> {
+        call();
+        Ok(())
+    }
+}
+
+/// Where storages are made. In statics, because an allocator that lost count of a block lives for good.
+#[derive(Debug, Clone, Copy)]
+enum World {
+    /// On the processor, with a backing that panics.
+    Backing,
+    /// On the processor, with an observer too.
+    Observed,
+    /// On a device with operations and a hook.
+    Far,
+}
+
+const FAR: Device = Device::custom(96, 0);
+
+impl World {
+    /// What an observer has panicked about is not given back: no world for a checker that finds leaks.
+    const ALL: &[Self] =
+        if cfg!(miri) { &[Self::Backing, Self::Far] } else { &[Self::Backing, Self::Observed, Self::Far] };
+
+    fn inside(self, test: impl FnOnce(&TensorOptions<'_>)) {
+        static BACKING: OnceLock<AllocatorRef> = OnceLock::new();
+        static OBSERVED: OnceLock<AllocatorRef> = OnceLock::new();
+        static CONTEXT: OnceLock<Context> = OnceLock::new();
+        let new = |device| Direct::new(Panicking(System::new(), device)).erase();
+        match self {
+            Self::Backing => {
+                let allocator = BACKING.get_or_init(|| new(Device::CPU));
+                test(&TensorOptions::new().allocator(allocator));
+            }
+            Self::Observed => {
+                let allocator = OBSERVED.get_or_init(|| {
+                    let allocator = new(Device::CPU);
+                    allocator.set_observer(Some(Arc::new(Watching)));
+                    allocator
+                });
+                test(&TensorOptions::new().allocator(allocator));
+            }
+            Self::Far => {
+                let context = CONTEXT.get_or_init(|| {
+                    let context = Context::new();
+                    context.register(FAR, MemoryKind::Default, new(FAR)).unwrap();
+                    context.register_ops(FAR, Arc::new(Ops));
+                    set_storage_hook(FAR.device_type(), Arc::new(Hook));
+                    context
+                });
+                context.scope(|| test(&TensorOptions::new().device(FAR)));
+            }
+        }
+    }
+}
+
+const BYTES: usize = 100;
+const MARK: u8 = 7;
+
+/// A storage full of marks.
+fn full(options: &TensorOptions<'_>) -> Storage {
+    let storage = Storage::new(BYTES, options).unwrap();
+    tensor(&storage).fill_(MARK).unwrap();
+    storage
+}
+
+fn tensor(storage: &Storage) -> Tensor {
+    Tensor::bind(storage, 0, [storage.nbytes()], DType::U8).unwrap()
+}
+
+/// Has an operation panic at each call of user code. It gets two storages; what it leaves of the first is looked at.
+fn panics_everywhere(name: &str, operation: impl Fn(&TensorOptions<'_>, &Storage, &Storage) -> Result<()>) {
+    for &world in World::ALL {
+        world.inside(|options| {
+            for at in 1.. {
+                let (storage, other) = (full(options), full(options));
+                FUSE.set(at);
+                let result = catch_unwind(AssertUnwindSafe(|| operation(options, &storage, &other)));
+                let is_through = FUSE.replace(0) > 0;
+                assert_eq!(result.is_err(), !is_through, "{name}, {world:?}, {at}: {result:?}");
+                check(&storage, &format!("{name}, {world:?}, {at}"));
+                check(&other, &format!("{name}, {world:?}, {at}"));
+                if is_through {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// A storage that is whole: it is not larger than its block, has its marks, and can be used further.
+fn check(storage: &Storage, name: &str) {
+    let mut marked = storage.nbytes().min(BYTES);
+    for bytes in [storage.nbytes(), 5 * BYTES, 0, BYTES] {
+        storage.resize(bytes).unwrap();
+        let block = storage.block().unwrap();
+        assert!(storage.nbytes() <= block.requested && block.requested <= block.granted, "{name}");
+        let elements = tensor(storage).to_vec::<u8>().unwrap();
+        marked = marked.min(elements.len());
+        assert!(elements[..marked].iter().all(|&byte| byte == MARK), "{name}: {elements:?}");
+        tensor(storage).fill_(MARK).unwrap();
+    }
+}
+
+#[test]
+fn growing_and_shrinking() {
+    for bytes in [0, 1, BYTES + 1, 10 * BYTES] {
+        panics_everywhere("resize", |_, storage, _| storage.resize(bytes));
+    }
+    panics_everywhere("to nothing and back", |options, _, _| {
+        let storage = Storage::new(BYTES, options)?;
+        let there_and_back = || storage.resize(0).and_then(|()| storage.resize(10));
+        let result = catch_unwind(AssertUnwindSafe(there_and_back));
+        assert!(storage.nbytes() <= storage.block()?.requested);
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    });
+}
+
+#[test]
+fn clearing_and_swapping() {
+    panics_everywhere("clear", |_, storage, _| storage.clear());
+    panics_everywhere("swap", |_, storage, other| {
+        other.resize(2 * BYTES)?;
+        tensor(other).fill_(MARK)?;
+        storage.swap_data(other)
+    });
+}
+
+#[test]
+fn binding_late() {
+    panics_everywhere("bind", |options, _, _| {
+        let storage = Storage::unbound(options)?;
+        let bound = catch_unwind(AssertUnwindSafe(|| storage.bind(BYTES)));
+        let panicked = bound.is_err();
+        assert_eq!(storage.is_unbound(), panicked);
+        if panicked {
+            storage.bind(BYTES)?;
+        }
+        tensor(&storage).fill_(MARK)?;
+        check(&storage, "bind");
+        bound.unwrap_or_else(|panic| resume_unwind(panic))
+    });
+}
+
+#[test]
+fn copies_that_were_put_off() {
+    panics_everywhere("a writer copies", |_, storage, _| {
+        let clone = storage.lazy_clone()?;
+        tensor(&clone).fill_(1u8)?;
+        check_is(&clone, 1);
+        drop(clone);
+        tensor(storage).fill_(MARK)
+    });
+    panics_everywhere("the other owner goes meanwhile", |_, storage, _| {
+        let clone = storage.lazy_clone()?;
+        let mut clone = Some(clone);
+        let guard = storage.cell().write_by(|block, bytes| {
+            clone = None;
+            copy_of(block, bytes)
+        })?;
+        assert!(guard.block().is_unique());
+        Ok(())
+    });
+    panics_everywhere("a real copy", |_, storage, _| {
+        storage.as_mut_ptr()?;
+        let clone = storage.lazy_clone()?;
+        check_is(&clone, MARK);
+        Ok(())
+    });
+}
+
+fn check_is(storage: &Storage, mark: u8) {
+    assert_eq!(tensor(storage).to_vec::<u8>().unwrap(), [mark; BYTES]);
+}
+
+#[test]
+fn giving_away_and_dropping() {
+    panics_everywhere("into_block", |options, _, _| {
+        let storage = Storage::new(BYTES, options)?;
+        drop(storage.into_block().map_err(|_| crate::Error::Undefined)?);
+        Ok(())
+    });
+    panics_everywhere("drop", |options, _, _| {
+        let mut tensor = Tensor::empty([10], *options)?;
+        let view = tensor.view([2, 5])?;
+        tensor.resize_([2, 1000])?;
+        drop(tensor);
+        drop(view);
+        Ok(())
+    });
+}
+
+#[test]
+fn copying_and_filling() {
+    panics_everywhere("copies", |options, storage, other| {
+        let source = tensor(other);
+        tensor(storage).copy_(&source)?;
+        let duplicate = source.duplicate()?;
+        duplicate.to_device(Device::CPU)?.to_device(duplicate.device())?;
+        let wide = source.to_dtype(DType::I32)?;
+        tensor(storage).copy_(&wide)?;
+        let strided = Tensor::empty_strided([2, 3], &[8, 2], options.dtype(DType::U8))?;
+        strided.fill_(3)?;
+        tensor(storage).narrow(0, 0, 2)?.fill_(MARK)
+    });
+}
+
+/// The owner of foreign memory panics when it goes.
+#[test]
+fn owners_that_panic() {
+    struct Owner(Vec<u8>);
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            call();
+        }
+    }
+
+    type Operation = fn(Storage) -> Result<()>;
+    let operations: [Operation; 4] = [
+        |storage| storage.clear(),
+        |storage| {
+            drop(storage);
+            Ok(())
+        },
+        |storage| {
+            let other = Storage::new(10, &TensorOptions::new())?;
+            storage.swap_data(&other)?;
+            drop(other);
+            storage.resize(3 * BYTES)
+        },
+        |storage| {
+            drop(storage.into_block());
+            Ok(())
+        },
+    ];
+    for operation in operations {
+        let mut owner = Owner(vec![MARK; BYTES]);
+        let ptr = NonNull::from(owner.0.as_mut_slice()).cast();
+        // SAFETY: the vector stays where it is while its owner moves, and nobody else has it.
+        let storage = unsafe { Storage::foreign(ptr, BYTES, MemoryKind::Default, owner) };
+        let again = storage.clone();
+        drop(again);
+        FUSE.set(1);
+        let kept = storage.lazy_clone().unwrap();
+        let result = catch_unwind(AssertUnwindSafe(|| operation(storage)));
+        assert!(result.is_err() && FUSE.replace(0) == 0);
+        check_is(&kept, MARK);
+    }
+}
+
+/// A device that cannot be waited for may still be writing: its memory is not given to anybody else.
+#[test]
+fn memory_that_a_device_may_use_is_kept() {
+    #[derive(Debug)]
+    struct Lost;
+
+    // SAFETY: it touches nothing.
+    unsafe impl DeviceOps for Lost {
+        unsafe fn copy(&self, _: Place, _: Place, _: usize, _: StreamId) -> orlop_alloc::Result<()> {
+            Ok(())
+        }
+
+        unsafe fn fill(&self, _: NonNull<u8>, _: &[u8], _: usize, _: StreamId) -> orlop_alloc::Result<()> {
+            Ok(())
+        }
+
+        fn synchronize(&self, _: StreamId) -> orlop_alloc::Result<()> {
+            Err(orlop_alloc::Error::NoDeviceOps { device: FAR })
+        }
+    }
+
+    static ALLOCATOR: OnceLock<AllocatorRef> = OnceLock::new();
+    let device = Device::custom(97, 0);
+    let allocator = ALLOCATOR.get_or_init(|| Direct::new(Panicking(System::new(), device)).erase());
+    let context = Context::new();
+    context.register(device, MemoryKind::Default, allocator.clone()).unwrap();
+    context.register_ops(device, Arc::new(Lost));
+    context.scope(|| {
+        let lost = Tensor::empty([10], TensorOptions::new().device(device)).unwrap();
+        assert!(lost.fill_(1).is_err());
+        drop(lost);
+    });
+    assert_eq!(allocator.stats().totals.all.live_blocks(), 1);
+}
