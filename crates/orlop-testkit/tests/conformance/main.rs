@@ -7,3 +7,4 @@ mod broken;
 mod device;
 mod matrix;
 mod stamps;
+mod torch_golden;
