@@ -125,9 +125,7 @@ impl Operation {
                 stream: StreamId::new(number(&mut words)?),
             },
             "f" => Self::Free { id: number(&mut words)? },
-            "r" => {
-                Self::RecordStream { id: number(&mut words)?, stream: StreamId::new(number(&mut words)?) }
-            }
+            "r" => Self::RecordStream { id: number(&mut words)?, stream: StreamId::new(number(&mut words)?) },
             "q" => Self::EventsDone(number::<u8>(&mut words)? == 1),
             "e" => Self::EmptyCache,
             "m" => Self::MemoryFraction(number(&mut words)?),
@@ -208,7 +206,11 @@ mod tests {
     use super::*;
 
     fn program(operations: &str, expected: &str) -> TorchProgram {
-        TorchProgram { name: "test".to_owned(), operations: operations.to_owned(), expected: expected.to_owned() }
+        TorchProgram {
+            name: "test".to_owned(),
+            operations: operations.to_owned(),
+            expected: expected.to_owned(),
+        }
     }
 
     #[test]

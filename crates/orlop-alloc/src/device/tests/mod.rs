@@ -1,6 +1,5 @@
 //! Tests of the whole engine.
 
-mod golden;
 #[cfg(target_os = "linux")]
 mod host_pages;
 mod programs;
