@@ -117,8 +117,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// # Errors
     ///
     /// Those of the engine.
-    pub fn begin_allocate_to_pool(&self, id: PoolId, takes: StreamFilter) -> Result<(), DeviceError> {
-        self.change(|engine| engine.begin_allocate_to_pool(id, takes))
+    pub fn begin_allocate_to_pool(&self, id: PoolId, streams: StreamFilter) -> Result<(), DeviceError> {
+        self.change(|engine| engine.begin_allocate_to_pool(id, streams))
     }
 
     /// [`Engine::end_allocate_to_pool`].

@@ -410,6 +410,9 @@ impl<B: DeviceBacking> Drop for Engine<B> {
         self.note_all_gone();
         // Blocks came back while their streams ran.
         (0..self.streams.count()).for_each(|stream| self.finish(stream));
+        for event in self.pending.events() {
+            self.backing.forget(event);
+        }
         for (_, region) in self.regions.iter() {
             let Some(page) = region.page else {
                 // SAFETY: it came from `allocate` and was not given back; all streams are done.

@@ -198,6 +198,12 @@ impl Policy {
         if usual >= size && usual > 0 { Some(usual) } else { size.checked_next_multiple_of(REGION_STEP) }
     }
 
+    /// Whether free chunks of one region may belong to different streams.
+    pub(super) fn mixes_streams(&self) -> bool {
+        let Beyond { steal, hold_to_peak, look_again, .. } = self.beyond;
+        steal || look_again || hold_to_peak.is_some()
+    }
+
     /// What cannot be is put right, for the fields are anybody's: the granule is a power of two, and pages are multiples of it.
     pub(super) fn put_right(mut self) -> Self {
         self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(GRANULE);

@@ -124,8 +124,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and gives all free memory back: whole regions, and pages.
     pub(super) fn release_cached(&mut self) {
         self.wait_for_all();
-        if self.policy.beyond.steal {
-            // Pages that lie in free chunks of several streams are whole only together.
+        if self.policy.mixes_streams() {
+            // Regions and pages that lie in free chunks of several streams are whole only together.
             self.gather(0);
         }
         let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
