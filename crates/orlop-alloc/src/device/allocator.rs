@@ -273,12 +273,11 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
 
     fn trim(&self, target: u64) -> u64 {
         let mut inner = self.inner.lock();
-        let before = inner.engine.stats().reserved_bytes.all.current;
-        if before > target {
-            inner.engine.empty_cache();
+        let released = inner.engine.trim(target);
+        if released > 0 {
             inner.unused = Vec::new();
         }
-        before - inner.engine.stats().reserved_bytes.all.current
+        released
     }
 
     fn describe(&self, report: &mut OutOfMemory) {

@@ -107,7 +107,7 @@ impl<B: DeviceBacking> Engine<B> {
         if !self.is_paged(&chunk) {
             return chunk.is_whole() && self.release_region(index);
         }
-        let unmapped = self.unmap_free(index);
+        let unmapped = self.unmap_free(index, usize::MAX);
         if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {
             self.release_range(whole);
         }
@@ -121,8 +121,8 @@ impl<B: DeviceBacking> Engine<B> {
         fits && self.is_paged(chunk)
     }
 
-    /// Waits for all streams and gives all free memory back: whole regions, and pages.
-    pub(super) fn release_cached(&mut self) {
+    /// Waits for all streams and gives free memory back, whole regions and pages, until at most `target` bytes are held.
+    pub(super) fn release_cached(&mut self, target: u64) {
         self.wait_for_all();
         if self.policy.mixes_streams() {
             // Regions and pages that lie in free chunks of several streams are whole only together.
@@ -131,24 +131,30 @@ impl<B: DeviceBacking> Engine<B> {
         let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
         let pools: Vec<usize> = common.chain(self.private.freeable()).collect();
         for pool in pools {
-            self.release_pool_memory(pool);
+            self.release_pool_memory(pool, target);
         }
         self.drop_empty_private();
     }
 
-    pub(super) fn release_pool_memory(&mut self, pool: usize) {
+    /// How many bytes more are held than `target`.
+    fn excess(&self, target: u64) -> u64 {
+        self.stats.reserved_bytes.all.current.saturating_sub(target)
+    }
+
+    fn release_pool_memory(&mut self, pool: usize, target: u64) {
         let free = self.pools[pool].free(&self.chunks);
         let mut paged = Vec::new();
         for index in free {
             let chunk = self.chunks[index];
             if self.is_paged(&chunk) {
                 paged.push(index);
-            } else if chunk.is_whole() {
+            } else if chunk.is_whole() && self.excess(target) > 0 {
                 self.release_region(index);
             }
         }
         for index in paged {
-            let whole = self.unmap_free(index);
+            let excess = usize::try_from(self.excess(target)).unwrap_or(usize::MAX);
+            let whole = if excess > 0 { self.unmap_free(index, excess) } else { None };
             if let Some(whole) = whole.filter(|&index| self.chunks[index].is_whole()) {
                 self.release_range(whole);
             }
@@ -203,11 +209,14 @@ impl<B: DeviceBacking> Engine<B> {
         false
     }
 
-    /// Takes the pages away that lie wholly in a free chunk. The chunk without pages, if there were any.
-    fn unmap_free(&mut self, index: Index) -> Option<Index> {
+    /// Takes pages away that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all. The chunk
+    /// without pages, if there were any.
+    fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
         let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
         let home = *self.regions.get(region)?;
-        let (page, Range { start: begin, end }) = (home.page?, home.whole_pages(address..address + size)?);
+        let (page, Range { start, end }) = (home.page?, home.whole_pages(address..address + size)?);
+        let bytes = bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX);
+        let begin = start.max(end.saturating_sub(bytes));
         let unmapped = self.hollow(index, begin, end)?;
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);

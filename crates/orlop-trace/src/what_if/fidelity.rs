@@ -66,7 +66,8 @@ impl Replay {
         let segments: Vec<DeviceSegment> =
             history.start.iter().filter_map(|told| segment(told, &mut streams)).collect();
         let mut engine = Engine::new(device, Policy::torch(conf));
-        let restored = engine.restore(&segments);
+        // From a state that cannot be, the replay begins with nothing, and few addresses are the same.
+        let restored = engine.restore(&segments).unwrap_or_default();
         expect(&engine, history);
         let mut replay = Self {
             engine,

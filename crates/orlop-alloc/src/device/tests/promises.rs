@@ -1,6 +1,8 @@
 //! What ours promises beyond PyTorch's rules.
 
-use crate::device::{Ask, DeviceAllocator, DeviceBlock, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf};
+use crate::device::{
+    Ask, DeviceAllocator, DeviceBlock, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf,
+};
 use crate::{Allocator, Block, Request};
 use orlop_core::{Device, StreamId};
 use std::sync::{Arc, Mutex};
@@ -160,7 +162,7 @@ fn a_restored_engine_goes_on_where_the_other_was() {
             first.free(blocks[freed]).unwrap();
         }
         let mut second = engine(policy, 1000);
-        let restored = second.restore(&first.segments());
+        let restored = second.restore(&first.segments()).unwrap();
         assert_eq!(restored.len(), 6);
         second.verify().unwrap();
         assert_eq!(second.segments(), first.segments());
