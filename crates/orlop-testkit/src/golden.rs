@@ -1,6 +1,7 @@
 //! Readers for the reference data in `testdata/`.
 
 use flate2::read::GzDecoder;
+use orlop_alloc::device::DeviceError;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,28 @@ pub enum GoldenError {
     Line {
         /// Its number, from 1.
         line: usize,
+    },
+    /// A line of a recorded program is no operation that is known.
+    #[error("line {line} is no operation")]
+    Operation {
+        /// Its number, from 1.
+        line: usize,
+    },
+    /// The engine refused an operation that the recorded allocator accepted.
+    #[error("line {line}: {error}")]
+    Engine {
+        /// The number of the operation's line, from 1.
+        line: usize,
+        /// What it refused.
+        error: DeviceError,
+    },
+    /// The invariants of the engine do not hold after an operation.
+    #[error("after line {line}: {error}")]
+    Invariant {
+        /// The number of the operation's line, from 1.
+        line: usize,
+        /// Which does not hold.
+        error: orlop_alloc::Error,
     },
 }
 

@@ -13,6 +13,7 @@
 //! | [`bfc`] | TensorFlow's BFC in the simplest possible way |
 //! | [`views`] | programs of views, with PyTorch's answers |
 //! | [`golden`] | readers for the reference data in `testdata/` |
+//! | [`torch`] | programs that PyTorch's caching allocator ran, with its answers |
 //!
 //! An allocator made outside this workspace proves itself in one line:
 //!
@@ -46,6 +47,7 @@ pub mod profile;
 pub mod program;
 pub mod spies;
 pub mod suite;
+pub mod torch;
 pub mod views;
 
 pub use self::fault::{BackingFault, Fault};

@@ -5,6 +5,7 @@
 mod casts;
 mod layouts;
 mod promote;
+mod torch;
 mod traces;
 mod views;
 
@@ -26,13 +27,14 @@ const SHOWN: usize = 5;
 /// One comparison with reference data.
 struct Check {
     name: &'static str,
-    /// The folder and the file in it; without the folder it is looked for too. A star stands for any name.
+    /// The folder and the file in it; without the folder it is looked for too. A star stands for any name: at the end of a
+    /// folder's, at the beginning of a file's.
     folder: &'static str,
     file: &'static str,
     compare: fn(&[PathBuf]) -> Result<Tally>,
 }
 
-const CHECKS: [Check; 6] = [
+const CHECKS: [Check; 7] = [
     Check {
         name: "dtypes.promote",
         folder: "torch-views",
@@ -44,6 +46,7 @@ const CHECKS: [Check; 6] = [
     Check { name: "views.programs", folder: "torch-views", file: "views.jsonl.gz", compare: views::programs },
     Check { name: "preserve", folder: "torch-views", file: "preserve.json.gz", compare: layouts::preserve },
     Check { name: "traces.form", folder: "cpu-traces", file: "*.csv.gz", compare: traces::form },
+    Check { name: "torch.allocator", folder: "torch-golden*", file: "*.ops.gz", compare: torch::allocator },
 ];
 
 /// Runs every check on the data below a folder, sought here and then in the workspace root.
@@ -66,8 +69,8 @@ impl Check {
             return Ok(Outcome::Skipped("no data".to_owned()));
         }
         let tally = (self.compare)(&files).inspect_err(|error| println!("{}: {error}", self.name))?;
-        for difference in &tally.shown {
-            println!("{}: {difference}", self.name);
+        for line in tally.shown.iter().chain(&tally.notes) {
+            println!("{}: {line}", self.name);
         }
         println!("{}: {tally}", self.name);
         match tally.total - tally.agree {
@@ -76,28 +79,35 @@ impl Check {
         }
     }
 
+    /// The files in the check's folders; if there are none, those beside them.
     fn files(&self, data: &Path) -> Result<Vec<PathBuf>> {
-        for folder in [data.join(self.folder), data.to_path_buf()] {
-            let Ok(entries) = fs::read_dir(&folder) else { continue };
-            let mut found = Vec::new();
-            for entry in entries {
-                let path = entry.map_err(Error::io(&folder))?.path();
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                let fits = match self.file.strip_prefix('*') {
-                    Some(ending) => name.ends_with(ending),
-                    None => name == self.file,
-                };
-                if fits {
-                    found.push(path);
-                }
-            }
-            if !found.is_empty() {
-                found.sort();
-                return Ok(found);
-            }
+        let folders = match self.folder.strip_suffix('*') {
+            Some(beginning) => entries(data, |name| name.starts_with(beginning))?,
+            None => vec![data.join(self.folder)],
+        };
+        let fits = |name: &str| match self.file.strip_prefix('*') {
+            Some(ending) => name.ends_with(ending),
+            None => name == self.file,
+        };
+        let mut found = Vec::new();
+        for folder in folders.iter().filter(|folder| folder.is_dir()) {
+            found.extend(entries(folder, fits)?);
         }
-        Ok(Vec::new())
+        if found.is_empty() { entries(data, fits) } else { Ok(found) }
     }
+}
+
+/// The entries of a folder whose names fit, in order.
+fn entries(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
+        let path = entry.map_err(Error::io(folder))?.path();
+        if fits(&path.file_name().unwrap_or_default().to_string_lossy()) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// How many answers agree.
@@ -106,6 +116,8 @@ struct Tally {
     agree: usize,
     total: usize,
     shown: Vec<String>,
+    /// What was not compared, and why.
+    notes: Vec<String>,
 }
 
 impl Tally {
@@ -132,7 +144,8 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} agree", self.agree, self.total)
+        write!(f, "{} of {} agree", self.agree, self.total)?;
+        if self.notes.is_empty() { Ok(()) } else { write!(f, "; {} notes", self.notes.len()) }
     }
 }
 

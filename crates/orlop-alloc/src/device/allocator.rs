@@ -122,8 +122,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     /// # Errors
     ///
     /// Those of the engine.
-    pub fn begin_allocate_to_pool(&self, id: PoolId, takes: StreamFilter) -> Result<(), DeviceError> {
-        self.change(|engine| engine.begin_allocate_to_pool(id, takes))
+    pub fn begin_allocate_to_pool(&self, id: PoolId, streams: StreamFilter) -> Result<(), DeviceError> {
+        self.change(|engine| engine.begin_allocate_to_pool(id, streams))
     }
 
     /// [`Engine::end_allocate_to_pool`].
@@ -288,12 +288,11 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
 
     fn trim(&self, target: u64) -> u64 {
         let mut inner = self.inner.lock();
-        let before = inner.engine.stats().reserved_bytes.all.current;
-        if before > target {
-            inner.engine.empty_cache();
+        let released = inner.engine.trim(target);
+        if released > 0 {
             inner.unused = Vec::new();
         }
-        before - inner.engine.stats().reserved_bytes.all.current
+        released
     }
 
     fn describe(&self, report: &mut OutOfMemory) {

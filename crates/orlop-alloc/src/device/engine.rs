@@ -316,7 +316,18 @@ impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and gives everything back that is in no block's region (PyTorch: `empty_cache`).
     pub fn empty_cache(&mut self) {
         self.cool();
-        self.release_cached();
+        self.release_cached(0);
+    }
+
+    /// Gives free memory back until at most `target` bytes are held, as far as live blocks allow. Returns the bytes that went
+    /// back. It waits for all streams if more is held; during a capture, which that would end, nothing goes back.
+    pub fn trim(&mut self, target: u64) -> u64 {
+        let before = self.stats.reserved_bytes.all.current;
+        if before > target && !self.private.is_capturing() {
+            self.cool();
+            self.release_cached(target);
+        }
+        before - self.stats.reserved_bytes.all.current
     }
 
     /// The chunk that was freed last goes where the others are.
@@ -357,7 +368,7 @@ impl<B: DeviceBacking> Engine<B> {
         {
             return Some(chunk);
         }
-        self.release_cached();
+        self.release_cached(0);
         self.grow(search, true).or_else(|| self.search_last(search))
     }
 
@@ -410,6 +421,9 @@ impl<B: DeviceBacking> Drop for Engine<B> {
         self.note_all_gone();
         // Blocks came back while their streams ran.
         (0..self.streams.count()).for_each(|stream| self.finish(stream));
+        for event in self.pending.events() {
+            self.backing.forget(event);
+        }
         for (_, region) in self.regions.iter() {
             let Some(page) = region.page else {
                 // SAFETY: it came from `allocate` and was not given back; all streams are done.

@@ -47,6 +47,17 @@ pub enum DeviceError {
     /// There are as many pools as can be numbered.
     #[error("there are too many private pools")]
     TooManyPools,
+    /// An engine that holds memory already cannot be restored.
+    #[error("only a new engine can be restored: this one holds memory")]
+    NotNew,
+    /// A segment to restore does not add up.
+    #[error("the segment at {address:#x} cannot be restored: {problem}")]
+    BadSegment {
+        /// Where it begins.
+        address: usize,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// The system has no memory whose pages can be moved, or not so much.
     #[error("no {} of memory with pages that can be moved: {kind}", ByteSize(*bytes))]
     NoMovablePages {

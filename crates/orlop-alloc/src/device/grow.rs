@@ -68,7 +68,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    fn is_whole_region(&self, index: Index) -> bool {
+    pub(super) fn is_whole_region(&self, index: Index) -> bool {
         let chunk = &self.chunks[index];
         chunk.is_whole() && !self.is_paged(chunk)
     }

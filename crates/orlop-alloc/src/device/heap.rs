@@ -42,11 +42,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             (free, _) => free.find(&self.chunks, search.size)?,
         };
-        let size = self.chunks[found].size;
-        let (max, slack) = (self.policy.max_split, self.policy.max_non_split_rounding);
-        let too_large =
-            if search.size < max { size >= max } else { size >= search.size.saturating_add(slack) };
-        (!too_large).then_some((found, position))
+        self.policy.serves(self.chunks[found].size, search.size).then_some((found, position))
     }
 
     fn growable(&self, chunk: Index) -> usize {

@@ -111,16 +111,6 @@ impl FreeChunks {
             Self::Segregated(lists) => lists.from(chunks, lists.list(size)),
         }
     }
-
-    /// The largest below `size` bytes: the last in order.
-    pub(super) fn last_below(&self, size: usize) -> Option<Index> {
-        match self {
-            Self::Ordered(runs) => {
-                runs.last_below(Free { size, address: 0, chunk: 0 }).map(|free| free.chunk)
-            }
-            Self::Segregated(_) => None,
-        }
-    }
 }
 
 /// Lists of chunks by size, threaded through the chunks, and a bit for each that has any.

@@ -38,6 +38,11 @@ impl Pending {
     pub(super) fn is_empty(&self) -> bool {
         self.marks == 0
     }
+
+    /// Every event that was recorded and neither found done nor waited for.
+    pub(super) fn events(&self) -> impl Iterator<Item = EventId> + '_ {
+        self.queues.iter().flat_map(|queue| &queue.marks).map(|&(event, _)| event)
+    }
 }
 
 impl<B: DeviceBacking> Engine<B> {

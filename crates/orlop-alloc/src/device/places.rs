@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 /// Addresses are whole ones of these.
 const STEP: usize = 2 << 20;
 
+/// No memory reaches beyond this: differences of addresses would overflow.
+pub(super) const LAST_ADDRESS: usize = isize::MAX.unsigned_abs() / STEP * STEP;
+
 /// CUDA's driver takes addresses from the system in whole ones of these.
 const CHUNK: usize = 32 << 20;
 
@@ -32,6 +35,8 @@ struct Chunks {
     bottom: usize,
     /// Where gaps are, and how large.
     gaps: BTreeMap<usize, usize>,
+    /// Something is held that does not consist of whole steps, which gaps do.
+    has_parts: bool,
 }
 
 impl Places {
@@ -42,7 +47,7 @@ impl Places {
 
     /// As CUDA's driver places them.
     pub(super) fn like_cuda() -> Self {
-        Self { next: TOP, chunks: Some(Chunks { bottom: TOP, gaps: BTreeMap::new() }) }
+        Self { next: TOP, chunks: Some(Chunks { bottom: TOP, gaps: BTreeMap::new(), has_parts: false }) }
     }
 
     pub(super) fn are_like_cuda(&self) -> bool {
@@ -63,6 +68,7 @@ impl Places {
         if let (Some(chunks), Some(bytes)) = (&mut self.chunks, bytes.checked_next_multiple_of(STEP))
             && chunks.bottom <= address
             && address < TOP
+            && !chunks.has_parts
         {
             chunks.release(address, bytes);
         }
@@ -83,7 +89,10 @@ impl Places {
         let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(STEP));
         let Some(end) = end.filter(|&end| isize::try_from(end).is_ok()) else { return false };
         match &mut self.chunks {
-            Some(chunks) if address < TOP => chunks.bottom = chunks.bottom.min(address - address % CHUNK),
+            Some(chunks) if address < TOP => {
+                chunks.bottom = chunks.bottom.min(address - address % CHUNK);
+                chunks.has_parts |= !address.is_multiple_of(STEP) || !bytes.is_multiple_of(STEP);
+            }
             _ => self.next = self.next.max(end),
         }
         true

@@ -174,6 +174,19 @@ impl Policy {
         bytes.checked_next_multiple_of(step).filter(|&size| size <= isize::MAX.unsigned_abs())
     }
 
+    /// Returns whether a free block of `block` bytes may serve a request of `size` bytes, rounded: the one rule of fit, for
+    /// every search. Large blocks are kept for large requests, and not wasted on much smaller ones.
+    #[must_use]
+    #[inline]
+    pub fn serves(&self, block: usize, size: usize) -> bool {
+        let too_large = if size < self.max_split {
+            block >= self.max_split
+        } else {
+            block >= size.saturating_add(self.max_non_split_rounding)
+        };
+        size <= block && !too_large
+    }
+
     /// How large a region for a request of `size` bytes is, rounded; `None` if no memory is so large.
     #[must_use]
     pub fn region_bytes(&self, size: usize) -> Option<usize> {
@@ -183,6 +196,12 @@ impl Policy {
             _ => 0,
         };
         if usual >= size && usual > 0 { Some(usual) } else { size.checked_next_multiple_of(REGION_STEP) }
+    }
+
+    /// Whether free chunks of one region may belong to different streams.
+    pub(super) fn mixes_streams(&self) -> bool {
+        let Beyond { steal, hold_to_peak, look_again, .. } = self.beyond;
+        steal || look_again || hold_to_peak.is_some()
     }
 
     /// What cannot be is put right, for the fields are anybody's: the granule is a power of two, and pages are multiples of it.

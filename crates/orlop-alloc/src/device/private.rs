@@ -7,15 +7,36 @@ use super::engine::{Engine, Search};
 use super::policy::IndexKind;
 use super::pool::Pool;
 use orlop_core::StreamId;
-use std::fmt;
 
 /// A private pool's name (PyTorch: `MempoolId_t`); (0, 0) is none.
 pub type PoolId = (u64, u64);
 
-/// Says which streams a capture takes in.
-pub type StreamFilter = Box<dyn Fn(StreamId) -> bool + Send>;
+/// The streams whose requests go to a private pool. Data and no function: requests are sorted with the allocator locked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamFilter {
+    /// Every stream.
+    All,
+    /// These streams and no other.
+    Only(Box<[StreamId]>),
+}
 
-#[derive(Default)]
+impl StreamFilter {
+    /// Takes the requests of these streams.
+    pub fn only(streams: impl IntoIterator<Item = StreamId>) -> Self {
+        Self::Only(streams.into_iter().collect())
+    }
+
+    #[inline]
+    fn takes(&self, stream: StreamId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(streams) => streams.contains(&stream),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
 pub(super) struct PrivatePools {
     pools: Vec<PrivatePool>,
     /// Captures that are going on: the place of their pool, and whose requests go there.
@@ -41,7 +62,7 @@ impl PrivatePools {
     /// The pools, small and large, that a stream's requests go to; `None`: the common ones.
     #[inline]
     pub(super) fn captures(&self, stream: StreamId) -> Option<(u16, u16)> {
-        let (place, _) = self.underway.iter().find(|(_, takes)| takes(stream))?;
+        let (place, _) = self.underway.iter().find(|(_, streams)| streams.takes(stream))?;
         self.pools.get(*place).map(|pool| (pool.small, pool.large))
     }
 
@@ -67,27 +88,22 @@ impl PrivatePools {
     }
 }
 
-impl fmt::Debug for PrivatePools {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PrivatePools").field("pools", &self.pools).finish_non_exhaustive()
-    }
-}
-
 impl<B: DeviceBacking> Engine<B> {
-    /// From now on requests of the streams that `takes` names are served by a private pool, which is made if it is new
-    /// (PyTorch: `begin_allocate_to_pool`). Until the end no event is asked about and
-    /// no page moves; cached memory goes back by PyTorch's rules for it alone: by age, and blocks that are never split.
+    /// From now on requests of these streams are served by a private pool, which is made if it is new (PyTorch:
+    /// `begin_allocate_to_pool`). Until the end no event is asked about and no page moves; cached memory goes back by
+    /// PyTorch's rules for it alone: by age, and blocks that are never split.
     ///
     /// # Errors
     ///
     /// [`DeviceError::TooManyPools`].
-    pub fn begin_allocate_to_pool(&mut self, id: PoolId, takes: StreamFilter) -> Result<(), DeviceError> {
+    pub fn begin_allocate_to_pool(&mut self, id: PoolId, streams: StreamFilter) -> Result<(), DeviceError> {
         let place = match self.private.place(id) {
             Some(place) => place,
             None => self.add_private(id)?,
         };
-        self.private.pools[place].users += 1;
-        self.private.underway.push((place, takes));
+        let users = &mut self.private.pools[place].users;
+        *users = users.checked_add(1).ok_or(DeviceError::TooManyPools)?;
+        self.private.underway.push((place, streams));
         Ok(())
     }
 
@@ -101,7 +117,7 @@ impl<B: DeviceBacking> Engine<B> {
         let place = underway.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
         let place = place.ok_or(DeviceError::NoPool { id })?;
         let last = self.private.underway.len() - 1;
-        drop(self.private.underway.remove(last - place));
+        self.private.underway.remove(last - place);
         Ok(())
     }
 
@@ -168,10 +184,13 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Forgets private pools without users and without memory.
     pub(super) fn drop_empty_private(&mut self) {
-        for pool in &mut self.private.pools {
+        let PrivatePools { pools, underway } = &mut self.private;
+        for (place, pool) in pools.iter_mut().enumerate() {
             let has_memory =
                 |region: &super::pool::Region| region.pool == pool.small || region.pool == pool.large;
-            if pool.users == 0 && !self.regions.iter().any(|(_, region)| has_memory(region)) {
+            // A pool may lose its users while requests go to it.
+            let is_used = pool.users > 0 || underway.iter().any(|&(other, _)| other == place);
+            if !is_used && !self.regions.iter().any(|(_, region)| has_memory(region)) {
                 pool.id = None;
             }
         }

@@ -69,27 +69,23 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let needed = search.size.max(max);
         let Some(of) = self.pools[search.pool as usize].get(search.stream) else { return false };
-        let large = of.free.at_least(needed).next();
-        if let Some(index) = large {
-            self.release_region(index);
-            return true;
+        let oversize: Vec<Index> = of.free.at_least(max).collect();
+        let smaller = oversize.partition_point(|&index| self.chunks[index].size < needed);
+        if let Some(&index) = oversize.get(smaller)
+            && self.is_whole_region(index)
+        {
+            return self.release_region(index);
         }
         let mut released = 0;
-        let mut below = needed;
-        while released < needed {
-            let of = self.pools[search.pool as usize].get(search.stream);
-            let Some(index) = of.and_then(|of| of.free.last_below(below)) else { break };
-            let chunk = self.chunks[index];
-            if chunk.size < max {
+        for &index in oversize[..smaller].iter().rev() {
+            if released >= needed {
                 break;
             }
-            if self.is_paged(&chunk) {
-                // It stays; on with the next smaller ones.
-                below = chunk.size;
-                continue;
+            let size = self.chunks[index].size;
+            // Pages stay, and so do parts of regions.
+            if self.is_whole_region(index) && self.release_region(index) {
+                released += size;
             }
-            released += chunk.size;
-            self.release_region(index);
         }
         released >= needed
     }
@@ -109,12 +105,9 @@ impl<B: DeviceBacking> Engine<B> {
         let Some(index) = found.next() else { return false };
         let chunk = self.chunks[index];
         if !self.is_paged(&chunk) {
-            if chunk.is_whole() {
-                self.release_region(index);
-            }
-            return chunk.is_whole();
+            return chunk.is_whole() && self.release_region(index);
         }
-        let unmapped = self.unmap_free(index);
+        let unmapped = self.unmap_free(index, usize::MAX);
         if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {
             self.release_range(whole);
         }
@@ -128,34 +121,40 @@ impl<B: DeviceBacking> Engine<B> {
         fits && self.is_paged(chunk)
     }
 
-    /// Waits for all streams and gives all free memory back: whole regions, and pages.
-    pub(super) fn release_cached(&mut self) {
+    /// Waits for all streams and gives free memory back, whole regions and pages, until at most `target` bytes are held.
+    pub(super) fn release_cached(&mut self, target: u64) {
         self.wait_for_all();
-        if self.policy.beyond.steal {
-            // Pages that lie in free chunks of several streams are whole only together.
+        if self.policy.mixes_streams() {
+            // Regions and pages that lie in free chunks of several streams are whole only together.
             self.gather(0);
         }
         let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
         let pools: Vec<usize> = common.chain(self.private.freeable()).collect();
         for pool in pools {
-            self.release_pool_memory(pool);
+            self.release_pool_memory(pool, target);
         }
         self.drop_empty_private();
     }
 
-    pub(super) fn release_pool_memory(&mut self, pool: usize) {
+    /// How many bytes more are held than `target`.
+    fn excess(&self, target: u64) -> u64 {
+        self.stats.reserved_bytes.all.current.saturating_sub(target)
+    }
+
+    fn release_pool_memory(&mut self, pool: usize, target: u64) {
         let free = self.pools[pool].free(&self.chunks);
         let mut paged = Vec::new();
         for index in free {
             let chunk = self.chunks[index];
             if self.is_paged(&chunk) {
                 paged.push(index);
-            } else if chunk.is_whole() {
+            } else if chunk.is_whole() && self.excess(target) > 0 {
                 self.release_region(index);
             }
         }
         for index in paged {
-            let whole = self.unmap_free(index);
+            let excess = usize::try_from(self.excess(target)).unwrap_or(usize::MAX);
+            let whole = if excess > 0 { self.unmap_free(index, excess) } else { None };
             if let Some(whole) = whole.filter(|&index| self.chunks[index].is_whole()) {
                 self.release_range(whole);
             }
@@ -171,9 +170,16 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Gives the region of a free chunk back, which is all of it.
-    pub(super) fn release_region(&mut self, index: Index) {
-        let Chunk { address, size, pool, region, stream, .. } = self.chunks[index];
+    /// Gives the region of a free chunk back to the device. False, and the region stays, if the chunk is not free or is not
+    /// all of its region: blocks may be in the rest.
+    pub(super) fn release_region(&mut self, index: Index) -> bool {
+        let chunk = self.chunks[index];
+        let Chunk { address, size, pool, region, stream, .. } = chunk;
+        let home = self.regions.get(region);
+        let is_all = home.is_some_and(|home| (home.address, home.bytes, home.page) == (address, size, None));
+        if chunk.state != State::Free || !chunk.is_whole() || !is_all {
+            return self.keep_corrupt(address);
+        }
         let small = self.pools[pool as usize].small;
         self.take(index);
         self.note(RegionAction::Lost, region, address, size);
@@ -186,16 +192,31 @@ impl<B: DeviceBacking> Engine<B> {
         }
         self.stats.num_device_free += 1;
         self.finish(stream);
-        // SAFETY: the chunk was the whole region, as it came from `allocate`; it was free, so that no stream used it but
-        // its own, which is done.
+        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and size, and no
+        // neighbours. It was free, so that no stream used it but its own, which is done.
         unsafe { self.backing.release(address, size) };
+        true
     }
 
-    /// Takes the pages away that lie wholly in a free chunk. The chunk without pages, if there were any.
-    fn unmap_free(&mut self, index: Index) -> Option<Index> {
+    /// Memory that is about to go back turns out not to be wholly free: it stays, and the fault is counted.
+    #[cold]
+    fn keep_corrupt(&mut self, address: usize) -> bool {
+        self.stats.num_corrupt_releases += 1;
+        tracing::error!(
+            address,
+            "a region that is not wholly free was about to go back to the device; it stays"
+        );
+        false
+    }
+
+    /// Takes pages away that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all. The chunk
+    /// without pages, if there were any.
+    fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
         let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
         let home = *self.regions.get(region)?;
-        let (page, Range { start: begin, end }) = (home.page?, home.whole_pages(address..address + size)?);
+        let (page, Range { start, end }) = (home.page?, home.whole_pages(address..address + size)?);
+        let bytes = bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX);
+        let begin = start.max(end.saturating_sub(bytes));
         let unmapped = self.hollow(index, begin, end)?;
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);
@@ -246,13 +267,20 @@ impl<B: DeviceBacking> Engine<B> {
         Some(index)
     }
 
-    /// Gives a range of addresses back that has no pages.
-    pub(super) fn release_range(&mut self, index: Index) {
-        let Chunk { address, size, region, .. } = self.chunks[index];
+    /// Gives a range of addresses back to the device. False, and it stays, if there are pages in it.
+    pub(super) fn release_range(&mut self, index: Index) -> bool {
+        let chunk = self.chunks[index];
+        let Chunk { address, size, region, .. } = chunk;
+        let home = self.regions.get(region).filter(|home| home.page.is_some());
+        let is_all = home.is_some_and(|home| (home.address, home.bytes) == (address, size));
+        if chunk.state != State::Unmapped || !chunk.is_whole() || !is_all {
+            return self.keep_corrupt(address);
+        }
         self.take_unmapped(index);
         self.chunks.remove(index);
         self.regions.remove(region);
-        // SAFETY: the chunk was the whole range, as it was reserved, and has no pages.
+        // SAFETY: the chunk is all of the range, as it was reserved, and has no pages.
         unsafe { self.backing.release_addresses(address, size) };
+        true
     }
 }

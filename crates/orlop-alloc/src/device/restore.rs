@@ -7,13 +7,15 @@
 use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{DeviceBlock, Engine, LARGE, SMALL};
+use super::error::DeviceError;
 use super::inspect::{DevicePiece, DeviceSegment, PieceState};
 use super::null::NullDevice;
+use super::places::LAST_ADDRESS;
 use super::policy::Growth;
 use super::pool::Region;
 use super::private::PoolId;
 use orlop_core::StreamId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The blocks of a restored engine, by address.
 type Blocks = HashMap<usize, DeviceBlock>;
@@ -38,51 +40,62 @@ impl Piece {
 }
 
 impl Engine<NullDevice> {
-    /// Takes segments over as they are, and gives their blocks by address. Call it before anything else is asked.
+    /// Takes segments over as they are, and returns their blocks by address. Pieces that wait for a stream are taken for free.
     ///
-    /// Pieces that wait for a stream are taken for free. Segments whose pieces do not cover them are left out.
-    pub fn restore(&mut self, segments: &[DeviceSegment]) -> Blocks {
+    /// # Errors
+    ///
+    /// [`DeviceError::NotNew`] if the engine holds memory already, [`DeviceError::BadSegment`] for figures that do not add up.
+    /// Nothing has changed then.
+    pub fn restore(&mut self, segments: &[DeviceSegment]) -> Result<Blocks, DeviceError> {
+        if self.regions.iter().next().is_some() {
+            return Err(DeviceError::NotNew);
+        }
+        check(segments, self.backing.memory().saturating_sub(self.backing.used()))?;
         let mut blocks = Blocks::new();
         let mut ranges: BTreeMap<Range, Vec<&DeviceSegment>> = BTreeMap::new();
         let paged = matches!(self.policy.growth, Growth::Pages { .. });
         let mut starts: Vec<usize> = Vec::new();
-        for segment in segments.iter().filter(|segment| is_covered(segment)) {
+        for segment in segments {
             if segment.expandable && paged {
                 ranges.entry((segment.stream, segment.small, segment.pool)).or_default().push(segment);
             } else {
                 starts.push(segment.address);
-                let pieces: Vec<Piece> = segment.pieces.iter().copied().map(Piece::Of).collect();
-                self.restore_region(segment, segment.bytes, None, &pieces, &mut blocks);
+                self.restore_alone(segment, &mut blocks)?;
             }
         }
         starts.extend(ranges.values().filter_map(|range| range.iter().map(|segment| segment.address).min()));
         starts.sort_unstable();
         for range in ranges.into_values() {
-            self.restore_range(range, &starts, &mut blocks);
+            self.restore_range(range, &starts, &mut blocks)?;
         }
-        blocks
+        Ok(blocks)
     }
 
-    /// Restores the segments of one range, or each for itself if they overlap or do not lie in pages of one.
-    fn restore_range(&mut self, mut segments: Vec<&DeviceSegment>, starts: &[usize], blocks: &mut Blocks) {
+    fn restore_alone(&mut self, segment: &DeviceSegment, blocks: &mut Blocks) -> Result<(), DeviceError> {
+        let pieces: Vec<Piece> = segment.pieces.iter().copied().map(Piece::Of).collect();
+        self.restore_region(segment, segment.bytes, None, &pieces, blocks)
+    }
+
+    /// Restores the segments of one range, or each for itself if they do not lie in pages of one.
+    fn restore_range(
+        &mut self,
+        mut segments: Vec<&DeviceSegment>,
+        starts: &[usize],
+        blocks: &mut Blocks,
+    ) -> Result<(), DeviceError> {
         segments.sort_unstable_by_key(|segment| segment.address);
-        let (Some(&first), Some(&last)) = (segments.first(), segments.last()) else { return };
+        let (Some(&first), Some(&last)) = (segments.first(), segments.last()) else { return Ok(()) };
         let page = self.page(if first.small { SMALL } else { LARGE });
         let memory = usize::try_from(self.backing.memory()).unwrap_or(usize::MAX / 4);
         let next = starts.partition_point(|&start| start <= first.address);
-        let room = starts.get(next).map_or(isize::MAX.unsigned_abs(), |&next| next) - first.address;
+        let room = starts.get(next).map_or(LAST_ADDRESS, |&next| next) - first.address;
         let most = memory.saturating_add(memory / 8).min(room);
         let bytes = most - most % page;
         let in_pages = |segment: &&DeviceSegment| {
             (segment.address - first.address).is_multiple_of(page) && segment.bytes.is_multiple_of(page)
         };
-        let apart = segments.windows(2).all(|pair| pair[0].address + pair[0].bytes <= pair[1].address);
-        if !apart || !segments.iter().all(in_pages) || last.address + last.bytes > first.address + bytes {
-            for segment in segments {
-                let pieces: Vec<Piece> = segment.pieces.iter().copied().map(Piece::Of).collect();
-                self.restore_region(segment, segment.bytes, None, &pieces, blocks);
-            }
-            return;
+        if !segments.iter().all(in_pages) || last.address + last.bytes > first.address + bytes {
+            return segments.into_iter().try_for_each(|segment| self.restore_alone(segment, blocks));
         }
         let mut pieces = Vec::new();
         let mut at = first.address;
@@ -97,7 +110,7 @@ impl Engine<NullDevice> {
         if end > at {
             pieces.push(Piece::Unmapped { address: at, bytes: end - at });
         }
-        self.restore_region(first, bytes, Some(page), &pieces, blocks);
+        self.restore_region(first, bytes, Some(page), &pieces, blocks)
     }
 
     fn restore_region(
@@ -107,19 +120,24 @@ impl Engine<NullDevice> {
         page: Option<usize>,
         pieces: &[Piece],
         blocks: &mut Blocks,
-    ) {
+    ) -> Result<(), DeviceError> {
         let DeviceSegment { address, stream, small, .. } = *like;
         let mapped = pieces.iter().filter(|piece| matches!(piece, Piece::Of(_)));
         let held: usize = mapped.map(|piece| piece.place().1).sum();
-        let Some(pool) = self.pool_of(like) else { return };
+        // What was checked leaves no way for these to fail.
+        let no_room = DeviceError::BadSegment { address, problem: "there is no room for it" };
+        let pool = self.pool_of(like)?;
         if !self.backing.hold(address, bytes, held) {
-            return;
+            return Err(no_room);
         }
         let stream = self.streams.number(stream);
         let region = Region { address, bytes, first: NONE, page, stream, pool };
-        let Some(region) = self.regions.insert(region) else { return };
+        let region = self.regions.insert(region).ok_or(no_room)?;
         if page.is_none() {
             self.stats.segment.add(small, 1);
+            if bytes >= self.policy.max_split {
+                self.stats.oversize_segments.add(1);
+            }
         }
         self.stats.reserved_bytes.add(small, held as u64);
         let like = Chunk {
@@ -141,7 +159,7 @@ impl Engine<NullDevice> {
         let mut free: Vec<Index> = Vec::new();
         for &piece in pieces {
             let (address, size) = piece.place();
-            let Some(index) = self.chunks.insert(Chunk { address, size, previous, ..like }) else { return };
+            let index = self.chunks.insert(Chunk { address, size, previous, ..like }).ok_or(no_room)?;
             match previous {
                 NONE => self.regions.begins(region, index),
                 previous => self.chunks[previous].next = index,
@@ -168,22 +186,57 @@ impl Engine<NullDevice> {
                 self.insert_free(index);
             }
         }
+        Ok(())
     }
 
     /// The pool that a segment belongs to; private ones are made, and have a user.
-    fn pool_of(&mut self, segment: &DeviceSegment) -> Option<u16> {
+    fn pool_of(&mut self, segment: &DeviceSegment) -> Result<u16, DeviceError> {
         if segment.pool == PoolId::default() {
-            return Some(if segment.small { SMALL } else { LARGE });
+            return Ok(if segment.small { SMALL } else { LARGE });
         }
-        let (small, large) = self.private_pools(segment.pool).ok()?;
-        Some(if segment.small { small } else { large })
+        let (small, large) = self.private_pools(segment.pool)?;
+        Ok(if segment.small { small } else { large })
     }
 }
 
-/// Whether a segment's pieces cover it in order, and addresses may be so great.
-fn is_covered(segment: &DeviceSegment) -> bool {
+/// The most private pools that segments may name: an engine numbers its pools in 16 bits, two for each.
+const MAX_POOLS: usize = 1 << 14;
+
+/// Refuses what cannot be the state of a device of `memory` bytes.
+fn check(segments: &[DeviceSegment], memory: u64) -> Result<(), DeviceError> {
+    let mut total = 0_u64;
+    let mut places: Vec<(usize, usize)> = Vec::with_capacity(segments.len());
+    let mut pools: BTreeSet<PoolId> = BTreeSet::new();
+    for segment in segments {
+        let address = segment.address;
+        let refuse = |problem| DeviceError::BadSegment { address, problem };
+        let end = end(segment).ok_or_else(|| refuse("its pieces do not cover it"))?;
+        if end > LAST_ADDRESS {
+            return Err(refuse("its addresses are too great"));
+        }
+        let is_live = |piece: &&DevicePiece| piece.state == PieceState::Live;
+        if segment.pieces.iter().filter(is_live).any(|piece| piece.requested > piece.bytes) {
+            return Err(refuse("a block is smaller than what was requested"));
+        }
+        let held = total.checked_add(segment.bytes as u64).filter(|&held| held <= memory);
+        total = held.ok_or_else(|| refuse("the device has less memory"))?;
+        places.push((address, end));
+        pools.insert(segment.pool);
+    }
+    if pools.len() > MAX_POOLS {
+        return Err(DeviceError::TooManyPools);
+    }
+    places.sort_unstable();
+    match places.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        Some(pair) => Err(DeviceError::BadSegment { address: pair[1].0, problem: "it overlaps another" }),
+        None => Ok(()),
+    }
+}
+
+/// Where a segment ends, if its pieces cover it in order.
+fn end(segment: &DeviceSegment) -> Option<usize> {
     let end = segment.pieces.iter().try_fold(segment.address, |at, piece| {
         if piece.address == at && piece.bytes > 0 { at.checked_add(piece.bytes) } else { None }
     });
-    end.is_some_and(|end| isize::try_from(end).is_ok()) && end == segment.address.checked_add(segment.bytes)
+    end.filter(|&end| end > segment.address && Some(end) == segment.address.checked_add(segment.bytes))
 }

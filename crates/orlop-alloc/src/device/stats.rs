@@ -109,6 +109,8 @@ pub struct DeviceStats {
     pub num_stream_steals: u64,
     /// Bytes of pages that were moved to where they were needed. PyTorch moves none.
     pub remapped_bytes: u64,
+    /// Regions that were about to go back to the device and stayed, because they were not wholly free: a fault of the engine.
+    pub num_corrupt_releases: u64,
 }
 
 impl DeviceStats {

@@ -14,6 +14,7 @@ impl<B: DeviceBacking> Engine<B> {
         let pool = &self.pools[search.pool as usize];
         let others = pool.streams().filter(|&(stream, of)| stream != search.stream && !of.free.is_empty());
         let found = others.filter_map(|(_, of)| Some(of.free.find(&self.chunks, search.size)?.0));
+        let found = found.filter(|&chunk| self.policy.serves(self.chunks[chunk].size, search.size));
         let chunk = found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))?;
         self.take(chunk);
         self.wait_for(search.stream, self.chunks[chunk].stream);

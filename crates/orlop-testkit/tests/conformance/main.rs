@@ -8,3 +8,4 @@ mod device;
 mod hostile;
 mod matrix;
 mod stamps;
+mod torch_golden;

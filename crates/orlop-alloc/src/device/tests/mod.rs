@@ -1,10 +1,11 @@
 //! Tests of the whole engine.
 
-mod golden;
+mod given_back;
 #[cfg(target_os = "linux")]
 mod host_pages;
 mod programs;
 mod promises;
+mod restored;
 mod rounds;
 #[cfg(target_os = "linux")]
 mod streams;

@@ -1,6 +1,6 @@
 //! Random programs: after each step everything adds up, under any policy.
 
-use crate::device::{Ask, DeviceBlock, Engine, Growth, NullDevice, Policy, TorchConf};
+use crate::device::{Ask, DeviceBlock, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf};
 use orlop_core::{Device, StreamId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -94,9 +94,8 @@ fn run(policy: Policy, memory: u64, steps: Vec<Step>) -> Result<(), TestCaseErro
             Step::Empty => {}
             Step::Capture(number) => {
                 let id = (0, number);
-                engine
-                    .begin_allocate_to_pool(id, Box::new(move |stream| stream.get() == number))
-                    .expect("it holds");
+                let streams = StreamFilter::only([StreamId::new(number)]);
+                engine.begin_allocate_to_pool(id, streams).expect("it holds");
                 capturing.push(id);
             }
             Step::EndCapture => {

@@ -1,6 +1,8 @@
 //! What ours promises beyond PyTorch's rules.
 
-use crate::device::{Ask, DeviceAllocator, DeviceBlock, Engine, Growth, NullDevice, Policy, TorchConf};
+use crate::device::{
+    Ask, DeviceAllocator, DeviceBlock, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf,
+};
 use crate::{Allocator, Block, Request};
 use orlop_core::{Device, StreamId};
 use std::sync::{Arc, Mutex};
@@ -153,14 +155,14 @@ fn a_restored_engine_goes_on_where_the_other_was() {
         let sizes = [3, 1, 7, 30, 2, 25, 1, 40];
         let blocks: Vec<DeviceBlock> = sizes.map(|mib| first.allocate(on(mib, 0)).unwrap()).into();
         let private = (7, 1);
-        first.begin_allocate_to_pool(private, Box::new(|_| true)).unwrap();
+        first.begin_allocate_to_pool(private, StreamFilter::All).unwrap();
         let captured = first.allocate(on(5, 0)).unwrap();
         first.end_allocate_to_pool(private).unwrap();
         for freed in [1, 3, 5] {
             first.free(blocks[freed]).unwrap();
         }
         let mut second = engine(policy, 1000);
-        let restored = second.restore(&first.segments());
+        let restored = second.restore(&first.segments()).unwrap();
         assert_eq!(restored.len(), 6);
         second.verify().unwrap();
         assert_eq!(second.segments(), first.segments());

@@ -1,0 +1,236 @@
+//! Programs that PyTorch's own caching allocator ran, with its answers: `testdata/torch-golden*`.
+//!
+//! A program is a pair of files, `NAME.ops.gz` and `NAME.expected.gz`; the folder's README defines both. [`TorchProgram`]
+//! runs the operations on the device engine under the program's settings and compares every address and every statistic.
+
+use crate::golden::{GoldenError, gz_text};
+use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
+use orlop_core::{Device, StreamId};
+use std::collections::HashMap;
+use std::path::Path;
+use std::str::{FromStr, Split};
+
+/// The ending of a file of operations.
+pub const OPERATIONS: &str = ".ops.gz";
+
+/// The operations of private pools and captures, which are not replayed yet.
+const OF_PRIVATE_POOLS: [&str; 6] = ["b", "x", "d", "o", "g", "k"];
+
+/// The invariants of the engine are checked once in this many operations.
+const VERIFY_EVERY: usize = 500;
+
+/// A recorded program and PyTorch's answers.
+#[derive(Debug, Clone)]
+pub struct TorchProgram {
+    /// The name of its files, without their endings.
+    pub name: String,
+    operations: String,
+    expected: String,
+}
+
+/// The engine's answers beside PyTorch's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TorchComparison {
+    /// Answers compared: addresses, refusals and lines of statistics.
+    pub answers: usize,
+    /// The answers that differ.
+    pub differences: Vec<String>,
+    /// Counts of splits that differ and may: PyTorch polls the events of several streams in the order of a hash table, and
+    /// the order decides which free neighbours merge first. The numbers of splits at the end agree.
+    pub by_event_order: Vec<String>,
+}
+
+impl TorchProgram {
+    /// Reads the program whose operations are in this file; the answers lie beside it.
+    ///
+    /// # Errors
+    ///
+    /// [`GoldenError::Io`].
+    pub fn read(operations: &Path) -> Result<Self, GoldenError> {
+        let file = operations.file_name().unwrap_or_default().to_string_lossy();
+        let name = file.strip_suffix(OPERATIONS).unwrap_or(&file).to_owned();
+        let expected = gz_text(&operations.with_file_name(format!("{name}.expected.gz")))?;
+        Ok(Self { name, operations: gz_text(operations)?, expected })
+    }
+
+    /// Returns the first operation that is not replayed yet, if the program has one.
+    #[must_use]
+    pub fn unsupported(&self) -> Option<&str> {
+        let mut operations = self.operations.lines().skip(1);
+        operations.find(|line| line.split(' ').next().is_some_and(|word| OF_PRIVATE_POOLS.contains(&word)))
+    }
+
+    /// Runs the program on the device engine, under the rules of PyTorch with the program's settings.
+    ///
+    /// # Errors
+    ///
+    /// [`GoldenError::Operation`] for a line that is no operation, [`GoldenError::Engine`] if the engine refuses what
+    /// PyTorch accepted, or its invariants do not hold.
+    pub fn compare(&self) -> Result<TorchComparison, GoldenError> {
+        let mut lines = self.operations.lines().enumerate();
+        let head = lines.next().and_then(|(_, line)| settings(line));
+        let (conf, memory) = head.ok_or(GoldenError::Operation { line: 1 })?;
+        let device = NullDevice::new(Device::cuda(0), memory);
+        let mut run = Run { engine: Engine::new(device, Policy::torch(&conf)), blocks: HashMap::new() };
+        let mut expected = self.expected.lines();
+        let mut comparison = TorchComparison::default();
+        for (number, line) in lines {
+            let line_number = number + 1;
+            let operation = Operation::parse(line).ok_or(GoldenError::Operation { line: line_number })?;
+            let answer = run.execute(operation);
+            let answer = answer.map_err(|error| GoldenError::Engine { line: line_number, error })?;
+            if let Some(answer) = answer {
+                comparison.compare(&answer, expected.next(), || format!("line {line_number}, {line}"));
+            }
+            if number % VERIFY_EVERY == 0 {
+                run.verify(line_number)?;
+            }
+        }
+        run.verify(self.operations.lines().count())?;
+        let statistics = run.engine.stats().to_string();
+        for line in statistics.lines() {
+            comparison.compare_statistic(line, expected.next());
+        }
+        for line in expected {
+            comparison.compare("nothing", Some(line), || "the end".to_owned());
+        }
+        Ok(comparison)
+    }
+}
+
+/// Reads `# settings=<settings, or -> mem=<bytes>`.
+fn settings(line: &str) -> Option<(TorchConf, u64)> {
+    let (conf, memory) = line.strip_prefix("# settings=")?.split_once(" mem=")?;
+    let conf = if conf == "-" { "" } else { conf };
+    Some((conf.parse().ok()?, memory.parse().ok()?))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Operation {
+    Allocate { id: u64, bytes: usize, stream: StreamId },
+    Free { id: u64 },
+    RecordStream { id: u64, stream: StreamId },
+    EventsDone(bool),
+    EmptyCache,
+    MemoryFraction(f64),
+}
+
+impl Operation {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let operation = match words.next()? {
+            "a" => Self::Allocate {
+                id: number(&mut words)?,
+                bytes: number(&mut words)?,
+                stream: StreamId::new(number(&mut words)?),
+            },
+            "f" => Self::Free { id: number(&mut words)? },
+            "r" => Self::RecordStream { id: number(&mut words)?, stream: StreamId::new(number(&mut words)?) },
+            "q" => Self::EventsDone(number::<u8>(&mut words)? == 1),
+            "e" => Self::EmptyCache,
+            "m" => Self::MemoryFraction(number(&mut words)?),
+            _ => return None,
+        };
+        words.next().is_none().then_some(operation)
+    }
+}
+
+fn number<T: FromStr>(words: &mut Split<'_, char>) -> Option<T> {
+    words.next()?.parse().ok()
+}
+
+/// A program underway.
+struct Run {
+    engine: Engine<NullDevice>,
+    blocks: HashMap<u64, DeviceBlock>,
+}
+
+impl Run {
+    /// Executes one operation; the answer if it has one.
+    fn execute(&mut self, operation: Operation) -> Result<Option<String>, DeviceError> {
+        match operation {
+            Operation::Allocate { id, bytes, stream } => {
+                return Ok(Some(match self.engine.allocate(Ask::new(bytes, stream)) {
+                    Ok(block) => {
+                        self.blocks.insert(id, block);
+                        format!("{id} {}", self.engine.address(block) - NullDevice::FIRST_ADDRESS)
+                    }
+                    Err(_) => format!("{id} OOM"),
+                }));
+            }
+            // Blocks that PyTorch could not allocate are freed and recorded all the same.
+            Operation::Free { id } => {
+                self.blocks.remove(&id).map_or(Ok(()), |block| self.engine.free(block))?;
+            }
+            Operation::RecordStream { id, stream } => {
+                let block = self.blocks.get(&id);
+                block.map_or(Ok(()), |&block| self.engine.record_stream(block, stream))?;
+            }
+            Operation::EventsDone(done) => self.engine.backing().set_events_done(done),
+            Operation::EmptyCache => self.engine.empty_cache(),
+            Operation::MemoryFraction(fraction) => self.engine.set_memory_fraction(fraction),
+        }
+        Ok(None)
+    }
+
+    fn verify(&self, line: usize) -> Result<(), GoldenError> {
+        self.engine.verify().map_err(|error| GoldenError::Invariant { line, error })
+    }
+}
+
+impl TorchComparison {
+    fn compare(&mut self, ours: &str, recorded: Option<&str>, place: impl FnOnce() -> String) {
+        self.answers += 1;
+        let recorded = recorded.unwrap_or("nothing");
+        if ours != recorded {
+            self.differences.push(format!("{}: {ours}, recorded {recorded}", place()));
+        }
+    }
+
+    fn compare_statistic(&mut self, ours: &str, recorded: Option<&str>) {
+        let of_splits = ours.starts_with("inactive_split");
+        // The name and the figure at the end; what follows is history.
+        let now = |line: &str| line.split(" peak ").next().unwrap_or_default().to_owned();
+        match recorded {
+            Some(recorded) if of_splits && ours != recorded && now(ours) == now(recorded) => {
+                self.answers += 1;
+                self.by_event_order.push(format!("{ours}, recorded {recorded}"));
+            }
+            _ => self.compare(ours, recorded, || "statistics".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(operations: &str, expected: &str) -> TorchProgram {
+        TorchProgram {
+            name: "test".to_owned(),
+            operations: operations.to_owned(),
+            expected: expected.to_owned(),
+        }
+    }
+
+    #[test]
+    fn answers_are_compared_one_by_one() {
+        let operations = "# settings=- mem=1073741824\na 0 1000 0\na 1 1000 0\nf 0\ne\n";
+        let comparison = program(operations, "0 0\n1 512\n").compare().unwrap();
+        assert_eq!(comparison.differences[0], "line 3, a 1 1000 0: 1 1024, recorded 1 512");
+        // Every statistic is missing.
+        assert_eq!(comparison.differences.len(), 1 + 30);
+        assert_eq!(comparison.answers, 2 + 30);
+    }
+
+    #[test]
+    fn what_is_no_operation_is_an_error() {
+        for line in ["z", "a 1 2", "f", "f 1 2", "q x", "b 1 2"] {
+            let text = format!("# settings=- mem=1\n{line}\n");
+            let result = program(&text, "").compare();
+            assert!(matches!(result, Err(GoldenError::Operation { line: 2 })), "{line}");
+        }
+        assert!(matches!(program("a 1 2 0", "").compare(), Err(GoldenError::Operation { line: 1 })));
+        assert_eq!(program("# settings=- mem=1\nf 1\nk 1\n", "").unsupported(), Some("k 1"));
+    }
+}

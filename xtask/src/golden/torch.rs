@@ -1,0 +1,44 @@
+//! PyTorch's caching allocator: every address and every statistic of the programs that it ran.
+
+use std::path::{Path, PathBuf};
+
+use orlop_testkit::golden::GoldenError;
+use orlop_testkit::torch::TorchProgram;
+
+use super::Tally;
+use crate::error::Result;
+
+/// Each answer counts, and a program that does not come to its end counts as one that differs.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
+pub(super) fn allocator(files: &[PathBuf]) -> Result<Tally> {
+    let mut tally = Tally::default();
+    for path in files {
+        if let Err(error) = program(path, &mut tally) {
+            tally.count(false, || format!("{}: {error}", path.display()));
+        }
+    }
+    Ok(tally)
+}
+
+fn program(path: &Path, tally: &mut Tally) -> std::result::Result<(), GoldenError> {
+    let program = TorchProgram::read(path)?;
+    let name = &program.name;
+    if let Some(operation) = program.unsupported() {
+        tally.notes.push(format!("{name}: not compared: private pools are not replayed yet ({operation})"));
+        return Ok(());
+    }
+    let comparison = program.compare()?;
+    let by_order = comparison.by_event_order.len();
+    for _ in comparison.differences.len() + by_order..comparison.answers {
+        tally.count(true, String::new);
+    }
+    for difference in comparison.differences {
+        tally.count(false, || format!("{name}: {difference}"));
+    }
+    if by_order > 0 {
+        tally.notes.push(format!(
+            "{name}: not compared: {by_order} counts of splits, which depend on the order of events"
+        ));
+    }
+    Ok(())
+}
