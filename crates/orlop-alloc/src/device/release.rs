@@ -225,6 +225,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.put(index);
                 return None;
             };
+            self.inherit_border(index, front);
             self.put(front);
         }
         if after > 0 {
@@ -232,6 +233,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.put(index);
                 return None;
             };
+            self.inherit_border(index, back);
             self.put(back);
         }
         let home = self.regions.get(region).map(|region| (region.stream, region.pool));

@@ -51,6 +51,12 @@ impl<B: DeviceBacking> Engine<B> {
         if search.size as u64 > most {
             return None;
         }
+        let needed = self.cheapest_range(search).map_or(search.size, |(missing, _)| missing);
+        if self.is_beyond_peak(search, needed)
+            && let Some(chunk) = self.search_gathered(search)
+        {
+            return Some(chunk);
+        }
         let mut claim = self.claim(search)?;
         self.fill(search, &mut claim, Purpose::Request)?;
         // Rounded up to pages it may have come to a free chunk.
@@ -89,7 +95,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Takes addresses for a request out of the indexes: those that need the fewest pages.
     fn claim(&mut self, search: Search) -> Option<Claim> {
         let first = match self.cheapest_range(search) {
-            Some(first) => first,
+            Some((_, first)) => first,
             None => self.add_range(search)?,
         };
         self.claim_from(first, search.size, self.page(search.pool))
@@ -129,8 +135,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(claim)
     }
 
-    /// The chunk, free or without pages, from which on a request needs the fewest new pages.
-    fn cheapest_range(&self, search: Search) -> Option<Index> {
+    /// The chunk, free or without pages, from which on a request needs the fewest new bytes of pages; with how many.
+    fn cheapest_range(&self, search: Search) -> Option<(usize, Index)> {
         let of = self.pools[search.pool as usize].get(search.stream)?;
         let mut best: Option<(usize, Index)> = None;
         for place in of.unmapped.iter() {
@@ -143,7 +149,7 @@ impl<B: DeviceBacking> Engine<B> {
                 best = Some((missing, from));
             }
         }
-        best.map(|(_, from)| from)
+        best
     }
 
     /// How many bytes without pages a request would need from here on; `None` if it does not fit.
