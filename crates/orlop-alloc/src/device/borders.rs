@@ -73,14 +73,10 @@ pub(super) fn is_border(chunks: &Chunks, index: Index) -> bool {
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Merges free neighbours of different streams, for a request that would have more held than was ever in use. The
-    /// chunk that it gets if one fits now, out of its index.
-    pub(super) fn search_gathered(&mut self, search: Search) -> Option<Index> {
-        // Marks may not be put into streams that are captured.
-        if self.private.is_capturing() || !self.gather(search.stream) {
-            return None;
-        }
-        self.search(search)
+    /// Merges free neighbours of different streams for a request, unless a capture forbids it: no mark may be put into its
+    /// streams. Whether there were any.
+    pub(super) fn gather_for(&mut self, search: Search) -> bool {
+        !self.private.is_capturing() && self.gather(search.stream)
     }
 
     /// Gives one stream all free memory in which several have a part, so that it merges. Whether there was any.

@@ -13,18 +13,24 @@ impl<B: DeviceBacking> Engine<B> {
         if retry {
             self.stats.num_alloc_retries += 1;
         }
-        let bytes = self.policy.region_bytes(search.size)?;
+        let mut bytes = self.policy.region_bytes(search.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
         if self.policy.beyond.hold_to_peak.is_some() {
             if paged {
                 return self.grow_stitched(search);
             }
-            if self.is_beyond_peak(search, bytes)
-                && let Some(chunk) = self.search_gathered(search)
-            {
-                return Some(chunk);
+            if self.is_beyond_peak(search, bytes) {
+                if self.gather_for(search)
+                    && let Some(chunk) = self.search(search)
+                {
+                    return Some(chunk);
+                }
+                self.make_room(search, bytes);
+                if self.is_beyond_peak(search, bytes) {
+                    // A region for several requests would be further beyond, and whole again later.
+                    bytes = bytes.min(search.size.checked_next_multiple_of(REGION_STEP)?);
+                }
             }
-            self.make_room(search, bytes);
         }
         if !self.may_hold(bytes) {
             return None;
