@@ -38,6 +38,10 @@ impl<K: Copy + Ord> SortedRuns<K> {
         self.len == 0
     }
 
+    pub(crate) fn first(&self) -> Option<K> {
+        self.runs.first().and_then(|run| run.first()).copied()
+    }
+
     pub(crate) fn last(&self) -> Option<K> {
         self.runs.last().and_then(|run| run.last()).copied()
     }

@@ -1,5 +1,6 @@
 //! Chunks: the pieces of regions, in use or free. What an engine knows of the memory is here; nothing is in it.
 
+use crate::central::Free;
 use std::ops::{Index as At, IndexMut as AtMut};
 
 /// A chunk's place in its table.
@@ -49,6 +50,8 @@ pub(super) struct Chunk {
     pub(super) events: u32,
     pub(super) pool: u16,
     pub(super) state: State,
+    /// Whether it is in the list of [`Borders`](super::borders::Borders).
+    pub(super) border: bool,
 }
 
 const _: () = assert!(size_of::<Chunk>() == 64);
@@ -67,8 +70,15 @@ impl Chunk {
             note: 0,
             before: NONE,
             after: NONE,
+            border: false,
             ..*self
         }
+    }
+
+    /// Its key where free chunks are in order of size.
+    #[inline]
+    pub(super) fn as_free(&self, index: Index) -> Free {
+        Free { size: self.size, address: self.address, chunk: index }
     }
 
     /// Whether it is all of its region.

@@ -5,6 +5,7 @@
 
 use super::DeviceError;
 use super::backing::DeviceBacking;
+use super::borders::Borders;
 use super::chunks::{Chunk, Chunks, Index, NONE, State};
 use super::pending::Pending;
 use super::policy::Policy;
@@ -13,6 +14,7 @@ use super::private::PrivatePools;
 use super::rounds::Rounds;
 use super::stats::DeviceStats;
 use crate::RegionWatches;
+use crate::central::{Free, SortedRuns};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -86,12 +88,16 @@ pub struct Engine<B: DeviceBacking> {
     pub(super) pools: Vec<Pool>,
     pub(super) streams: Streams,
     pub(super) pending: Pending,
+    pub(super) borders: Borders,
     pub(super) private: PrivatePools,
     /// The stream whose large requests are rehearsed, by number; `NONE` if none is.
     pub(super) watched: u32,
     pub(super) rounds: Rounds,
     /// Where it has free chunks, while there is a plan.
     pub(super) free_places: BTreeMap<usize, Index>,
+    /// Wholly free regions of the common pools, in order of size; kept where [hold_to_peak](super::Beyond::hold_to_peak)
+    /// gives them back, and there are no pages.
+    pub(super) whole_regions: SortedRuns<Free>,
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(super) hot: Index,
     pub(super) stats: DeviceStats,
@@ -120,10 +126,12 @@ impl<B: DeviceBacking> Engine<B> {
             pools,
             streams: Streams::default(),
             pending: Pending::default(),
+            borders: Borders::default(),
             private: PrivatePools::default(),
             watched,
             rounds: Rounds::default(),
             free_places: BTreeMap::new(),
+            whole_regions: SortedRuns::default(),
             hot: NONE,
             stats: DeviceStats::default(),
             callbacks: Vec::new(),
@@ -380,6 +388,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.gather(search.stream);
             self.search(search)
                 .or_else(|| self.search(self.twin(search)))
+                .or_else(|| self.steal(self.twin(search)))
                 .or_else(|| self.grow(search, false))
         })
     }

@@ -13,13 +13,24 @@ impl<B: DeviceBacking> Engine<B> {
         if retry {
             self.stats.num_alloc_retries += 1;
         }
-        let bytes = self.policy.region_bytes(search.size)?;
+        let mut bytes = self.policy.region_bytes(search.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
         if self.policy.beyond.hold_to_peak.is_some() {
             if paged {
                 return self.grow_stitched(search);
             }
-            self.make_room(search, bytes);
+            if self.is_beyond_peak(search, bytes) {
+                if self.gather_for(search)
+                    && let Some(chunk) = self.search(search)
+                {
+                    return Some(chunk);
+                }
+                self.make_room(search, bytes);
+                if self.is_beyond_peak(search, bytes) {
+                    // A region for several requests would be further beyond, and whole again later.
+                    bytes = bytes.min(search.size.checked_next_multiple_of(REGION_STEP)?);
+                }
+            }
         }
         if !self.may_hold(bytes) {
             return None;
@@ -53,24 +64,30 @@ impl<B: DeviceBacking> Engine<B> {
     /// Gives wholly free regions back, the smallest first, until a new one holds what is held to the peak.
     fn make_room(&mut self, search: Search, bytes: usize) {
         // What goes back is waited for, which would end a capture.
-        if self.private.is_capturing() || !self.is_beyond_peak(search, bytes) {
+        if self.private.is_capturing() {
             return;
         }
-        let common = self.pools.iter().filter(|pool| pool.private.is_none());
-        let free = common.flat_map(|pool| pool.free(&self.chunks));
-        let mut whole: Vec<Index> = free.filter(|&index| self.is_whole_region(index)).collect();
-        whole.sort_unstable_by_key(|&index| self.chunks[index].size);
-        for index in whole {
-            if !self.is_beyond_peak(search, bytes) {
+        while let Some(smallest) = self.whole_regions.first()
+            && self.is_beyond_peak(search, bytes)
+        {
+            if !self.release_region(smallest.chunk) {
                 break;
             }
-            self.release_region(index);
         }
     }
 
     pub(super) fn is_whole_region(&self, index: Index) -> bool {
         let chunk = &self.chunks[index];
         chunk.is_whole() && !self.is_paged(chunk)
+    }
+
+    /// Whether a free chunk is also in the list of wholly free regions: where those are what may go back for others.
+    #[inline]
+    pub(super) fn keeps_whole(&self, chunk: &Chunk) -> bool {
+        chunk.is_whole()
+            && self.policy.beyond.hold_to_peak.is_some()
+            && self.pools[chunk.pool as usize].private.is_none()
+            && !self.is_paged(chunk)
     }
 
     fn grow_by_region(&mut self, search: Search, bytes: usize) -> Option<Index> {
@@ -115,6 +132,7 @@ impl<B: DeviceBacking> Engine<B> {
             note: 0,
             before: NONE,
             after: NONE,
+            border: false,
         };
         let Some(index) = self.chunks.insert(chunk) else {
             self.regions.remove(region);

@@ -17,6 +17,7 @@ impl<B: DeviceBacking> Engine<B> {
         let (found, position) = self.find(search)?;
         let of = self.pools[search.pool as usize].of(search.stream);
         of.free.remove_found(&mut self.chunks, found, position);
+        self.forget_whole(found);
         self.forget_place(found);
         Some(found)
     }
@@ -58,6 +59,7 @@ impl<B: DeviceBacking> Engine<B> {
     pub(super) fn take(&mut self, index: Index) {
         let Chunk { pool, stream, .. } = self.chunks[index];
         self.pools[pool as usize].of(stream).free.remove(&mut self.chunks, index);
+        self.forget_whole(index);
         self.forget_place(index);
     }
 
@@ -69,7 +71,21 @@ impl<B: DeviceBacking> Engine<B> {
         let chunk = &mut self.chunks[index];
         (chunk.state, chunk.note) = (State::Free, pool.searches);
         pool.of(stream).free.insert(&mut self.chunks, index);
+        let chunk = &self.chunks[index];
+        if self.keeps_whole(chunk) {
+            self.whole_regions.insert(chunk.as_free(index));
+        }
         self.remember_place(index);
+    }
+
+    /// A chunk is no longer in the index of its pool.
+    #[inline]
+    fn forget_whole(&mut self, index: Index) {
+        let chunk = &self.chunks[index];
+        if self.keeps_whole(chunk) {
+            let removed = self.whole_regions.remove(chunk.as_free(index));
+            debug_assert!(removed, "a wholly free region that is not in its index");
+        }
     }
 
     /// Makes a chunk that is in no index a block of so many bytes; what remains of it may stay free.
@@ -204,12 +220,19 @@ impl<B: DeviceBacking> Engine<B> {
     pub(super) fn merge(&mut self, index: Index, neighbour: Index, state: State) -> usize {
         let Some(other) = self.chunks.get(neighbour).copied() else { return 0 };
         let chunk = self.chunks[index];
-        if other.state != state || other.stream != chunk.stream || other.pool != chunk.pool {
+        if other.state != state || other.pool != chunk.pool {
+            return 0;
+        }
+        if other.stream != chunk.stream {
+            self.borders.add(&mut self.chunks, index);
             return 0;
         }
         match state {
             State::Unmapped => self.take_unmapped(neighbour),
             _ => self.take(neighbour),
+        }
+        if other.border {
+            self.borders.add(&mut self.chunks, index);
         }
         self.chunks.unlink(neighbour);
         self.chunks.remove(neighbour);

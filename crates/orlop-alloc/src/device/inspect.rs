@@ -125,7 +125,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn metadata(&self) -> usize {
         let places = self.free_places.len() * size_of::<(usize, Index)>();
-        self.chunks.bytes() + self.rounds.bytes() + places
+        self.chunks.bytes() + self.borders.bytes() + self.rounds.bytes() + places
     }
 
     /// Walks everything and proves the invariants of the module.
@@ -149,6 +149,9 @@ impl<B: DeviceBacking> Engine<B> {
                     let same = other.state == chunk.state && other.stream == chunk.stream;
                     let mergeable = matches!(chunk.state, State::Free | State::Unmapped);
                     rule(!(same && mergeable && other.pool == chunk.pool), "free neighbours are merged")?;
+                    let free = other.state == State::Free && chunk.state == State::Free;
+                    let touch = free && other.pool == chunk.pool;
+                    rule(!touch || other.border || chunk.border, "free neighbours of two streams are known")?;
                 }
                 let bytes = chunk.size as u64;
                 reserved += if chunk.state == State::Unmapped { 0 } else { bytes };
@@ -184,6 +187,15 @@ impl<B: DeviceBacking> Engine<B> {
         let free =
             self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Unmapped));
         rule(free.count() == indexed.len(), "all that is free is in an index")?;
+        let whole =
+            self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && self.keeps_whole(chunk));
+        let whole: HashSet<Index> = whole.map(|(index, _)| index).collect();
+        let kept: Vec<Index> = self.whole_regions.iter().map(|free| free.chunk).collect();
+        rule(kept.len() == whole.len(), "wholly free regions are in their index once")?;
+        rule(kept.iter().all(|index| whole.contains(index)), "only wholly free regions are in that index")?;
+        let listed: HashSet<Index> = self.borders.list().iter().copied().collect();
+        let mut flagged = self.chunks.iter().filter(|(_, chunk)| chunk.border);
+        rule(flagged.all(|(index, _)| listed.contains(&index)), "flagged borders are in the list")?;
         let mut places = 0;
         for (&address, &index) in &self.free_places {
             let chunk = &self.chunks[index];

@@ -31,6 +31,7 @@
 
 mod allocator;
 mod backing;
+mod borders;
 mod chunks;
 mod conf;
 mod engine;

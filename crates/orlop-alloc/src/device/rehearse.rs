@@ -91,6 +91,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.insert_free(chunk);
                 return None;
             };
+            self.inherit_border(chunk, front);
             self.put(front);
         }
         Some(chunk)

@@ -246,6 +246,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.put(index);
                 return None;
             };
+            self.inherit_border(index, front);
             self.put(front);
         }
         if after > 0 {
@@ -253,6 +254,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.put(index);
                 return None;
             };
+            self.inherit_border(index, back);
             self.put(back);
         }
         let home = self.regions.get(region).map(|region| (region.stream, region.pool));

@@ -154,6 +154,7 @@ impl Engine<NullDevice> {
             events: 0,
             pool,
             state: State::Live,
+            border: false,
         };
         let mut previous = NONE;
         let mut free: Vec<Index> = Vec::new();

@@ -107,6 +107,9 @@ pub struct DeviceStats {
     pub num_sync_all_streams: u64,
     /// Blocks that went from one stream to another, which waits for the first. PyTorch has none.
     pub num_stream_steals: u64,
+    /// Times that a stream was made to wait for another, on the device, because it took over memory of that one. PyTorch
+    /// has none.
+    pub num_stream_waits: u64,
     /// Bytes of pages that were moved to where they were needed. PyTorch moves none.
     pub remapped_bytes: u64,
     /// Regions that were about to go back to the device and stayed, because they were not wholly free: a fault of the engine.

@@ -51,7 +51,19 @@ impl<B: DeviceBacking> Engine<B> {
         if search.size as u64 > most {
             return None;
         }
-        let mut claim = self.claim(search)?;
+        let mut range = self.cheapest_range(search);
+        let missing = range.map_or(search.size, |(missing, _)| missing);
+        if self.is_beyond_peak(search, missing) && self.gather_for(search) {
+            if let Some(chunk) = self.search(search) {
+                return Some(chunk);
+            }
+            range = self.cheapest_range(search);
+        }
+        let first = match range {
+            Some((_, first)) => first,
+            None => self.add_range(search)?,
+        };
+        let mut claim = self.claim_from(first, search.size, self.page(search.pool))?;
         self.fill(search, &mut claim, Purpose::Request)?;
         // Rounded up to pages it may have come to a free chunk.
         self.merge_around(claim.chunk, State::Free);
@@ -86,16 +98,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(())
     }
 
-    /// Takes addresses for a request out of the indexes: those that need the fewest pages.
-    fn claim(&mut self, search: Search) -> Option<Claim> {
-        let first = match self.cheapest_range(search) {
-            Some(first) => first,
-            None => self.add_range(search)?,
-        };
-        self.claim_from(first, search.size, self.page(search.pool))
-    }
-
-    /// The same from this chunk on: it, and those behind it that so many bytes need, are free or without pages.
+    /// Takes addresses for a request out of the indexes, from this chunk on: it, and those behind it that so many bytes need,
+    /// are free or without pages.
     pub(super) fn claim_from(&mut self, first: Index, needed: usize, page: usize) -> Option<Claim> {
         let mut claim = Claim { chunk: first, page, holes: Vec::new() };
         let mut bytes = 0;
@@ -129,8 +133,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(claim)
     }
 
-    /// The chunk, free or without pages, from which on a request needs the fewest new pages.
-    fn cheapest_range(&self, search: Search) -> Option<Index> {
+    /// The chunk, free or without pages, from which on a request needs the fewest new bytes of pages; with how many.
+    fn cheapest_range(&self, search: Search) -> Option<(usize, Index)> {
         let of = self.pools[search.pool as usize].get(search.stream)?;
         let mut best: Option<(usize, Index)> = None;
         for place in of.unmapped.iter() {
@@ -143,7 +147,7 @@ impl<B: DeviceBacking> Engine<B> {
                 best = Some((missing, from));
             }
         }
-        best.map(|(_, from)| from)
+        best
     }
 
     /// How many bytes without pages a request would need from here on; `None` if it does not fit.

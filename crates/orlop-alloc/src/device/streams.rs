@@ -4,9 +4,8 @@
 //! PyTorch's allocator does not do this: memory stays with the stream that it was first asked for.
 
 use super::backing::DeviceBacking;
-use super::chunks::{Index, State};
+use super::chunks::Index;
 use super::engine::{Engine, Search};
-use std::collections::BTreeSet;
 
 impl<B: DeviceBacking> Engine<B> {
     /// The best fitting free chunk of another stream, out of its index; the stream that asked waits for that one.
@@ -22,57 +21,10 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    fn wait_for(&mut self, stream: u32, other: u32) {
+    /// Makes a stream wait, on the device, for what another has been given so far.
+    pub(super) fn wait_for(&mut self, stream: u32, other: u32) {
         let event = self.backing.record(self.streams.id(other));
         self.backing.wait(self.streams.id(stream), event);
-    }
-
-    /// Gives one stream all free memory, so that neighbours of different streams merge.
-    pub(super) fn gather(&mut self, stream: u32) {
-        let free =
-            self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && chunk.stream != stream);
-        let foreign: Vec<(Index, u32)> = free
-            .filter(|(_, chunk)| !self.private.has_users(self.pools[chunk.pool as usize].private))
-            .map(|(index, chunk)| (index, chunk.stream))
-            .collect();
-        let others: BTreeSet<u32> = foreign.iter().map(|&(_, other)| other).collect();
-        for other in others {
-            self.wait_for(stream, other);
-            self.stats.num_stream_steals += 1;
-        }
-        for &(index, _) in &foreign {
-            self.take(index);
-            self.chunks[index].stream = stream;
-            self.put(index);
-        }
-        for (index, _) in foreign {
-            // It may be merged into one before it by now; and behind a neighbour may be the next one.
-            while self.chunks[index].state == State::Free && self.has_free_neighbour(index) {
-                self.take(index);
-                self.uncount_split(index);
-                self.insert_free(index);
-            }
-        }
-    }
-
-    fn has_free_neighbour(&self, index: Index) -> bool {
-        let chunk = &self.chunks[index];
-        let merges = |neighbour: Index| {
-            let other = self.chunks.get(neighbour);
-            other.is_some_and(|other| {
-                other.state == State::Free && other.stream == chunk.stream && other.pool == chunk.pool
-            })
-        };
-        merges(chunk.previous) || merges(chunk.next)
-    }
-
-    /// A free piece is about to be put in anew, and counted then.
-    fn uncount_split(&mut self, index: Index) {
-        let chunk = self.chunks[index];
-        if !chunk.is_whole() && !self.is_paged(&chunk) {
-            let small = self.pools[chunk.pool as usize].small;
-            self.stats.inactive_split.sub(small, 1);
-            self.stats.inactive_split_bytes.sub(small, chunk.size as u64);
-        }
+        self.stats.num_stream_waits += 1;
     }
 }

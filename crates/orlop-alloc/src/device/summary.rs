@@ -51,7 +51,11 @@ impl DeviceStats {
             self.num_sync_all_streams
         )?;
         let moved = ByteSize(self.remapped_bytes);
-        writeln!(out, "blocks of other streams {}, pages moved {moved}", self.num_stream_steals)
+        writeln!(
+            out,
+            "blocks of other streams {}, waits of streams {}, pages moved {moved}",
+            self.num_stream_steals, self.num_stream_waits
+        )
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) struct Held {
     pub(super) retries: u64,
     pub(super) remapped: u64,
     pub(super) steals: u64,
+    pub(super) stream_waits: u64,
     /// Times that memory was gained from the device.
     pub(super) gained: u64,
     /// Requests and uses of streams that are not told apart.
@@ -157,6 +158,7 @@ impl Machine {
                     retries: stats.num_alloc_retries,
                     remapped: stats.remapped_bytes,
                     steals: stats.num_stream_steals,
+                    stream_waits: stats.num_stream_waits,
                     gained: stats.num_device_alloc,
                     folded: streams.folded(),
                 }

@@ -45,6 +45,8 @@ pub struct Outcome {
     pub remapped_last: u64,
     /// Times that a stream took another's memory and waited for it.
     pub steals: u64,
+    /// Times that a stream was made to wait for another, on the device, for memory of that one.
+    pub stream_waits: u64,
     /// The request that failed.
     pub out_of_memory: Option<FailedRequest>,
     /// Requests and returns, those for the blocks at the start left out.
@@ -221,6 +223,7 @@ pub(super) fn outcome(
         remapped: held.remapped,
         remapped_last: held.remapped,
         steals: held.steals,
+        stream_waits: held.stream_waits,
         out_of_memory,
         operations: 0,
         folded: held.folded,

@@ -1,5 +1,6 @@
 //! Tests of the whole engine.
 
+mod drift;
 mod given_back;
 #[cfg(target_os = "linux")]
 mod host_pages;
