@@ -98,6 +98,15 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
+    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise; regions are the inner backing's.
+        unsafe { self.inner.region_bytes(ptr) }
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.inner.is_pinned()
+    }
+
     fn device(&self) -> Device {
         self.inner.device()
     }

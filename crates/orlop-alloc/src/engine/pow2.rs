@@ -12,8 +12,9 @@ use super::supply::Supply;
 use crate::backing::{Backing, Global};
 use crate::protocol::thread_slot;
 use crate::protocol::{Counter, Entry, Ledger, StreamUses};
-use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::{Alignment, Device};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// How many buckets there are: 32 bytes to 64 GiB. Larger requests are not cached.
@@ -212,6 +213,10 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         Some(&self.ledger)
     }
 
+    fn set_statistics(&mut self, on: bool) {
+        self.ledger.set_counted(on);
+    }
+
     fn device(&self) -> Device {
         self.supply.device()
     }
@@ -231,6 +236,15 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
 
     fn reset_peak(&self) {
         self.supply.reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        self.supply.semantics()
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { self.supply.block_bytes(ptr) }
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
