@@ -103,7 +103,7 @@ pub struct Registry {
     /// Each list has one entry per priority, the preferred one first.
     factories: DashMap<Box<str>, Vec<Entry>>,
     registrations: AtomicU64,
-    /// Whether an allocator was asked for: registrations are late from then on.
+    /// Whether an allocator was handed out: registrations are late from then on.
     used: AtomicBool,
 }
 
@@ -123,7 +123,7 @@ impl Registry {
     }
 
     /// Registers a factory from the caller's place in the source. If there is one of its name and priority
-    /// already, nothing changes. After the first allocator was asked for, a registration is [`Registration::Late`] and
+    /// already, nothing changes. After the first allocator was handed out, a registration is [`Registration::Late`] and
     /// traced as a warning.
     #[track_caller]
     pub fn register(&self, factory: Factory) -> Registration {
@@ -162,7 +162,7 @@ impl Registry {
     ///
     /// [`Error::UnknownName`]; the factory's own.
     pub fn make(&self, name: &str, options: &FactoryOptions) -> Result<AllocatorRef> {
-        self.in_use().named(name, "allocator")?.factory.make(options)
+        self.hand_out(self.named(name, "allocator")?.factory.make(options)?)
     }
 
     /// Makes an allocator for the caller alone, by the factory of the highest priority.
@@ -171,7 +171,7 @@ impl Registry {
     ///
     /// [`Error::UnknownName`] with an empty name if there is none; the factory's own.
     pub fn make_best(&self, options: &FactoryOptions) -> Result<AllocatorRef> {
-        self.in_use().preferred()?.factory.make(options)
+        self.hand_out(self.preferred()?.factory.make(options)?)
     }
 
     /// Makes a backing for the caller alone, by the factory of this name, on the node the options say.
@@ -193,8 +193,8 @@ impl Registry {
     ///
     /// As for [`Registry::make`]; the next call tries again.
     pub fn allocator(&self, name: &str, node: Option<u32>) -> Result<AllocatorRef> {
-        let Entry { factory, kept, .. } = self.in_use().named(name, "allocator")?;
-        kept.allocator(&factory, node)
+        let Entry { factory, kept, .. } = self.named(name, "allocator")?;
+        self.hand_out(kept.allocator(&factory, node)?)
     }
 
     /// The same for the factory of the highest priority.
@@ -203,8 +203,8 @@ impl Registry {
     ///
     /// As for [`Registry::make_best`]; the next call tries again.
     pub fn best_allocator(&self, node: Option<u32>) -> Result<AllocatorRef> {
-        let Entry { factory, kept, .. } = self.in_use().preferred()?;
-        kept.allocator(&factory, node)
+        let Entry { factory, kept, .. } = self.preferred()?;
+        self.hand_out(kept.allocator(&factory, node)?)
     }
 
     /// The backing that the factory of this name made for `node`, kept as in [`Registry::allocator`].
@@ -228,10 +228,11 @@ impl Registry {
         self.ranked().into_iter().map(describe).collect()
     }
 
-    /// Notes that an allocator is asked for.
-    fn in_use(&self) -> &Self {
+    /// Notes that an allocator goes to a user.
+    #[expect(clippy::unnecessary_wraps, reason = "the last step of functions that can fail")]
+    fn hand_out(&self, allocator: AllocatorRef) -> Result<AllocatorRef> {
         self.used.store(true, Ordering::Relaxed);
-        self
+        Ok(allocator)
     }
 
     fn named(&self, name: &str, what: &'static str) -> Result<Entry> {
