@@ -2,5 +2,7 @@
 #![cfg(not(loom))]
 
 mod bounds;
+mod child;
+mod defaults;
 mod environment;
 mod regressions;
