@@ -20,7 +20,7 @@ pub enum Change {
 /// holds its growth lock meanwhile.
 pub type Visitor = Arc<dyn Fn(Change, &Region, Option<u32>) + Send + Sync>;
 
-/// A backing that tells visitors. They are fixed when it is made: a region that was gained in front of a
+/// A backing that calls visitors. What they saw gained keeps its pages until they see it lost. They are fixed when it is made: a region that was gained in front of a
 /// visitor is lost in front of it too.
 pub struct Visited<B> {
     inner: B,
@@ -93,9 +93,9 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         unsafe { self.inner.release_line(line, gained) };
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.discard(ptr, bytes) }
+    /// Nothing: a visitor may have registered the pages with a device, which goes on using the ones that were there.
+    unsafe fn discard(&self, _: NonNull<u8>, _: usize) -> usize {
+        0
     }
 
     unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
