@@ -1,6 +1,7 @@
 //! The public API, from outside.
 #![cfg(not(loom))]
 
+mod backings;
 mod bounds;
 mod child;
 mod defaults;
@@ -9,6 +10,7 @@ mod handles;
 mod logs;
 mod pinning;
 mod pools;
+mod private_pools;
 mod regressions;
 mod retries;
 mod sizes;
