@@ -57,7 +57,10 @@ fn handles(opaque: bool) -> (Handles, Arc<AtomicUsize>) {
 /// Takes two empty blocks; how often the allocator was asked, and whether the two have handles of their own.
 fn take_two(asked: &AtomicUsize, allocate: impl Fn(&Request) -> Result<orlop_alloc::Block>) -> (usize, bool) {
     let request = Request::new(0).kind(MemoryKind::KvCache);
-    let blocks = [allocate(&request).unwrap(), allocate(&request).unwrap()];
+    let blocks = [
+        allocate(&request).expect("there is address space"),
+        allocate(&request).expect("there is address space"),
+    ];
     assert!(blocks.iter().all(|block| block.is_empty() && block.device() == DEVICE));
     assert!(blocks.iter().all(|block| block.kind() == MemoryKind::KvCache));
     (asked.load(Ordering::Relaxed), blocks[0].as_ptr() != blocks[1].as_ptr())

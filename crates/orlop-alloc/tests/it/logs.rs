@@ -10,7 +10,9 @@ use orlop_core::Device;
 fn act(context: &Context, log: &LogSwitch, step: Option<u64>, bytes: usize) {
     log.set_enabled(step.is_some());
     log.set_step(step.unwrap_or(99));
-    drop(context.allocate(Device::CPU, &Request::new(bytes).tag(Tag::new("batch"))).unwrap());
+    drop(
+        context.allocate(Device::CPU, &Request::new(bytes).tag(Tag::new("batch"))).expect("there is memory"),
+    );
 }
 
 /// The lines of a log with the columns that do not vary: action, size, tag and step.

@@ -38,13 +38,13 @@ struct Pins {
 impl Pins {
     fn holds(&self, block: &orlop_alloc::Block) -> bool {
         let start = block.as_ptr().as_ptr().addr();
-        let ranges = self.ranges.lock().unwrap();
+        let ranges = self.ranges.lock().expect("no panic with it held");
         let range = ranges.range(..=start).next_back();
         range.is_some_and(|(from, bytes)| start + block.capacity() <= from + bytes)
     }
 
     fn count(&self) -> usize {
-        self.ranges.lock().unwrap().len()
+        self.ranges.lock().expect("no panic with it held").len()
     }
 }
 
@@ -52,13 +52,22 @@ impl Pinner for Pins {
     unsafe fn pin(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         let refused = self.refuses.load(Ordering::Relaxed);
         if !refused {
-            assert!(self.ranges.lock().unwrap().insert(ptr.as_ptr().addr(), bytes).is_none());
+            assert!(
+                self.ranges
+                    .lock()
+                    .expect("no panic with it held")
+                    .insert(ptr.as_ptr().addr(), bytes)
+                    .is_none()
+            );
         }
         !refused
     }
 
     unsafe fn unpin(&self, ptr: NonNull<u8>, bytes: usize) {
-        assert_eq!(self.ranges.lock().unwrap().remove(&ptr.as_ptr().addr()), Some(bytes));
+        assert_eq!(
+            self.ranges.lock().expect("no panic with it held").remove(&ptr.as_ptr().addr()),
+            Some(bytes)
+        );
     }
 }
 

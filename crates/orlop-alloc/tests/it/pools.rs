@@ -11,8 +11,9 @@ fn pool() -> PoolBuilder<System> {
 /// One block of each of `sizes` different sizes, all returned; `rounds` times.
 fn cycle(pool: &AllocatorRef<Pool<System>>, sizes: usize, rounds: usize) {
     for _ in 0..rounds {
-        let blocks: Vec<_> =
-            (1..=sizes).map(|size| pool.allocate(&Request::new(size * 64)).unwrap()).collect();
+        let blocks: Vec<_> = (1..=sizes)
+            .map(|size| pool.allocate(&Request::new(size * 64)).expect("there is memory"))
+            .collect();
         drop(blocks);
     }
 }

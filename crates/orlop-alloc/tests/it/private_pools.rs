@@ -18,9 +18,9 @@ fn every_stream() -> StreamFilter {
 fn with_a_private_pool() -> AllocatorRef<DeviceAllocator<NullDevice>> {
     let device = NullDevice::new(Device::cuda(0), 32 << 20);
     let allocator = DeviceAllocator::new(device, Policy::torch(&TorchConf::default())).into_ref();
-    allocator.begin_allocate_to_pool(POOL, every_stream()).unwrap();
-    drop(allocator.allocate(&Request::new(20 * MIB)).unwrap());
-    allocator.end_allocate_to_pool(POOL).unwrap();
+    allocator.begin_allocate_to_pool(POOL, every_stream()).expect("there is room");
+    drop(allocator.allocate(&Request::new(20 * MIB)).expect("there is room"));
+    allocator.end_allocate_to_pool(POOL).expect("there is room");
     allocator
 }
 

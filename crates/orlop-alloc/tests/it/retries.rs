@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A context whose kinds have budgets, with a callback that counts; and blocks that other kinds have cached.
 fn short_of_memory() -> (Context, Arc<AtomicUsize>) {
     let context = Context::with(Device::CPU, CpuConfig::new().named("bfc").limit(8 << 20));
-    context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(1 << 20)).unwrap();
-    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 << 20)).unwrap();
+    context
+        .set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(1 << 20))
+        .expect("the CPU has budgets");
+    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4 << 20)).expect("the CPU has budgets");
     let calls = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&calls);
     context.on_pressure(

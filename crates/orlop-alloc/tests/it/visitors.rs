@@ -60,7 +60,9 @@ fn watching(node: Option<u32>) -> (Visitor, Arc<Mutex<Registered>>) {
     let seen = Arc::new(Mutex::new(Registered { node, ..Registered::default() }));
     let visitor = {
         let seen = Arc::clone(&seen);
-        Arc::new(move |change, region: &Region, node| seen.lock().unwrap().see(change, region, node))
+        Arc::new(move |change, region: &Region, node| {
+            seen.lock().expect("no panic with it held").see(change, region, node);
+        })
     };
     (visitor, seen)
 }
