@@ -29,6 +29,7 @@ mod plan;
 mod round_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod tags;
 mod token;
 
 pub use self::builder::CachingBuilder;
@@ -39,13 +40,15 @@ use self::growth::Search;
 use self::index::ClassIndex;
 pub use self::maintenance::{Maintenance, MaintenanceBuilder, Pressure};
 use self::plan::{Plan, STRAYED};
+use self::tags::TagSums;
 use self::token::Token;
 use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
 use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Mutex, Returns, StreamUses, thread_slot};
 use crate::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result, Usage,
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result, Tag,
+    TagUse, Usage,
 };
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
@@ -155,6 +158,7 @@ impl<B: Backing> Caching<B> {
             (block, dirty)
         };
         front.note_taken(&mut block);
+        front.count_tag(request.kind, request.tag, signed(block.granted));
         self.tell(front);
         held.enter(request.kind, block.granted, request.bytes);
         Some(self.deliver(request, block, dirty))
@@ -191,6 +195,44 @@ impl<B: Backing> Caching<B> {
                 front.drain(0, |record| heap.put_record(record));
             }
         }
+    }
+
+    /// The quick way to a block. `count` may note it in the slot.
+    #[inline(always)]
+    fn take_quickly(&self, request: &Request, count: impl FnOnce(&mut Front, usize)) -> Option<RawBlock> {
+        let mut held = self.ledger.try_hold()?;
+        let figures = held.figures();
+        let allowed = |granted| !figures.is_notable(request.kind, granted);
+        let mut place = held.value().take_quickly(request.bytes, allowed)?;
+        // SAFETY: taken just now, so nobody else has it.
+        let record = unsafe { place.as_mut() };
+        count(held.value(), record.granted);
+        let id = held.enter_unnoted(request.kind, record.granted, request.bytes);
+        record.assign_unused(request, id);
+        // SAFETY: a record of ours, which goes with the block from now on.
+        Some(unsafe { RawBlock::found(place) })
+    }
+
+    /// The quick way to a block with a tag. Not inlined, so that the way without one needs no stack frame.
+    #[inline(never)]
+    fn take_tagged(&self, request: &Request) -> Option<RawBlock> {
+        let count = |front: &mut Front, granted| front.count_tag(request.kind, request.tag, signed(granted));
+        self.take_quickly(request, count)
+    }
+
+    /// The quick way of a block with a tag and without a stream's use.
+    #[inline(never)]
+    fn give_tagged(&self, block: RawBlock) -> Option<RawBlock> {
+        let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
+        let (kind, tag) = (block.kind, block.tag);
+        let (granted, requested) = (block.granted, block.requested);
+        // SAFETY: every block of this engine has a record of this engine's, and the block is the caller's no more.
+        if !unsafe { held.value().put_quickly(block.record()) } {
+            return Some(block);
+        }
+        held.value().count_tag(kind, tag, -signed(granted));
+        held.leave_open(kind, granted, requested);
+        None
     }
 
     /// The quick way of a block, with no stream's use, that this slot does not keep: if it is another's, it goes home.
@@ -275,6 +317,11 @@ impl<B: Backing> Caching<B> {
     }
 }
 
+/// Bytes as a difference. No block has more than half the address space.
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
 // SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the
 // granule or of the request's alignment; a block is with one user, or in one stack. 2. regions are initialised by
 // the backing's promise. 3. the quick way has no zeroed requests; `deliver` zeroes what was used before. 4. stacks are
@@ -287,21 +334,15 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
             return None;
         }
-        let mut held = self.ledger.try_hold()?;
-        let figures = held.figures();
-        let allowed = |granted| !figures.is_notable(request.kind, granted);
-        let mut place = held.value().take_quickly(request.bytes, allowed)?;
-        // SAFETY: taken just now, so nobody else has it.
-        let record = unsafe { place.as_mut() };
-        let id = held.enter_unnoted(request.kind, record.granted, request.bytes);
-        record.assign_unused(request, id);
-        // SAFETY: a record of ours, which goes with the block from now on.
-        Some(unsafe { RawBlock::found(place) })
+        if request.tag != Tag::NONE { self.take_tagged(request) } else { self.take_quickly(request, |_, _| {}) }
     }
 
     unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
         if !block.uses.is_empty() {
             return Some(block);
+        }
+        if block.tag != Tag::NONE {
+            return self.give_tagged(block);
         }
         let Some(mut held) = self.ledger.try_hold() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
@@ -331,6 +372,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         front.set_home(seat.index());
         block.token = Token::new(block.token, class, seat.index()).0;
         front.note_taken(&mut block);
+        front.count_tag(request.kind, request.tag, signed(block.granted));
         held.enter(request.kind, block.granted, request.bytes);
         Ok(self.deliver(request, block, dirty))
     }
@@ -344,11 +386,13 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
+        let tag = record.tag;
         record.uses = StreamUses::new();
         let token = Token(record.token);
         let seat = thread_slot::current();
         // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
         let mut held = self.ledger.hold(seat);
+        held.value().count_tag(kind, tag, -signed(granted));
         if token.class() >= CLASSES {
             self.heap.lock().put_record(record);
         } else if token.home() != seat.index() {
@@ -422,6 +466,14 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn describe(&self, report: &mut OutOfMemory) {
         growth::describe(&self.heap.lock(), report);
+        report.set_tags(self.tag_uses());
+    }
+
+    fn tag_uses(&self) -> Vec<TagUse> {
+        let mut sums = TagSums::default();
+        self.ledger.visit(|front| front.add_tags_to(&mut sums));
+        let totals = self.ledger.totals();
+        sums.uses(|kind| totals.kinds[kind.index()].live_bytes)
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {

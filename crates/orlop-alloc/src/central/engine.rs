@@ -14,7 +14,8 @@ use crate::out_of_memory::Refusal;
 use crate::protocol::{Grown, Growth};
 use crate::sync::Mutex;
 use crate::{
-    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Usage,
+    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result,
+    TagUse, Usage,
 };
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
@@ -422,6 +423,10 @@ unsafe impl<B: Backing> Allocator for Central<B> {
 
     fn describe(&self, report: &mut OutOfMemory) {
         self.heap.lock().describe(report);
+    }
+
+    fn tag_uses(&self) -> Vec<TagUse> {
+        self.heap.lock().tag_uses()
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
