@@ -1,6 +1,9 @@
 //! The public API, from outside.
 #![cfg(not(loom))]
 
+mod accounts;
 mod bounds;
 mod environment;
+mod holders;
+mod programs;
 mod regressions;
