@@ -105,7 +105,7 @@ impl Block {
         self.raw.align
     }
 
-    /// Its name; [`AllocationId::NONE`] for empty and foreign blocks.
+    /// Its name; [`AllocationId::NONE`] for empty blocks, and for memory from outside that no context counts.
     #[must_use]
     pub fn id(&self) -> AllocationId {
         self.raw.id

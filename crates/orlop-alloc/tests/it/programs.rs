@@ -115,5 +115,5 @@ fn program(seed: u64) {
 
 #[test]
 fn the_memory_map_is_what_lives() {
-    (1..=if cfg!(miri) { 1 } else { 150 }).for_each(program);
+    (1..=if cfg!(miri) { 1 } else { 60 }).for_each(program);
 }
