@@ -1,7 +1,7 @@
 //! The trait every engine and adaptor implements.
 
 use crate::protocol::{Counter, Entry};
-use crate::{DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
+use crate::{AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -48,6 +48,17 @@ pub struct Found {
     pub id: crate::AllocationId,
     /// What it is for.
     pub kind: MemoryKind,
+}
+
+/// Live bytes of one kind under one tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TagUse {
+    /// What they are for.
+    pub kind: MemoryKind,
+    /// Who asked.
+    pub tag: crate::Tag,
+    /// Bytes, as granted.
+    pub bytes: u64,
 }
 
 /// Hands out blocks and takes them back.
@@ -252,6 +263,18 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// Adds what the engine knows to an out-of-memory report.
     fn describe(&self, report: &mut OutOfMemory) {
         report.reserved = self.usage().reserved;
+    }
+
+    /// Live bytes by kind and tag, where the engine knows, in no order. Adaptors pass it on.
+    fn tag_uses(&self) -> Vec<TagUse> {
+        Vec::new()
+    }
+
+    /// Whether this hands out the blocks of `other`, as an adaptor over it does: who counts both counts the bytes once.
+    /// Adaptors pass it on.
+    fn is_over(&self, other: &AllocatorRef) -> bool {
+        let _ = other;
+        false
     }
 
     /// From now on notes in `watch` what memory comes from the backing and goes back, beginning with what is held: see

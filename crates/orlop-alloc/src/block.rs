@@ -33,6 +33,8 @@ impl Block {
 
     /// Takes in memory from outside. `deleter` runs exactly once, when the block goes.
     ///
+    /// Nobody counts it before a context takes it in ([`Context::adopt`](crate::Context::adopt)).
+    ///
     /// The data pointer and the deleter's context are distinct (P2): `record.ptr` may point into the middle
     /// of what the context owns.
     ///
@@ -46,7 +48,7 @@ impl Block {
     /// Of the record only what it says of the memory and for what it is counts: whose block it was before, if any's, does
     /// not matter.
     pub unsafe fn foreign(record: Record, deleter: Deleter) -> Self {
-        let record = Record { deleter: Some(deleter), ..record.of_nobody() };
+        let record = Record { deleter: Some(deleter), outside: true, ..record.of_nobody() };
         Self::new(RawBlock::new(Box::new(record)))
     }
 
@@ -56,7 +58,8 @@ impl Block {
     ///
     /// As for [`Block::foreign`], until the block is gone.
     pub unsafe fn borrowed(record: Record) -> Self {
-        Self::new(RawBlock::new(Box::new(record.of_nobody())))
+        let record = Record { outside: true, ..record.of_nobody() };
+        Self::new(RawBlock::new(Box::new(record)))
     }
 
     /// Where it begins. Valid for [`Block::capacity`] bytes.
@@ -104,7 +107,7 @@ impl Block {
         self.raw.align
     }
 
-    /// Its name; [`AllocationId::NONE`] for empty and foreign blocks.
+    /// Its name; [`AllocationId::NONE`] for empty blocks, and for memory from outside that no context counts.
     #[must_use]
     pub fn id(&self) -> AllocationId {
         self.raw.id
@@ -143,14 +146,14 @@ impl Block {
     /// Whether dropping it returns memory to an allocator of this crate.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
-        self.raw.owner.is_some()
+        self.raw.allocator().is_some()
     }
 
     /// The allocator that it returns to: see [`MemoryBlock::allocator`](crate::MemoryBlock::allocator).
     #[must_use]
     pub fn allocator(&self) -> Option<AllocatorRef> {
         // SAFETY: a block that lives, and does while it is borrowed here, returns to its owner.
-        self.raw.owner.and_then(|owner| unsafe { handle_of(owner) })
+        self.raw.allocator().and_then(|owner| unsafe { handle_of(owner) })
     }
 
     /// Whether its pages are locked for DMA: see [`Semantics::pinned`](crate::Semantics::pinned). A block of kind
@@ -199,16 +202,22 @@ impl Block {
     /// # Errors
     ///
     /// The block itself, if it has no deleter: an allocator's, an empty or a borrowed one.
-    pub fn into_foreign(self) -> Result<(NonNull<u8>, Deleter), Self> {
-        if self.raw.owner.is_some() || self.raw.deleter.is_none() {
-            return Err(self);
+    pub fn into_foreign(mut self) -> Result<(NonNull<u8>, Deleter), Self> {
+        // Only memory from outside has one. What is left of the block is counted out.
+        // SAFETY: the deleter is the block's own, and nothing else of the record changes.
+        match unsafe { self.raw.record_mut() }.deleter.take() {
+            Some(deleter) => Ok((self.raw.ptr, deleter)),
+            None => Err(self),
         }
-        // SAFETY: without an allocator the record is the block's own (`foreign`).
-        let mut record = unsafe { self.into_raw().into_record() };
-        match record.deleter.take() {
-            Some(deleter) => Ok((record.ptr, deleter)),
-            None => Err(Self::new(RawBlock::new(record))),
-        }
+    }
+
+    /// Whether it is memory from outside that nobody counts.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.raw.outside && self.raw.owner.is_none()
+    }
+
+    pub(crate) fn raw(&self) -> &RawBlock {
+        &self.raw
     }
 
     /// Gives the memory away: nothing is returned until someone frees the address with
@@ -218,7 +227,7 @@ impl Block {
     ///
     /// The block itself, if its owner could not free a bare pointer later.
     pub fn into_raw_ptr(self) -> Result<NonNull<u8>, Self> {
-        let Some(owner) = self.raw.owner else { return Err(self) };
+        let Some(owner) = self.raw.allocator() else { return Err(self) };
         // SAFETY: the cell lives while this block does.
         if !unsafe { owner.as_ref() }.allocator().has_raw_deleter() {
             return Err(self);

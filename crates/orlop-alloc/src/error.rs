@@ -3,6 +3,7 @@
 use crate::OutOfMemory;
 use crate::device::DeviceError;
 use orlop_core::{Device, MemoryKind};
+use std::fmt;
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -11,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The memory is not to be had. The report says who holds it and what would have fitted.
-    #[error("{0}")]
+    /// The memory is not to be had. The report says who holds it and what would have fitted: in full as `{:#}`.
+    #[error(fmt = show_report)]
     OutOfMemory(Box<OutOfMemory>),
     /// The request itself is impossible: sizes overflow, an alignment is none, a kind is not on the device.
     #[error(transparent)]
@@ -158,6 +159,11 @@ pub enum Error {
         /// Where.
         address: usize,
     },
+}
+
+/// With the flags, which say how much of it.
+fn show_report(report: &OutOfMemory, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fmt::Display::fmt(report, f)
 }
 
 impl Error {

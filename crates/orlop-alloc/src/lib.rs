@@ -57,7 +57,7 @@ mod system_memory;
 mod tag;
 mod typed;
 
-pub use self::allocator::{Allocator, Found, Semantics, Usage};
+pub use self::allocator::{Allocator, Found, Semantics, TagUse, Usage};
 pub use self::block::Block;
 pub use self::context::Context;
 pub use self::deleter::Deleter;

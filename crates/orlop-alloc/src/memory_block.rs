@@ -91,7 +91,7 @@ impl MemoryBlock {
     /// Whether it returns to an allocator of this crate.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
-        self.owner.is_some()
+        Record::allocator(self).is_some()
     }
 
     /// The allocator that it returns to (L4): a handle, to ask for more of the kind. `None` for memory from outside, for
@@ -99,14 +99,14 @@ impl MemoryBlock {
     #[must_use]
     pub fn allocator(&self) -> Option<AllocatorRef> {
         // SAFETY: a block that lives, and does while it is borrowed here, returns to its owner.
-        self.owner.and_then(|owner| unsafe { handle_of(owner) })
+        Record::allocator(self).and_then(|owner| unsafe { handle_of(owner) })
     }
 
     /// The name of the allocator that it returns to, whether or not that has a handle.
     #[must_use]
     pub fn allocator_name(&self) -> Option<&str> {
         // SAFETY: the cell lives while its block does, which is borrowed for as long as the name.
-        self.owner.as_ref().map(|owner| unsafe { owner.as_ref() }.allocator().name())
+        Record::allocator(self).map(|owner| unsafe { owner.as_ref() }.allocator().name())
     }
 
     /// Whether it returns to this allocator. Unlike [`MemoryBlock::allocator`], this counts nothing.

@@ -1,9 +1,11 @@
 //! The story an out-of-memory error tells (T16): what was asked, what is free, what fragmentation took, who
 //! holds the rest, what was tried, and what would have made it fit.
 
-use crate::Tag;
 use crate::context::LadderStep;
+use crate::{Tag, TagUse};
 use orlop_core::{Alignment, ByteSize, Device, MemoryKind};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 /// Why the memory was refused.
@@ -59,9 +61,9 @@ pub struct OutOfMemory {
     pub rounded: usize,
     /// Alignment asked for.
     pub align: Alignment,
-    /// Bytes in live blocks.
+    /// Bytes in live blocks: of the allocator or, where a budget refused, of this kind in the context.
     pub live: u64,
-    /// Bytes held from the backing.
+    /// Bytes held from the backing. Zero where a budget refused: it bounds live bytes only.
     pub reserved: u64,
     /// The limit in force, if there is one.
     pub limit: Option<u64>,
@@ -69,9 +71,9 @@ pub struct OutOfMemory {
     pub largest_free: u64,
     /// Bytes in free chunks.
     pub free: u64,
-    /// Live bytes by kind, largest first, zeros left out.
+    /// Live bytes by kind, largest first, zeros left out: of the allocator or, where a budget refused, of the context.
     pub by_kind: Vec<(MemoryKind, u64)>,
-    /// Live bytes by tag, largest first, where the engine knows.
+    /// Live bytes by tag, largest first, where the engine knows. Where a budget refused, of blocks of this kind only.
     pub by_tag: Vec<(Tag, u64)>,
     /// Chunks by bin, where the engine has bins.
     pub bins: Vec<BinUse>,
@@ -102,6 +104,22 @@ impl OutOfMemory {
             bins: Vec::new(),
             tried: Vec::new(),
         }
+    }
+
+    /// Sets [`OutOfMemory::by_kind`]: in order, without zeros.
+    pub(crate) fn set_kinds(&mut self, kinds: impl IntoIterator<Item = (MemoryKind, u64)>) {
+        self.by_kind = kinds.into_iter().filter(|&(_, bytes)| bytes > 0).collect();
+        self.by_kind.sort_by_key(|&(_, bytes)| Reverse(bytes));
+    }
+
+    /// Sets [`OutOfMemory::by_tag`]: summed over kinds, in order, without zeros.
+    pub(crate) fn set_tags(&mut self, parts: impl IntoIterator<Item = TagUse>) {
+        let mut tags: HashMap<Tag, u64> = HashMap::new();
+        for part in parts.into_iter().filter(|part| part.bytes > 0) {
+            *tags.entry(part.tag).or_default() += part.bytes;
+        }
+        self.by_tag = tags.into_iter().collect();
+        self.by_tag.sort_by_key(|&(tag, bytes)| (Reverse(bytes), tag));
     }
 
     /// Free bytes that no request of this size can use, as a share of all free bytes (0 to 1).
@@ -137,8 +155,9 @@ impl OutOfMemory {
                 self.reserved.saturating_sub(self.largest_free)
             };
             let needed = held.saturating_add(rounded);
+            let bound = if self.refusal == Refusal::Budget { "budget" } else { "limit" };
             return format!(
-                "a limit of {} instead of {} would have fitted",
+                "a {bound} of {} instead of {} would have fitted",
                 ByteSize(needed),
                 ByteSize(limit)
             );
@@ -155,21 +174,28 @@ impl OutOfMemory {
     /// The whole story over several lines.
     #[must_use]
     pub fn report(&self) -> String {
-        let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = self.write_report(&mut text);
-        text
+        format!("{self:#}\n")
     }
 
-    fn write_report(&self, out: &mut String) -> fmt::Result {
-        writeln!(out, "{self}")?;
-        writeln!(out, "  hint: {}", self.hint())?;
+    fn write_report(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Each line begins with what ends the one before.
+        let mut out = String::new();
+        self.write_holders(&mut out)?;
+        write!(f, "\n  hint: {}", self.hint())?;
+        out.lines().try_for_each(|line| write!(f, "\n{line}"))
+    }
+
+    fn write_holders(&self, out: &mut String) -> fmt::Result {
         for (kind, bytes) in &self.by_kind {
             writeln!(out, "  held by kind {kind}: {}", ByteSize(*bytes))?;
         }
         for (tag, bytes) in self.by_tag.iter().take(10) {
             let name = if *tag == Tag::NONE { "(untagged)" } else { tag.name() };
-            writeln!(out, "  held by tag {name}: {}", ByteSize(*bytes))?;
+            if self.refusal == Refusal::Budget {
+                writeln!(out, "  held by tag {name} in {}: {}", self.kind, ByteSize(*bytes))?;
+            } else {
+                writeln!(out, "  held by tag {name}: {}", ByteSize(*bytes))?;
+            }
         }
         for bin in self.bins.iter().filter(|bin| bin.used_chunks + bin.free_chunks > 0) {
             writeln!(
@@ -190,6 +216,7 @@ impl OutOfMemory {
     }
 }
 
+/// One line; as `{:#}` all of [`OutOfMemory::report`].
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -207,9 +234,14 @@ impl fmt::Display for OutOfMemory {
             Refusal::Full => write!(f, ", the fixed pool is full")?,
             Refusal::Injected => write!(f, ", by failure injection")?,
         }
-        write!(f, "; {} live, {} reserved", ByteSize(self.live), ByteSize(self.reserved))?;
+        if self.refusal == Refusal::Budget {
+            write!(f, "; {} in live {} blocks", ByteSize(self.live), self.kind)?;
+        } else {
+            write!(f, "; {} in live blocks, {} reserved", ByteSize(self.live), ByteSize(self.reserved))?;
+        }
         if let Some(limit) = self.limit {
-            write!(f, ", limit {}", ByteSize(limit))?;
+            let bound = if self.refusal == Refusal::Budget { "budget" } else { "limit" };
+            write!(f, ", {bound} {}", ByteSize(limit))?;
         }
         if self.free > 0 {
             write!(
@@ -220,6 +252,6 @@ impl fmt::Display for OutOfMemory {
                 self.fragmentation() * 100.0
             )?;
         }
-        Ok(())
+        if f.alternate() { self.write_report(f) } else { Ok(()) }
     }
 }

@@ -19,7 +19,7 @@ pub struct AllocationId(u64);
 const RANGE_LOG2: u32 = 40;
 
 impl AllocationId {
-    /// The id of blocks that no engine handed out: empty and foreign ones.
+    /// The id of blocks that nobody counts: empty ones, and memory from outside that no context has taken in.
     pub const NONE: Self = Self(0);
 
     /// A new id. Each thread draws from a range of its own: no shared counter on this path.
@@ -107,6 +107,8 @@ pub struct Record {
     pub align: Alignment,
     /// Who can reach it.
     pub access: Access,
+    /// Whether it is memory from outside: its owner, if it has one, only counts it.
+    pub(crate) outside: bool,
     /// The stream it was allocated for.
     pub stream: StreamId,
     /// How many owners a shared block has beside the first.
@@ -133,6 +135,7 @@ impl Record {
             token: 0,
             device,
             access,
+            outside: false,
             kind: MemoryKind::Default,
             align: Alignment::ONE,
             tag: Tag::NONE,
@@ -184,6 +187,12 @@ impl Record {
         self.tag = request.tag;
         self.kind = request.kind;
         self.align = request.align;
+    }
+
+    /// The cell of the allocator that it returns to. Not that of an account of memory from outside.
+    #[inline]
+    pub(crate) fn allocator(&self) -> Option<Owner> {
+        if self.outside { None } else { self.owner }
     }
 
     /// The address as a number.

@@ -27,6 +27,13 @@ impl<T: Send + Sync> Replaceable<T> {
         unsafe { current.as_ref() }
     }
 
+    /// Every value there ever was, the oldest first.
+    pub(crate) fn all(&self) -> Vec<&T> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as in `get`.
+        kept.iter().map(|value| unsafe { &*ptr::from_ref::<T>(value) }).collect()
+    }
+
     /// Puts a value in the place of the current one, or takes that away, and says what it was.
     pub(crate) fn set(&self, value: Option<T>) -> Option<&T> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! The figures of one allocator, and the table that shows them (P17).
 
 use crate::protocol::{Account, Totals};
-use crate::{OutOfMemory, Usage};
+use crate::{OutOfMemory, Refusal, Usage};
 use orlop_core::{ByteSize, MemoryKind};
 use std::fmt;
 
@@ -81,12 +81,10 @@ impl fmt::Display for Stats {
 impl OutOfMemory {
     /// Adds who holds what.
     pub(crate) fn fill(&mut self, totals: &Totals) {
-        self.live = totals.all.live_bytes;
-        self.by_kind = MemoryKind::ALL
-            .into_iter()
-            .map(|kind| (kind, totals.kinds[kind.index()].live_bytes))
-            .filter(|&(_, bytes)| bytes > 0)
-            .collect();
-        self.by_kind.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+        // A budget's refusal has the context's figures, whichever allocators hand it on.
+        if self.refusal != Refusal::Budget {
+            self.live = totals.all.live_bytes;
+            self.set_kinds(MemoryKind::ALL.map(|kind| (kind, totals.kinds[kind.index()].live_bytes)));
+        }
     }
 }

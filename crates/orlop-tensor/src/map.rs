@@ -39,7 +39,7 @@ pub(crate) unsafe fn map(path: &Path) -> io::Result<Storage> {
     let ptr = NonNull::from(&mut *mapping).cast::<u8>();
     // SAFETY: the mapping stays where it is while its owner moves, is reached through the storage only, is initialised,
     // may be written (to private pages), and ends when the owner is dropped; the caller's promises keep all of it valid.
-    let storage = unsafe { Storage::foreign(ptr, bytes, MemoryKind::Persistent, mapping) };
+    let storage = unsafe { Storage::mapped(ptr, bytes, MemoryKind::Persistent, mapping) };
     storage.refuse_writes("it is a mapped file");
     Ok(storage)
 }

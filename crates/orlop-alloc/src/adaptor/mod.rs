@@ -72,6 +72,14 @@ macro_rules! forward {
     };
     (@describe $inner:ident) => {
         fn describe(&self, report: &mut $crate::OutOfMemory) { self.$inner.describe(report); }
+        forward!(@tag_uses $inner);
+        forward!(@is_over $inner);
+    };
+    (@tag_uses $inner:ident) => {
+        fn tag_uses(&self) -> Vec<$crate::TagUse> { self.$inner.tag_uses() }
+    };
+    (@is_over $inner:ident) => {
+        fn is_over(&self, other: &$crate::AllocatorRef) -> bool { self.$inner.is_over(other) }
     };
     (@watch_regions $inner:ident) => {
         fn watch_regions(&self, watch: &::std::sync::Arc<$crate::RegionWatch>) {

@@ -14,7 +14,7 @@
 use super::name_over;
 use crate::shield::report;
 use crate::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, Usage,
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, TagUse, Usage,
 };
 use dashmap::{DashMap, Entry as Place};
 use orlop_core::MemoryKind;
@@ -345,9 +345,19 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
     fn describe(&self, report: &mut OutOfMemory) {
         self.inner.describe(report);
         if report.by_tag.is_empty() {
-            report.by_tag = self.live_by_tag().iter().map(|total| (total.tag, total.granted)).collect();
+            report.set_tags(self.tag_uses());
         }
     }
+
+    fn tag_uses(&self) -> Vec<TagUse> {
+        let mut uses: HashMap<(MemoryKind, Tag), u64> = HashMap::new();
+        for entry in &self.entries {
+            *uses.entry((entry.kind, entry.tag)).or_default() += entry.granted as u64;
+        }
+        uses.into_iter().map(|((kind, tag), bytes)| TagUse { kind, tag, bytes }).collect()
+    }
+
+    forward!(@is_over inner);
 
     forward!(inner: device, device_memory, semantics, trim, opaque_handles, set_safe_frontier, verify,
         watch_regions, set_statistics);

@@ -7,9 +7,11 @@
 use super::classes::{CLASSES, class_for, size_of_class};
 use super::learn::{Learned, Learner};
 use super::plan::Plan;
+use super::tags::{TagCounts, TagSums};
 use super::token::Token;
 use crate::protocol::Linked;
-use crate::{AllocationId, Record};
+use crate::{AllocationId, Record, Tag};
+use orlop_core::MemoryKind;
 use std::ptr::NonNull;
 
 const WORDS: usize = CLASSES.div_ceil(64);
@@ -46,6 +48,8 @@ pub(super) struct Front {
     least: usize,
     /// What [`Front::tell`] told.
     told: usize,
+    /// Bytes under tags, once there was one.
+    tags: Option<Box<TagCounts>>,
 }
 
 /// After so many failures there are pauses: this long at first, then twice as long each time, so many times.
@@ -74,6 +78,7 @@ impl Default for Front {
             failures: 0,
             least: 0,
             told: 0,
+            tags: None,
         }
     }
 }
@@ -379,6 +384,21 @@ impl Front {
         let plan = self.plan.as_ref().map_or(0, Plan::bytes);
         let now = plan + self.learner.as_ref().map_or(0, |learner| learner.bytes());
         (std::mem::replace(&mut self.told, now), now)
+    }
+
+    /// Counts bytes under a tag that are handed out, or, negative, come back.
+    #[inline]
+    pub(super) fn count_tag(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
+        if tag != Tag::NONE {
+            self.tags.get_or_insert_default().add(kind, tag, bytes);
+        }
+    }
+
+    /// Adds what is counted under tags to `sums`.
+    pub(super) fn add_tags_to(&self, sums: &mut TagSums) {
+        if let Some(tags) = &self.tags {
+            sums.add(tags);
+        }
     }
 
     /// All blocks, to look at, with their classes.

@@ -246,7 +246,7 @@ impl<B: Backing> Caching<B> {
 }
 
 /// What the heap knows, but for who asked for the blocks: that changes when a thread hands one out again, and the heap
-/// is not told. (By kind, the ledger knows.)
+/// is not told. (By kind the ledger knows, by tag the slots: who has no lock adds that.)
 pub(super) fn describe(heap: &Heap<ClassIndex>, report: &mut OutOfMemory) {
     heap.describe(report);
     report.by_tag.clear();

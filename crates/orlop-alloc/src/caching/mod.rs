@@ -27,6 +27,7 @@ mod maintenance;
 mod plan;
 #[cfg(all(test, not(loom)))]
 mod round_tests;
+mod tags;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod token;
@@ -39,6 +40,7 @@ use self::growth::Search;
 use self::index::ClassIndex;
 pub use self::maintenance::{Maintenance, MaintenanceBuilder, Pressure};
 use self::plan::{Plan, STRAYED};
+use self::tags::TagSums;
 use self::token::Token;
 use crate::backing::{Backing, Global, Shielded};
 use crate::central::heap::{Ask, Heap, Taken};
@@ -46,7 +48,7 @@ use crate::central::regions::Gone;
 use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Mutex, Returns, StreamUses, thread_slot};
 use crate::{
     AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result,
-    Semantics, Usage,
+    Semantics, Tag, TagUse, Usage,
 };
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
@@ -159,6 +161,7 @@ impl<B: Backing> Caching<B> {
         };
         // SAFETY: as above.
         front.note_taken(unsafe { block.record_mut() });
+        front.count_tag(request.kind, request.tag, signed(block.granted));
         self.tell(front);
         held.enter(request.kind, block.granted, request.bytes);
         Some(self.deliver(request, block, dirty))
@@ -195,6 +198,50 @@ impl<B: Backing> Caching<B> {
                 front.drain(0, |record| heap.put_record(record));
             }
         }
+    }
+
+    /// The quick way to a block. `count` may note it in the slot.
+    #[inline(always)]
+    fn take_quickly(&self, request: &Request, count: impl FnOnce(&mut Front, usize)) -> Option<RawBlock> {
+        let mut held = self.ledger.try_hold()?;
+        let figures = held.figures();
+        let allowed = |granted| !figures.is_notable(request.kind, granted);
+        let mut place = held.value().take_quickly(request.bytes, allowed)?;
+        // SAFETY: taken just now, so nobody else has it.
+        let record = unsafe { place.as_mut() };
+        count(held.value(), record.granted);
+        let id = held.enter_unnoted(request.kind, record.granted, request.bytes);
+        record.assign_unused(request, id);
+        // SAFETY: a record of ours, which goes with the block from now on.
+        Some(unsafe { RawBlock::found(place) })
+    }
+
+    /// The quick way to a block with a tag. Not inlined, so that the way without one needs no stack frame.
+    #[inline(never)]
+    fn take_tagged(&self, request: &Request) -> Option<RawBlock> {
+        let count = |front: &mut Front, granted| front.count_tag(request.kind, request.tag, signed(granted));
+        self.take_quickly(request, count)
+    }
+
+    /// The quick way of a block with a tag and without a stream's use.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::give_cached`].
+    #[inline(never)]
+    unsafe fn give_tagged(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        // SAFETY: the engine is there until the block has left (the caller's promise).
+        let engine = unsafe { this.as_ref() };
+        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
+        let (kind, tag) = (block.kind, block.tag);
+        let (granted, requested) = (block.granted, block.requested);
+        // SAFETY: every block of this engine has a record of this engine's, and the block is the caller's no more.
+        if !unsafe { held.value().put_quickly(block.record()) } {
+            return Some(block);
+        }
+        held.value().count_tag(kind, tag, -signed(granted));
+        held.leave_open(kind, granted, requested);
+        None
     }
 
     /// The quick way of a block, with no stream's use, that this slot does not keep: if it is another's, it goes home.
@@ -290,6 +337,11 @@ impl<B: Backing> Caching<B> {
     }
 }
 
+/// Bytes as a difference. No block has more than half the address space.
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
 // SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the
 // granule or of the request's alignment; a block is with one user, or in one stack. 2. regions are initialised by
 // the backing's promise. 3. the quick way has no zeroed requests; `deliver` zeroes what was used before. 4. stacks are
@@ -302,21 +354,20 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
             return None;
         }
-        let mut held = self.ledger.try_hold()?;
-        let figures = held.figures();
-        let allowed = |granted| !figures.is_notable(request.kind, granted);
-        let mut place = held.value().take_quickly(request.bytes, allowed)?;
-        // SAFETY: taken just now, so nobody else has it.
-        let record = unsafe { place.as_mut() };
-        let id = held.enter_unnoted(request.kind, record.granted, request.bytes);
-        record.assign_unused(request, id);
-        // SAFETY: a record of ours, which goes with the block from now on.
-        Some(unsafe { RawBlock::found(place) })
+        if request.tag != Tag::NONE {
+            self.take_tagged(request)
+        } else {
+            self.take_quickly(request, |_, _| {})
+        }
     }
 
     unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         if !block.uses.is_empty() {
             return Some(block);
+        }
+        if block.tag != Tag::NONE {
+            // SAFETY: the caller's promise.
+            return unsafe { Self::give_tagged(this, block) };
         }
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
@@ -352,6 +403,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let record = unsafe { block.record_mut() };
         record.token = Token::new(record.token, class, seat.index()).0;
         front.note_taken(record);
+        front.count_tag(request.kind, request.tag, signed(block.granted));
         held.enter(request.kind, block.granted, request.bytes);
         Ok(self.deliver(request, block, dirty))
     }
@@ -367,11 +419,13 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
+        let tag = record.tag;
         record.uses = StreamUses::new();
         let token = Token(record.token);
         let seat = thread_slot::current();
         // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
         let mut held = engine.ledger.hold(seat);
+        held.value().count_tag(kind, tag, -signed(granted));
         if token.class() >= CLASSES {
             engine.heap.lock().put_record(record);
         } else if token.home() != seat.index() {
@@ -471,6 +525,14 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn describe(&self, report: &mut OutOfMemory) {
         growth::describe(&self.heap.lock(), report);
+        report.set_tags(self.tag_uses());
+    }
+
+    fn tag_uses(&self) -> Vec<TagUse> {
+        let mut sums = TagSums::default();
+        self.ledger.visit(|front| front.add_tags_to(&mut sums));
+        let totals = self.ledger.totals();
+        sums.uses(|kind| totals.kinds[kind.index()].live_bytes)
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {

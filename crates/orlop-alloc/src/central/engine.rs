@@ -16,7 +16,7 @@ use crate::shield::report;
 use crate::sync::Mutex;
 use crate::{
     Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics,
-    Usage,
+    TagUse, Usage,
 };
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
@@ -453,6 +453,10 @@ unsafe impl<B: Backing> Allocator for Central<B> {
 
     fn describe(&self, report: &mut OutOfMemory) {
         self.heap.lock().describe(report);
+    }
+
+    fn tag_uses(&self) -> Vec<TagUse> {
+        self.heap.lock().tag_uses()
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {

@@ -4,8 +4,8 @@ use super::bins::{BINS, FreeIndex, bin_of, lower_bound};
 use super::chunks::NONE;
 use super::heap::Heap;
 use crate::out_of_memory::BinUse;
-use crate::{Error, OutOfMemory, Record, Result, Tag, Usage};
-use std::cmp::Reverse;
+use crate::{Error, OutOfMemory, Record, Result, Tag, TagUse, Usage};
+use orlop_core::MemoryKind;
 use std::collections::HashMap;
 
 impl<I: FreeIndex> Heap<I> {
@@ -34,12 +34,16 @@ impl<I: FreeIndex> Heap<I> {
         report.free = (self.reserved - self.live) as u64;
         report.largest_free = self.bins.largest() as u64;
         report.bins = self.bin_uses();
-        let mut by_tag: HashMap<Tag, u64> = HashMap::new();
+        report.set_tags(self.tag_uses());
+    }
+
+    /// Live bytes by kind and tag.
+    pub(crate) fn tag_uses(&self) -> Vec<TagUse> {
+        let mut uses: HashMap<(MemoryKind, Tag), u64> = HashMap::new();
         for chunk in self.walk_all().filter(|chunk| chunk.in_use()) {
-            *by_tag.entry(chunk.tag).or_default() += chunk.size as u64;
+            *uses.entry((chunk.kind, chunk.tag)).or_default() += chunk.size as u64;
         }
-        report.by_tag = by_tag.into_iter().collect();
-        report.by_tag.sort_by_key(|&(tag, bytes)| (Reverse(bytes), tag));
+        uses.into_iter().map(|((kind, tag), bytes)| TagUse { kind, tag, bytes }).collect()
     }
 
     /// What is held, with so many bytes of records beside the heap's own.

@@ -11,10 +11,11 @@
 //!    what was live;
 //! 2. the sum of all `borrowed` is the sum of all `lent`.
 
+use super::passed::Passed;
 use super::reclaim::SoftHook;
 use crate::{
     Allocator, AllocatorRef, DeviceMemory, Error, Found, OutOfMemory, RawBlock, Refusal, RegionWatch,
-    Request, Result, Semantics, Usage,
+    Request, Result, Semantics, TagUse, Usage,
 };
 use orlop_core::{Device, MemoryKind};
 use std::ptr::NonNull;
@@ -58,7 +59,7 @@ impl Budget {
 pub struct Standing {
     /// The bounds.
     pub budget: Budget,
-    /// Bytes charged now.
+    /// Bytes that count against it now: of the allocators that serve the kind, and of those that were passed for requests.
     pub live: u64,
     /// Budget taken from others.
     pub borrowed: u64,
@@ -82,21 +83,61 @@ impl Standing {
 }
 
 /// The accounts of one device.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Accounts {
     books: Mutex<Books>,
+    /// What these hold is not charged, but read from their own figures.
+    passed: Arc<Passed>,
 }
 
 #[derive(Debug, Default)]
 struct Books {
+    /// `live` is what was charged.
     kinds: [Standing; MemoryKind::COUNT],
+    /// What allocators hold that were passed, at the moment.
+    passed: [u64; MemoryKind::COUNT],
     /// `loans[borrower][lender]`.
     loans: [[u64; MemoryKind::COUNT]; MemoryKind::COUNT],
 }
 
+impl Books {
+    /// Where a kind stands, with what passed allocators hold of it.
+    fn standing(&self, kind: usize) -> Standing {
+        let standing = self.kinds[kind];
+        Standing { live: standing.live.saturating_add(self.passed[kind]), ..standing }
+    }
+
+    fn room(&self, kind: usize) -> u64 {
+        self.standing(kind).room()
+    }
+
+    /// Repays what the borrower can do without.
+    fn repay(&mut self, borrower: usize) {
+        if self.kinds[borrower].borrowed == 0 {
+            return;
+        }
+        for lender in 0..MemoryKind::COUNT {
+            let back = self.loans[borrower][lender].min(self.room(borrower));
+            self.loans[borrower][lender] -= back;
+            self.kinds[borrower].borrowed -= back;
+            self.kinds[lender].lent -= back;
+        }
+    }
+}
+
 impl Accounts {
+    pub(super) fn new(passed: Arc<Passed>) -> Self {
+        Self { books: Mutex::default(), passed }
+    }
+
+    /// The books as they are now: nobody tells when a block goes back to an allocator that was passed.
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut books.passed, self.passed.live());
+        if books.passed != before {
+            (0..MemoryKind::COUNT).for_each(|borrower| books.repay(borrower));
+        }
+        books
     }
 
     pub(super) fn set(&self, kind: MemoryKind, budget: Budget) {
@@ -104,35 +145,40 @@ impl Accounts {
     }
 
     pub(super) fn standing(&self, kind: MemoryKind) -> Standing {
-        self.books().kinds[kind.index()]
+        self.books().standing(kind.index())
+    }
+
+    /// How far the soft budget is passed.
+    pub(super) fn over_soft(&self, kind: MemoryKind) -> u64 {
+        let standing = self.standing(kind);
+        standing.budget.soft.map_or(0, |soft| standing.live.saturating_sub(soft))
+    }
+
+    /// Whether the hard budget is passed.
+    pub(super) fn is_over(&self, kind: MemoryKind) -> bool {
+        let standing = self.standing(kind);
+        let bound = |hard: u64| hard.saturating_add(standing.borrowed).saturating_sub(standing.lent);
+        standing.budget.hard.is_some_and(|hard| standing.live > bound(hard))
     }
 
     /// Charges `bytes`; how far the soft budget is passed then, or `None` if the hard one would be.
-    fn charge(&self, kind: MemoryKind, bytes: u64) -> Option<u64> {
+    pub(super) fn charge(&self, kind: MemoryKind, bytes: u64) -> Option<u64> {
         let mut books = self.books();
-        let standing = &mut books.kinds[kind.index()];
-        if bytes > standing.room() {
+        if bytes > books.room(kind.index()) {
             return None;
         }
+        let standing = &mut books.kinds[kind.index()];
         standing.live = standing.live.checked_add(bytes)?;
+        let standing = books.standing(kind.index());
         Some(standing.budget.soft.map_or(0, |soft| standing.live.saturating_sub(soft)))
     }
 
     /// Takes `bytes` off, and repays loans with what that frees.
-    fn discharge(&self, kind: MemoryKind, bytes: u64) {
+    pub(super) fn discharge(&self, kind: MemoryKind, bytes: u64) {
         let mut books = self.books();
-        let borrower = kind.index();
-        let standing = &mut books.kinds[borrower];
+        let standing = &mut books.kinds[kind.index()];
         standing.live = standing.live.saturating_sub(bytes);
-        if standing.borrowed == 0 {
-            return;
-        }
-        for lender in 0..MemoryKind::COUNT {
-            let back = books.loans[borrower][lender].min(books.kinds[borrower].room());
-            books.loans[borrower][lender] -= back;
-            books.kinds[borrower].borrowed -= back;
-            books.kinds[lender].lent -= back;
-        }
+        books.repay(kind.index());
     }
 
     /// Borrows what is missing for `bytes`, all or nothing. The bytes borrowed.
@@ -142,22 +188,44 @@ impl Accounts {
         if !books.kinds[borrower].budget.borrows {
             return 0;
         }
-        let missing = bytes.saturating_sub(books.kinds[borrower].room());
+        let missing = bytes.saturating_sub(books.room(borrower));
         let lenders = || (0..MemoryKind::COUNT).filter(|&other| other != borrower);
-        let spare = |standing: &Standing| if standing.lends() { standing.room() } else { 0 };
-        let total = lenders().map(|other| spare(&books.kinds[other])).fold(0, u64::saturating_add);
+        let spare = |books: &Books, lender: usize| {
+            let standing = books.standing(lender);
+            if standing.lends() { standing.room() } else { 0 }
+        };
+        let total = lenders().map(|other| spare(&books, other)).fold(0, u64::saturating_add);
         if missing == 0 || total < missing {
             return 0;
         }
         let mut left = missing;
         for lender in lenders() {
-            let loan = left.min(spare(&books.kinds[lender]));
+            let loan = left.min(spare(&books, lender));
             books.loans[borrower][lender] += loan;
             books.kinds[lender].lent += loan;
             books.kinds[borrower].borrowed += loan;
             left -= loan;
         }
         missing
+    }
+
+    /// The refusal of a request that would need `bytes`. All its figures are the context's: what each kind has of its
+    /// budget, and who holds what of this kind.
+    #[cold]
+    pub(super) fn refuse(&self, allocator: &AllocatorRef, request: &Request, bytes: u64) -> Error {
+        let mut report = OutOfMemory::new(Refusal::Budget, allocator.name(), allocator.device(), request);
+        report.rounded = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let books = self.books();
+        let standing = books.standing(request.kind.index());
+        report.live = standing.live;
+        report.limit = standing
+            .budget
+            .hard
+            .map(|hard| hard.saturating_add(standing.borrowed).saturating_sub(standing.lent));
+        report.set_kinds(MemoryKind::ALL.map(|kind| (kind, books.standing(kind.index()).live)));
+        drop(books);
+        report.set_tags(allocator.tag_uses().into_iter().filter(|part| part.kind == request.kind));
+        report.into()
     }
 }
 
@@ -175,24 +243,8 @@ impl Gate {
         Self { upstream, accounts, over_soft }
     }
 
-    #[cold]
     fn refuse(&self, request: &Request, bytes: u64) -> Error {
-        let standing = self.accounts.standing(request.kind);
-        let mut report = OutOfMemory::new(Refusal::Budget, self.name(), self.device(), request);
-        report.rounded = usize::try_from(bytes).unwrap_or(usize::MAX);
-        report.live = standing.live;
-        report.limit = standing
-            .budget
-            .hard
-            .map(|hard| hard.saturating_add(standing.borrowed).saturating_sub(standing.lent));
-        report.by_kind = MemoryKind::ALL
-            .into_iter()
-            .map(|kind| (kind, self.accounts.standing(kind).live))
-            .filter(|&(_, live)| live > 0)
-            .collect();
-        report.by_kind.sort_by_key(|&(_, live)| std::cmp::Reverse(live));
-        report.reserved = self.upstream.usage().reserved;
-        report.into()
+        self.accounts.refuse(&self.upstream, request, bytes)
     }
 }
 
@@ -216,7 +268,7 @@ unsafe impl Allocator for Gate {
         match self.accounts.charge(request.kind, rounding) {
             Some(0) => Ok(block),
             Some(over) => {
-                self.over_soft.call(request.kind, over);
+                self.over_soft.call(request, over);
                 Ok(block)
             }
             None => {
@@ -299,6 +351,14 @@ unsafe impl Allocator for Gate {
 
     fn describe(&self, report: &mut OutOfMemory) {
         self.upstream.describe(report);
+    }
+
+    fn tag_uses(&self) -> Vec<TagUse> {
+        self.upstream.tag_uses()
+    }
+
+    fn is_over(&self, other: &AllocatorRef) -> bool {
+        self.upstream.is_over(other)
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {

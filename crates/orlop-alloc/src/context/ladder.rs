@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Tag;
 use orlop_core::{Device, MemoryKind};
 
 /// A rung of the ladder, in the order they are tried.
@@ -41,18 +42,26 @@ impl fmt::Display for LadderStep {
 
 /// What a callback is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pressure {
     /// Where memory is short.
     pub device: Device,
     /// The kind that needs it.
     pub kind: MemoryKind,
+    /// Who asks; [`Tag::NONE`] if the request says nothing.
+    pub tag: Tag,
     /// Bytes that would help.
     pub bytes: u64,
 }
 
-/// Frees what it can and says how many bytes that was. Runs on the thread whose request did not fit, with no
-/// lock held: it may drop blocks and allocate.
+/// Frees what it can and says how many bytes it believes that to be. That is no more than a hint: what counts, and is told
+/// of, is measured by the figures of the context. Runs on the thread whose request did not fit, with no lock held: it may
+/// drop blocks and allocate.
 pub type PressureCallback = Arc<dyn Fn(&Pressure) -> u64 + Send + Sync>;
+
+/// Names a callback, to remove it: from [`Context::on_pressure`](super::Context::on_pressure).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PressureId(pub(super) u64);
 
 /// How often each step was taken, and what it brought.
 #[derive(Debug, Default)]

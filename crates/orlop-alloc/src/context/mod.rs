@@ -29,13 +29,17 @@ mod copy;
 mod cpu;
 mod environment;
 mod ladder;
+mod map;
+mod outside;
+mod passed;
 mod reclaim;
 mod routes;
 mod scope;
 
 pub use self::budget::{Budget, Standing};
 pub use self::config::CpuConfig;
-pub use self::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
+pub use self::ladder::{LadderStep, Pressure, PressureCallback, PressureId, StepCount};
+pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
 
 use self::ladder::Counts;
 use self::routes::{Found, Routes};
@@ -43,6 +47,7 @@ use crate::observer::{Observer, ObserverSlot, RegionWatch, is_same, tell};
 use crate::protocol::{Account, Totals};
 use crate::{AllocatorRef, Block, DeviceMemory, Error, Request, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A shared context. Cloning costs one reference count.
@@ -53,6 +58,10 @@ pub struct Context {
 
 #[derive(Debug)]
 struct Inner {
+    /// Which context this is: never another's, as an address may be.
+    number: u64,
+    /// Whether a budget was ever set.
+    has_budgets: AtomicBool,
     default_device: Device,
     routes: Routes,
     cpu: CpuConfig,
@@ -79,7 +88,11 @@ impl Context {
     /// With this default device and this choice of CPU allocator.
     #[must_use]
     pub fn with(default_device: Device, cpu: CpuConfig) -> Self {
+        static CONTEXTS: AtomicU64 = AtomicU64::new(1);
         let inner = Inner {
+            // Relaxed: numbers only need to differ.
+            number: CONTEXTS.fetch_add(1, Ordering::Relaxed),
+            has_budgets: AtomicBool::new(false),
             default_device,
             routes: Routes::default(),
             cpu,
@@ -149,7 +162,7 @@ impl Context {
     /// [`Error::NoAllocator`] naming both; what the CPU's configuration says when it is used first.
     pub fn allocator(&self, device: Device, kind: MemoryKind) -> Result<AllocatorRef> {
         kind.check_on(device)?;
-        self.device(device)?.get(kind).cloned().ok_or(Error::NoAllocator { device, kind })
+        self.device(device, kind)?.get(kind).cloned().ok_or(Error::NoAllocator { device, kind })
     }
 
     /// Whether requests for `kind` on `device` go to an allocator for which `is` says so, or to one whose budget is kept
@@ -188,7 +201,7 @@ impl Context {
     /// On devices without a place of their own, and where no allocator is registered yet.
     #[cold]
     fn allocate_slowly(&self, device: Device, request: &Request) -> Result<Block> {
-        let routes = self.device(device)?;
+        let routes = self.device(device, request.kind)?;
         let Some(allocator) = routes.get(request.kind) else {
             request.kind.check_on(device)?;
             return Err(Error::NoAllocator { device, kind: request.kind });
@@ -206,27 +219,29 @@ impl Context {
     ) -> Result<Block> {
         match result {
             Err(Error::OutOfMemory(report)) if request.retry => {
-                self.climb(&*self.device(device)?, allocator, request, report)
+                let routes = self.device(device, request.kind)?;
+                self.climb(&routes, allocator, request, report, &|| allocator.allocate(request))
             }
             result => result,
         }
     }
 
-    /// A device's routes, with its default allocator if that can be had.
+    /// A device's routes, with its default allocator if that can be had. The kind is for the error.
     #[inline]
-    fn device(&self, device: Device) -> Result<Found<'_>> {
+    fn device(&self, device: Device, kind: MemoryKind) -> Result<Found<'_>> {
         match self.inner.routes.get(device) {
             Some(routes) if !device.is_cpu() || routes.registered(MemoryKind::Default).is_some() => {
                 Ok(routes)
             }
-            _ => self.make_device(device),
+            _ => self.make_device(device, kind),
         }
     }
 
     #[cold]
-    fn make_device(&self, device: Device) -> Result<Found<'_>> {
+    fn make_device(&self, device: Device, kind: MemoryKind) -> Result<Found<'_>> {
         if !device.is_cpu() {
-            return Err(Error::NoAllocator { device, kind: MemoryKind::Default });
+            kind.check_on(device)?;
+            return Err(Error::NoAllocator { device, kind });
         }
         // Made before the lock is taken: a factory may use the context.
         let (default, pinned) = (self.inner.cpu.make()?, self.inner.cpu.make_pinned()?);
@@ -248,14 +263,15 @@ impl Context {
         self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was handed out and is held on `device`, over all its allocators. The peak of a sum is not known
-    /// from the parts: peaks here are sums of the allocators' peaks, an upper bound.
+    /// What was handed out and is held on `device`, over all that is counted: the allocators that are or were registered,
+    /// those that were passed for requests ([`Context::allocate_from`]), and memory from outside ([`Context::adopt`]), for
+    /// which what lives is what is held. [`Context::memory_map`] tells them apart. The peak of a sum is not known from the
+    /// parts: peaks here are sums of the allocators' peaks, an upper bound.
     #[must_use]
     pub fn stats(&self, device: Device) -> Stats {
         let mut sum = Stats::default();
         let Some(routes) = self.inner.routes.get(device) else { return sum };
-        for allocator in routes.distinct() {
-            let stats = allocator.stats();
+        for (_, _, stats) in map::figures(&routes) {
             add_totals(&mut sum.totals, &stats.totals);
             sum.usage.reserved += stats.usage.reserved;
             sum.usage.peak_reserved += stats.usage.peak_reserved;
@@ -273,17 +289,17 @@ impl Context {
         self.inner.routes.get(device)?.distinct().into_iter().find_map(|allocator| allocator.device_memory())
     }
 
-    /// Devices that something was registered for.
+    /// Devices that something was registered for, or counted on.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         self.inner.routes.devices()
     }
 
-    /// Gives cached memory of every allocator on `device` back (T21). Returns the bytes.
+    /// Gives cached memory of every allocator that is or was registered on `device` back (T21). Returns the bytes.
     pub fn trim(&self, device: Device) -> u64 {
         use crate::Allocator as _;
         let Some(routes) = self.inner.routes.get(device) else { return 0 };
-        routes.distinct().into_iter().map(|allocator| allocator.trim(0)).sum()
+        routes.counted().into_iter().map(|allocator| allocator.trim(0)).sum()
     }
 
     /// Who is told, if anybody.
@@ -292,12 +308,23 @@ impl Context {
         self.inner.observer.cloned()
     }
 
-    /// Tells `observer` of everything that happens in the allocators registered here, now and later; see
-    /// [`AllocatorRef::set_observer`].
+    /// Tells `observer` of everything that happens in the allocators registered here, now and later, and of memory from
+    /// outside; see [`AllocatorRef::set_observer`]. Of allocators that were passed for requests too, unless they have an
+    /// observer of their own.
     pub fn set_observer(&self, observer: Option<Arc<dyn Observer>>) {
         let changing = self.changing();
         let before = self.inner.observer.set(observer.clone());
-        let watches = self.of_each(|allocator| allocator.put_observer(observer.clone()));
+        let mut watches = self.of_each(|allocator| allocator.put_observer(observer.clone()));
+        watches.extend(self.of_each_passed(|allocator| {
+            let mut watches = Vec::new();
+            if let Some(before) = &before {
+                watches = allocator.put_in_place_of(before, observer.clone());
+            }
+            if let Some(observer) = observer.clone() {
+                watches.extend(allocator.put_first_observer(observer));
+            }
+            watches
+        }));
         drop((changing, before));
         tell(&watches);
     }
@@ -307,7 +334,8 @@ impl Context {
         let changing = self.changing();
         let is_ours = |now: Option<&Arc<dyn Observer>>| now.is_some_and(|now| is_same(now, ours));
         let before = self.inner.observer.set_if(observer.cloned(), is_ours);
-        let watches = self.of_each(|allocator| allocator.put_in_place_of(ours, observer.cloned()));
+        let mut watches = self.of_each(|allocator| allocator.put_in_place_of(ours, observer.cloned()));
+        watches.extend(self.of_each_passed(|allocator| allocator.put_in_place_of(ours, observer.cloned())));
         drop((changing, before));
         tell(&watches);
     }
@@ -316,7 +344,20 @@ impl Context {
     pub(crate) fn of_each<T>(&self, give: impl Fn(&AllocatorRef) -> Vec<T>) -> Vec<T> {
         let mut given = Vec::new();
         for routes in self.devices().into_iter().filter_map(|device| self.inner.routes.get(device)) {
-            given.extend(routes.distinct().into_iter().flat_map(&give));
+            given.extend(routes.counted().into_iter().flat_map(&give));
+            given.extend(routes.outside.all().flat_map(|account| give(&account)));
+        }
+        given
+    }
+
+    /// What allocators give that were passed for requests.
+    fn of_each_passed<T>(&self, give: impl Fn(&AllocatorRef) -> Vec<T>) -> Vec<T> {
+        let mut given = Vec::new();
+        for routes in self.devices().into_iter().filter_map(|device| self.inner.routes.get(device)) {
+            let passed = routes.passed.all();
+            given.extend(
+                passed.iter().filter_map(|weak| weak.upgrade()).flat_map(|allocator| give(&allocator)),
+            );
         }
         given
     }

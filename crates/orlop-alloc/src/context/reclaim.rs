@@ -1,24 +1,25 @@
 //! Budgets, callbacks, and the climb up the reclaim ladder.
 
 use super::budget::{Accounts, Budget, Gate, Standing};
-use super::ladder::{LadderStep, Pressure, PressureCallback, StepCount};
+use super::ladder::{LadderStep, Pressure, PressureCallback, PressureId, StepCount};
 use super::routes::DeviceRoutes;
-use super::{Context, Inner};
+use super::{Context, Inner, map};
 use crate::observer::{Event, observe};
-use crate::{Allocator, AllocatorRef, Block, Error, OutOfMemory, Refusal, Request, Result};
+use crate::{Allocator, AllocatorRef, Block, Error, OutOfMemory, Refusal, Request, Result, Tag};
 use orlop_core::{Device, MemoryKind};
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// Called by a gate when a soft budget is passed: with the kind, and by how many bytes.
+/// Called by a gate when a request passes a soft budget: with the request, and by how many bytes.
 #[derive(Clone)]
-pub(super) struct SoftHook(Arc<dyn Fn(MemoryKind, u64) + Send + Sync>);
+pub(super) struct SoftHook(Arc<dyn Fn(&Request, u64) + Send + Sync>);
 
 impl SoftHook {
-    pub(super) fn call(&self, kind: MemoryKind, over: u64) {
-        (self.0)(kind, over);
+    pub(super) fn call(&self, request: &Request, over: u64) {
+        (self.0)(request, over);
     }
 }
 
@@ -31,7 +32,9 @@ impl fmt::Debug for SoftHook {
 /// Callbacks by kind.
 #[derive(Default)]
 pub(super) struct Callbacks {
-    kinds: [Vec<PressureCallback>; MemoryKind::COUNT],
+    kinds: [Vec<(PressureId, PressureCallback)>; MemoryKind::COUNT],
+    /// How many there ever were.
+    made: u64,
 }
 
 impl fmt::Debug for Callbacks {
@@ -61,31 +64,75 @@ impl Drop for Inside {
     }
 }
 
+/// What is held on a device, to be compared with what is held later.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    live: u64,
+    reserved: u64,
+}
+
+impl Held {
+    /// How much less it is now: blocks that went back can be used again whether or not the memory went back too.
+    fn less(self, now: Self) -> u64 {
+        self.live.saturating_sub(now.live).max(self.reserved.saturating_sub(now.reserved))
+    }
+
+    /// What all allocators that are counted hold of one device.
+    fn of(routes: &DeviceRoutes) -> Self {
+        let mut held = Self { live: 0, reserved: 0 };
+        for (_, _, stats) in map::figures(routes) {
+            held.live = held.live.saturating_add(stats.live());
+            held.reserved = held.reserved.saturating_add(stats.usage.reserved);
+        }
+        held
+    }
+}
+
 impl Inner {
-    /// Runs the kind's callbacks, in the order they were registered, until they freed enough. Nothing from
-    /// inside of one: a callback may allocate, and must not find itself called for that.
-    fn run_callbacks(&self, pressure: &Pressure) -> u64 {
+    /// Runs the kind's callbacks, in the order they were registered, until they freed enough; the bytes that is, as
+    /// `measure` says. Nothing from inside of one: a callback may allocate, and must not find itself called for that.
+    fn run_callbacks(&self, pressure: &Pressure, measure: impl Fn() -> Held) -> u64 {
         let Some(_inside) = Inside::enter() else { return 0 };
         let callbacks = {
             let callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
             callbacks.kinds[pressure.kind.index()].clone()
         };
-        let mut freed = 0u64;
-        for callback in callbacks {
+        if callbacks.is_empty() {
+            return 0;
+        }
+        let before = measure();
+        let mut freed = 0;
+        for (_, callback) in callbacks {
             if freed >= pressure.bytes {
                 break;
             }
             // A panic of the callback's is its own affair: the request, and the accounts, go on.
-            let bytes = catch_unwind(AssertUnwindSafe(|| callback(pressure)));
-            if bytes.is_err() {
+            if catch_unwind(AssertUnwindSafe(|| callback(pressure))).is_err() {
                 tracing::error!(kind = %pressure.kind, "a pressure callback panicked");
             }
-            freed = freed.saturating_add(bytes.unwrap_or(0));
+            freed = before.less(measure());
         }
         freed
     }
 
-    fn note(&self, step: LadderStep, kind: MemoryKind, bytes: u64) {
+    /// Runs the kind's callbacks because a budget was passed by `over` bytes. The bytes of the budget that are free because
+    /// of that.
+    pub(super) fn relieve(
+        &self,
+        routes: &DeviceRoutes,
+        device: Device,
+        kind: MemoryKind,
+        tag: Tag,
+        over: u64,
+    ) -> u64 {
+        let live = || routes.accounts().map_or(0, |accounts| accounts.standing(kind).live);
+        self.run_callbacks(&Pressure { device, kind, tag, bytes: over }, || Held {
+            live: live(),
+            reserved: 0,
+        })
+    }
+
+    pub(super) fn note(&self, step: LadderStep, kind: MemoryKind, bytes: u64) {
         self.counts.add(step, bytes);
         if let Some(observer) = self.observer.get() {
             observe(&**observer, &Event::Reclaimed { step, kind, bytes });
@@ -103,9 +150,11 @@ impl Context {
     pub fn set_budget(&self, device: Device, kind: MemoryKind, budget: Budget) -> Result<()> {
         kind.check_on(device)?;
         // Makes the CPU's allocators, which the gates go before.
-        self.device(device)?;
+        self.device(device, kind)?;
         let _changing = self.changing();
         let routes = self.inner.routes.get_or_new(device);
+        // Relaxed: as with the gates, a request that is under way may see the budget or not.
+        self.inner.has_budgets.store(true, Ordering::Relaxed);
         let first = routes.accounts().is_none();
         let accounts = Arc::clone(routes.accounts_or_new());
         accounts.set(kind, budget);
@@ -132,10 +181,28 @@ impl Context {
             .unwrap_or_default()
     }
 
-    /// Registers a callback that frees memory when `kind` needs some (X4).
-    pub fn on_pressure(&self, kind: MemoryKind, callback: PressureCallback) {
+    /// Registers a callback that frees memory when `kind` needs some (X4): see [`Pressure`]. It stays until it is removed by
+    /// the id, or the context goes.
+    pub fn on_pressure(&self, kind: MemoryKind, callback: PressureCallback) -> PressureId {
         let mut callbacks = self.inner.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
-        callbacks.kinds[kind.index()].push(callback);
+        callbacks.made += 1;
+        let id = PressureId(callbacks.made);
+        callbacks.kinds[kind.index()].push((id, callback));
+        id
+    }
+
+    /// Removes a callback; whether it was there. A request that is climbing the ladder just then may still call it.
+    pub fn remove_on_pressure(&self, id: PressureId) -> bool {
+        let removed = {
+            let mut callbacks = self.inner.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = callbacks.kinds.iter_mut();
+            all.find_map(|kind| {
+                let index = kind.iter().position(|&(known, _)| known == id)?;
+                Some(kind.remove(index))
+            })
+        };
+        // Dropped here, without the lock: what it holds may do anything when it goes.
+        removed.is_some()
     }
 
     /// How often each step of the ladder was taken so far, and what it brought.
@@ -149,17 +216,19 @@ impl Context {
         let device = upstream.device();
         // The gate belongs to the context's routes: a strong reference would be a circle.
         let context = Arc::downgrade(&self.inner);
-        let over_soft = SoftHook(Arc::new(move |kind, bytes| {
-            if let Some(inner) = context.upgrade() {
-                let freed = inner.run_callbacks(&Pressure { device, kind, bytes });
-                inner.note(LadderStep::Callbacks, kind, freed);
+        let over_soft = SoftHook(Arc::new(move |request: &Request, over| {
+            if let Some(inner) = context.upgrade()
+                && let Some(routes) = inner.routes.get(device)
+            {
+                let freed = inner.relieve(&routes, device, request.kind, request.tag, over);
+                inner.note(LadderStep::Callbacks, request.kind, freed);
             }
         }));
         // Observers watch the allocator behind the gate: a block is told of once.
         AllocatorRef::new(Gate::new(upstream, Arc::clone(accounts), over_soft)).erase()
     }
 
-    /// Tries every step for a request that did not fit.
+    /// Tries every step for a request that did not fit, and `again` after each that brought something.
     #[cold]
     pub(super) fn climb(
         &self,
@@ -167,8 +236,9 @@ impl Context {
         allocator: &AllocatorRef,
         request: &Request,
         mut report: Box<OutOfMemory>,
+        again: &dyn Fn() -> Result<Block>,
     ) -> Result<Block> {
-        let device = allocator.device();
+        let (device, kind, tag) = (allocator.device(), request.kind, request.tag);
         let mut tried = Vec::new();
         // Borrowing may take more than one try: only the first retry shows what the engine grants for the request.
         let steps = LadderStep::ALL.into_iter().chain([LadderStep::Borrow; 2]);
@@ -179,30 +249,33 @@ impl Context {
                 // Caches are not live memory: giving them back does not help a budget.
                 LadderStep::OwnCache if !over_budget => allocator.trim(0),
                 LadderStep::OtherCaches if !over_budget => {
-                    let own = routes.registered(request.kind).or(routes.registered(MemoryKind::Default));
+                    let own = routes.registered(kind).or(routes.registered(MemoryKind::Default));
                     let is_own = |other: &&AllocatorRef| own.is_some_and(|own| own.same_as(other));
                     routes
-                        .distinct()
+                        .counted()
                         .into_iter()
                         .filter(|other| !is_own(other))
                         .map(|other| other.trim(0))
                         .sum()
                 }
+                LadderStep::Callbacks if over_budget => self.inner.relieve(routes, device, kind, tag, needed),
                 LadderStep::Callbacks => {
-                    let pressure = Pressure { device, kind: request.kind, bytes: needed };
-                    self.inner.run_callbacks(&pressure)
+                    let pressure = Pressure { device, kind, tag, bytes: needed };
+                    self.inner.run_callbacks(&pressure, || Held::of(routes))
                 }
                 LadderStep::Borrow if over_budget => {
-                    routes.accounts().map_or(0, |accounts| accounts.borrow(request.kind, needed))
+                    routes.accounts().map_or(0, |accounts| accounts.borrow(kind, needed))
                 }
                 _ => continue,
             };
-            self.inner.note(step, request.kind, bytes);
+            self.inner.note(step, kind, bytes);
             tried.push((step, bytes));
-            if bytes == 0 {
+            // What a callback frees elsewhere shows in no figure of ours, and may be what the backing lacked.
+            let is_unseen = step == LadderStep::Callbacks && report.refusal == Refusal::Backing;
+            if bytes == 0 && !is_unseen {
                 continue;
             }
-            match allocator.allocate(request) {
+            match again() {
                 Err(Error::OutOfMemory(again)) => report = again,
                 result => return result,
             }

@@ -4,8 +4,10 @@
 //! no lock and no reference count. Other devices, backends made elsewhere among them, are in a map.
 
 use super::budget::Accounts;
+use super::outside::OutsideAccounts;
+use super::passed::Passed;
 use crate::replaceable::Replaceable;
-use crate::{AllocatorRef, DeviceOps};
+use crate::{Allocator as _, AllocatorRef, DeviceOps};
 use dashmap::DashMap;
 use orlop_core::{Device, MemoryKind};
 use std::ops::Deref;
@@ -25,6 +27,10 @@ pub(super) struct DeviceRoutes {
     pub(super) ops: Replaceable<Arc<dyn DeviceOps>>,
     stream: AtomicU64,
     accounts: OnceLock<Arc<Accounts>>,
+    /// Allocators that were passed for requests.
+    pub(super) passed: Arc<Passed>,
+    /// Memory from outside.
+    pub(super) outside: OutsideAccounts,
 }
 
 impl DeviceRoutes {
@@ -58,12 +64,41 @@ impl DeviceRoutes {
         distinct
     }
 
+    /// All allocators that are or were registered, each once: those from before have blocks still, perhaps.
+    pub(super) fn counted(&self) -> Vec<&AllocatorRef> {
+        let mut distinct = self.distinct();
+        for allocator in self.registered.iter().flat_map(Replaceable::all) {
+            if !distinct.iter().any(|known| known.same_as(allocator)) {
+                distinct.push(allocator);
+            }
+        }
+        distinct
+    }
+
+    /// Who serves here for an allocator that is registered or serves itself: the gate before it, or the allocator.
+    pub(super) fn registration_of(&self, allocator: &AllocatorRef) -> Option<&AllocatorRef> {
+        self.kinds.iter().zip(&self.registered).find_map(|(serving, registered)| {
+            let serving = serving.get()?;
+            let is_it = serving.same_as(allocator) || registered.get().is_some_and(|r| r.same_as(allocator));
+            is_it.then_some(serving)
+        })
+    }
+
+    /// Whether what the allocator hands out comes by way of a budget's gate of this device, and is charged there.
+    pub(super) fn is_over_gate(&self, allocator: &AllocatorRef) -> bool {
+        let gates = self.kinds.iter().zip(&self.registered).filter_map(|(serving, registered)| {
+            let serving = serving.get()?;
+            registered.get().is_some_and(|registered| !registered.same_as(serving)).then_some(serving)
+        });
+        gates.into_iter().any(|gate| allocator.is_over(gate))
+    }
+
     pub(super) fn accounts(&self) -> Option<&Arc<Accounts>> {
         self.accounts.get()
     }
 
     pub(super) fn accounts_or_new(&self) -> &Arc<Accounts> {
-        self.accounts.get_or_init(Arc::default)
+        self.accounts.get_or_init(|| Arc::new(Accounts::new(Arc::clone(&self.passed))))
     }
 
     /// The stream, as a number. Relaxed: a stream is named by it, nothing is read because of it.

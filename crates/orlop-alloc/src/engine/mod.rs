@@ -6,6 +6,7 @@
 //! | [`Pool`] | exact sizes, LRU-bounded (T10) | few distinct sizes |
 //! | [`Pow2`] | powers of two, per-thread (P16) | speed at any price in memory |
 //! | [`Arena`] | bump and rewind (L17) | workspace that dies together |
+//! | [`ThreadArenas`] | an arena for each thread | workspace of threads, counted together |
 
 mod arena;
 mod bound;
@@ -14,8 +15,10 @@ mod lru;
 mod pool;
 mod pow2;
 mod supply;
+mod thread_arenas;
 
 pub use self::arena::{Arena, Reset};
 pub use self::direct::Direct;
 pub use self::pool::{Pool, PoolBuilder, Rounding};
 pub use self::pow2::{BUCKETS, Pow2};
+pub use self::thread_arenas::ThreadArenas;

@@ -25,11 +25,12 @@
 //!   that returns it by `share.leave` and `share.alone`.
 //! * a block enters a ledger that is closed: only handles allocate, and closing comes after the last of them.
 
+use super::link::Link;
 use crate::observer::{Event, RegionWatch};
 use crate::protocol::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
 use crate::raw::Owner;
 use crate::shield::report;
-use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Request, Result};
+use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Request, Result, Stats};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,6 +83,8 @@ pub(crate) struct Shared<A: ?Sized> {
     pub(super) refused_frees: AtomicU64,
     /// The observer, with what it is yet to be told of regions: one relaxed load while there is none.
     pub(super) watch: Lent<Arc<RegionWatch>>,
+    /// To weak handles.
+    pub(super) link: Link,
     pub(super) allocator: A,
 }
 
@@ -122,6 +125,15 @@ impl<A: ?Sized + Allocator> Shared<A> {
         match &self.ledger {
             Some(ledger) => Some(ledger),
             None => self.allocator.counter(),
+        }
+    }
+
+    /// What happened so far: the ledger's figures and the engine's.
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            totals: self.counter().map_or_else(Totals::default, Counter::totals),
+            usage: self.allocator.usage(),
+            refused_frees: self.refused_frees.load(Ordering::Relaxed),
         }
     }
 
@@ -272,6 +284,9 @@ impl<A: ?Sized + Allocator> Shared<A> {
             if report.by_kind.is_empty() {
                 report.fill(&self.counter().map_or_else(Totals::default, Counter::totals));
             }
+            if report.by_tag.is_empty() {
+                report.set_tags(self.allocator.tag_uses());
+            }
             if let Some(watch) = self.watch.get() {
                 // What went back for the request's sake comes first.
                 watch.tell();
@@ -332,6 +347,8 @@ unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
 /// The caller was told [`Entry::Last`] by this cell's ledger.
 #[cold]
 pub(super) unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
+    // SAFETY: the cell is there, and nobody but weak handles looks at it.
+    unsafe { shared.as_ref() }.link.cut();
     // SAFETY: the cell came from a `Box` and nobody else holds a handle, a block or the `Last` answer.
     let shared = unsafe { Box::from_raw(shared.as_ptr()) };
     let watch = shared.watch.cloned();

@@ -16,16 +16,20 @@
 mod cell;
 #[cfg(all(test, not(loom)))]
 mod lifetimes;
+mod link;
 
 pub(crate) use self::cell::{Head, handle_of, return_block};
+pub(crate) use self::link::WeakAllocator;
 
 use self::cell::{Exits, Shared, destroy};
+use self::link::Link;
 use crate::block::Block;
 use crate::observer::{Event, RegionWatch, is_same, tell};
-use crate::protocol::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
+use crate::protocol::{Entry, Handles, Ledger, Lent, thread_slot};
 use crate::raw::Owner;
 use crate::{
-    Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, Usage,
+    Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats,
+    TagUse, Usage,
 };
 use orlop_core::Device;
 use std::fmt;
@@ -68,6 +72,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
             ledger,
             refused_frees: AtomicU64::new(0),
             watch: Lent::default(),
+            link: Link::default(),
             allocator,
         };
         // SAFETY: just allocated for it, and nobody else knows it.
@@ -131,6 +136,17 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         Ok(Block::new(raw))
     }
 
+    /// Takes in a block from elsewhere, which the engine has counted: it returns to this allocator.
+    pub(crate) fn take_in(&self, mut raw: RawBlock) -> Block {
+        let shared = self.shared();
+        raw.set_owner(self.owner());
+        let block = Block::new(raw);
+        if let Some(watch) = shared.watch.get() {
+            shared.tell_taken(&watch, block.raw());
+        }
+        block
+    }
+
     #[inline(always)]
     fn head(&self) -> &Head {
         // SAFETY: the cell begins with its head (`repr(C)`), and lives while this handle does (rule 1 at the head of
@@ -147,12 +163,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// What happened so far: the ledger's figures and the engine's.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let shared = self.shared();
-        Stats {
-            totals: shared.counter().map_or_else(Totals::default, Counter::totals),
-            usage: shared.allocator.usage(),
-            refused_frees: shared.refused_frees.load(Ordering::Relaxed),
-        }
+        self.shared().stats()
     }
 
     /// Peaks, live and reserved, start again from now.
@@ -181,6 +192,11 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     /// Sets an observer. Who it was and who it is are to be told of regions then, with no lock held.
     pub(crate) fn put_observer(&self, observer: Option<Arc<dyn Observer>>) -> Vec<Arc<RegionWatch>> {
         self.put_observer_if(observer, |_| true)
+    }
+
+    /// Sets an observer where there is none.
+    pub(crate) fn put_first_observer(&self, observer: Arc<dyn Observer>) -> Vec<Arc<RegionWatch>> {
+        self.put_observer_if(Some(observer), |now| now.is_none())
     }
 
     /// Sets an observer in the place of this one, if it is the one.
@@ -344,6 +360,14 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
 
     fn describe(&self, report: &mut OutOfMemory) {
         self.shared().allocator.describe(report);
+    }
+
+    fn tag_uses(&self) -> Vec<TagUse> {
+        self.shared().allocator.tag_uses()
+    }
+
+    fn is_over(&self, other: &AllocatorRef) -> bool {
+        self.same_as(other) || self.shared().allocator.is_over(other)
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {

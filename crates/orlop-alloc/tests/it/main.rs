@@ -1,6 +1,7 @@
 //! The public API, from outside.
 #![cfg(not(loom))]
 
+mod accounts;
 mod backings;
 mod bounds;
 mod callbacks;
@@ -8,10 +9,12 @@ mod child;
 mod defaults;
 mod environment;
 mod handles;
+mod holders;
 mod logs;
 mod pinning;
 mod pools;
 mod private_pools;
+mod programs;
 mod regressions;
 mod retries;
 mod sizes;

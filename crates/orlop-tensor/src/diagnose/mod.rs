@@ -93,7 +93,7 @@ pub struct BlockDiagnosis {
     pub access: Access,
     /// Who asked.
     pub tag: Tag,
-    /// Which allocation it is; [`AllocationId::NONE`] for empty blocks and memory from outside.
+    /// Which allocation it is; [`AllocationId::NONE`] for empty blocks.
     pub id: AllocationId,
     /// Whether it goes back to an allocator of orlop.
     pub has_allocator: bool,

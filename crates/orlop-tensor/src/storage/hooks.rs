@@ -70,7 +70,8 @@ pub(super) fn allocate(
     } else if !request.align.is_aligned(address) {
         HookFault::Misaligned { address, align: request.align.bytes() }
     } else {
-        return Ok(block);
+        // Memory that the backend has from elsewhere is counted like all that is from outside.
+        return Ok(context.adopt(block));
     };
     Err(Error::StorageHook { device, fault })
 }

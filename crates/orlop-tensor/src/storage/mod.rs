@@ -29,7 +29,7 @@ use crate::TensorOptions;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use crate::shared::Shared;
-use orlop_alloc::{Access, Block, Deleter, MemoryBlock, Record};
+use orlop_alloc::{Access, Block, Context, Deleter, MemoryBlock, Record};
 use orlop_core::{Device, MemoryKind, Quantity, StreamId};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -105,9 +105,15 @@ impl Storage {
         Self::whole(Shared::new(cell))
     }
 
-    /// A storage of all bytes of a block. It can be resized if the block has an allocator.
+    /// A storage of all bytes of a block. It can be resized if the block has an allocator; memory from outside is counted in
+    /// the current context ([`Context::adopt`]).
     #[must_use]
     pub fn from_block(block: Block) -> Self {
+        let block = if block.has_allocator() { block } else { Context::with_current(|now| now.adopt(block)) };
+        Self::of_block(block)
+    }
+
+    fn of_block(block: Block) -> Self {
         let bytes = block.len();
         let block = block.share();
         let fixed = (!block.has_allocator()).then_some(Unresizable::Foreign);
@@ -127,11 +133,25 @@ impl Storage {
         kind: MemoryKind,
         owner: O,
     ) -> Self {
-        let mut record = Record::new(ptr, bytes, Device::CPU, Access::Host);
-        record.requested = bytes;
-        record.kind = kind;
         // SAFETY: the caller's promise.
-        Self::from_block(unsafe { Block::foreign(record, Deleter::from_owner(owner)) })
+        Self::from_block(unsafe { Block::foreign(host_record(ptr, bytes, kind), Deleter::from_owner(owner)) })
+    }
+
+    /// [`Storage::foreign`] for memory that is a mapped file.
+    ///
+    /// # Safety
+    ///
+    /// Those of [`Storage::foreign`].
+    #[cfg(feature = "safetensors")]
+    pub(crate) unsafe fn mapped<O: Send + 'static>(
+        ptr: NonNull<u8>,
+        bytes: usize,
+        kind: MemoryKind,
+        owner: O,
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        let block = unsafe { Block::foreign(host_record(ptr, bytes, kind), Deleter::from_owner(owner)) };
+        Self::of_block(Context::with_current(|now| now.adopt_mapped(block)))
     }
 
     /// Memory from outside with whatever is to be called when the last user is gone, on any device (P2).
@@ -152,11 +172,8 @@ impl Storage {
     /// As for [`Storage::foreign`], until the storage and all that look at it are gone.
     #[must_use]
     pub unsafe fn borrowed(ptr: NonNull<u8>, bytes: usize, kind: MemoryKind) -> Self {
-        let mut record = Record::new(ptr, bytes, Device::CPU, Access::Host);
-        record.requested = bytes;
-        record.kind = kind;
         // SAFETY: the caller's promise.
-        Self::from_block(unsafe { Block::borrowed(record) })
+        Self::from_block(unsafe { Block::borrowed(host_record(ptr, bytes, kind)) })
     }
 
     /// A part of this storage: the same bytes, and it keeps the whole alive.
@@ -211,6 +228,21 @@ impl Storage {
     /// [`Error::Borrowed`] while somebody writes.
     pub fn block(&self) -> Result<MemoryBlock> {
         Ok(self.owned()?.block().clone())
+    }
+
+    /// Bytes that would go back if this handle were dropped now, as granted: none while other handles look at the storage
+    /// (views among them), or lazy copies at its memory. On a storage that other threads use, a figure of some moment.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Borrowed`] while somebody writes.
+    pub fn would_free(&self) -> Result<usize> {
+        if !self.is_unique() {
+            return Ok(0);
+        }
+        let guard = self.owned()?;
+        let block = guard.block();
+        Ok(if block.is_unique() { block.granted } else { 0 })
     }
 
     /// Notes that `stream` uses the memory: it will not be used again before that stream is done (L14).
@@ -287,6 +319,14 @@ impl Storage {
     pub(crate) fn shared_cell(&self) -> &Shared<Cell> {
         &self.cell
     }
+}
+
+/// The record of memory from outside that the processor can reach.
+fn host_record(ptr: NonNull<u8>, bytes: usize, kind: MemoryKind) -> Record {
+    let mut record = Record::new(ptr, bytes, Device::CPU, Access::Host);
+    record.requested = bytes;
+    record.kind = kind;
+    record
 }
 
 /// Either guard, for looking at the block.

@@ -272,6 +272,31 @@ impl Tensor {
         }
     }
 
+    /// Bytes that would go back if this handle were dropped now: see [`Storage::would_free`]. Zero while there are other
+    /// handles to the tensor, and if it is undefined.
+    ///
+    /// ```
+    /// use orlop_core::DType;
+    /// use orlop_tensor::Tensor;
+    ///
+    /// let tensor = Tensor::zeros([256], DType::F32)?;
+    /// let view = tensor.narrow(0, 0, 1)?;
+    /// assert_eq!(tensor.would_free()?, 0);
+    /// drop(tensor);
+    /// assert!(view.would_free()? >= 1024);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Storage::would_free`].
+    pub fn would_free(&self) -> Result<usize> {
+        match &self.imp {
+            Some(imp) if imp.is_unique() => imp.storage().would_free(),
+            _ => Ok(0),
+        }
+    }
+
     /// How many handles there are to this tensor, at some moment. Views are tensors of their own.
     #[must_use]
     pub fn use_count(&self) -> usize {

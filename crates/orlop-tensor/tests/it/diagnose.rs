@@ -74,7 +74,7 @@ fn flags_and_owners() {
 
     let foreign = Tensor::from_vec([2], vec![1.0f32, 2.0]).unwrap().diagnose();
     let block = foreign.block.unwrap();
-    assert!(!foreign.resizable && !block.has_allocator && block.id == AllocationId::NONE);
+    assert!(!foreign.resizable && !block.has_allocator && block.id != AllocationId::NONE);
     assert!(!Tensor::undefined().diagnose().defined);
 }
 

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod access;
+mod accounts;
 #[cfg(feature = "archive")]
 mod archive;
 #[cfg(any(feature = "archive", feature = "npy"))]

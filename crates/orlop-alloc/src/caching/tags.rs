@@ -1,0 +1,81 @@
+//! Live bytes by kind and tag, counted by slot.
+//!
+//! Who asked for a block is written into its record by the thread that takes it, and the heap is not told. So each slot
+//! counts what it handed out under a tag, less what it took back, whoever handed that out; the sum over all slots is what
+//! lives. Blocks without a tag are not counted here: what the ledger has beside the others is theirs.
+
+use crate::{Tag, TagUse};
+use orlop_core::MemoryKind;
+use std::collections::HashMap;
+
+/// Tags that a slot has close at hand.
+const NEAR: usize = 16;
+
+/// One slot's counts. A count may be negative: of what other slots handed out.
+#[derive(Debug, Default)]
+pub(super) struct TagCounts {
+    /// By the lowest bits of the key; a key is in its place here or in `others`, or in both.
+    near: [(u64, i64); NEAR],
+    others: HashMap<u64, i64>,
+}
+
+/// Kind and tag in one word; never zero, because there is a tag.
+fn key(kind: MemoryKind, tag: Tag) -> u64 {
+    u64::from(tag.number()) << 8 | kind.index() as u64
+}
+
+impl TagCounts {
+    /// Counts bytes that are handed out, or, negative, come back.
+    #[inline]
+    pub(super) fn add(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
+        let key = key(kind, tag);
+        // Tags are numbered in order, so that neighbours do not share a place.
+        let place = (tag.number() as usize ^ kind.index() << 2) % NEAR;
+        let near = &mut self.near[place];
+        if near.0 != key {
+            if near.1 != 0 {
+                *self.others.entry(near.0).or_default() += near.1;
+            }
+            *near = (key, 0);
+        }
+        near.1 += bytes;
+    }
+
+    /// Adds what is counted here to `sums`.
+    fn add_to(&self, sums: &mut HashMap<u64, i64>) {
+        for (&key, &bytes) in self.others.iter().chain(self.near.iter().map(|(key, bytes)| (key, bytes))) {
+            if bytes != 0 {
+                *sums.entry(key).or_default() += bytes;
+            }
+        }
+    }
+}
+
+/// What several slots have counted together.
+#[derive(Debug, Default)]
+pub(super) struct TagSums(HashMap<u64, i64>);
+
+impl TagSums {
+    pub(super) fn add(&mut self, counts: &TagCounts) {
+        counts.add_to(&mut self.0);
+    }
+
+    /// By kind and tag, with what has no tag: the rest of what `live` says of each kind.
+    pub(super) fn uses(self, live: impl Fn(MemoryKind) -> u64) -> Vec<TagUse> {
+        let mut uses = Vec::new();
+        for kind in MemoryKind::ALL {
+            let of_kind = self.0.iter().filter(|&(key, _)| key & 0xff == kind.index() as u64);
+            let mut tagged = 0u64;
+            for (key, &bytes) in of_kind {
+                let number = u32::try_from(key >> 8).unwrap_or_default();
+                // Blocks that came and went while the slots were visited may be seen on one side only.
+                let bytes = u64::try_from(bytes).unwrap_or(0);
+                tagged = tagged.saturating_add(bytes);
+                uses.push(TagUse { kind, tag: Tag::of_number(number), bytes });
+            }
+            uses.push(TagUse { kind, tag: Tag::NONE, bytes: live(kind).saturating_sub(tagged) });
+        }
+        uses.retain(|part| part.bytes > 0);
+        uses
+    }
+}

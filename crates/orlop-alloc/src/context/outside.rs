@@ -1,0 +1,196 @@
+//! Memory from outside, counted: mapped files, vectors that became tensors, memory of other frameworks.
+//!
+//! No engine handed it out, but the process holds it, so a context has an account for it on each device: an engine without
+//! memory whose only work is its ledger. A block that is taken in returns to that account when it is dropped, which calls
+//! the block's deleter and counts it out. So the figures, the observers and the order in which contexts, handles and blocks
+//! may go are those of every other allocator.
+//!
+//! Budgets do not bound it: the memory is there already, and refusing to count it would help nobody.
+
+use super::Context;
+use crate::observer::tell;
+use crate::protocol::{Counter, Entry, Ledger, thread_slot};
+use crate::{
+    AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
+};
+use orlop_core::Device;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+/// The accounts of one device.
+#[derive(Debug, Default)]
+pub(super) struct OutsideAccounts {
+    foreign: OnceLock<AllocatorRef<Outside>>,
+    mapped: OnceLock<AllocatorRef<Outside>>,
+}
+
+impl OutsideAccounts {
+    pub(super) fn foreign(&self) -> Option<&AllocatorRef<Outside>> {
+        self.foreign.get()
+    }
+
+    pub(super) fn mapped(&self) -> Option<&AllocatorRef<Outside>> {
+        self.mapped.get()
+    }
+
+    /// Both, as far as they are there.
+    pub(super) fn all(&self) -> impl Iterator<Item = AllocatorRef> + '_ {
+        self.foreign.get().into_iter().chain(self.mapped.get()).map(|account| account.clone().erase())
+    }
+}
+
+/// An account of memory from outside.
+#[derive(Debug)]
+pub(super) struct Outside {
+    device: Device,
+    name: &'static str,
+    ledger: Ledger,
+}
+
+impl Context {
+    /// Counts memory from outside under its kind, for as long as the block lives: in [`Context::stats`], in
+    /// [`Context::memory_map`] as [`Foreign`](super::Source::Foreign), and in what observers are told. Blocks of
+    /// allocators, those that are counted already, and empty ones come back as they are.
+    ///
+    /// The storages of `orlop-tensor` do this with the context that is current when they are made.
+    ///
+    /// ```
+    /// use orlop_alloc::{Access, Block, Context, Deleter, Record};
+    /// use orlop_core::{Device, MemoryKind};
+    /// use std::ptr::NonNull;
+    ///
+    /// let mut bytes = vec![0u8; 1000];
+    /// let mut record = Record::new(NonNull::from(bytes.as_mut_slice()).cast(), 1000, Device::CPU, Access::Host);
+    /// (record.requested, record.kind) = (1000, MemoryKind::Persistent);
+    /// // SAFETY: the vector's bytes stay where they are until it is dropped with the block, and nobody else uses them.
+    /// let block = unsafe { Block::foreign(record, Deleter::from_owner(bytes)) };
+    /// let context = Context::new();
+    /// let block = context.adopt(block);
+    /// assert_eq!(context.stats(Device::CPU).kind(MemoryKind::Persistent).live_bytes, 1000);
+    /// drop(block);
+    /// assert_eq!(context.stats(Device::CPU).live(), 0);
+    /// ```
+    pub fn adopt(&self, block: Block) -> Block {
+        self.adopt_in(block, "foreign", |accounts| &accounts.foreign)
+    }
+
+    /// [`Context::adopt`] for memory that is a mapped file: its source is [`Mapped`](super::Source::Mapped).
+    pub fn adopt_mapped(&self, block: Block) -> Block {
+        self.adopt_in(block, "mapped", |accounts| &accounts.mapped)
+    }
+
+    fn adopt_in(
+        &self,
+        block: Block,
+        name: &'static str,
+        place: impl Fn(&OutsideAccounts) -> &OnceLock<AllocatorRef<Outside>>,
+    ) -> Block {
+        if !block.is_uncounted() || block.capacity() == 0 {
+            return block;
+        }
+        let device = block.device();
+        let routes = self.inner.routes.get_or_new(device);
+        let place = place(&routes.outside);
+        let account = place.get().unwrap_or_else(|| self.open(place, device, name));
+        let mut raw = block.into_raw();
+        // Observers tell blocks apart by it.
+        // SAFETY: an id changes nothing of what the record says of the memory, and nobody below handed the block out.
+        unsafe { raw.record_mut() }.id = AllocationId::next();
+        account.ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+        account.take_in(raw)
+    }
+
+    #[cold]
+    fn open<'a>(
+        &self,
+        place: &'a OnceLock<AllocatorRef<Outside>>,
+        device: Device,
+        name: &'static str,
+    ) -> &'a AllocatorRef<Outside> {
+        let changing = self.changing();
+        let mut watches = Vec::new();
+        let account = place.get_or_init(|| {
+            let account = AllocatorRef::new(Outside { device, name, ledger: Ledger::new(true) });
+            if let Some(observer) = self.inner.observer.cloned() {
+                watches = account.put_observer(Some(observer));
+            }
+            account
+        });
+        drop(changing);
+        tell(&watches);
+        account
+    }
+}
+
+// SAFETY: it hands nothing out. What it takes back was counted in its ledger when it was taken in (`Context::adopt`), and
+// `deallocate_counted` counts it out.
+unsafe impl Allocator for Outside {
+    /// Memory from outside cannot be asked for. (Nobody does: blocks from outside lead to no handle.)
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        Err(OutOfMemory::new(Refusal::Full, self.name, self.device, request).into())
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
+    }
+
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+        // SAFETY: the account is there until the block has left (the caller's promise).
+        let account = unsafe { this.as_ref() };
+        // SAFETY: the record is the block's own (`Block::foreign`, `Block::borrowed`).
+        let mut record = unsafe { block.into_record() };
+        let (kind, granted, requested) = (record.kind, record.granted, record.requested);
+        let (ptr, deleter) = (record.ptr, record.deleter.take());
+        drop(record);
+        // Counted out after the memory is gone, and also if the deleter panics. The deleter may end handles and other blocks
+        // of this account: this block is still counted, so the account is there.
+        let run = AssertUnwindSafe(|| {
+            if let Some(deleter) = deleter {
+                deleter.run(ptr);
+            }
+        });
+        let panic = catch_unwind(run).err();
+        let entry = account.ledger.hold(thread_slot::current()).leave(kind, granted, requested);
+        match panic {
+            None => Ok(entry),
+            // If this was the last of the account, the account leaks. That is safe.
+            Some(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn counter(&self) -> Option<&dyn Counter> {
+        Some(&self.ledger)
+    }
+
+    unsafe fn close(this: NonNull<Self>) -> Entry {
+        // SAFETY: the account is there until then (the caller's promise).
+        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        // SAFETY: the caller's promise.
+        unsafe { Ledger::close(ledger) }
+    }
+
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    /// What lives is what is held.
+    fn usage(&self) -> Usage {
+        let all = self.ledger.totals().all;
+        Usage {
+            reserved: all.live_bytes,
+            peak_reserved: all.peak_bytes,
+            regions: all.live_blocks(),
+            ..Usage::default()
+        }
+    }
+
+    fn reset_peak(&self) {
+        self.ledger.reset_peaks();
+    }
+}

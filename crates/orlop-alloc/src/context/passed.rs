@@ -1,0 +1,149 @@
+//! Allocators that were passed for some requests, such as an arena: counted, and bounded by the budgets.
+//!
+//! A context learns of one when memory is first asked of it through [`Context::allocate_from`], and keeps a weak handle: it
+//! counts what the allocator holds as long as that is there, and keeps it no longer. What counts is all that the allocator
+//! has handed out, as with those that are registered; two contexts that were passed the same one count it both.
+//!
+//! Budgets need no gate before it, and no charge for each block: what such allocators hold is read from their own figures
+//! when a request is charged ([`Accounts`](super::budget::Accounts)). While one is asked the request itself is charged, so
+//! that two threads cannot pass a bound together.
+
+use super::budget::Accounts;
+use super::routes::DeviceRoutes;
+use super::{Context, LadderStep};
+use crate::handle::WeakAllocator;
+use crate::observer::tell;
+use crate::{Allocator as _, AllocatorRef, Block, Error, Refusal, Request, Result};
+use orlop_core::MemoryKind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The allocators that were passed for one device.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    /// Whether there ever was one.
+    any: AtomicBool,
+    list: Mutex<Vec<WeakAllocator>>,
+}
+
+impl Passed {
+    fn list(&self) -> MutexGuard<'_, Vec<WeakAllocator>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an allocator that is not there, and forgets those that are gone.
+    fn note(&self, allocator: &AllocatorRef) {
+        let mut list = self.list();
+        list.retain(|known| !known.is_gone());
+        if !list.iter().any(|known| known.is_of(allocator)) {
+            list.push(allocator.downgrade());
+            // Release: whoever sees this looks at the list, behind its lock; relaxed would do.
+            self.any.store(true, Ordering::Release);
+        }
+    }
+
+    /// All that may still be there.
+    pub(super) fn all(&self) -> Vec<WeakAllocator> {
+        if self.any.load(Ordering::Acquire) { self.list().clone() } else { Vec::new() }
+    }
+
+    /// Live bytes by kind.
+    pub(super) fn live(&self) -> [u64; MemoryKind::COUNT] {
+        let mut live = [0u64; MemoryKind::COUNT];
+        if self.any.load(Ordering::Acquire) {
+            for totals in self.list().iter().filter_map(WeakAllocator::totals) {
+                for (sum, account) in live.iter_mut().zip(&totals.kinds) {
+                    *sum = sum.saturating_add(account.live_bytes);
+                }
+            }
+        }
+        live
+    }
+}
+
+impl Context {
+    /// Gets a block from `allocator`, such as an arena, on its device, instead of from the one that serves the request's
+    /// kind here. What it holds counts in [`Context::stats`] and [`Context::memory_map`] from now on, as long as it is
+    /// there; the context's observer is told of it, unless it has one of its own; and the budgets of the context hold.
+    ///
+    /// The context does not keep the allocator alive.
+    ///
+    /// # Errors
+    ///
+    /// What the allocator says; [`Error::OutOfMemory`] with [`Refusal::Budget`] if a budget would be passed, also after
+    /// callbacks and loans.
+    #[inline]
+    pub fn allocate_from(&self, allocator: &AllocatorRef, request: &Request) -> Result<Block> {
+        if !allocator.is_noted_by(self.inner.number) {
+            self.note_passed(allocator);
+        }
+        if !self.inner.has_budgets.load(Ordering::Relaxed) {
+            return allocator.allocate(request);
+        }
+        self.allocate_in_budget(allocator, request)
+    }
+
+    #[cold]
+    fn note_passed(&self, allocator: &AllocatorRef) {
+        let changing = self.changing();
+        let routes = self.inner.routes.get_or_new(allocator.device());
+        let mut watches = Vec::new();
+        // Those that serve here are counted as such, and what stands over a budget's gate is too.
+        if routes.registration_of(allocator).is_none() && !routes.is_over_gate(allocator) {
+            routes.passed.note(allocator);
+            if let Some(observer) = self.inner.observer.cloned() {
+                watches = allocator.put_first_observer(observer);
+            }
+        }
+        allocator.set_noted_by(self.inner.number);
+        drop(changing);
+        tell(&watches);
+    }
+
+    #[cold]
+    fn allocate_in_budget(&self, allocator: &AllocatorRef, request: &Request) -> Result<Block> {
+        let routes = self.inner.routes.get_or_new(allocator.device());
+        let Some(accounts) = routes.accounts() else { return allocator.allocate(request) };
+        // Behind a gate, or a gate itself.
+        let serving = routes.registration_of(allocator);
+        let allocate = || match serving {
+            Some(serving) => serving.allocate(request),
+            None if routes.is_over_gate(allocator) => allocator.allocate(request),
+            None => self.allocate_charged(&routes, accounts, allocator, request),
+        };
+        match allocate() {
+            Err(Error::OutOfMemory(report)) if request.retry && report.refusal == Refusal::Budget => {
+                self.climb(&routes, allocator, request, report, &allocate)
+            }
+            result => result,
+        }
+    }
+
+    fn allocate_charged(
+        &self,
+        routes: &DeviceRoutes,
+        accounts: &Accounts,
+        allocator: &AllocatorRef,
+        request: &Request,
+    ) -> Result<Block> {
+        let bytes = request.bytes as u64;
+        if accounts.charge(request.kind, bytes).is_none() {
+            return Err(accounts.refuse(allocator, request, bytes));
+        }
+        let result = allocator.allocate(request);
+        // From here on the allocator's own figures have it.
+        accounts.discharge(request.kind, bytes);
+        let block = result?;
+        let granted = block.capacity() as u64;
+        if granted > bytes && accounts.is_over(request.kind) {
+            drop(block);
+            return Err(accounts.refuse(allocator, request, granted));
+        }
+        let over = accounts.over_soft(request.kind);
+        if over > 0 {
+            let freed = self.inner.relieve(routes, allocator.device(), request.kind, request.tag, over);
+            self.inner.note(LadderStep::Callbacks, request.kind, freed);
+        }
+        Ok(block)
+    }
+}

@@ -1,0 +1,267 @@
+//! What a context counts: every allocator, and memory from outside.
+
+use orlop_alloc::backing::System;
+use orlop_alloc::central::Central;
+use orlop_alloc::context::{Budget, CpuConfig, Source};
+use orlop_alloc::engine::{Arena, Direct, ThreadArenas};
+use orlop_alloc::{
+    Access, Allocator, AllocatorRef, Block, Context, Deleter, Error, Event, Observer, Record, Refusal,
+    Request,
+};
+use orlop_core::{Device, MemoryKind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+const KIND: MemoryKind = MemoryKind::Workspace;
+
+fn context() -> Context {
+    Context::with(Device::CPU, CpuConfig::new())
+}
+
+fn request(bytes: usize) -> Request {
+    Request::new(bytes).kind(KIND)
+}
+
+/// Memory from outside, which is dropped with the block; `gone` counts that.
+pub(crate) fn foreign(bytes: usize, kind: MemoryKind, gone: &Arc<AtomicUsize>) -> Block {
+    let mut memory = vec![0u8; bytes];
+    let mut record =
+        Record::new(NonNull::from(memory.as_mut_slice()).cast(), bytes, Device::CPU, Access::Host);
+    (record.requested, record.kind) = (bytes, kind);
+    let gone = Arc::clone(gone);
+    let deleter = Deleter::from_closure(move |_| {
+        drop(memory);
+        gone.fetch_add(1, Ordering::Relaxed);
+    });
+    // SAFETY: the memory is the closure's, initialised, and used through the block only.
+    unsafe { Block::foreign(record, deleter) }
+}
+
+#[test]
+fn memory_from_outside_counts_under_its_kind_whatever_goes_first() {
+    let gone = Arc::new(AtomicUsize::new(0));
+    let context = context();
+    let block = context.adopt(foreign(1000, MemoryKind::Persistent, &gone));
+    let mapped = context.adopt_mapped(foreign(3000, MemoryKind::Persistent, &gone));
+    let stats = context.stats(Device::CPU);
+    assert_eq!(
+        (stats.kind(MemoryKind::Persistent).live_bytes, stats.usage.reserved, stats.cached()),
+        (4000, 4000, 0)
+    );
+    let map = context.memory_map();
+    assert_eq!((map.live_from(Source::Foreign), map.live_from(Source::Mapped)), (1000, 3000));
+    // An account is no allocator: nobody asks it for more.
+    assert!(!block.has_allocator() && !block.is_simple() && block.allocator().is_none());
+    // Taken in once.
+    let mapped = context.adopt(mapped);
+    assert_eq!(context.stats(Device::CPU).live(), 4000);
+    drop(mapped);
+    assert_eq!((gone.load(Ordering::Relaxed), context.stats(Device::CPU).live()), (1, 1000));
+    drop(context);
+    assert_eq!(gone.load(Ordering::Relaxed), 1);
+    drop(block);
+    assert_eq!(gone.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn memory_that_is_given_away_again_is_counted_out_and_not_freed() {
+    let gone = Arc::new(AtomicUsize::new(0));
+    let context = context();
+    let block = context.adopt(foreign(1000, KIND, &gone));
+    let (_, deleter) = block.into_foreign().unwrap();
+    assert_eq!((gone.load(Ordering::Relaxed), context.stats(Device::CPU).live()), (0, 0));
+    drop(deleter);
+    assert_eq!(gone.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_deleter_may_do_anything() {
+    // It drops the last handle to the context and another block of the same account.
+    let gone = Arc::new(AtomicUsize::new(0));
+    let first = context();
+    let inner = first.adopt(foreign(10, KIND, &gone));
+    let mut byte = Box::new(0u8);
+    let record = Record::new(NonNull::from(&mut *byte), 1, Device::CPU, Access::Host);
+    let held = Mutex::new(Some((first.clone(), inner)));
+    let deleter = Deleter::from_closure(move |_| drop((held.lock().unwrap().take(), byte)));
+    // SAFETY: the byte is the closure's, and used through the block only.
+    let outer = first.adopt(unsafe { Block::foreign(record, deleter) });
+    drop(first);
+    drop(outer);
+    assert_eq!(gone.load(Ordering::Relaxed), 1);
+    // One that panics is counted out all the same.
+    let second = context();
+    let mut byte = 0u8;
+    let record = Record::new(NonNull::from(&mut byte), 1, Device::CPU, Access::Host);
+    // SAFETY: the byte outlives the block.
+    let block = second.adopt(unsafe { Block::foreign(record, Deleter::from_closure(|_| panic!("deleter"))) });
+    assert_eq!(second.stats(Device::CPU).live(), 1);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(block))).is_err());
+    assert_eq!(second.stats(Device::CPU).live(), 0);
+}
+
+/// Bytes by what observers are told.
+#[derive(Default)]
+struct Sum(AtomicI64);
+
+impl Observer for Sum {
+    fn observe(&self, event: &Event<'_>) {
+        let signed = |bytes: usize| i64::try_from(bytes).unwrap();
+        match event {
+            Event::Allocated { block, .. } => self.0.fetch_add(signed(block.granted), Ordering::Relaxed),
+            Event::Freed { block, .. } => self.0.fetch_sub(signed(block.granted), Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+}
+
+#[test]
+fn observers_are_told_of_all_that_is_counted() {
+    let gone = Arc::new(AtomicUsize::new(0));
+    let (context, sum) = (context(), Arc::new(Sum::default()));
+    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let early = context.allocate_from(&arena, &request(64)).unwrap();
+    drop(early);
+    context.set_observer(Some(Arc::clone(&sum) as Arc<dyn Observer>));
+    let late = Arena::new(System::new(), 1 << 16).erase();
+    let blocks = [
+        context.adopt(foreign(1000, KIND, &gone)),
+        context.allocate_from(&arena, &request(64)).unwrap(),
+        context.allocate_from(&late, &request(128)).unwrap(),
+    ];
+    assert_eq!(sum.0.load(Ordering::Relaxed), 1192);
+    drop(blocks);
+    assert_eq!(sum.0.load(Ordering::Relaxed), 0);
+    context.set_observer(None);
+    drop(context.allocate_from(&late, &request(128)).unwrap());
+    assert!(late.observer().is_none() && arena.observer().is_none());
+}
+
+#[test]
+fn an_arena_that_is_passed_counts_as_long_as_it_is_there() {
+    let context = context();
+    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let block = context.allocate_from(&arena, &request(5000)).unwrap();
+    let direct = arena.allocate(&request(1000)).unwrap();
+    let map = context.memory_map();
+    assert_eq!((map.live(KIND), map.live_from(Source::Passed)), (6000, 6000));
+    assert!(map.reserved() >= 1 << 16 && map.cached() > 0);
+    assert!(arena.is_unique(), "the context keeps no handle");
+    drop(arena);
+    // Its blocks keep it, and it is counted.
+    assert_eq!(context.stats(Device::CPU).kind(KIND).live_bytes, 6000);
+    drop((block, direct));
+    assert_eq!((context.memory_map().allocators.len(), context.stats(Device::CPU).usage.reserved), (0, 0));
+}
+
+#[test]
+fn each_byte_counts_once() {
+    // Registered and passed; passed and an adaptor over it; registered under two kinds; an adaptor over what is registered.
+    let context = context();
+    let engine = Central::builder(System::new()).build().erase();
+    context.register(Device::CPU, MemoryKind::Default, engine.clone()).unwrap();
+    context.register(Device::CPU, KIND, engine.clone()).unwrap();
+    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(engine.clone(), 1 << 20)).erase();
+    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let over_arena = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20)).erase();
+    let blocks: Vec<Block> = [&engine, &over, &arena, &over_arena]
+        .into_iter()
+        .map(|allocator| context.allocate_from(allocator, &request(1024)).unwrap())
+        .collect();
+    assert_eq!((context.stats(Device::CPU).live(), context.memory_map().live(KIND)), (4096, 4096));
+    drop(blocks);
+    assert_eq!(context.memory_map().total(), 0);
+}
+
+#[test]
+fn what_was_registered_before_counts_on() {
+    let context = context();
+    context.register(Device::CPU, KIND, Direct::new(System::new())).unwrap();
+    let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
+    context.register(Device::CPU, KIND, Direct::new(System::new())).unwrap();
+    assert_eq!(context.stats(Device::CPU).kind(KIND).live_bytes, block.capacity() as u64);
+}
+
+#[test]
+fn a_budget_holds_for_what_is_passed() {
+    let context = context();
+    context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
+    let arena = Arena::new(System::new(), 1 << 20).erase();
+    let held = context.allocate_from(&arena, &request(6000)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    for refused in [
+        context.allocate_from(&arena, &request(6000)),
+        // The kind's own allocator is bounded by the same budget.
+        context.allocate(Device::CPU, &request(6000)),
+    ] {
+        let Err(Error::OutOfMemory(report)) = refused else { panic!("over budget") };
+        assert_eq!((report.refusal, report.live, report.limit), (Refusal::Budget, 6000, Some(10_000)));
+    }
+    let other = context.allocate(Device::CPU, &request(1000)).unwrap();
+    assert!(context.allocate_from(&arena, &request(4000)).is_err());
+    drop(other);
+    drop(held);
+    drop(context.allocate_from(&arena, &request(9000)).unwrap());
+    // What is registered or serves goes through its gate, and is charged once.
+    let serving = context.allocator(Device::CPU, KIND).unwrap();
+    let block = context.allocate_from(&serving, &request(6000)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(serving, 1 << 20)).erase();
+    let more = context.allocate_from(&over, &request(100)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, (block.capacity() + more.capacity()) as u64);
+}
+
+#[test]
+fn what_is_passed_borrows_and_repays() {
+    let context = context();
+    context.set_budget(Device::CPU, KIND, Budget::hard(1000)).unwrap();
+    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4000)).unwrap();
+    let arena = Arena::new(System::new(), 1 << 20).erase();
+    let block = context.allocate_from(&arena, &request(3000)).unwrap();
+    assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).lent, 2000);
+    drop(block);
+    assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).lent, 0);
+}
+
+#[test]
+fn arenas_of_threads_are_one_workspace() {
+    let context = context();
+    let arenas = ThreadArenas::new(System::new(), 1 << 16);
+    context.register(Device::CPU, KIND, arenas.clone()).unwrap();
+    context.set_budget(Device::CPU, KIND, Budget::hard(20_000)).unwrap();
+    let mine = context.allocate(Device::CPU, &request(6000)).unwrap();
+    let theirs = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let blocks = [6000, 6000].map(|bytes| context.allocate(Device::CPU, &request(bytes)).unwrap());
+            assert!(matches!(arenas.reset(), Err(Error::ArenaInUse { live: 2 })));
+            assert_eq!(arenas.used(), 12_016);
+            blocks
+        });
+        other.join().unwrap()
+    });
+    assert_eq!((arenas.arenas(), arenas.used(), context.memory_map().live(KIND)), (2, 6000, 18_000));
+    assert!(context.allocate(Device::CPU, &request(6000)).is_err(), "one budget for all threads");
+    // Back on another thread than they are from.
+    drop(theirs);
+    drop(mine);
+    arenas.reset().unwrap();
+    assert_eq!((arenas.used(), context.memory_map().live(KIND)), (0, 0));
+    let reserved = arenas.stats().usage.reserved;
+    assert_eq!((arenas.trim(0), arenas.stats().usage.reserved), (reserved, 0));
+}
+
+#[test]
+fn an_allocator_that_is_missing_is_named_by_its_kind() {
+    let context = context();
+    let error = context.allocate(Device::cuda(3), &Request::new(64).kind(MemoryKind::KvCache)).unwrap_err();
+    assert!(matches!(error, Error::NoAllocator { kind: MemoryKind::KvCache, .. }), "{error}");
+    assert!(error.to_string().contains("kv_cache"), "{error}");
+    // Memory from outside does not make a device of which memory can be asked.
+    let record = Record::new(NonNull::dangling(), 64, Device::cuda(3), Access::Device);
+    // SAFETY: nobody can reach it.
+    let block = context.adopt(unsafe { Block::borrowed(record) });
+    assert_eq!(context.stats(Device::cuda(3)).live(), 64);
+    assert!(context.allocate(Device::cuda(3), &Request::new(64)).is_err());
+    drop(block);
+}

@@ -1,0 +1,121 @@
+//! What tensors hold is counted in the context in force, whatever it is made of.
+
+use orlop_alloc::backing::System;
+use orlop_alloc::context::{Budget, CpuConfig, Source};
+use orlop_alloc::engine::Arena;
+use orlop_alloc::{AllocatorRef, Context, Error as AllocError, Refusal};
+use orlop_core::{DType, Device, MemoryKind};
+use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
+
+fn context() -> Context {
+    Context::with(Device::CPU, CpuConfig::new())
+}
+
+#[test]
+fn vectors_and_what_they_become_are_counted_where_they_are_made() {
+    let (here, there) = (context(), context());
+    let tensor = here.scope(|| Tensor::from_vec([4, 25], vec![1.0f32; 100])).unwrap();
+    assert_eq!((here.memory_map().live_from(Source::Foreign), there.memory_map().total()), (400, 0));
+    // Views and handles are nothing new, and a copy is an allocator's.
+    let view = tensor.narrow(0, 1, 2).unwrap();
+    let copy = there.scope(|| tensor.lazy_clone()).unwrap();
+    assert_eq!((here.memory_map().total(), there.memory_map().live_from(Source::Foreign)), (400, 0));
+    assert!(there.memory_map().requested(MemoryKind::Default) >= 400);
+    assert!(!tensor.storage().unwrap().is_resizable());
+    drop((tensor, here.clone()));
+    assert_eq!(here.memory_map().total(), 400);
+    drop(view);
+    assert_eq!(here.memory_map().total(), 0);
+    drop((there, here));
+    assert_eq!(copy.to_vec::<f32>().unwrap(), [1.0; 100]);
+}
+
+#[test]
+fn an_arena_for_tensors_is_counted_and_bounded() {
+    let context = context();
+    let arena = Arena::new(System::new(), 1 << 16).erase();
+    context.set_budget(Device::CPU, MemoryKind::Workspace, Budget::hard(10_000)).unwrap();
+    let options = TensorOptions::from(DType::U8).kind(MemoryKind::Workspace).allocator(&arena);
+    let first = context.scope(|| Tensor::empty([6000], options)).unwrap();
+    assert_eq!(context.memory_map().requested(MemoryKind::Workspace), 6016);
+    for refused in [
+        context.scope(|| Tensor::empty([6000], options)),
+        // In a context of its own choice.
+        Tensor::empty([6000], options.context(&context)),
+    ] {
+        let Err(Error::Alloc(AllocError::OutOfMemory(report))) = refused else { panic!("over budget") };
+        assert_eq!((report.refusal, report.kind), (Refusal::Budget, MemoryKind::Workspace));
+    }
+    drop(first);
+    drop(context.scope(|| Tensor::empty([6000], options)).unwrap());
+}
+
+#[test]
+fn what_dropping_a_storage_would_free() {
+    let whole = Storage::new(1000, &TensorOptions::new()).unwrap();
+    let granted = whole.block().unwrap().granted;
+    assert_eq!(whole.would_free().unwrap(), granted);
+    let part = whole.slice(0..10).unwrap();
+    assert_eq!((whole.would_free().unwrap(), part.would_free().unwrap()), (0, 0));
+    drop(whole);
+    assert_eq!(part.would_free().unwrap(), granted);
+    let copy = part.lazy_clone().unwrap();
+    assert_eq!((part.would_free().unwrap(), copy.would_free().unwrap()), (0, 0));
+    drop(copy);
+    let reading = part.read().unwrap();
+    assert_eq!(part.would_free().unwrap(), granted);
+    drop(reading);
+    let writing = part.write().unwrap();
+    assert!(matches!(part.would_free(), Err(Error::Borrowed { .. })));
+    drop(writing);
+
+    let tensor = Tensor::zeros([100], DType::F32).unwrap();
+    assert!(tensor.would_free().unwrap() >= 400);
+    let handle = tensor.clone();
+    assert_eq!(tensor.would_free().unwrap(), 0);
+    drop(handle);
+    let view = tensor.view([10, 10]).unwrap();
+    assert_eq!((tensor.would_free().unwrap(), view.would_free().unwrap()), (0, 0));
+    drop(tensor);
+    assert!(view.would_free().unwrap() >= 400);
+    assert_eq!(Tensor::undefined().would_free().unwrap(), 0);
+}
+
+#[cfg(feature = "safetensors")]
+#[test]
+fn mapped_weights_are_persistent_memory() {
+    use orlop_tensor::interchange::safetensors::{Metadata, SafeTensors, save};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    let weights = Tensor::full([1000], 1.0, DType::F32).unwrap();
+    save(&path, [("weights", &weights)], &Metadata::new()).unwrap();
+    let context = context();
+    context.scope(|| {
+        // SAFETY: nobody else knows the file.
+        let file = unsafe { SafeTensors::map(&path) }.unwrap();
+        let tensor = file.tensor("weights").unwrap().clone();
+        drop(file);
+        let map = context.memory_map();
+        let mapped = std::fs::metadata(&path).unwrap().len();
+        assert_eq!((map.live(MemoryKind::Persistent), map.live_from(Source::Mapped)), (mapped, mapped));
+        assert_eq!(
+            map.allocators.iter().find(|one| one.source == Source::Mapped).map(|one| one.reserved),
+            Some(mapped)
+        );
+        drop(tensor);
+        assert_eq!(context.memory_map().total(), 0);
+    });
+}
+
+#[test]
+fn an_allocator_that_tensors_use_is_not_kept() {
+    let context = context();
+    let arena: AllocatorRef = Arena::new(System::new(), 1 << 12).erase();
+    let tensor = Tensor::zeros([64], TensorOptions::new().allocator(&arena).context(&context)).unwrap();
+    assert!(arena.is_unique());
+    drop(arena);
+    assert_eq!(context.memory_map().live_from(Source::Passed), 256);
+    drop(tensor);
+    assert!(context.memory_map().allocators.is_empty());
+}
