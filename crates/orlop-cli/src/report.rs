@@ -2,7 +2,7 @@
 
 use crate::arguments::ReportArguments;
 use crate::table::{self, bytes};
-use crate::{histories, output, target, what_if};
+use crate::{histories, output, target};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::report::{ReportData, WhatIfRow};
 use orlop::trace::what_if::WhatIf;
@@ -48,8 +48,7 @@ fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
     let several = shown().count() > 1;
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);
-        let sweep = what_if::against_recorded(WhatIf::new(&work), history);
-        let sweep = sweep.memory(shown.memory).smallest(true);
+        let sweep = WhatIf::recorded(&work, history, shown).smallest(true);
         let mut rows = WhatIfRow::of(&sweep.run());
         for row in rows.iter_mut().filter(|_| several) {
             row.name = format!("device {}: {}", table::device(shown.device), row.name);

@@ -160,10 +160,15 @@ pub(super) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
 
 /// The most bytes that segments took at once, or what the source counted; `None` if nothing tells of either.
 pub(super) fn peak_reserved(history: &DeviceHistory) -> Option<u64> {
+    peak_reserved_after(history, history.events.len())
+}
+
+/// The same up to this many events.
+pub(crate) fn peak_reserved_after(history: &DeviceHistory, events: usize) -> Option<u64> {
     let mut told = !history.start.is_empty();
     let mut now: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
     let mut most = now;
-    for event in &history.events {
+    for event in history.events.iter().take(events) {
         match event.action {
             Action::RegionGained | Action::Mapped => now += u128::from(event.bytes),
             Action::RegionLost | Action::Unmapped => now = now.saturating_sub(u128::from(event.bytes)),
