@@ -23,7 +23,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     // A page that cannot be made leaves no file behind.
     let mut page = Vec::new();
     report.write(&mut page).map_err(|error| vec![format!("{source}: {error}")])?;
-    let size = target::put_bytes(&arguments.output, &page).map_err(|failure| vec![failure])?;
+    let size =
+        target::put_bytes(&arguments.output, &arguments.file, &page).map_err(|failure| vec![failure])?;
     let output = arguments.output.display().to_string();
     if arguments.json {
         return output::print_json(&Written { output, bytes: size, settings: rows.len() });

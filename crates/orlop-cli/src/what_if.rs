@@ -6,8 +6,8 @@ use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, History, Warning, Workload};
 use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemory, SnapshotInfo};
 use orlop::trace::what_if::{
-    AdviceReason, MAX_STREAMS, MemoryLimit, Outcome, Rules, Simulation, Smallest, StreamedReplay, WhatIf,
-    WhatIfReport, WhatIfRow,
+    AdviceReason, Doubt, MAX_STREAMS, MemoryLimit, Outcome, Rules, Simulation, Smallest, StreamedReplay,
+    WhatIf, WhatIfReport, WhatIfRow,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -109,12 +109,24 @@ fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
     let shown = arguments.top.map_or(report.rows.len(), |top| top.get());
     let mut table = table::new(
         ["allocator and settings"],
-        ["reserved MiB", "ratio", "saves", "without retry", "runs in", "fails in", "retries", "moved", "ns/op"],
+        [
+            "reserved MiB",
+            "ratio",
+            "saves",
+            "without retry",
+            "runs in",
+            "fails in",
+            "retries",
+            "moved",
+            "ns/op",
+        ],
     );
     for row in report.rows.iter().take(shown) {
         table.add_row(table::row([label(row, report).as_str()], columns(row)));
     }
-    let _ = write!(out, "\n{}\n", table.trim_fmt());
+    if !matches!(report.reason, AdviceReason::Withheld(Doubt::NoHistory)) {
+        let _ = write!(out, "\n{}\n", table.trim_fmt());
+    }
     let _ = write_advice(&mut out, answer);
     for failure in &answer.failed {
         snapshot::failure_text(&mut out, failure);
@@ -280,19 +292,28 @@ fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
         return match report.reason {
             AdviceReason::NothingRuns => writeln!(out, "\nNo settings of PyTorch's run in this memory."),
             AdviceReason::NothingToGain => {
-                let best = if report.baseline_is_recorded { "the recorded run" } else { "PyTorch's defaults" };
-                writeln!(out, "\nNothing to gain: no settings of PyTorch's are better than those of {best} by 1 %.")
+                let best =
+                    if report.baseline_is_recorded { "the recorded run" } else { "PyTorch's defaults" };
+                writeln!(
+                    out,
+                    "\nNothing to gain: no settings of PyTorch's are better than those of {best} by 1 %."
+                )
             }
             reason => writeln!(out, "\nNo advice: {reason}."),
         };
     };
-    let than = if report.baseline_is_recorded { "the settings of the recorded run" } else { "PyTorch's defaults" };
+    let than =
+        if report.baseline_is_recorded { "the settings of the recorded run" } else { "PyTorch's defaults" };
     writeln!(out, "\nThe best of PyTorch's settings:\n  {}", setting(&advice.conf))?;
     writeln!(out, "Compared with {than}, {}.", report.reason)?;
     if advice.conf.contains(LATE)
         && let Some(older) = report.advice_without(LATE)
     {
-        writeln!(out, "{LATE} is known from PyTorch 2.11 on; before, the best is\n  {}", setting(&older.conf))?;
+        writeln!(
+            out,
+            "{LATE} is known from PyTorch 2.11 on; before, the best is\n  {}",
+            setting(&older.conf)
+        )?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::holders::{Holdings, events_after, live, peak};
 use super::moment::Moments;
 use super::names::{Names, Naming};
 use super::out_of_memory::OutOfMemory;
-use crate::history::{Action, DeviceHistory, History, WorkStep, Workload};
+use crate::history::{Action, DeviceHistory, History, Warning, WorkStep, Workload};
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -29,6 +29,8 @@ pub struct SnapshotInfo {
     pub settings: Option<String>,
     /// What does not fit together in the source.
     pub warnings: Vec<String>,
+    /// How many warnings there are, with those that are only counted.
+    pub warning_count: u64,
     /// By device.
     pub devices: Vec<DeviceInfo>,
 }
@@ -89,6 +91,7 @@ impl SnapshotInfo {
         Self {
             settings: history.settings.clone(),
             warnings: history.warnings.iter().map(ToString::to_string).collect(),
+            warning_count: Warning::count(&history.warnings),
             devices: history.devices.iter().map(|device| DeviceInfo::of(device, history, naming)).collect(),
         }
     }

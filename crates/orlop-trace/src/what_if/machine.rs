@@ -73,7 +73,8 @@ impl Machine {
             Some(policy) => {
                 // The limit of a process is a share of its device, and no other share counts beside it.
                 let is_share = room.of_process && memory < UNLIMITED && matches!(rules, Rules::Torch(_));
-                let device = NullDevice::like_cuda(Device::cuda(0), if is_share { 2 * memory } else { memory });
+                let device =
+                    NullDevice::like_cuda(Device::cuda(0), if is_share { 2 * memory } else { memory });
                 let mut engine = Engine::new(device, policy);
                 if is_share {
                     engine.set_memory_fraction(0.5);

@@ -32,7 +32,7 @@ pub use self::advice::{Advice, AdviceReason, DUMP_SNAPSHOT, RECORD_HISTORY};
 pub use self::conditions::{MemoryLimit, RunConditions};
 pub use self::fidelity::Fidelity;
 pub use self::perfect::Perfect;
-pub use self::recorded::Doubt;
+pub use self::recorded::{Doubt, recording_doubt};
 pub use self::report::{WhatIf, WhatIfReport, WhatIfRow};
 pub use self::rules::Rules;
 pub use self::simulation::{FailedRequest, Outcome, Simulation};

@@ -24,7 +24,11 @@ impl Perfect {
         let plan = Skyline::new().plan(&problem);
         verify(&problem, &plan).ok()?;
         // An allocator may wait for the streams that a block was left to, and a plan may not.
-        let waited = if work.blocks.iter().any(|block| block.lingers) { problem_bound(work)? } else { problem.lower_bound() };
+        let waited = if work.blocks.iter().any(|block| block.lingers) {
+            problem_bound(work)?
+        } else {
+            problem.lower_bound()
+        };
         Some(Self { bytes: plan.height(), optimal: plan.height() == waited })
     }
 }

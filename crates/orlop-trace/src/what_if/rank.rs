@@ -89,11 +89,8 @@ pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
 /// The place of the best row.
 fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
     let mut left: Vec<usize> = (0..rows.len()).collect();
-    let figures: [fn(&Cost) -> u64; 3] = [
-        |cost| cost.failed.into(),
-        |cost| cost.held,
-        |cost| cost.calm.unwrap_or(0),
-    ];
+    let figures: [fn(&Cost) -> u64; 3] =
+        [|cost| cost.failed.into(), |cost| cost.held, |cost| cost.calm.unwrap_or(0)];
     for figure in figures {
         let least = left.iter().map(|&place| figure(&rows[place].0)).min()?;
         left.retain(|&place| is_same(figure(&rows[place].0), least));

@@ -47,6 +47,29 @@ pub enum Doubt {
     },
 }
 
+/// Why nothing follows from a recording, whatever is asked of it: nothing was allocated while it was recorded, or it is a
+/// snapshot of PyTorch's whose events are not those of its segments.
+#[must_use]
+pub fn recording_doubt(history: &History) -> Option<Doubt> {
+    if !history.devices.iter().any(has_history) {
+        return Some(Doubt::NoHistory);
+    }
+    // Others do not tell settings, and have other rules.
+    let (conf, _) = history.torch_conf();
+    let of_pytorch = history.settings.is_some();
+    let mut told = history.devices.iter().filter(|device| of_pytorch && Fidelity::is_told_by(device));
+    told.find_map(|device| no_address(Fidelity::of(device, &conf)))
+}
+
+fn has_history(history: &DeviceHistory) -> bool {
+    history.events.iter().any(|event| event.action == Action::Allocate)
+}
+
+fn no_address(fidelity: Fidelity) -> Option<Doubt> {
+    let Fidelity { allocations, same, .. } = fidelity;
+    (allocations > 0 && same == 0).then_some(Doubt::NoAddress { allocations })
+}
+
 impl<'a> RecordedRun<'a> {
     pub(super) fn of(all: &History, history: &'a DeviceHistory) -> Self {
         let (conf, _) = all.torch_conf();
@@ -59,7 +82,7 @@ impl<'a> RecordedRun<'a> {
             conditions,
             fidelity: Fidelity::is_told_by(history).then(|| Fidelity::of(history, &conf)),
             peak_reserved: peak_reserved_after(history, history.events.len()),
-            has_history: history.events.iter().any(|event| event.action == Action::Allocate),
+            has_history: has_history(history),
             failed: failed.map(|place| place as u64),
         }
     }
@@ -69,8 +92,8 @@ impl<'a> RecordedRun<'a> {
         if !self.has_history {
             return Some(Doubt::NoHistory);
         }
-        if let Some(fidelity) = self.fidelity.filter(|fidelity| fidelity.same == 0) {
-            return Some(Doubt::NoAddress { allocations: fidelity.allocations });
+        if let Some(doubt) = self.fidelity.and_then(no_address) {
+            return Some(doubt);
         }
         let recorded = self.peak_reserved?;
         let failed = replay.out_of_memory.map(|failed| failed.event.unwrap_or(0));

@@ -86,6 +86,10 @@ pub struct WhatIfRow {
     /// How many settings are other than PyTorch's defaults.
     #[serde(skip)]
     pub(super) settings: usize,
+    /// Whether the settings take a share of the device's memory, and that was not named: that of a recorded run may be only
+    /// what others left of it.
+    #[serde(skip)]
+    pub(super) needs_device: bool,
 }
 
 impl<'a> WhatIf<'a> {
@@ -226,7 +230,8 @@ impl<'a> WhatIf<'a> {
             }
         }
         let runs = |row: &WhatIfRow| row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none();
-        let first = report.gains().next().map(|(row, gain)| (Advice::of(row), AdviceReason::of(gain, row, baseline)));
+        let first =
+            report.gains().next().map(|(row, gain)| (Advice::of(row), AdviceReason::of(gain, row, baseline)));
         (report.advice, report.reason) = match first {
             Some(first) => first,
             None if report.rows.iter().any(runs) => (None, AdviceReason::NothingToGain),
@@ -248,8 +253,14 @@ impl<'a> WhatIf<'a> {
             let enough = if limit.is_none() { outcome.clone() } else { plenty.run(rules) };
             enough.out_of_memory.is_none().then(|| Smallest::search(&plenty, rules, &enough)).flatten()
         });
-        let is_baseline = *rules == self.baseline;
-        WhatIfRow { outcome, saves: 0, smallest: smallest.flatten(), is_baseline, settings: rules.settings() }
+        WhatIfRow {
+            outcome,
+            saves: 0,
+            smallest: smallest.flatten(),
+            is_baseline: *rules == self.baseline,
+            settings: rules.settings(),
+            needs_device: self.memory.is_none() && rules.memory_fraction() != self.baseline.memory_fraction(),
+        }
     }
 }
 
@@ -258,7 +269,9 @@ impl WhatIfReport {
     pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Gain)> {
         let baseline = self.rows.iter().find(|row| row.is_baseline).map(Cost::of);
         let better = self.rows.iter().take_while(|row| !row.is_baseline);
-        let better = better.filter(|row| row.outcome.conf.is_some());
+        let better = better.filter(|row| {
+            row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none() && !row.needs_device
+        });
         better.filter_map(move |row| Some((row, Cost::of(row).gain(&baseline?)?)))
     }
 

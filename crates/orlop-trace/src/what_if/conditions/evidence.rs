@@ -170,13 +170,19 @@ impl Evidence {
             (Some(below), _) if of_process || self.room.is_none() => {
                 Some(MemoryLimit { bytes: at_least, below: (at_least < below).then_some(below), of_process })
             }
-            (_, Some(room)) => Some(MemoryLimit { bytes: room.max(at_least), below: None, of_process: false }),
+            (_, Some(room)) => {
+                Some(MemoryLimit { bytes: room.max(at_least), below: None, of_process: false })
+            }
             _ => None,
         }
     }
 
     /// The bytes of which so many are the threshold's share, rounded up.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes over a share are bytes")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "bytes over a share are bytes"
+    )]
     fn share_of(&self, held: u64) -> u64 {
         (held as f64 / self.threshold).ceil() as u64
     }
@@ -190,7 +196,12 @@ impl Release {
 
     /// Whether a free block would have served the request that grew, so that it gave nothing back. What it may have waited
     /// for does not count.
-    pub(super) fn was_needless(&self, history: &DeviceHistory, conf: &TorchConf, moments: &Moments<'_>) -> bool {
+    pub(super) fn was_needless(
+        &self,
+        history: &DeviceHistory,
+        conf: &TorchConf,
+        moments: &Moments<'_>,
+    ) -> bool {
         let Then::Growth(growth, _) = self.then else { return false };
         let served = history.events.iter().enumerate().skip(growth + 1);
         let Some((place, request)) = served
