@@ -72,8 +72,12 @@ impl Evidence {
             match event.action {
                 Action::RegionLost | Action::Unmapped => {
                     let is_private = history.detail(place).is_some_and(|detail| detail.pool != (0, 0));
-                    match last {
+                    let is_first_site = |release: &&mut Release| {
+                        history.events.get(release.first).is_some_and(|first| first.site == event.site)
+                    };
+                    match last.filter(is_first_site) {
                         Some(release) => release.is_private &= is_private,
+                        // What others gave back before it was a call.
                         None => evidence.releases.push(Release {
                             first: place,
                             held,
@@ -132,7 +136,7 @@ impl Evidence {
     pub(super) fn may_be_request(&self, release: &Release) -> bool {
         match release.then {
             Then::Other => false,
-            Then::Failure => true,
+            Then::Failure => release.same_site,
             Then::Growth(_, bytes) => {
                 let retries = release.held.saturating_add(bytes) > self.peak;
                 release.same_site && (retries || self.collects(release.held))
