@@ -104,3 +104,85 @@ fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
         (!row.is_baseline, at_the_edge, row.settings, row.outcome.peak_reserved, row.outcome.rules.len())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::Held;
+    use super::super::rules::Rules;
+    use super::super::simulation::outcome;
+    use super::super::smallest::Smallest;
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// What these settings hold, and the smallest memory in which they run, in MiB, and the retries there.
+    fn row(conf: &str, held: u64, runs: u64, retries: u64) -> WhatIfRow {
+        let rules = Rules::torch(conf).unwrap();
+        let bytes = Held { peak_reserved: held * MIB, ..Held::default() };
+        let (fails, without_retry) = (None, Some(held * MIB));
+        WhatIfRow {
+            outcome: outcome(&rules, None, MIB, bytes, None),
+            saves: 0,
+            smallest: Some(Smallest { runs: runs * MIB, retries, fails, without_retry, tried: 1 }),
+            is_baseline: conf.is_empty(),
+            settings: rules.settings(),
+            needs_device: false,
+        }
+    }
+
+    fn order(rows: Vec<WhatIfRow>) -> Vec<String> {
+        sort(rows).into_iter().filter_map(|row| row.outcome.conf).collect()
+    }
+
+    /// A training step of a large model: what comes through in the least memory holds half as much again otherwise.
+    #[test]
+    fn what_is_held_counts_before_what_a_run_comes_through_in() {
+        let rows = vec![
+            row("max_split_size_mb:32", 82_982, 51_000, 400),
+            row("", 60_114, 52_500, 12),
+            row("expandable_segments:True", 53_098, 52_800, 1),
+        ];
+        assert_eq!(order(rows), ["expandable_segments:True", "", "max_split_size_mb:32"]);
+    }
+
+    #[test]
+    fn less_than_a_hundredth_is_no_difference() {
+        assert!(is_same(1000, 991) && !is_same(1000, 990) && is_same(0, 0) && !is_same(u64::MAX, 0));
+        // As good as the settings that there are: nothing is to be changed.
+        let rows = vec![row("roundup_power2_divisions:4", 992, 900, 0), row("", 1000, 950, 3)];
+        assert_eq!(order(rows), ["", "roundup_power2_divisions:4"]);
+        // As good as each other, and better than those: the fewest retries at the edge, then the fewest settings.
+        let rows = vec![
+            row("", 1200, 1100, 0),
+            row("expandable_segments:True,large_segment_size_mb:12", 1000, 990, 0),
+            row("expandable_segments:True", 1004, 990, 0),
+            row("large_segment_size_mb:12", 996, 990, 2),
+        ];
+        assert_eq!(
+            order(rows),
+            [
+                "expandable_segments:True",
+                "expandable_segments:True,large_segment_size_mb:12",
+                "large_segment_size_mb:12",
+                ""
+            ]
+        );
+    }
+
+    #[test]
+    fn what_counts_first_decides() {
+        let (mut failed, mut late, base) = (row("", 10, 10, 0), row("", 1000, 10, 0), row("", 1000, 10, 0));
+        failed.outcome.out_of_memory = Some(super::super::machine::Lack::default().of(None, 1, 1));
+        let gain = |row: &WhatIfRow, over: &WhatIfRow| Cost::of(row).gain(&Cost::of(over));
+        assert_eq!((gain(&base, &failed), gain(&failed, &base)), (Some(Gain::Runs), None));
+        assert_eq!(gain(&row("", 900, 10, 0), &base), Some(Gain::HoldsLess));
+        if let Some(smallest) = late.smallest.as_mut() {
+            smallest.without_retry = None;
+        }
+        assert_eq!((gain(&base, &late), gain(&late, &base)), (Some(Gain::NeedsLess), None));
+        let mut retries = base.clone();
+        retries.outcome.retries = 1;
+        assert_eq!((gain(&base, &retries), gain(&base, &base)), (Some(Gain::RetriesLess), None));
+        assert!(Cost::of(&retries).compare(&Cost::of(&base)).is_gt());
+    }
+}
