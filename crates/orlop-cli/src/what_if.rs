@@ -114,7 +114,7 @@ fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
             "ratio",
             "saves",
             "without retry",
-            "runs in",
+            "smallest memory",
             "fails in",
             "retries",
             "moved",
@@ -258,6 +258,7 @@ fn runs_in(smallest: Smallest) -> String {
     let memory = mebibytes(smallest.runs);
     match smallest.retries {
         0 => memory,
+        1 => format!("{memory} (1 retry)"),
         retries => format!("{memory} ({} retries)", table::count(retries)),
     }
 }

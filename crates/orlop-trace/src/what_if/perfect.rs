@@ -23,18 +23,18 @@ impl Perfect {
         let problem = problem(work, true)?;
         let plan = Skyline::new().plan(&problem);
         verify(&problem, &plan).ok()?;
-        // An allocator may wait for the streams that a block was left to, and a plan may not.
-        let waited = if work.blocks.iter().any(|block| block.lingers) {
-            problem_bound(work)?
+        // An allocator may wait for the streams that a block was left to, and hold less than the best plan.
+        let bound = if work.blocks.iter().any(|block| block.lingers) {
+            bound_with_waiting(work)?
         } else {
             problem.lower_bound()
         };
-        Some(Self { bytes: plan.height(), optimal: plan.height() == waited })
+        Some(Self { bytes: plan.height(), optimal: plan.height() == bound })
     }
 }
 
 /// What no allocator can do with less of, if it waits for streams whenever that helps.
-fn problem_bound(work: &Workload) -> Option<u64> {
+fn bound_with_waiting(work: &Workload) -> Option<u64> {
     problem(work, false).map(|problem| problem.lower_bound())
 }
 
@@ -70,4 +70,36 @@ fn problem(work: &Workload, linger: bool) -> Option<Problem> {
 /// What a block of so many bytes takes.
 fn grains(bytes: u64) -> Option<u64> {
     bytes.max(1).checked_next_multiple_of(GRAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Action, DeviceHistory, Event};
+
+    const PAGE: u64 = 4096;
+
+    fn perfect(events: &[(Action, u64, u64)]) -> (u64, bool) {
+        let events = events.iter().map(|&(action, address, bytes)| Event::new(action, address, bytes));
+        let history = DeviceHistory { events: events.collect(), ..DeviceHistory::default() };
+        let perfect = Perfect::of(&Workload::of(&history)).unwrap();
+        (perfect.bytes, perfect.optimal)
+    }
+
+    #[test]
+    fn none_is_smaller_only_where_no_allocator_does_with_less() {
+        use Action::{Allocate, FreeCompleted, FreeRequested, OutOfMemory};
+        let first = [(Allocate, 0, PAGE), (FreeRequested, 0, PAGE), (FreeCompleted, 0, PAGE)];
+        assert_eq!(perfect(&first), (PAGE, true));
+        // The second waits for a stream while the third is allocated: who waits for it, too, needs no more than one of them.
+        let waits = [
+            (Allocate, PAGE, PAGE),
+            (FreeRequested, PAGE, PAGE),
+            (Allocate, 2 * PAGE, PAGE),
+            (FreeCompleted, PAGE, PAGE),
+        ];
+        assert_eq!(perfect(&[&first[..], &waits].concat()), (2 * PAGE, false));
+        // A request that failed has to fit.
+        assert_eq!(perfect(&[&first[..], &[(OutOfMemory, 0, 3 * PAGE)]].concat()), (3 * PAGE, true));
+    }
 }
