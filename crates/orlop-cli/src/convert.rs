@@ -14,7 +14,8 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Vec<String>> {
     let target = &arguments.output;
     let form = arguments.to.or_else(|| Form::of(target)).unwrap_or_else(|| unknown(target));
     let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
-    let bytes = target::put_named(target, |file| write(&history, form, file)).map_err(|error| vec![error])?;
+    let bytes = target::put_named(target, &arguments.file, |file| write(&history, form, file))
+        .map_err(|error| vec![error])?;
     let events = history.devices.iter().map(|device| device.events.len() as u64).sum();
     let output = target.display().to_string();
     if arguments.json {

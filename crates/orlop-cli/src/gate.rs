@@ -32,7 +32,8 @@ pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
     let depth = arguments.naming.depth.get();
     if let Some(path) = &arguments.write_baseline {
         let history = histories::read_whole(&arguments.file).map_err(|failure| vec![failure])?;
-        return write(path, &Profile::of(&history, depth), arguments.json);
+        histories::of_a_run(&arguments.file, &history).map_err(|failure| vec![failure])?;
+        return write(path, &arguments.file, &Profile::of(&history, depth), arguments.json);
     }
     // The command line has one or the other.
     let Some(path) = &arguments.baseline else { return Ok(()) };
@@ -58,11 +59,11 @@ pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
     if complaints.is_empty() { Ok(()) } else { Err(complaints) }
 }
 
-fn write(path: &Path, profile: &Profile, json: bool) -> Result<(), Vec<String>> {
+fn write(path: &Path, run: &Path, profile: &Profile, json: bool) -> Result<(), Vec<String>> {
     let text = serde_json::to_string_pretty(profile)
         .map_err(|error| vec![format!("cannot write the baseline: {error}")])?;
     let text = text + "\n";
-    let size = target::put_bytes(path, text.as_bytes()).map_err(|failure| vec![failure])?;
+    let size = target::put_bytes(path, run, text.as_bytes()).map_err(|failure| vec![failure])?;
     let output = path.display().to_string();
     if json {
         return output::print_json(&Written { output, bytes: size });
@@ -110,10 +111,12 @@ fn complaint(check: &Check, tolerance: Tolerance) -> String {
     };
     let named = check.sites.iter().take(NAMED).map(|site| format!("{} {}", name(site), grown(site)));
     let named: Vec<String> = named.collect();
-    let why = match (named.is_empty(), check.measure) {
-        (false, _) => named.join(", "),
-        (true, Measure::PeakReserved) => "no call site holds more: it is fragmentation".to_owned(),
-        (true, _) => "no call site alone".to_owned(),
+    let lost = format!("{} of it fragmentation", more(i128::from(check.fragmentation), bytes));
+    let why = match (named.is_empty(), check.fragmentation) {
+        (false, 0) => named.join(", "),
+        (false, _) => format!("{lost}, {}", named.join(", ")),
+        (true, 0) => "no call site alone".to_owned(),
+        (true, _) => "no call site holds more: it is fragmentation".to_owned(),
     };
     format!(
         "device {}: {}: {run} after {baseline}, {growth}, where {tolerance} is allowed: {why}",

@@ -6,6 +6,7 @@ use orlop::core::Device;
 use orlop::trace::formats::numbered_device;
 use orlop::trace::history::{DeviceHistory, History, Warning};
 use orlop::trace::lab::Profile;
+use orlop::trace::what_if::{Doubt, recording_doubt};
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
@@ -78,13 +79,25 @@ pub(crate) fn profile_of_either(path: &Path, depth: usize, source: Source) -> Re
         let history = parse(path, whole)?;
         if source == Source::Whole {
             to_the_end(path, &history.warnings)?;
+            of_a_run(path, &history)?;
         }
         tell(path, &history.warnings);
         return Ok(Profile::of(&history, depth));
     }
     let profile: Profile = serde_json::from_reader(BufReader::new(whole))
         .map_err(|error| wrong(&format!("is no baseline: {error}")))?;
-    if profile.is_known() { Ok(profile) } else { Err(wrong(&"was written by another version of orlop")) }
+    if !profile.is_known() {
+        return Err(wrong(&"was written by another version of orlop"));
+    }
+    if source == Source::Whole && profile.devices.iter().all(|device| device.allocations == 0) {
+        return Err(wrong(&Doubt::NoHistory));
+    }
+    Ok(profile)
+}
+
+/// That a run was recorded: a gate would pass what was not.
+pub(crate) fn of_a_run(path: &Path, history: &History) -> Result<(), String> {
+    recording_doubt(history).map_or(Ok(()), |doubt| Err(format!("{}: {doubt}", path.display())))
 }
 
 fn open(path: &Path) -> Result<File, String> {

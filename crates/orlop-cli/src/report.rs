@@ -2,7 +2,7 @@
 
 use crate::arguments::ReportArguments;
 use crate::table::{self, bytes};
-use crate::{histories, output, target, what_if};
+use crate::{histories, output, target};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::report::{ReportData, WhatIfRow};
 use orlop::trace::what_if::WhatIf;
@@ -23,7 +23,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     // A page that cannot be made leaves no file behind.
     let mut page = Vec::new();
     report.write(&mut page).map_err(|error| vec![format!("{source}: {error}")])?;
-    let size = target::put_bytes(&arguments.output, &page).map_err(|failure| vec![failure])?;
+    let size =
+        target::put_bytes(&arguments.output, &arguments.file, &page).map_err(|failure| vec![failure])?;
     let output = arguments.output.display().to_string();
     if arguments.json {
         return output::print_json(&Written { output, bytes: size, settings: rows.len() });
@@ -48,8 +49,7 @@ fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
     let several = shown().count() > 1;
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);
-        let sweep = what_if::against_recorded(WhatIf::new(&work), history);
-        let sweep = sweep.memory(shown.memory).smallest(true);
+        let sweep = WhatIf::recorded(&work, history, shown).smallest(true);
         let mut rows = WhatIfRow::of(&sweep.run());
         for row in rows.iter_mut().filter(|_| several) {
             row.name = format!("device {}: {}", table::device(shown.device), row.name);

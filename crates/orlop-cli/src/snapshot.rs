@@ -55,8 +55,8 @@ fn text(entry: &Entry) -> String {
     for warning in info.warnings.iter().take(WARNINGS) {
         let _ = writeln!(text, "  warning        {}", plain(warning));
     }
-    if let Some(more) = info.warnings.len().checked_sub(WARNINGS).filter(|&more| more > 0) {
-        let _ = writeln!(text, "  warning        and {more} more");
+    if let Some(more) = info.warning_count.checked_sub(WARNINGS as u64).filter(|&more| more > 0) {
+        let _ = writeln!(text, "  warning        and {} more", count(more));
     }
     if info.devices.is_empty() {
         text.push_str("  no device was used\n");
@@ -214,7 +214,8 @@ pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemory) {
         "\nout of memory: {} asked for by {} (event {}, {}){left}",
         bytes(failed.requested),
         failed.site,
-        count(failed.event as u64),
+        // Events count from 1 for people.
+        count(failed.event as u64 + 1),
         duration(failed.time_ns)
     );
     if let Some(limit) = failed.limit {

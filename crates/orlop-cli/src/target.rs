@@ -5,20 +5,24 @@
 //! place. Links stay links.
 
 use crate::inputs::STANDARD;
+use orlop::trace::check_output;
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Puts these bytes at `path`, or says why not, with its name. `None` if that is no file: it may be the standard output, which
-/// is to have nothing else.
-pub(crate) fn put_bytes(path: &Path, bytes: &[u8]) -> Result<Option<u64>, String> {
-    put_named(path, |file| file.write_all(bytes).map_err(|error| format!("cannot be written: {error}")))
+/// Puts these bytes, made of `input`, at `path`, or says why not, with its name. `None` if that is no file: it may be the
+/// standard output, which is to have nothing else.
+pub(crate) fn put_bytes(path: &Path, input: &Path, bytes: &[u8]) -> Result<Option<u64>, String> {
+    put_named(path, input, |file| {
+        file.write_all(bytes).map_err(|error| format!("cannot be written: {error}"))
+    })
 }
 
-/// Puts what `write` writes at `path`: how long it is, and what goes wrong with its name, as for [`put_bytes`].
+/// Puts what `write` writes, made of `input`, at `path`, unless that is the same file: how long it is, and what goes wrong with its name, as for [`put_bytes`].
 pub(crate) fn put_named(
     path: &Path,
+    input: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>,
 ) -> Result<Option<u64>, String> {
     if path == Path::new(STANDARD) {
@@ -26,6 +30,7 @@ pub(crate) fn put_named(
             "{STANDARD}: the standard output is /dev/stdout, a file of this name ./{STANDARD}"
         ));
     }
+    check_output(path, [input]).map_err(|error| error.to_string())?;
     put(path, write).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|data| data.len()))
 }

@@ -6,7 +6,8 @@ use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, History, Warning, Workload};
 use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemory, SnapshotInfo};
 use orlop::trace::what_if::{
-    Fidelity, MAX_STREAMS, Outcome, Rules, Simulation, StreamedReplay, WhatIf, WhatIfReport, WhatIfRow,
+    AdviceReason, Doubt, MAX_STREAMS, MemoryLimit, Outcome, Rules, Simulation, Smallest, StreamedReplay,
+    WhatIf, WhatIfReport, WhatIfRow,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -25,12 +26,8 @@ struct Answer {
     warnings: u64,
     /// What the baseline leaves out of the recorded settings, and why.
     unknown_settings: Vec<String>,
-    /// How true replays by PyTorch's rules are to the recorded run.
-    fidelity: Option<Fidelity>,
     /// Bytes that lived when the recording began, of which no segment is known.
     held_before: Option<HeldBefore>,
-    /// The most bytes that were held from the device in the recorded run.
-    recorded_peak_reserved: Option<u64>,
     /// Whether the source tells of segments, and has not only counted those bytes.
     has_segments: bool,
     /// Bytes that were held at the end of the recorded run.
@@ -82,13 +79,12 @@ fn answer(
 ) -> Answer {
     let failed = info.out_of_memory;
     let work = Workload::of(device);
-    let (baseline, unknown) = history.torch_conf();
-    let memory = arguments.memory.or(device.memory).or_else(|| failed.last().and_then(OutOfMemory::memory));
-    let fidelity = Fidelity::is_told_by(device).then(|| Fidelity::of(device, &baseline));
-    let sweep = against_recorded(WhatIf::new(&work), history)
-        .memory(memory)
-        .smallest(!arguments.quick)
-        .plan(!arguments.quick);
+    let (_, unknown) = history.torch_conf();
+    let mut sweep =
+        WhatIf::recorded(&work, history, device).smallest(!arguments.quick).plan(!arguments.quick);
+    if arguments.memory.is_some() {
+        sweep = sweep.memory(arguments.memory);
+    }
     let before = device.held.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let held = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
     Answer {
@@ -96,23 +92,12 @@ fn answer(
         device: device.device,
         warnings: Warning::count(&history.warnings),
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
-        fidelity,
         held_before: (!device.held.is_empty())
             .then_some(HeldBefore { bytes: before, blocks: device.held.len() as u64 }),
-        recorded_peak_reserved: info.peak_reserved,
         has_segments: info.has_segments,
         recorded_reserved: (!device.end.is_empty()).then_some(held),
         failed,
         report: sweep.run(),
-    }
-}
-
-/// Compares with the settings that the recorded run had, if the recording tells them. Those of other allocators than
-/// PyTorch's do not, nor do a profiler's and RMM's: they are compared with PyTorch's defaults.
-pub(crate) fn against_recorded<'a>(sweep: WhatIf<'a>, history: &History) -> WhatIf<'a> {
-    match history.settings {
-        Some(_) => sweep.baseline(Rules::Torch(history.torch_conf().0)),
-        None => sweep,
     }
 }
 
@@ -124,12 +109,24 @@ fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
     let shown = arguments.top.map_or(report.rows.len(), |top| top.get());
     let mut table = table::new(
         ["allocator and settings"],
-        ["reserved MiB", "ratio", "saves", "smallest memory", "fails in", "retries", "moved", "ns/op"],
+        [
+            "reserved MiB",
+            "ratio",
+            "saves",
+            "without retry",
+            "smallest memory",
+            "fails in",
+            "retries",
+            "moved",
+            "ns/op",
+        ],
     );
     for row in report.rows.iter().take(shown) {
         table.add_row(table::row([label(row, report).as_str()], columns(row)));
     }
-    let _ = write!(out, "\n{}\n", table.trim_fmt());
+    if !matches!(report.reason, AdviceReason::Withheld(Doubt::NoHistory)) {
+        let _ = write!(out, "\n{}\n", table.trim_fmt());
+    }
     let _ = write_advice(&mut out, answer);
     for failure in &answer.failed {
         snapshot::failure_text(&mut out, failure);
@@ -157,20 +154,11 @@ fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
             table::count(blocks)
         )?;
     }
-    if let Some(recorded) = answer.recorded_peak_reserved.filter(|_| !answer.has_segments) {
-        writeln!(
-            out,
-            "  most held in the recording   {}, as the source counted: a replay begins with nothing cached",
-            table::bytes(recorded)
-        )?;
-    }
+    write_run(out, answer)?;
     if let Some(recorded) = answer.recorded_reserved {
         writeln!(out, "  held at the recorded end     {}", table::bytes(recorded))?;
     }
-    if let Some(memory) = report.memory {
-        writeln!(out, "  memory of the device         {}", table::bytes(memory))?;
-    }
-    if let Some(fidelity) = answer.fidelity {
+    if let Some(fidelity) = report.fidelity {
         let (same, all) = (table::count(fidelity.same), table::count(fidelity.allocations));
         writeln!(out, "  addresses as recorded        {same} of {all} by PyTorch's rules")?;
         if fidelity.unrequested > 0 {
@@ -200,9 +188,41 @@ fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
     Ok(())
 }
 
+/// The recorded run beside its replay, and under which conditions both were.
+fn write_run(out: &mut String, answer: &Answer) -> std::fmt::Result {
+    let report = &answer.report;
+    if let Some(recorded) = report.recorded_peak_reserved {
+        let counted = if answer.has_segments { "" } else { ", as the source counted" };
+        write!(out, "  most held in the recording   {}{counted}", table::bytes(recorded))?;
+        match report.replayed_peak_reserved {
+            Some(replayed) => writeln!(out, "; in its replay {}", table::bytes(replayed))?,
+            None => writeln!(out)?,
+        }
+    }
+    let calls = report.conditions.cache_releases.len() as u64;
+    if calls > 0 {
+        writeln!(out, "  empty_cache() was called     {} times, and is in the replays", table::count(calls))?;
+    }
+    let Some(memory) = report.memory else { return Ok(()) };
+    match report.conditions.limit.filter(|limit| limit.bytes == memory) {
+        Some(MemoryLimit { of_process: true, .. }) => writeln!(
+            out,
+            "  memory of the process        {}: more was refused, and the device had it",
+            table::bytes(memory)
+        ),
+        Some(MemoryLimit { below: Some(_), .. }) => {
+            writeln!(out, "  memory of the run            {}: more was refused", table::bytes(memory))
+        }
+        _ => writeln!(out, "  memory of the device         {}", table::bytes(memory)),
+    }
+}
+
 fn label(row: &WhatIfRow, report: &WhatIfReport) -> String {
+    let is_run = report.memory == report.conditions.limit.map(|limit| limit.bytes);
     let mark = match (row.is_baseline, report.baseline_is_recorded) {
-        (true, true) => " (as recorded)",
+        (true, true) if is_run => " (as recorded)",
+        // In other memory than it was recorded in.
+        (true, true) => " (recorded settings)",
         (true, false) => " (compared with)",
         (false, _) => "",
     };
@@ -210,7 +230,7 @@ fn label(row: &WhatIfRow, report: &WhatIfReport) -> String {
 }
 
 /// Bytes of memory are in MiB, rounded up: differences between settings are a hundredth of the whole.
-fn columns(row: &WhatIfRow) -> [String; 8] {
+fn columns(row: &WhatIfRow) -> [String; 9] {
     let outcome = &row.outcome;
     let saves = match row.saves {
         costs @ ..0 => format!("-{}", mebibytes(costs.unsigned_abs())),
@@ -224,12 +244,23 @@ fn columns(row: &WhatIfRow) -> [String; 8] {
         reserved,
         format!("{:.3}", outcome.ratio),
         saves,
-        row.smallest.map_or_else(String::new, |smallest| mebibytes(smallest.runs)),
+        row.smallest.and_then(|smallest| smallest.without_retry).map_or_else(String::new, mebibytes),
+        row.smallest.map_or_else(String::new, runs_in),
         row.smallest.and_then(|smallest| smallest.fails).map_or_else(String::new, mebibytes),
         table::count(outcome.retries),
         mebibytes(outcome.remapped),
         each(outcome),
     ]
+}
+
+/// The smallest memory in which it runs, and how often it gives its cached memory back there.
+fn runs_in(smallest: Smallest) -> String {
+    let memory = mebibytes(smallest.runs);
+    match smallest.retries {
+        0 => memory,
+        1 => format!("{memory} (1 retry)"),
+        retries => format!("{memory} ({} retries)", table::count(retries)),
+    }
 }
 
 /// Nanoseconds that an operation took, where that is known.
@@ -255,33 +286,35 @@ fn mebibytes(bytes: u64) -> String {
     table::count(bytes.div_ceil(1 << 20))
 }
 
-/// The line to paste: the best of PyTorch's own settings.
+/// The line to paste, or why there is none.
 fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
     let report = &answer.report;
-    let runs = |row: &&WhatIfRow| row.outcome.out_of_memory.is_none();
-    let best = report.rows.iter().filter(runs).find(|row| row.outcome.conf.is_some());
-    let Some(best) = best else {
-        return writeln!(out, "\nNo settings of PyTorch's run in this memory.");
+    let Some(advice) = &report.advice else {
+        return match report.reason {
+            AdviceReason::NothingRuns => writeln!(out, "\nNo settings of PyTorch's run in this memory."),
+            AdviceReason::NothingToGain => {
+                let best =
+                    if report.baseline_is_recorded { "the recorded run" } else { "PyTorch's defaults" };
+                writeln!(
+                    out,
+                    "\nNothing to gain: no settings of PyTorch's are better than those of {best} by 1 %."
+                )
+            }
+            reason => writeln!(out, "\nNo advice: {reason}."),
+        };
     };
-    if best.is_baseline {
-        let best =
-            if report.baseline_is_recorded { "those of the recorded run are" } else { "the defaults are" };
-        return writeln!(out, "\nOf PyTorch's settings, {best} the best.");
-    }
-    writeln!(out, "\nThe best of PyTorch's settings:\n  {}", setting(best))?;
-    let needs = |row: &WhatIfRow| row.smallest.map(|smallest| format!("{} MiB", mebibytes(smallest.runs)));
-    let baseline = report.rows.iter().find(|row| row.is_baseline).and_then(needs);
-    let name =
+    let than =
         if report.baseline_is_recorded { "the settings of the recorded run" } else { "PyTorch's defaults" };
-    if let (Some(now), Some(before)) = (needs(best), baseline) {
-        writeln!(out, "It runs in {now}; with {name} it takes {before}.")?;
-    }
-    let is_late = |row: &WhatIfRow| row.outcome.conf.as_deref().is_some_and(|conf| conf.contains(LATE));
-    if is_late(best)
-        && let Some(older) =
-            report.rows.iter().filter(runs).find(|row| row.outcome.conf.is_some() && !is_late(row))
+    writeln!(out, "\nThe best of PyTorch's settings:\n  {}", setting(&advice.conf))?;
+    writeln!(out, "Compared with {than}, {}.", report.reason)?;
+    if advice.conf.contains(LATE)
+        && let Some(older) = report.advice_without(LATE)
     {
-        writeln!(out, "{LATE} is known from PyTorch 2.11 on; before, the best is\n  {}", setting(older))?;
+        writeln!(
+            out,
+            "{LATE} is known from PyTorch 2.11 on; before, the best is\n  {}",
+            setting(&older.conf)
+        )?;
     }
     Ok(())
 }
@@ -290,10 +323,10 @@ fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
 const LATE: &str = "large_segment_size_mb";
 
 /// What to type.
-fn setting(row: &WhatIfRow) -> String {
-    match row.outcome.conf.as_deref() {
-        None | Some("") => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
-        Some(conf) => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
+fn setting(conf: &str) -> String {
+    match conf {
+        "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+        conf => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
     }
 }
 
@@ -327,13 +360,13 @@ pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(
         }
     }
     if arguments.json {
-        return output::print_json(&outcomes);
+        output::print_json(&outcomes)?;
+        return failures(&outcomes);
     }
     let mut table = table::new(
         ["trace", "allocator"],
         ["peak live", "peak reserved", "ratio", "retries", "moved", "operations", "ns/op"],
     );
-    let mut failures = String::new();
     for Replayed { file, outcome, .. } in &outcomes {
         let numbers = [
             table::bytes(outcome.peak_live),
@@ -344,24 +377,40 @@ pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(
             table::count(outcome.operations),
             each(outcome),
         ];
-        let name = Path::new(file)
-            .file_name()
-            .map_or_else(|| file.clone(), |name| name.to_string_lossy().into_owned());
-        table.add_row(table::row([name.as_str(), outcome.rules.as_str()], numbers));
-        if let Some(failed) = outcome.out_of_memory {
-            let _ = writeln!(
-                failures,
-                "{name}: out of memory at {}: {} asked, {} live, {} reserved, {} of it free (largest piece {})",
-                failed.event.map_or_else(|| "the start".to_owned(), |event| format!("event {event}")),
-                table::bytes(failed.bytes),
-                table::bytes(failed.live),
-                table::bytes(failed.reserved),
-                table::bytes(failed.cached),
-                table::bytes(failed.largest_free),
-            );
-        }
+        table.add_row(table::row([name(file).as_str(), outcome.rules.as_str()], numbers));
     }
-    output::print(&format!("{}\n{failures}", table.trim_fmt()))
+    output::print(&format!("{}\n", table.trim_fmt()))?;
+    failures(&outcomes)
+}
+
+fn name(file: &str) -> String {
+    let name = Path::new(file).file_name();
+    name.map_or_else(|| file.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Says which replays ran out of memory: those failed.
+fn failures(outcomes: &[Replayed]) -> Result<(), Vec<String>> {
+    let failed = outcomes.iter().filter_map(|replayed| Some((replayed, replayed.outcome.out_of_memory?)));
+    let told = failed.map(|(Replayed { file, device, .. }, failed)| {
+        format!(
+            "{}, device {}: out of memory at {}: {} asked, {} live, {} reserved, {} of it free (largest piece {})",
+            name(file),
+            table::device(*device),
+            failed.event.map_or_else(|| "the start".to_owned(), event),
+            table::bytes(failed.bytes),
+            table::bytes(failed.live),
+            table::bytes(failed.reserved),
+            table::bytes(failed.cached),
+            table::bytes(failed.largest_free),
+        )
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { Ok(()) } else { Err(told) }
+}
+
+/// An event as people count, from 1.
+fn event(place: u64) -> String {
+    format!("event {}", table::count(place.saturating_add(1)))
 }
 
 /// A replay of all that a file has.

@@ -216,6 +216,14 @@ pub enum TraceError {
         /// As a multiple of the live peak.
         times: usize,
     },
+    /// What is to be written is what is read: the input would be lost.
+    #[error("{}: this is the same file as the input {}, which would be lost: name another output", output.display(), input.display())]
+    OutputIsInput {
+        /// What was to be written.
+        output: PathBuf,
+        /// What is read.
+        input: PathBuf,
+    },
     /// The history has nothing of this device.
     #[error("nothing is known of device {device}")]
     NoSuchDevice {

@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod files;
 mod format;
 pub mod formats;
 pub mod history;
@@ -49,6 +50,7 @@ mod trace;
 pub mod what_if;
 
 pub use self::error::{Field, Result, TraceError};
+pub use self::files::check_output;
 pub use self::format::{MAX_LINE, Operation, Operations};
 pub use self::info::{Lifetimes, SizeBucket, TraceInfo};
 pub use self::pool::{SmallestPool, replay_in_smallest_pool, smallest_pool};

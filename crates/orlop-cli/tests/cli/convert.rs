@@ -121,3 +121,66 @@ fn a_baseline_and_a_page_go_through_pipes() {
     assert!(serde_json::from_str::<serde_json::Value>(&baseline).is_ok(), "{baseline}");
     assert!(through(&["report", &snapshot(), "-o"]).ends_with("</html>\n"));
 }
+
+/// Whatever the input is called.
+#[cfg(unix)]
+#[test]
+fn no_command_writes_over_what_it_reads() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let bytes = fs::read(snapshot()).expect("it is shipped");
+    let [input, link, hard, nested] = ["in.json", "link.json", "hard.json", "other/../in.json"].map(path);
+    fs::write(&input, &bytes).expect("room");
+    fs::create_dir(path("other")).expect("room");
+    symlink("in.json", &link).expect("room");
+    fs::hard_link(&input, &hard).expect("room");
+    for output in [&input, &link, &hard, &nested] {
+        for arguments in [
+            &["convert", &input, output][..],
+            &["convert", output, &input],
+            &["report", &input, "-o", output],
+            &["gate", &input, "--write-baseline", output],
+        ] {
+            let told = complaint(&orlop(arguments), 1);
+            assert!(told.contains("the same file as the input"), "{arguments:?}: {told}");
+            assert!(fs::read(&input).is_ok_and(|now| now == bytes), "{arguments:?}");
+        }
+    }
+    assert!(fs::symlink_metadata(&link).is_ok_and(|link| link.is_symlink()));
+    // What holds nothing loses nothing: devices are written to, and stay what they are.
+    stdout(&orlop(&["convert", &input, "/dev/null", "--to", "csv"]));
+    assert!(fs::metadata("/dev/null").is_ok_and(|data| !data.is_file()));
+}
+
+/// A spreadsheet takes some cells for formulas, and a recording names what others wrote.
+#[test]
+fn no_cell_of_a_table_is_a_formula() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let frames = |name: &str| format!(r#"[{{"name": "{name}", "filename": "@a.py", "line": 1}}]"#);
+    let names = ["=HYPERLINK(1)", "+1", "-1", "@SUM", "\\t=1", "plain"];
+    let events: Vec<String> = (1..)
+        .zip(names)
+        .map(|(place, name)| {
+            let address = place * 4096;
+            let frames = frames(name);
+            format!(
+                r#"{{"action": "alloc", "addr": {address}, "size": 512, "stream": 0, "frames": {frames}}}"#
+            )
+        })
+        .collect();
+    fs::write(path("run.json"), format!(r#"{{"device_traces": [[{}]]}}"#, events.join(", "))).expect("room");
+    stdout(&orlop(&["convert", &path("run.json"), &path("run.csv")]));
+    let table = fs::read_to_string(path("run.csv")).expect("it was written");
+    assert_eq!(table.lines().count(), 1 + names.len());
+    for cell in table.lines().flat_map(|line| line.split(',')) {
+        assert!(!cell.trim_start_matches('"').starts_with(['=', '+', '-', '@', '\t', '\r']), "{cell:?}");
+    }
+    // They come back as they were.
+    stdout(&orlop(&["convert", &path("run.csv"), &path("again.json")]));
+    let again = fs::read_to_string(path("again.json")).expect("it was written");
+    for name in names {
+        assert!(again.contains(&format!("\"{name}\"")), "{name:?} in {again}");
+    }
+}

@@ -103,12 +103,22 @@ impl Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Events count from 1 for people.
+        let nth = |event: usize| event.saturating_add(1);
         match *self {
             Self::FreedUnknown { device, event, address } => {
-                write!(f, "device {device}, event {event}: frees a block at {address:#x} that is not there")
+                write!(
+                    f,
+                    "device {device}, event {}: frees a block at {address:#x} that is not there",
+                    nth(event)
+                )
             }
             Self::Overlap { device, event, address } => {
-                write!(f, "device {device}, event {event}: allocates at {address:#x}, where a block lives")
+                write!(
+                    f,
+                    "device {device}, event {}: allocates at {address:#x}, where a block lives",
+                    nth(event)
+                )
             }
             Self::NotInSegments { device, address, bytes } => {
                 write!(f, "device {device}: the block of {bytes} bytes at {address:#x} is in no segment")
@@ -119,22 +129,25 @@ impl fmt::Display for Warning {
             Self::SizeDiffers { device, event, address } => {
                 write!(
                     f,
-                    "device {device}, event {event}: frees {address:#x} with another size than it was allocated with"
+                    "device {device}, event {}: frees {address:#x} with another size than it was allocated with",
+                    nth(event)
                 )
             }
             Self::RegionMisfit { device, event, address } => {
                 write!(
                     f,
-                    "device {device}, event {event}: a region at {address:#x} comes or goes where it cannot"
+                    "device {device}, event {}: a region at {address:#x} comes or goes where it cannot",
+                    nth(event)
                 )
             }
             Self::UnknownAction { device, event } => {
-                write!(f, "device {device}, event {event}: what happened is not known to this reader")
+                write!(f, "device {device}, event {}: what happened is not known to this reader", nth(event))
             }
             Self::TotalMisfit { device, event } => {
                 write!(
                     f,
-                    "device {device}, event {event}: the bytes that the source counts do not follow from the events"
+                    "device {device}, event {}: the bytes that the source counts do not follow from the events",
+                    nth(event)
                 )
             }
             Self::CutOff { at } => write!(f, "the file is cut off: what follows byte {at} is not whole"),

@@ -124,8 +124,10 @@ pub struct Check {
     pub limit: u64,
     /// Whether it passes.
     pub passed: bool,
-    /// If not: the call sites that grew, most growth first.
+    /// If not: the call sites that grew, most growth first. Reserved bytes have call sites as far as live bytes grew.
     pub sites: Vec<SiteDiff>,
+    /// If not: of the growth of reserved bytes, what live bytes did not grow by. It belongs to no call site.
+    pub fragmentation: u64,
 }
 
 impl Gate {
@@ -144,8 +146,17 @@ impl Gate {
                 let Some(amount) = amount else { continue };
                 let limit = tolerance.limit(amount.before);
                 let passed = amount.after <= limit;
-                let sites = if passed { Vec::new() } else { culprits(&diff.sites, measure) };
-                checks.push(Check { device, measure, amount, limit, passed, sites });
+                let live = diff.peak_live.growth().max(0);
+                let is_reserved = measure == Measure::PeakReserved;
+                // What no live byte needs no call site has made.
+                let sites = if passed || (is_reserved && live == 0) {
+                    Vec::new()
+                } else {
+                    culprits(&diff.sites, measure)
+                };
+                let lost = if passed || !is_reserved { 0 } else { amount.growth() - live };
+                let fragmentation = u64::try_from(lost).unwrap_or(0);
+                checks.push(Check { device, measure, amount, limit, passed, sites, fragmentation });
             }
         }
         Self { passed: checks.iter().all(|check| check.passed), tolerance, checks }

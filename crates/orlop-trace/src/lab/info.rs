@@ -6,7 +6,7 @@ use super::holders::{Holdings, events_after, live, peak};
 use super::moment::Moments;
 use super::names::{Names, Naming};
 use super::out_of_memory::OutOfMemory;
-use crate::history::{Action, DeviceHistory, History, WorkStep, Workload};
+use crate::history::{Action, DeviceHistory, History, Warning, WorkStep, Workload};
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -29,6 +29,8 @@ pub struct SnapshotInfo {
     pub settings: Option<String>,
     /// What does not fit together in the source.
     pub warnings: Vec<String>,
+    /// How many warnings there are, with those that are only counted.
+    pub warning_count: u64,
     /// By device.
     pub devices: Vec<DeviceInfo>,
 }
@@ -89,6 +91,7 @@ impl SnapshotInfo {
         Self {
             settings: history.settings.clone(),
             warnings: history.warnings.iter().map(ToString::to_string).collect(),
+            warning_count: Warning::count(&history.warnings),
             devices: history.devices.iter().map(|device| DeviceInfo::of(device, history, naming)).collect(),
         }
     }
@@ -160,10 +163,15 @@ pub(super) fn with_start(history: &DeviceHistory) -> Cow<'_, DeviceHistory> {
 
 /// The most bytes that segments took at once, or what the source counted; `None` if nothing tells of either.
 pub(super) fn peak_reserved(history: &DeviceHistory) -> Option<u64> {
+    peak_reserved_after(history, history.events.len())
+}
+
+/// The same up to this many events.
+pub(crate) fn peak_reserved_after(history: &DeviceHistory, events: usize) -> Option<u64> {
     let mut told = !history.start.is_empty();
     let mut now: u128 = history.start.iter().map(|segment| u128::from(segment.bytes)).sum();
     let mut most = now;
-    for event in &history.events {
+    for event in history.events.iter().take(events) {
         match event.action {
             Action::RegionGained | Action::Mapped => now += u128::from(event.bytes),
             Action::RegionLost | Action::Unmapped => now = now.saturating_sub(u128::from(event.bytes)),

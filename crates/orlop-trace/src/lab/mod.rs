@@ -35,6 +35,7 @@ pub use self::diff::{Amount, DeviceDiff, Diff, Matching, SiteDiff};
 pub use self::fragmentation::{Fragmentation, PoolUse, SegmentPool, SegmentsInfo};
 pub use self::gate::{Check, Gate, Measure, Tolerance, UnknownTolerance};
 pub use self::holders::{Holder, Holdings, Share, Shares};
+pub(crate) use self::info::peak_reserved_after;
 pub use self::info::{DeviceInfo, MomentInfo, SnapshotInfo};
 pub use self::moment::Moments;
 pub use self::names::Naming;

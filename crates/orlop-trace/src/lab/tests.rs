@@ -243,6 +243,25 @@ fn a_gate_names_the_site_that_broke_it() {
             (Measure::Allocations, "optimizer.py:7 step", 1)
         ]
     );
+    // As much lives, and more is held for it: nobody holds more, though sites changed places.
+    let mut split = profile(&places, &[(90, places.model), (50, places.step)]);
+    let device = &mut split.devices[0];
+    device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
+    let reserved = |gate: &Gate| {
+        let found = gate.checks.iter().find(|check| check.measure == Measure::PeakReserved).cloned();
+        found.expect("both tell")
+    };
+    let check = reserved(&Gate::check(&split, &before, tolerance));
+    assert!(!check.passed && check.sites.is_empty(), "{check:?}");
+    assert_eq!(i128::from(check.fragmentation), check.amount.growth());
+    // What lives explains a part.
+    let mut both = far.clone();
+    let device = &mut both.devices[0];
+    device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
+    let live = i128::from(both.devices[0].peak_live) - i128::from(before.devices[0].peak_live);
+    let check = reserved(&Gate::check(&both, &before, tolerance));
+    assert_eq!((i128::from(check.fragmentation), check.sites.len()), (check.amount.growth() - live, 2));
+    assert_eq!(reserved(&Gate::check(&near, &before, tolerance)).fragmentation, 0);
     // A device that the baseline does not have was not used then.
     let mut other = near.clone();
     other.devices[0].device = 1;

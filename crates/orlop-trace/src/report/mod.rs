@@ -54,6 +54,8 @@ pub struct WhatIfRow {
     pub peak_reserved: Option<u64>,
     /// That, by the peak of live bytes.
     pub ratio: Option<f64>,
+    /// The memory, in bytes, in which it would have served the history without giving its cached memory back in between.
+    pub without_retry: Option<u64>,
     /// The smallest memory, in bytes, in which it would have served the history.
     pub smallest_memory: Option<u64>,
     /// Whether it is better than what was recorded, or what stands for that.
@@ -70,15 +72,17 @@ pub enum Verdict {
     Recorded,
     /// The others are compared with it, since the recording does not say how it was allocated.
     Baseline,
-    /// It needs less memory, or fits where the recorded one did not.
+    /// It holds less memory, needs less or has fewer retries, or fits where the recorded one did not.
     Better,
     /// It makes no difference that counts.
     #[default]
     Same,
-    /// It needs more memory.
+    /// It holds more memory, needs more or has more retries.
     Worse,
     /// It does not fit.
     DoesNotFit,
+    /// It cannot be compared: replays are not true to the recorded run.
+    Unknown,
 }
 
 impl<'a> ReportData<'a> {

@@ -4,7 +4,7 @@ use super::columns::Payload;
 use super::device::Device;
 use super::stacks::{StackTable, Stacks};
 use super::{ReportData, WhatIfRow};
-use crate::history::DeviceHistory;
+use crate::history::{DeviceHistory, Warning};
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use flate2::Compression;
@@ -42,6 +42,8 @@ struct Meta<'a> {
     source: &'a str,
     settings: Option<&'a str>,
     warnings: Vec<String>,
+    /// Those that are only counted included.
+    warning_count: u64,
     what_if: &'a [WhatIfRow],
     kinds: [&'static str; MemoryKind::COUNT],
     devices: Vec<Device>,
@@ -80,6 +82,7 @@ fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Writ
         source: report.source,
         settings: history.settings.as_deref(),
         warnings: history.warnings.iter().map(ToString::to_string).collect(),
+        warning_count: Warning::count(&history.warnings),
         what_if: report.what_if,
         kinds: MemoryKind::ALL.map(MemoryKind::name),
         devices,

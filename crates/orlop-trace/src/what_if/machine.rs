@@ -50,15 +50,43 @@ pub(super) enum Machine {
     },
 }
 
+/// How much memory there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) bytes: u64,
+    /// Whether the device has more, and the process may hold no more than this.
+    pub(super) of_process: bool,
+}
+
+impl Room {
+    pub(super) const UNLIMITED: Self = Self { bytes: UNLIMITED, of_process: false };
+
+    /// Of a device of so many bytes.
+    pub(super) fn of_device(bytes: u64) -> Self {
+        Self { bytes: bytes.min(UNLIMITED), of_process: false }
+    }
+}
+
 impl Machine {
-    pub(super) fn new(rules: &Rules, memory: u64, blocks: usize) -> Self {
+    pub(super) fn new(rules: &Rules, room: Room, blocks: usize) -> Self {
+        let memory = room.bytes;
         match rules.policy() {
-            Some(policy) => Self::Device {
-                engine: Engine::new(NullDevice::like_cuda(Device::cuda(0), memory), policy),
-                streams: Streams::default(),
-                blocks: vec![None; blocks],
-                lanes: Lanes::default(),
-            },
+            Some(policy) => {
+                // The limit of a process is a share of its device, and no other share counts beside it.
+                let is_share = room.of_process && memory < UNLIMITED && matches!(rules, Rules::Torch(_));
+                let device =
+                    NullDevice::like_cuda(Device::cuda(0), if is_share { 2 * memory } else { memory });
+                let mut engine = Engine::new(device, policy);
+                if is_share {
+                    engine.set_memory_fraction(0.5);
+                }
+                Self::Device {
+                    engine,
+                    streams: Streams::default(),
+                    blocks: vec![None; blocks],
+                    lanes: Lanes::default(),
+                }
+            }
             None => {
                 let limit = usize::try_from(memory).unwrap_or(usize::MAX);
                 let backing = Null::with_limit(Device::CPU, memory);
@@ -128,6 +156,16 @@ impl Machine {
     pub(super) fn complete(&mut self, id: u32) {
         if let Self::Device { engine, lanes, .. } = self {
             lanes.complete(engine, id);
+        }
+    }
+
+    /// Gives all cached memory back, as the program asked for.
+    pub(super) fn empty_cache(&mut self) {
+        match self {
+            Self::Device { engine, .. } => engine.empty_cache(),
+            Self::Bfc { allocator, .. } => {
+                let _given_back = allocator.trim(0);
+            }
         }
     }
 

@@ -1,13 +1,20 @@
 //! All settings side by side.
 
+use super::advice::{Advice, AdviceReason};
+use super::conditions::{MemoryLimit, RunConditions};
+use super::fidelity::Fidelity;
+use super::machine::{Room, UNLIMITED};
+use super::perfect::Perfect;
+use super::rank::{self, Cost, Gain};
+use super::recorded::RecordedRun;
 use super::rules::Rules;
 use super::simulation::{Outcome, Simulation};
 use super::smallest::Smallest;
 use super::sweep::settings;
-use crate::history::{WorkStep, Workload};
-use orlop_plan::{Buffer, Problem, ProblemBuilder, Skyline, verify};
+use crate::history::{DeviceHistory, History, Workload};
 use rayon::prelude::*;
 use serde::Serialize;
+use std::cmp::Ordering;
 
 /// A sweep over settings.
 ///
@@ -25,7 +32,8 @@ pub struct WhatIf<'a> {
     memory: Option<u64>,
     rules: Option<Vec<Rules>>,
     baseline: Rules,
-    recorded: bool,
+    baseline_is_recorded: bool,
+    run: Option<RecordedRun<'a>>,
     smallest: bool,
     plan: bool,
 }
@@ -36,26 +44,30 @@ pub struct WhatIf<'a> {
 pub struct WhatIfReport {
     /// The most bytes that lived at once, as asked for: no allocator can do with less.
     pub peak_live: u64,
-    /// Bytes that the device had; `None` if that was left open.
+    /// Bytes that the device had, or that the process could hold of it; `None` if that was left open.
     pub memory: Option<u64>,
     /// What an allocator that knew the future could do.
     pub perfect: Option<Perfect>,
     /// The settings with which the others are compared.
     pub baseline: String,
-    /// Whether the recorded run is known to have had those ([`WhatIf::baseline`]); else they are PyTorch's defaults.
+    /// Whether the recorded run is known to have had those; else they are PyTorch's defaults.
     pub baseline_is_recorded: bool,
-    /// One for each setting: those that fit first, then by the smallest memory, then by what they held.
+    /// How true replays by PyTorch's rules are to the recorded run, where that can be told.
+    pub fidelity: Option<Fidelity>,
+    /// What the recorded run had besides its requests: the replays have the same.
+    pub conditions: RunConditions,
+    /// The most bytes that were held from the device in the recorded run, where the recording tells.
+    pub recorded_peak_reserved: Option<u64>,
+    /// The same in its replay: by the settings of the baseline, under the conditions of the run.
+    pub replayed_peak_reserved: Option<u64>,
+    /// Settings of PyTorch's that are better than the baseline, if any are and replays can be trusted.
+    pub advice: Option<Advice>,
+    /// Why there is advice, or none.
+    pub reason: AdviceReason,
+    /// One for each setting: those that run first; of them those that hold least at their peak, that need the least memory
+    /// to run without a retry, that have the fewest retries, and that change the fewest settings. Differences of less than
+    /// one percent do not count.
     pub rows: Vec<WhatIfRow>,
-}
-
-/// The smallest static plan that was found.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Perfect {
-    /// Its bytes, in multiples of 512 for each block.
-    pub bytes: u64,
-    /// Whether it is proven that there is none smaller.
-    pub optimal: bool,
 }
 
 /// One setting.
@@ -71,6 +83,13 @@ pub struct WhatIfRow {
     pub smallest: Option<Smallest>,
     /// Whether these are the settings of the baseline.
     pub is_baseline: bool,
+    /// How many settings are other than PyTorch's defaults.
+    #[serde(skip)]
+    pub(super) settings: usize,
+    /// Whether the settings take a share of the device's memory, and that was not named: that of a recorded run may be only
+    /// what others left of it.
+    #[serde(skip)]
+    pub(super) needs_device: bool,
 }
 
 impl<'a> WhatIf<'a> {
@@ -78,10 +97,29 @@ impl<'a> WhatIf<'a> {
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
         let baseline = Rules::Torch(orlop_alloc::device::TorchConf::default());
-        Self { work, memory: None, rules: None, baseline, recorded: false, smallest: false, plan: false }
+        Self {
+            work,
+            memory: None,
+            rules: None,
+            baseline,
+            baseline_is_recorded: false,
+            run: None,
+            smallest: false,
+            plan: false,
+        }
     }
 
-    /// On a device of so many bytes.
+    /// Of the workload of a device's history, under the [conditions](RunConditions) of the recorded run, and compared with its
+    /// settings. Where the history does not tell the settings, these are PyTorch's defaults.
+    ///
+    /// The recorded run is replayed, too: there is no [advice](WhatIfReport::advice) unless the replay is true to it.
+    #[must_use]
+    pub fn recorded(work: &'a Workload, all: &History, history: &'a DeviceHistory) -> Self {
+        let sweep = Self { run: Some(RecordedRun::of(all, history)), ..Self::new(work) };
+        if all.settings.is_some() { sweep.baseline(Rules::Torch(all.torch_conf().0)) } else { sweep }
+    }
+
+    /// On a device of so many bytes, instead of in the memory of the recorded run.
     #[must_use]
     pub fn memory(mut self, bytes: Option<u64>) -> Self {
         self.memory = bytes;
@@ -99,7 +137,7 @@ impl<'a> WhatIf<'a> {
     #[must_use]
     pub fn baseline(mut self, rules: Rules) -> Self {
         self.baseline = rules;
-        self.recorded = true;
+        self.baseline_is_recorded = true;
         self
     }
 
@@ -120,14 +158,14 @@ impl<'a> WhatIf<'a> {
     /// Replays under all settings, on as many threads as there are processors.
     #[must_use]
     pub fn run(&self) -> WhatIfReport {
-        let mut rules =
-            self.rules.clone().unwrap_or_else(|| settings(self.memory.is_some() || self.smallest));
+        let limit = self.limit();
+        let mut rules = self.rules.clone().unwrap_or_else(|| self.settings(limit));
         if !rules.contains(&self.baseline) {
             rules.insert(0, self.baseline.clone());
         }
         let (rows, perfect) = rayon::join(
-            || rules.par_iter().map(|rules| self.row(rules)).collect::<Vec<_>>(),
-            || if self.plan { perfect(self.work) } else { None },
+            || rules.par_iter().map(|rules| self.row(rules, limit)).collect::<Vec<_>>(),
+            || if self.plan { Perfect::of(self.work) } else { None },
         );
         let mut rows: Vec<WhatIfRow> = rows;
         let held = rows.iter().find(|row| row.is_baseline).map_or(0, |row| row.outcome.peak_reserved);
@@ -135,65 +173,121 @@ impl<'a> WhatIf<'a> {
             let difference = i128::from(held) - i128::from(row.outcome.peak_reserved);
             row.saves = i64::try_from(difference).unwrap_or(i64::MAX);
         }
-        rows.sort_by_key(|row| {
-            let failed = row.outcome.out_of_memory.is_some();
-            let smallest = row.smallest.map_or(u64::MAX, |smallest| smallest.runs);
-            (failed, smallest, row.outcome.peak_reserved, row.outcome.rules.len())
-        });
-        WhatIfReport {
+        let mut report = WhatIfReport {
             peak_live: self.work.peak().0,
-            memory: self.memory,
+            memory: limit.map(|limit| limit.bytes),
             perfect,
             baseline: self.baseline.to_string(),
-            baseline_is_recorded: self.recorded,
-            rows,
+            baseline_is_recorded: self.baseline_is_recorded,
+            fidelity: self.run.as_ref().and_then(|run| run.fidelity),
+            conditions: self.run.as_ref().map(|run| run.conditions.clone()).unwrap_or_default(),
+            recorded_peak_reserved: self.run.as_ref().and_then(|run| run.peak_reserved),
+            replayed_peak_reserved: None,
+            advice: None,
+            reason: AdviceReason::NothingRuns,
+            rows: rank::sort(rows),
+        };
+        self.advise(&mut report);
+        report
+    }
+
+    /// The memory that replays have: the device's that was named, or the recorded run's.
+    fn limit(&self) -> Option<MemoryLimit> {
+        let recorded = self.run.as_ref().and_then(|run| run.conditions.limit);
+        match self.memory {
+            Some(bytes) => Some(MemoryLimit { bytes, below: None, of_process: false }),
+            None => recorded,
         }
     }
 
-    fn row(&self, rules: &Rules) -> WhatIfRow {
+    /// What is asked about, if nothing was named.
+    fn settings(&self, limit: Option<MemoryLimit>) -> Vec<Rules> {
+        let of_process = limit.is_some_and(|limit| limit.of_process);
+        let mut rules = settings(limit.is_some() || self.smallest);
+        for rules in &mut rules {
+            if let Rules::Torch(conf) = rules {
+                // A process keeps the limit that it had, which is no share of this memory.
+                let fraction = if of_process { None } else { conf.memory_fraction };
+                conf.memory_fraction = self.baseline.memory_fraction().or(fraction);
+            }
+        }
+        rules
+    }
+
+    /// Why there is advice, and what it is.
+    fn advise(&self, report: &mut WhatIfReport) {
+        let Some(baseline) = report.rows.iter().find(|row| row.is_baseline) else { return };
+        if let Some(run) = &self.run {
+            let replay = if self.memory.is_none() {
+                baseline.outcome.clone()
+            } else {
+                Simulation::new(self.work).under(&run.conditions).run(&self.baseline)
+            };
+            report.replayed_peak_reserved = Some(replay.peak_reserved);
+            if let Some(doubt) = run.doubt(&replay) {
+                report.reason = AdviceReason::Withheld(doubt);
+                return;
+            }
+        }
+        let runs = |row: &WhatIfRow| row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none();
+        let first =
+            report.gains().next().map(|(row, gain)| (Advice::of(row), AdviceReason::of(gain, row, baseline)));
+        (report.advice, report.reason) = match first {
+            Some(first) => first,
+            None if report.rows.iter().any(runs) => (None, AdviceReason::NothingToGain),
+            None => (None, AdviceReason::NothingRuns),
+        };
+    }
+
+    fn row(&self, rules: &Rules, limit: Option<MemoryLimit>) -> WhatIfRow {
         let simulation = Simulation::new(self.work);
-        let limited = self.memory.map_or(simulation, |memory| simulation.memory(memory));
-        let outcome = limited.run(rules);
+        let simulation = self.run.as_ref().map_or(simulation, |run| simulation.under(&run.conditions));
+        let in_bytes = |bytes: u64| {
+            let of_process = limit.is_some_and(|limit| limit.of_process);
+            simulation.room(Room { bytes, of_process })
+        };
+        let plenty = in_bytes(UNLIMITED);
+        let outcome = limit.map_or(plenty, |limit| in_bytes(limit.bytes.min(UNLIMITED))).run(rules);
         let smallest = self.smallest.then(|| {
             // What is held when nothing is scarce is enough; what does not run then runs in no memory.
-            let plenty = match self.memory {
-                None => outcome.clone(),
-                Some(_) => simulation.run(rules),
-            };
-            let search = || Smallest::search(&simulation, rules, plenty.peak_live, plenty.peak_reserved);
-            plenty.out_of_memory.is_none().then(search).flatten()
+            let enough = if limit.is_none() { outcome.clone() } else { plenty.run(rules) };
+            enough.out_of_memory.is_none().then(|| Smallest::search(&plenty, rules, &enough)).flatten()
         });
-        let is_baseline = *rules == self.baseline;
-        WhatIfRow { outcome, saves: 0, smallest: smallest.flatten(), is_baseline }
+        WhatIfRow {
+            outcome,
+            saves: 0,
+            smallest: smallest.flatten(),
+            is_baseline: *rules == self.baseline,
+            settings: rules.settings(),
+            needs_device: self.memory.is_none() && rules.memory_fraction() != self.baseline.memory_fraction(),
+        }
     }
 }
 
-/// A static plan for a workload's blocks, whose times are the steps.
-fn perfect(work: &Workload) -> Option<Perfect> {
-    let problem = problem(work)?;
-    let plan = Skyline::new().plan(&problem);
-    verify(&problem, &plan).ok()?;
-    Some(Perfect { bytes: plan.height(), optimal: plan.height() == problem.lower_bound() })
-}
+impl WhatIfReport {
+    /// The settings of PyTorch's that are better than the baseline, best first, and what is better.
+    pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Gain)> {
+        let baseline = self.rows.iter().find(|row| row.is_baseline).map(Cost::of);
+        let better = self.rows.iter().take_while(|row| !row.is_baseline);
+        let better = better.filter(|row| {
+            row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none() && !row.needs_device
+        });
+        better.filter_map(move |row| Some((row, Cost::of(row).gain(&baseline?)?)))
+    }
 
-/// A workload as a planning problem: sizes rounded to 512 bytes, as devices align them, times in steps.
-fn problem(work: &Workload) -> Option<Problem> {
-    let mut builder = ProblemBuilder::new();
-    let end = work.steps.len() as u64 + 1;
-    let mut stops: Vec<Option<usize>> =
-        work.blocks.iter().map(|block| block.died.filter(|_| !block.lingers)).collect();
-    for (place, step) in work.steps.iter().enumerate() {
-        // Until then streams use it.
-        if let WorkStep::Completed(block) = *step {
-            stops[block as usize] = Some(place);
-        }
+    /// The best settings of PyTorch's that are better than the baseline and do without this setting, which not all versions
+    /// know; `None` without [advice](Self::advice).
+    #[must_use]
+    pub fn advice_without(&self, setting: &str) -> Option<Advice> {
+        let has = |row: &WhatIfRow| row.outcome.conf.as_deref().is_some_and(|conf| conf.contains(setting));
+        let found = self.gains().find(|(row, _)| !has(row));
+        self.advice.as_ref().and(found).and_then(|(row, _)| Advice::of(row))
     }
-    for (block, stop) in work.blocks.iter().zip(stops) {
-        let start = block.born.map_or(0, |step| step as u64 + 1);
-        let stop = stop.map_or(end, |step| step as u64 + 1);
-        if start < stop {
-            builder.push(Buffer::new(start..stop, block.bytes.max(1).checked_next_multiple_of(512)?)).ok()?;
-        }
+
+    /// How a row compares with the baseline, by what rows are ranked by: less is better.
+    #[must_use]
+    pub fn compare(&self, row: &WhatIfRow) -> Ordering {
+        let baseline = self.rows.iter().find(|row| row.is_baseline);
+        baseline.map_or(Ordering::Equal, |baseline| Cost::of(row).compare(&Cost::of(baseline)))
     }
-    Some(builder.finish())
 }

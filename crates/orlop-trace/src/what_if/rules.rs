@@ -47,6 +47,29 @@ impl Rules {
         }
     }
 
+    /// How many settings are other than PyTorch's defaults; 0 for other allocators.
+    pub(super) fn settings(&self) -> usize {
+        let conf = self.conf().unwrap_or_default();
+        // Lists of values have commas, too, but no names.
+        conf.split(',').filter(|setting| setting.contains('_')).count()
+    }
+
+    /// The share of the device's memory that the settings allow.
+    pub(super) fn memory_fraction(&self) -> Option<f64> {
+        match self {
+            Self::Torch(conf) => conf.memory_fraction,
+            _ => None,
+        }
+    }
+
+    /// Whether the allocator gives nothing back while the device has more: then it needs what it held to run without a retry.
+    pub(super) fn hold_their_peak(&self) -> bool {
+        match self {
+            Self::Torch(conf) => conf.max_split_size.is_none() && conf.garbage_collection_threshold <= 0.0,
+            _ => false,
+        }
+    }
+
     /// The device engine's rules; `None` for TensorFlow's, which another engine has.
     pub(super) fn policy(&self) -> Option<Policy> {
         match self {

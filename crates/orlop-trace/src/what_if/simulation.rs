@@ -1,6 +1,7 @@
 //! One workload by one allocator's rules.
 
-use super::machine::{Held, Lack, Machine, UNLIMITED};
+use super::conditions::RunConditions;
+use super::machine::{Held, Lack, Machine, Room, UNLIMITED};
 use super::rules::Rules;
 use crate::history::{WorkStep, Workload};
 use serde::Serialize;
@@ -13,7 +14,9 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy)]
 pub struct Simulation<'a> {
     work: &'a Workload,
-    memory: u64,
+    room: Room,
+    /// The events at which the cache is emptied.
+    cache_releases: &'a [u32],
     passes: usize,
 }
 
@@ -82,13 +85,27 @@ impl<'a> Simulation<'a> {
     /// Of this workload, on a device with memory enough.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
-        Self { work, memory: UNLIMITED, passes: 1 }
+        Self { work, room: Room::UNLIMITED, cache_releases: &[], passes: 1 }
     }
 
     /// On a device of so many bytes.
     #[must_use]
-    pub fn memory(mut self, bytes: u64) -> Self {
-        self.memory = bytes.min(UNLIMITED);
+    pub fn memory(self, bytes: u64) -> Self {
+        self.room(Room::of_device(bytes))
+    }
+
+    /// Under the conditions of the recorded run: in the memory that it could hold, and with its calls of `empty_cache`. Other
+    /// memory that is named afterwards takes the place of the run's.
+    #[must_use]
+    pub fn under(mut self, conditions: &'a RunConditions) -> Self {
+        self.cache_releases = &conditions.cache_releases;
+        conditions.limit.map_or(self, |limit| {
+            self.room(Room { bytes: limit.bytes.min(UNLIMITED), of_process: limit.of_process })
+        })
+    }
+
+    pub(super) fn room(mut self, room: Room) -> Self {
+        self.room = room;
         self
     }
 
@@ -103,7 +120,7 @@ impl<'a> Simulation<'a> {
     /// Replays by these rules.
     #[must_use]
     pub fn run(&self, rules: &Rules) -> Outcome {
-        let mut machine = Machine::new(rules, self.memory, self.work.blocks.len() + 1);
+        let mut machine = Machine::new(rules, self.room, self.work.blocks.len() + 1);
         let begin = Instant::now();
         let (mut operations, mut remapped_before) = (0, 0);
         let mut failed = self.begin(&mut machine);
@@ -119,7 +136,7 @@ impl<'a> Simulation<'a> {
         }
         let nanoseconds = begin.elapsed().min(Duration::from_secs(1 << 30));
         let held = machine.held();
-        let memory = (self.memory < UNLIMITED).then_some(self.memory);
+        let memory = (self.room.bytes < UNLIMITED).then_some(self.room.bytes);
         Outcome {
             remapped_last: held.remapped - remapped_before,
             operations,
@@ -128,11 +145,13 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Whether the workload runs by these rules in so many bytes.
-    pub(super) fn runs(&self, rules: &Rules, memory: u64) -> bool {
-        let simulation = self.memory(memory);
-        let mut machine = Machine::new(rules, simulation.memory, self.work.blocks.len() + 1);
-        simulation.begin(&mut machine).is_none() && simulation.pass(&mut machine, &mut 0).is_none()
+    /// How many retries the workload takes by these rules in so many bytes; `None` if it does not run in them.
+    pub(super) fn retries_in(&self, rules: &Rules, bytes: u64) -> Option<u64> {
+        let bytes = bytes.min(UNLIMITED);
+        let simulation = self.room(Room { bytes, ..self.room });
+        let mut machine = Machine::new(rules, simulation.room, self.work.blocks.len() + 1);
+        let failed = simulation.begin(&mut machine).or_else(|| simulation.pass(&mut machine, &mut 0));
+        failed.is_none().then(|| machine.held().retries)
     }
 
     /// Allocates what was there at the start.
@@ -150,7 +169,12 @@ impl<'a> Simulation<'a> {
     fn pass(&self, machine: &mut Machine, operations: &mut u64) -> Option<FailedRequest> {
         // Where a request is kept that failed when it was recorded.
         let failed_block = u32::try_from(self.work.blocks.len()).unwrap_or(u32::MAX);
+        let mut releases = self.cache_releases.iter().peekable();
         for (place, step) in self.work.steps.iter().enumerate() {
+            let event = self.work.events.get(place).copied().unwrap_or(0);
+            while releases.next_if(|&&release| release < event).is_some() {
+                machine.empty_cache();
+            }
             let (id, block) = match *step {
                 WorkStep::Allocate(id) => (id, self.work.blocks[id as usize]),
                 WorkStep::Free(id) => {
@@ -174,13 +198,15 @@ impl<'a> Simulation<'a> {
             };
             *operations += 1;
             if let Err(lack) = machine.allocate(id, &block) {
-                let event = self.work.events.get(place).copied().map(u64::from);
                 let failed = lack.of(Some(place), block.bytes, self.work.live_before(place));
-                return Some(FailedRequest { event, ..failed });
+                return Some(FailedRequest { event: Some(event.into()), ..failed });
             }
             if id == failed_block {
                 machine.free(id);
             }
+        }
+        if releases.next().is_some() {
+            machine.empty_cache();
         }
         None
     }

@@ -2,10 +2,11 @@
 //!
 //! Whether it runs is not monotone in the memory: with less, an allocator gives cached memory back earlier, and now and
 //! then comes through where it fails with a little more. So there are two figures, both of replays that were made: so
-//! much works, and so much, less, does not.
+//! much works, and so much, less, does not. At the edge an allocator gives all cached memory back again and again, and each
+//! time waits for the device; a program that is to run well needs the memory in which it never has to.
 
 use super::rules::Rules;
-use super::simulation::Simulation;
+use super::simulation::{Outcome, Simulation};
 use serde::Serialize;
 
 /// The step in which devices give memory.
@@ -20,45 +21,69 @@ const SHARE: u64 = 1024;
 pub struct Smallest {
     /// It runs in so many bytes.
     pub runs: u64,
-    /// It does not in so many; `None` if it runs in as little as what lives at once.
+    /// Times that all cached memory has to go back there.
+    pub retries: u64,
+    /// It does not run in so many bytes; `None` if it runs in as little as what lives at once.
     pub fails: Option<u64>,
+    /// It runs without a retry in so many bytes; `None` if it has retries in any memory.
+    pub without_retry: Option<u64>,
     /// How many sizes were tried.
     pub tried: u32,
 }
 
 impl Smallest {
     /// Between what lives at once and what was held when there was enough. `None` if it does not even run in that.
-    pub(super) fn search(
-        simulation: &Simulation<'_>,
-        rules: &Rules,
-        peak_live: u64,
-        enough: u64,
-    ) -> Option<Self> {
+    pub(super) fn search(simulation: &Simulation<'_>, rules: &Rules, plenty: &Outcome) -> Option<Self> {
         let mut tried = 0;
-        let mut runs = |memory: u64| {
+        let mut retries_in = |memory: u64| {
             tried += 1;
-            simulation.runs(rules, memory)
+            simulation.retries_in(rules, memory)
         };
-        let least = peak_live.div_ceil(STEP).max(1) * STEP;
-        let mut good = enough.max(least).div_ceil(STEP) * STEP;
+        let least = steps(plenty.peak_live).max(STEP);
+        let enough = steps(plenty.peak_reserved).max(least);
+        let fine = STEP.max(plenty.peak_live / SHARE);
+        let mut good = enough;
         // With exactly what it held before, nothing changes; limits as shares of the memory may still.
-        if !runs(good) {
-            good += (good / 8).div_ceil(STEP) * STEP;
-            if !runs(good) {
-                return None;
+        let mut retries = match retries_in(good) {
+            Some(retries) => retries,
+            None => {
+                good += steps(good / 8);
+                retries_in(good)?
+            }
+        };
+        let mut calm = (retries == 0).then_some(good);
+        let mut fails = None;
+        if let Some(retries_there) = retries_in(least) {
+            (good, retries) = (least, retries_there);
+        } else {
+            let mut bad = least;
+            while let Some(middle) = middle(bad, good, fine) {
+                match retries_in(middle) {
+                    Some(retries_there) => (good, retries) = (middle, retries_there),
+                    None => bad = middle,
+                }
+            }
+            fails = Some(bad);
+        }
+        if retries == 0 {
+            calm = Some(good);
+        } else if let Some(calm) = calm.as_mut().filter(|_| !rules.hold_their_peak()) {
+            let mut bad = good;
+            while let Some(middle) = middle(bad, *calm, fine) {
+                if retries_in(middle) == Some(0) { *calm = middle } else { bad = middle }
             }
         }
-        if runs(least) {
-            return Some(Self { runs: least, fails: None, tried });
-        }
-        let mut bad = least;
-        while good - bad > STEP.max(peak_live / SHARE) {
-            let middle = (bad + (good - bad) / 2).div_ceil(STEP) * STEP;
-            if middle >= good {
-                break;
-            }
-            if runs(middle) { good = middle } else { bad = middle }
-        }
-        Some(Self { runs: good, fails: Some(bad), tried })
+        Some(Self { runs: good, retries, fails, without_retry: calm, tried })
     }
+}
+
+/// In whole steps.
+fn steps(bytes: u64) -> u64 {
+    bytes.div_ceil(STEP).saturating_mul(STEP)
+}
+
+/// What to try between two sizes that are further apart than this.
+fn middle(bad: u64, good: u64, fine: u64) -> Option<u64> {
+    let middle = steps(bad + good.saturating_sub(bad) / 2);
+    (good.saturating_sub(bad) > fine && middle < good).then_some(middle)
 }

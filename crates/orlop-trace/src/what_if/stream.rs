@@ -1,6 +1,6 @@
 //! A replay of a recording of any length: event by event, as they are read.
 
-use super::machine::{Machine, UNLIMITED};
+use super::machine::{Machine, Room, UNLIMITED};
 use super::rules::Rules;
 use super::simulation::{FailedRequest, Outcome, outcome};
 use crate::Result;
@@ -200,7 +200,7 @@ impl Ord for Held {
 impl Feed {
     fn new(rules: &Rules, memory: Option<u64>) -> Self {
         Self {
-            machine: Machine::new(rules, memory.unwrap_or(UNLIMITED).min(UNLIMITED), 0),
+            machine: Machine::new(rules, memory.map_or(Room::UNLIMITED, Room::of_device), 0),
             live: HashMap::new(),
             lingering: HashMap::new(),
             completions: Completions::default(),

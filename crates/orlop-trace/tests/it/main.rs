@@ -1,8 +1,10 @@
 //! The shipped traces, hostile input, replays and reports, through the public interface.
 
+mod advice;
 mod any;
 #[cfg(unix)] // The browser is driven over inherited descriptors.
 mod browser;
+mod conditions;
 mod formats;
 mod histories;
 mod hostile;

@@ -67,6 +67,7 @@ fn what_if() -> Vec<WhatIfRow> {
         settings: "expandable_segments:True".to_owned(),
         peak_reserved: reserved,
         ratio: Some(1.25),
+        without_retry: reserved,
         smallest_memory: smallest,
         verdict,
         note: String::new(),

@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
 }
 
 /// By name, all that are shipped.
-fn recordings() -> BTreeMap<String, History> {
+pub(crate) fn recordings() -> BTreeMap<String, History> {
     let entries = std::fs::read_dir(folder()).expect("they are shipped");
     let read = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix(".pickle.gz")?.to_owned();
@@ -22,7 +22,7 @@ fn recordings() -> BTreeMap<String, History> {
     entries.filter_map(|entry| read(entry.ok()?.path())).collect()
 }
 
-fn device(history: &History) -> &DeviceHistory {
+pub(crate) fn device(history: &History) -> &DeviceHistory {
     assert_eq!((history.devices.len(), history.warnings.len()), (1, 0));
     &history.devices[0]
 }

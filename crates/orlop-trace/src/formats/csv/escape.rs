@@ -7,11 +7,15 @@ use std::fmt::Write;
 /// Characters that separate, and what stands for them after a backslash.
 const ESCAPES: [(char, char); 5] = [('\\', '\\'), ('|', 'p'), (';', 's'), ('\n', 'n'), ('\r', 'r')];
 
-/// A text without separators. Space at its ends is kept by a backslash: cells are trimmed.
+/// What makes a spreadsheet take a cell for a formula, at its beginning.
+const FORMULA: [char; 4] = ['=', '+', '-', '@'];
+
+/// A text without separators. Space at its ends is kept by a backslash: cells are trimmed. So is what would begin a formula: a
+/// recording names what others wrote, and tables are opened in spreadsheets.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     let special = |c: char| ESCAPES.iter().any(|&(from, _)| from == c);
     let trimmed = text.starts_with(is_space) || text.ends_with(is_space);
-    if !trimmed && !text.contains(special) {
+    if !trimmed && !text.starts_with(FORMULA) && !text.contains(special) {
         return Cow::Borrowed(text);
     }
     let mut written = String::with_capacity(text.len() + 8);
@@ -20,7 +24,7 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
         let end = at == 0 || at + c.len_utf8() == last;
         match ESCAPES.iter().find(|&&(from, _)| from == c) {
             Some(&(_, to)) => written.extend(['\\', to]),
-            None if end && is_space(c) => {
+            None if (end && is_space(c)) || (at == 0 && FORMULA.contains(&c)) => {
                 let _ = write!(written, "\\x{:02x}", u32::from(c));
             }
             None => written.push(c),
@@ -50,8 +54,8 @@ pub(super) fn unescaped(cell: &[u8]) -> Option<Cow<'_, str>> {
         match rest.next()? {
             'x' => {
                 let digits: String = rest.by_ref().take(2).collect();
-                let space = char::from(u8::from_str_radix(&digits, 16).ok()?);
-                read.push(Some(space).filter(|&space| is_space(space))?);
+                let kept = char::from(u8::from_str_radix(&digits, 16).ok()?);
+                read.push(Some(kept).filter(|&kept| is_space(kept) || FORMULA.contains(&kept))?);
             }
             to => read.push(ESCAPES.iter().find(|&&(_, known)| known == to)?.0),
         }
@@ -104,8 +108,23 @@ mod tests {
 
     #[test]
     fn texts_come_back() {
-        for text in ["", "plain", " a ", "\t", "a|b;c\\d\r\ne", "\\x20", "\u{a0}x\u{c}", "é \\", " "] {
+        for text in [
+            "",
+            "plain",
+            " a ",
+            "\t",
+            "a|b;c\\d\r\ne",
+            "\\x20",
+            "\u{a0}x\u{c}",
+            "é \\",
+            " ",
+            "=1+1",
+            "-",
+            "@a",
+            "+\t",
+        ] {
             let cell = escaped(text);
+            assert!(!cell.starts_with(['=', '+', '-', '@', '\t', '\r']), "{cell:?}");
             assert!(!cell.contains(['|', ';', '\n', '\r']), "{cell:?}");
             assert_eq!(cell.trim_ascii(), cell, "{cell:?}");
             assert_eq!(unescaped(cell.as_bytes()).as_deref(), Some(text));

@@ -9,9 +9,14 @@ use orlop_alloc::device::{Growth, Policy, TorchConf};
 pub(crate) struct Rules(Policy);
 
 impl Rules {
+    /// Of settings.
+    pub(crate) fn of(conf: &TorchConf) -> Self {
+        Self(Policy::torch(conf))
+    }
+
     /// Of an option string. What is not understood is as if it were not there: the recording was made all the same.
     pub(crate) fn parse(options: &str) -> Self {
-        Self(Policy::torch(&TorchConf::known(options).0))
+        Self::of(&TorchConf::known(options).0)
     }
 
     /// What a request is rounded to.

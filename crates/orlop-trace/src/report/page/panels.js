@@ -114,10 +114,10 @@ function showDetails(app) {
   place.scrollTop = 0;
 }
 
-const VERDICTS = { recorded: "as recorded", baseline: "compared with", better: "better", same: "the same", worse: "worse", does_not_fit: "does not fit" };
+const VERDICTS = { recorded: "as recorded", baseline: "compared with", better: "better", same: "the same", worse: "worse", does_not_fit: "does not fit", unknown: "cannot be told" };
 const WHAT_IF = [
   ["name", "Allocator", ""], ["settings", "Settings", ""], ["peak_reserved", "Peak reserved", "number"], ["ratio", "× peak live", "number"],
-  ["smallest_memory", "Smallest memory", "number"], ["verdict", "Verdict", ""], ["note", "", ""],
+  ["without_retry", "Without retry", "number"], ["smallest_memory", "Smallest memory", "number"], ["verdict", "Verdict", ""], ["note", "", ""],
 ];
 
 /** What other ways to allocate would have cost, in any order. */
@@ -141,6 +141,7 @@ function showWhatIf(app, by = "peak_reserved", down = false) {
     el("td", { className: "number" }, entry.peak_reserved === null ? "–" : bytes(entry.peak_reserved), entry.peak_reserved === null ? "" :
       el("span", { className: "share", style: `width:${(entry.peak_reserved / most * 90).toFixed(1)}px` }), el("span", { className: "share", style: `width:${(90 - (entry.peak_reserved ?? 0) / most * 90).toFixed(1)}px;opacity:0;margin:0` })),
     el("td", { className: "number", textContent: entry.ratio === null ? "–" : entry.ratio.toFixed(3) }),
+    el("td", { className: "number", textContent: entry.without_retry === null ? "–" : bytes(entry.without_retry) }),
     el("td", { className: "number", textContent: entry.smallest_memory === null ? "–" : bytes(entry.smallest_memory) }),
     el("td", { className: entry.verdict, textContent: VERDICTS[entry.verdict] }),
     el("td", { textContent: entry.note })));
@@ -154,7 +155,7 @@ function showNotes(app) {
   parts.push(el("h3", { textContent: "What does not fit together in the source" }));
   parts.push(meta.warnings.length ? el("ul", {}, ...meta.warnings.slice(0, 500).map((text) => el("li", { textContent: text }))) : el("p", { textContent: "Nothing." }));
   $("panel-notes").replaceChildren(...parts);
-  $("tab-notes").textContent = meta.warnings.length ? `Notes (${count(meta.warnings.length)})` : "Notes";
+  $("tab-notes").textContent = meta.warning_count ? `Notes (${count(meta.warning_count)})` : "Notes";
   $("panel-help").replaceChildren(el("dl", {}, ...KEYS.flatMap(([keys, what]) => [
     el("dt", {}, ...keys.split("|").flatMap((key, i) => [i ? " " : "", el("kbd", { textContent: key })])), el("dd", { textContent: what })])));
 }

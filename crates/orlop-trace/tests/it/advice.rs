@@ -1,0 +1,142 @@
+//! What is advised, and when nothing is.
+
+use crate::torch_runs::{device, recordings};
+use orlop_trace::history::{Action, DeviceHistory, Event, History, Workload};
+use orlop_trace::report::{Verdict, WhatIfRow as PageRow};
+use orlop_trace::what_if::{
+    AdviceReason, Doubt, RECORD_HISTORY, Rules, WhatIf, WhatIfReport, recording_doubt, settings,
+};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+/// The sweep over PyTorch's settings; those of other allocators are not advised.
+fn sweep(history: &History) -> WhatIfReport {
+    let device = device(history);
+    let rules = settings(false).into_iter().filter(|rules| matches!(rules, Rules::Torch(_)));
+    WhatIf::recorded(&Workload::of(device), history, device).rules(rules.collect()).run()
+}
+
+/// What holds most in normal running is not advised, however little it comes through in.
+#[test]
+fn advice_is_what_holds_least_in_normal_running() {
+    let advised = [
+        ("gpt2-train.default", Some("expandable_segments:True")),
+        ("resnet-train.default", Some("expandable_segments:True")),
+        ("resnet-train.expandable", None),
+        ("resnet-train.limit1", Some("expandable_segments:True")),
+        ("resnet-train.limit3", Some("expandable_segments:True")),
+        ("resnet-train.split64", Some("expandable_segments:True")),
+        ("streams.expandable", None),
+    ];
+    let recordings = recordings();
+    for (name, conf) in advised {
+        let report = sweep(&recordings[name]);
+        assert_eq!(
+            report.advice.as_ref().map(|advice| advice.conf.as_str()),
+            conf,
+            "{name}: {}",
+            report.reason
+        );
+        let baseline = report.rows.iter().find(|row| row.is_baseline).expect("it is among them");
+        let Some(advice) = &report.advice else {
+            assert_eq!(report.reason, AdviceReason::NothingToGain, "{name}");
+            continue;
+        };
+        assert_eq!(
+            advice.saves,
+            i64::try_from(baseline.outcome.peak_reserved).unwrap()
+                - i64::try_from(advice.peak_reserved).unwrap()
+        );
+        let runs = report.rows.iter().filter(|row| row.outcome.out_of_memory.is_none());
+        let least = runs.map(|row| row.outcome.peak_reserved).min().expect("it runs");
+        assert!(advice.peak_reserved < least / 99 * 100, "{name}");
+        // The page says the same.
+        let rows = PageRow::of(&report);
+        assert!(rows[0].verdict == Verdict::Better && rows[0].note.contains("the best"), "{:?}", rows[0]);
+    }
+}
+
+/// All of it is cached when the recording begins; a replay begins with nothing.
+fn cached_at_start() -> History {
+    let start = 1 << 40;
+    let block = |address: u64, mib: u64, state: &str| {
+        format!(
+            r#"{{"address": {address}, "size": {0}, "requested_size": {0}, "state": "{state}"}}"#,
+            mib * MIB
+        )
+    };
+    let segment = |address: u64, mib: u64, blocks: &[String]| {
+        format!(
+            r#"{{"device": 0, "address": {address}, "total_size": {}, "stream": 0, "segment_type": "large", "blocks": [{}]}}"#,
+            mib * MIB,
+            blocks.join(", ")
+        )
+    };
+    let event = |action: &str, mib: u64| {
+        format!(r#"{{"action": "{action}", "addr": {start}, "size": {}, "stream": 0}}"#, mib * MIB)
+    };
+    let json = format!(
+        r#"{{"segments": [{}, {}], "device_traces": [[{}]], "allocator_settings": {{"PYTORCH_CUDA_ALLOC_CONF": ""}}}}"#,
+        segment(start, 40, &[block(start, 40, "inactive")]),
+        segment(start + (1 << 30), 60, &[block(start + (1 << 30), 60, "inactive")]),
+        ["alloc", "free_requested", "free_completed"].map(|action| event(action, 40)).join(", ")
+    );
+    History::parse(json.as_bytes()).expect("it is a snapshot")
+}
+
+#[test]
+fn a_replay_that_is_not_the_run_gives_no_advice() {
+    let history = cached_at_start();
+    let report = sweep(&history);
+    let doubt = Doubt::PeakDiffers { recorded: 100 * MIB, replayed: 40 * MIB };
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
+    assert_eq!(report.fidelity.map(|fidelity| (fidelity.same, fidelity.allocations)), Some((1, 1)));
+    let said = report.reason.to_string();
+    assert!(said.contains("100 MiB") && said.contains("40.0 MiB"), "{said}");
+    let rows = PageRow::of(&report);
+    let judged = rows.iter().filter(|row| row.verdict != Verdict::Unknown);
+    assert_eq!(judged.map(|row| row.verdict).collect::<Vec<_>>(), [Verdict::Recorded]);
+    assert!(rows.iter().any(|row| row.note == said), "the page says why");
+}
+
+#[test]
+fn without_a_history_there_is_no_advice_but_how_to_record_one() {
+    let mut history = History::default();
+    let mut device = DeviceHistory::default();
+    device.events = vec![Event::new(Action::Snapshot, 0, 0)];
+    history.devices.push(device);
+    let report = sweep(&history);
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoHistory)));
+    assert!(report.reason.to_string().contains(RECORD_HISTORY));
+    assert_eq!(recording_doubt(&history), Some(Doubt::NoHistory));
+}
+
+#[test]
+fn without_a_recorded_address_there_is_no_advice() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-snapshots/mosaic-sample.pickle.gz");
+    let mut history = History::read(path).expect("it is shipped");
+    let doubt = Doubt::NoAddress { allocations: 520 };
+    let device = &history.devices[0];
+    let report = WhatIf::recorded(&Workload::of(device), &history, device).rules(Vec::new()).run();
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
+    assert!(report.reason.to_string().contains(RECORD_HISTORY));
+    // It does not tell settings: it may be another allocator's, which can be compared with itself.
+    assert_eq!(recording_doubt(&history), None);
+    history.settings = Some(String::new());
+    assert_eq!(recording_doubt(&history), Some(doubt));
+}
+
+/// The memory that was named is not the run's, whose replay is still held against the recording.
+#[test]
+fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
+    let recordings = recordings();
+    let history = &recordings["resnet-train.limit3"];
+    let device = device(history);
+    let work = Workload::of(device);
+    let sweep = WhatIf::recorded(&work, history, device).rules(Vec::new());
+    let report = sweep.memory(Some(80 << 30)).run();
+    assert_eq!(report.replayed_peak_reserved, report.recorded_peak_reserved);
+    assert_eq!((report.memory, report.rows[0].outcome.peak_reserved), (Some(80 << 30), 6252 * MIB));
+}
