@@ -43,7 +43,9 @@ use self::token::Token;
 use crate::backing::{Backing, Global};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
-use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Mutex, Returns, StreamUses, thread_slot};
+use crate::protocol::{
+    Centre as _, Counter, Entry, Grown, Holding, Ledger, Mutex, Returns, StreamUses, thread_slot,
+};
 use crate::{
     AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result, Usage,
 };
@@ -127,7 +129,7 @@ impl<B: Backing> Caching<B> {
 
 impl<B: Backing> Caching<B> {
     /// A block from what the thread has at hand or from the heap as it is.
-    fn search(&self, ask: &Ask<'_>, class: usize) -> Option<RawBlock> {
+    fn search(&self, ask: &Ask<'_>, class: usize) -> Option<Result<RawBlock>> {
         let request = ask.request;
         let seat = thread_slot::current();
         let mut held = self.ledger.hold(seat);
@@ -156,17 +158,44 @@ impl<B: Backing> Caching<B> {
         };
         front.note_taken(&mut block);
         self.tell(front);
-        held.enter(request.kind, block.granted, request.bytes);
-        Some(self.deliver(request, block, dirty))
+        Some(self.deliver(held, request, block, dirty))
     }
 
-    /// Makes a block that nobody else knows yet what was asked for; its first `dirty` bytes may be other than zero.
-    fn deliver(&self, request: &Request, block: RawBlock, dirty: usize) -> RawBlock {
-        if request.zeroed && dirty > 0 {
-            // SAFETY: it holds what was asked for, and nobody else knows it yet.
-            unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
+    /// Makes a block that nobody else knows yet what was asked for, and counts it; its first `dirty` bytes may be other than
+    /// zero.
+    fn deliver(
+        &self,
+        mut held: Holding<'_, Front>,
+        request: &Request,
+        block: RawBlock,
+        dirty: usize,
+    ) -> Result<RawBlock> {
+        // SAFETY: it holds what was asked for, and nobody else knows it yet.
+        if request.zeroed && dirty > 0 && !unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) } {
+            // SAFETY: every block of this engine has a record of this engine's.
+            self.put_back(held.value(), unsafe { block.into_record() })?;
+            return Err(Error::CannotZero { device: self.backing.device() });
         }
-        block
+        held.enter(request.kind, block.granted, request.bytes);
+        Ok(block)
+    }
+
+    /// Takes a record back, in the slot of this front.
+    fn put_back(&self, front: &mut Front, record: Box<Record>) -> Result<()> {
+        let token = Token(record.token);
+        if token.class() >= CLASSES {
+            self.heap.lock().put_record(record);
+        } else if token.home() != front.home() {
+            self.bring_home(token, RawBlock::new(record));
+        } else {
+            if !token.is_planned() && !front.has_room() {
+                self.make_room(front);
+            }
+            if let Some(record) = front.put(record) {
+                self.heap.lock().put_placed(record)?;
+            }
+        }
+        Ok(())
     }
 
     /// What is done before a block is cut from the heap: whatever waits and would be in the way is merged.
@@ -321,8 +350,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let rounded =
             if class < CLASSES { size_of_class(class) } else { GRANULE.round_up(request.bytes.max(1))? };
         let ask = Ask { request, rounded };
-        if let Some(block) = self.search(&ask, class) {
-            return Ok(block);
+        if let Some(found) = self.search(&ask, class) {
+            return found;
         }
         let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
         let seat = thread_slot::current();
@@ -331,8 +360,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         front.set_home(seat.index());
         block.token = Token::new(block.token, class, seat.index()).0;
         front.note_taken(&mut block);
-        held.enter(request.kind, block.granted, request.bytes);
-        Ok(self.deliver(request, block, dirty))
+        self.deliver(held, request, block, dirty)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
@@ -345,23 +373,12 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         record.uses = StreamUses::new();
-        let token = Token(record.token);
         let seat = thread_slot::current();
         // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
         let mut held = self.ledger.hold(seat);
-        if token.class() >= CLASSES {
-            self.heap.lock().put_record(record);
-        } else if token.home() != seat.index() {
-            self.bring_home(token, RawBlock::new(record));
-        } else {
-            let front = held.value();
-            if !token.is_planned() && !front.has_room() {
-                self.make_room(front);
-            }
-            if let Some(record) = front.put(record) {
-                self.heap.lock().put_placed(record)?;
-            }
-        }
+        let front = held.value();
+        front.set_home(seat.index());
+        self.put_back(front, record)?;
         Ok(held.leave(kind, granted, requested))
     }
 
