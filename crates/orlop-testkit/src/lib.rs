@@ -38,6 +38,7 @@
 
 pub mod backings;
 pub mod bfc;
+pub mod far;
 pub mod fault;
 pub mod golden;
 pub mod model;

@@ -1,8 +1,9 @@
 //! Host memory that devices can read by DMA, or plain aligned host memory where there is no device (L12).
 
 use super::{Backing, Global, Region};
+use crate::Access;
 use crate::shield::{report, shielded};
-use orlop_core::Alignment;
+use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -67,10 +68,15 @@ impl Pinned {
         chosen.as_ref().map(|pinner| &*pinner.0)
     }
 
+    /// [`Pinned::pinner`], if the inner backing's regions are host memory: address space cannot be pinned.
+    fn pinner_of_memory(&self) -> Option<&dyn Pinner> {
+        self.pinner().filter(|_| self.inner.access() == Access::Host)
+    }
+
     /// Whether regions are really pinned.
     #[must_use]
     pub fn pins(&self) -> bool {
-        self.pinner().is_some()
+        self.pinner_of_memory().is_some()
     }
 }
 
@@ -78,7 +84,7 @@ impl Pinned {
 unsafe impl Backing for Pinned {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let region = self.inner.reserve(bytes, align)?;
-        let Some(pinner) = self.pinner() else { return Some(region) };
+        let Some(pinner) = self.pinner_of_memory() else { return Some(region) };
         // SAFETY: the region was just gained and is released in `release` only, after `unpin`.
         if shielded(|| unsafe { pinner.pin(region.ptr, region.bytes) }).unwrap_or(false) {
             return Some(region);
@@ -89,7 +95,7 @@ unsafe impl Backing for Pinned {
     }
 
     unsafe fn release(&self, region: Region) {
-        if let Some(pinner) = self.pinner() {
+        if let Some(pinner) = self.pinner_of_memory() {
             // SAFETY: `reserve` pinned it: the pinner never changes once a region was reserved.
             if shielded(|| unsafe { pinner.unpin(region.ptr, region.bytes) }).is_none() {
                 let (address, bytes) = (region.address(), region.bytes);
@@ -101,7 +107,26 @@ unsafe impl Backing for Pinned {
         unsafe { self.inner.release(region) };
     }
 
+    // Who can reach the memory, and where it is, is not for the one that pins it to say.
+
+    fn device(&self) -> Device {
+        self.inner.device()
+    }
+
+    fn access(&self) -> Access {
+        self.inner.access()
+    }
+
+    fn node(&self) -> Option<u32> {
+        self.inner.node()
+    }
+
     fn name(&self) -> &str {
         "pinned"
+    }
+
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.zero(ptr, bytes) }
     }
 }
