@@ -137,10 +137,14 @@ impl Block {
     }
 
     /// Notes that `stream` uses the memory too: it will not be reused before that stream is done.
-    pub fn record_stream(&self, stream: StreamId) {
-        if stream != self.raw.stream {
-            self.raw.uses.record(stream);
-        }
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StreamsNotHonoured`](crate::Error::StreamsNotHonoured) where nobody would wait: the allocator's
+    /// [`Semantics`](crate::Semantics) are not ordered by streams, as those of every CPU engine, or the memory is from
+    /// outside. Nothing is recorded then: synchronize with the stream before the block goes.
+    pub fn record_stream(&self, stream: StreamId) -> Result<()> {
+        self.raw.record_use(stream)
     }
 
     /// Whether dropping it returns memory to an allocator of this crate.

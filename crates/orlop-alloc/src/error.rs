@@ -2,7 +2,7 @@
 
 use crate::OutOfMemory;
 use crate::device::DeviceError;
-use orlop_core::{Device, MemoryKind};
+use orlop_core::{Device, MemoryKind, StreamId};
 use std::fmt;
 
 /// The result of this crate's operations.
@@ -34,6 +34,23 @@ pub enum Error {
     NoDeviceOps {
         /// The device.
         device: Device,
+    },
+    /// The request wants zeros, and the backing cannot fill memory that was used before.
+    #[error("memory on {device} cannot be zeroed, as the request wants it")]
+    CannotZero {
+        /// The device.
+        device: Device,
+    },
+    /// Nobody would wait for the stream: the owner of the memory uses it again, or frees it, as soon as it comes back.
+    #[error(
+        "stream {stream} cannot be recorded on this memory of {device}: its allocator does not wait for streams; \
+         synchronize before it goes"
+    )]
+    StreamsNotHonoured {
+        /// Where the memory is.
+        device: Device,
+        /// The stream that would use it.
+        stream: StreamId,
     },
     /// Neither the device's operations nor an allocator on it can tell.
     #[error("nobody can tell how much memory {device} has")]

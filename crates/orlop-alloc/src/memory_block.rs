@@ -76,10 +76,12 @@ impl MemoryBlock {
     }
 
     /// Notes that `stream` uses the memory too: see [`Block::record_stream`].
-    pub fn record_stream(&self, stream: orlop_core::StreamId) {
-        if stream != self.stream {
-            self.uses.record(stream);
-        }
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Block::record_stream`].
+    pub fn record_stream(&self, stream: orlop_core::StreamId) -> crate::Result<()> {
+        self.record_use(stream)
     }
 
     /// Whether copies may be put off (P6): see [`Block::is_simple`].

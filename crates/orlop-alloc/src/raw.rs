@@ -207,6 +207,23 @@ impl Record {
         self.address()..self.address() + self.granted
     }
 
+    /// Notes that a stream uses the memory of a live block too, if its allocator waits for streams.
+    pub(crate) fn record_use(&self, stream: StreamId) -> Result<()> {
+        if self.granted == 0 {
+            return Ok(());
+        }
+        // SAFETY: a live block's owner, whose cell lives while the block does.
+        let honoured =
+            self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered);
+        if !honoured {
+            return Err(Error::StreamsNotHonoured { device: self.device, stream });
+        }
+        if stream != self.stream {
+            self.uses.record(stream);
+        }
+        Ok(())
+    }
+
     /// An error unless the processor can reach the bytes.
     ///
     /// # Errors

@@ -226,17 +226,18 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         {
             let address = ptr.as_ptr().addr();
             let mut books = lock(&self.counts.books);
             let held = books.held.range(..=address).next_back().map(|(&at, region)| at + region.bytes);
             if held.is_none_or(|end| address.checked_add(bytes).is_none_or(|last| last > end)) {
-                return books.blame(BackingFault::ZeroedOutside { address, bytes });
+                books.blame(BackingFault::ZeroedOutside { address, bytes });
+                return false;
             }
         }
         // SAFETY: in a held region, and the caller's promise for the rest.
-        unsafe { self.inner.zero(ptr, bytes) };
+        unsafe { self.inner.zero(ptr, bytes) }
     }
 
     pass_on!();
@@ -264,6 +265,7 @@ struct Plan {
     next: u64,
     above: Option<usize>,
     capacity: Option<u64>,
+    no_zeros: bool,
     held: u64,
     refused: u64,
 }
@@ -306,6 +308,11 @@ impl Failures {
     /// Refuses what would make more than `bytes` bytes held.
     pub fn capacity(&self, bytes: u64) {
         lock(&self.plan).capacity = Some(bytes);
+    }
+
+    /// Whether it refuses to fill memory with zeros.
+    pub fn refuse_zeros(&self, refuses: bool) {
+        lock(&self.plan).no_zeros = refuses;
     }
 
     /// Refuses nothing from now on.
@@ -392,9 +399,16 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        {
+            let mut plan = lock(&self.failures.plan);
+            if plan.no_zeros {
+                plan.refused += 1;
+                return false;
+            }
+        }
         // SAFETY: the caller's promise.
-        unsafe { self.inner.zero(ptr, bytes) };
+        unsafe { self.inner.zero(ptr, bytes) }
     }
 
     pass_on!();
@@ -434,9 +448,9 @@ unsafe impl<B: Backing> Backing for PoisonBacking<B> {
         unsafe { self.inner.release(region) };
     }
 
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.zero(ptr, bytes) };
+        unsafe { self.inner.zero(ptr, bytes) }
     }
 
     pass_on!();

@@ -41,6 +41,7 @@
 pub mod backings;
 pub mod bfc;
 pub mod device;
+pub mod far;
 pub mod fault;
 pub mod golden;
 pub mod model;

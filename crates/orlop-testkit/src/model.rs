@@ -1,10 +1,12 @@
 //! The live blocks of an allocator as they should be, compared with the allocator after each step.
 
+use crate::far::FarBacking;
 use crate::fault::{Fault, at_least, equal, rule};
 use crate::{Ask, Op, Profile, pattern};
 use orlop_alloc::{Access, AllocationId, Allocator, AllocatorRef, Block, Error, Request, Stats};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::{BTreeMap, HashSet};
+use std::slice;
 
 /// What an allocator should have counted, for one kind or for all.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,6 +37,30 @@ impl Expected {
 struct Held {
     block: Block,
     seed: u64,
+}
+
+/// A block's bytes, if a test can look at them: host memory, or host memory that says it is a device's.
+fn contents(block: &Block) -> Option<&[u8]> {
+    match block.access() {
+        Access::Host => block.bytes().ok(),
+        // SAFETY: host memory in disguise, valid as long as the block, and written by its owner only.
+        Access::Device if block.device() == FarBacking::DEVICE => {
+            Some(unsafe { slice::from_raw_parts(block.as_ptr().as_ptr(), block.len()) })
+        }
+        Access::Device | Access::Nobody => None,
+    }
+}
+
+/// [`contents`], to be written.
+pub(crate) fn contents_mut(block: &mut Block) -> Option<&mut [u8]> {
+    match block.access() {
+        Access::Host => block.bytes_mut().ok(),
+        // SAFETY: as in `contents`, and the block is borrowed exclusively.
+        Access::Device if block.device() == FarBacking::DEVICE => {
+            Some(unsafe { slice::from_raw_parts_mut(block.as_ptr().as_ptr(), block.len()) })
+        }
+        Access::Device | Access::Nobody => None,
+    }
 }
 
 /// What came of a request.
@@ -124,7 +150,9 @@ impl Model {
             Op::Trim(target) => self.trim(target)?,
             Op::RecordStream { block, stream } => {
                 if let Some(held) = self.number(block).and_then(|at| self.live.get(at)) {
-                    held.block.record_stream(StreamId::new(stream));
+                    let recorded = held.block.record_stream(StreamId::new(stream));
+                    let waits = held.block.is_empty() || self.allocator.semantics().stream_ordered;
+                    rule("a use is recorded where it is waited for", recorded.is_ok() == waits)?;
                 }
             }
             Op::CheckContents => self.check_contents()?,
@@ -162,6 +190,12 @@ impl Model {
                 rule("the report names the device", report.device == self.allocator.device())?;
                 rule("the report says something", !report.report().is_empty() && !report.hint().is_empty())?;
                 rule("a request for zero bytes is not refused", request.bytes > 0)?;
+                Ok(Outcome::Refused)
+            }
+            // What was free was dirty, and the backing did not zero it.
+            Error::CannotZero { device } => {
+                rule("only requests for zeros cannot be zeroed", request.zeroed && request.bytes > 0)?;
+                rule("the error names the device", device == self.allocator.device())?;
                 Ok(Outcome::Refused)
             }
             // Impossible whatever is free: a host kind on a device, or a size that cannot be rounded.
@@ -209,18 +243,15 @@ impl Model {
         self.check_found(&block)?;
         self.seeds += 1;
         let seed = self.seeds;
-        match block.access() {
-            Access::Host => {
-                let bytes = block.bytes_mut()?;
-                if let (true, Some((offset, found))) = (request.zeroed, pattern::nonzero(bytes)) {
-                    return Err(Fault::NotZero { address: start, offset, found });
-                }
-                pattern::fill(seed, bytes);
+        if block.access() != Access::Host {
+            let refused = matches!(block.bytes(), Err(Error::NotHostAccessible { .. }));
+            rule("bytes out of the host's reach are not lent out", refused)?;
+        }
+        if let Some(bytes) = contents_mut(&mut block) {
+            if let (true, Some((offset, found))) = (request.zeroed, pattern::nonzero(bytes)) {
+                return Err(Fault::NotZero { address: start, offset, found });
             }
-            Access::Device | Access::Nobody => {
-                let refused = matches!(block.bytes(), Err(Error::NotHostAccessible { .. }));
-                rule("bytes out of the host's reach are not lent out", refused)?;
-            }
+            pattern::fill(seed, bytes);
         }
         let (granted, requested) = (granted as u64, request.bytes as u64);
         self.largest = self.largest.max(granted);
@@ -245,7 +276,7 @@ impl Model {
     }
 
     fn check_held(held: &Held) -> Result<(), Fault> {
-        let Ok(bytes) = held.block.bytes() else { return Ok(()) };
+        let Some(bytes) = contents(&held.block) else { return Ok(()) };
         match pattern::difference(held.seed, bytes) {
             None => Ok(()),
             Some((offset, expected, found)) => {

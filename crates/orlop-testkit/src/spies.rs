@@ -76,7 +76,8 @@ impl Log {
     }
 }
 
-/// Passes everything on and writes it down.
+/// Passes everything on and writes it down. It says that its blocks wait for streams, so that uses can be recorded and seen
+/// coming back.
 #[derive(Debug)]
 pub struct Spy<A> {
     inner: A,
@@ -144,7 +145,7 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
     }
 
     fn semantics(&self) -> Semantics {
-        self.inner.semantics()
+        Semantics { stream_ordered: true, ..self.inner.semantics() }
     }
 
     fn find(&self, address: usize) -> Option<Found> {

@@ -132,6 +132,12 @@ unsafe impl Backing for Mmap {
     fn node(&self) -> Option<u32> {
         self.node
     }
+
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: host memory, and the caller's alone (the caller's promise).
+        unsafe { ptr.write_bytes(0, bytes) };
+        true
+    }
 }
 
 fn page() -> Alignment {

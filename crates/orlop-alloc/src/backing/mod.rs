@@ -184,18 +184,16 @@ pub unsafe trait Backing: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Fills with zeros.
+    /// Fills with zeros, done when this returns. `false` if it cannot, and then the request that wanted zeros fails. Address
+    /// space that nobody can touch has nothing to fill.
+    ///
+    /// Required: memory that was used before would otherwise be handed out as zero by whoever forgets it.
     ///
     /// # Safety
     ///
     /// `ptr .. ptr + bytes` lies in a live region of this backing, and nobody else uses it meanwhile.
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
-        match self.access() {
-            // SAFETY: host-accessible (obligation 2) and ours alone (the caller's promise).
-            Access::Host => unsafe { ptr.write_bytes(0, bytes) },
-            Access::Device | Access::Nobody => {}
-        }
-    }
+    #[must_use]
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool;
 }
 
 macro_rules! forward {
@@ -250,7 +248,7 @@ macro_rules! forward {
             fn node(&self) -> Option<u32> {
                 (**self).node()
             }
-            unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
+            unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
                 // SAFETY: the caller's promise.
                 unsafe { (**self).zero(ptr, bytes) }
             }

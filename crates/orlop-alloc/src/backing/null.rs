@@ -110,4 +110,9 @@ unsafe impl Backing for Null {
     fn name(&self) -> &str {
         "null"
     }
+
+    /// There is nothing to fill.
+    unsafe fn zero(&self, _: NonNull<u8>, _: usize) -> bool {
+        true
+    }
 }

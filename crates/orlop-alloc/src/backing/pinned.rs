@@ -1,8 +1,9 @@
 //! Host memory that devices can read by DMA, or plain aligned host memory where there is no device (L12).
 
 use super::{Backing, Global, Region};
+use crate::Access;
 use crate::shield::{report, shielded};
-use orlop_core::Alignment;
+use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -65,14 +66,22 @@ impl Pinned {
     }
 
     fn pinner(&self) -> Option<&dyn Pinner> {
+        let mut is_first = false;
         let chosen = self.pinner.get_or_init(|| {
-            let pinner = PINNER.get().cloned().map(PinnerRef);
-            if pinner.is_none() {
-                tracing::warn!("nobody pins memory in this process: pinned memory is plain host memory");
-            }
-            pinner
+            is_first = true;
+            PINNER.get().cloned().map(PinnerRef)
         });
+        if is_first && chosen.is_none() {
+            report(|| {
+                tracing::warn!("nobody pins memory in this process: pinned memory is plain host memory")
+            });
+        }
         chosen.as_ref().map(|pinner| &*pinner.0)
+    }
+
+    /// [`Pinned::pinner`], if the inner backing's regions are host memory: address space cannot be pinned.
+    fn pinner_of_memory(&self) -> Option<&dyn Pinner> {
+        self.pinner().filter(|_| self.inner.access() == Access::Host)
     }
 }
 
@@ -80,7 +89,7 @@ impl Pinned {
 unsafe impl Backing for Pinned {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let region = self.inner.reserve(bytes, align)?;
-        let Some(pinner) = self.pinner() else { return Some(region) };
+        let Some(pinner) = self.pinner_of_memory() else { return Some(region) };
         // SAFETY: the region was just gained and is released in `release` only, after `unpin`.
         if shielded(|| unsafe { pinner.pin(region.ptr, region.bytes) }).unwrap_or(false) {
             return Some(region);
@@ -91,7 +100,7 @@ unsafe impl Backing for Pinned {
     }
 
     unsafe fn release(&self, region: Region) {
-        if let Some(pinner) = self.pinner() {
+        if let Some(pinner) = self.pinner_of_memory() {
             // SAFETY: `reserve` pinned it: the pinner never changes once a region was reserved.
             if shielded(|| unsafe { pinner.unpin(region.ptr, region.bytes) }).is_none() {
                 let (address, bytes) = (region.address(), region.bytes);
@@ -110,10 +119,30 @@ unsafe impl Backing for Pinned {
 
     /// Asking does not settle it: a pinner that is set before the first region counts.
     fn is_pinned(&self) -> bool {
-        self.pinner.get().map_or_else(|| PINNER.get().is_some(), Option::is_some)
+        let has_pinner = self.pinner.get().map_or_else(|| PINNER.get().is_some(), Option::is_some);
+        has_pinner && self.inner.access() == Access::Host
+    }
+
+    // Who can reach the memory, and where it is, is not for the one that pins it to say.
+
+    fn device(&self) -> Device {
+        self.inner.device()
+    }
+
+    fn access(&self) -> Access {
+        self.inner.access()
+    }
+
+    fn node(&self) -> Option<u32> {
+        self.inner.node()
     }
 
     fn name(&self) -> &str {
         "pinned"
+    }
+
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.zero(ptr, bytes) }
     }
 }

@@ -91,7 +91,7 @@ impl<B: Backing> Shielded<B> {
     }
 }
 
-// SAFETY: regions are the inner backing's, unchanged. What is zeroed here in its place is as its caller says.
+// SAFETY: regions are the inner backing's, unchanged.
 unsafe impl<B: Backing> Backing for Shielded<B> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         if self.is_entered() {
@@ -155,16 +155,9 @@ unsafe impl<B: Backing> Backing for Shielded<B> {
         self.inner.node()
     }
 
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
-        let zeroed = shielded(|| unsafe { self.inner.zero(ptr, bytes) });
-        if zeroed.is_none() {
-            self.report("zero");
-            if self.inner.access() == Access::Host {
-                // SAFETY: host-accessible, and ours alone (the caller's promise).
-                unsafe { ptr.write_bytes(0, bytes) };
-            }
-        }
+        self.call("zero", |inner| unsafe { inner.zero(ptr, bytes) }).unwrap_or(false)
     }
 }
 

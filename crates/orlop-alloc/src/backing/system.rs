@@ -137,4 +137,10 @@ unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync + 'static> Backing fo
     fn name(&self) -> &str {
         self.name
     }
+
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: host memory, and the caller's alone (the caller's promise).
+        unsafe { ptr.write_bytes(0, bytes) };
+        true
+    }
 }

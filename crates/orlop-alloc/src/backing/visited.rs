@@ -154,9 +154,9 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         self.inner.node()
     }
 
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.zero(ptr, bytes) };
+        unsafe { self.inner.zero(ptr, bytes) }
     }
 }
 

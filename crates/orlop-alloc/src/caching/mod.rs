@@ -130,7 +130,7 @@ impl<B: Backing> Caching<B> {
 
 impl<B: Backing> Caching<B> {
     /// A block from what the thread has at hand or from the heap as it is.
-    fn search(&self, ask: &Ask<'_>, class: usize) -> Option<RawBlock> {
+    fn search(&self, ask: &Ask<'_>, class: usize) -> Option<Result<RawBlock>> {
         let request = ask.request;
         let seat = thread_slot::current();
         let mut held = self.ledger.hold(seat);
@@ -167,13 +167,16 @@ impl<B: Backing> Caching<B> {
         Some(self.deliver(request, block, dirty))
     }
 
-    /// Makes a block that nobody else knows yet what was asked for; its first `dirty` bytes may be other than zero.
-    fn deliver(&self, request: &Request, block: RawBlock, dirty: usize) -> RawBlock {
-        if request.zeroed && dirty > 0 {
-            // SAFETY: it holds what was asked for, and nobody else knows it yet.
-            unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
+    /// Makes a block that is counted, and that nobody else knows yet, what was asked for; its first `dirty` bytes may be other
+    /// than zero. The slot was left: a backing is user code.
+    fn deliver(&self, request: &Request, block: RawBlock, dirty: usize) -> Result<RawBlock> {
+        // SAFETY: it holds what was asked for, and nobody else knows it yet.
+        if request.zeroed && dirty > 0 && !unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) } {
+            // SAFETY: made just now, and used by nobody.
+            unsafe { self.deallocate(block) }?;
+            return Err(Error::CannotZero { device: self.backing.device() });
         }
-        block
+        Ok(block)
     }
 
     /// What is done before a block is cut from the heap: whatever waits and would be in the way is merged.
@@ -390,8 +393,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let rounded =
             if class < CLASSES { size_of_class(class) } else { GRANULE.round_up(request.bytes.max(1))? };
         let ask = Ask { request, rounded };
-        if let Some(block) = self.search(&ask, class) {
-            return Ok(block);
+        if let Some(found) = self.search(&ask, class) {
+            return found;
         }
         self.backing.check_not_entered()?;
         let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
@@ -405,7 +408,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         front.note_taken(record);
         front.count_tag(request.kind, request.tag, signed(block.granted));
         held.enter(request.kind, block.granted, request.bytes);
-        Ok(self.deliver(request, block, dirty))
+        self.deliver(request, block, dirty)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

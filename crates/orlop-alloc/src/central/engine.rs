@@ -324,12 +324,15 @@ impl<B: Backing> Central<B> {
         report.into()
     }
 
-    fn deliver(&self, request: &Request, taken: Taken) -> RawBlock {
-        if request.zeroed && taken.dirty > 0 {
-            // SAFETY: inside the chunk just taken, which nobody else knows yet.
-            unsafe { self.backing.zero(taken.block.ptr, taken.dirty.min(request.bytes)) };
+    fn deliver(&self, request: &Request, taken: Taken) -> Result<RawBlock> {
+        let Taken { block, dirty } = taken;
+        // SAFETY: inside the chunk just taken, which nobody else knows yet.
+        if request.zeroed && dirty > 0 && !unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) } {
+            // SAFETY: taken just now, and used by nobody.
+            unsafe { self.deallocate(block) }?;
+            return Err(Error::CannotZero { device: self.backing.device() });
         }
-        taken.block
+        Ok(block)
     }
 
     fn stamp(&self) -> u64 {
@@ -363,7 +366,7 @@ unsafe impl<B: Backing> Allocator for Central<B> {
             Some(taken) => taken,
             None => self.grow(&ask)?,
         };
-        Ok(self.deliver(request, taken))
+        self.deliver(request, taken)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

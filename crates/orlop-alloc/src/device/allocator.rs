@@ -221,7 +221,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         if request.zeroed && !unsafe { inner.engine.backing().zero(start, size, request.stream) } {
             // It is live: it came a moment ago.
             let _freed = inner.engine.free(block);
-            return Err(Error::NoDeviceOps { device: self.device });
+            return Err(Error::CannotZero { device: self.device });
         }
         let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
             // No region begins at address zero; were it so, the block would be lost, not given out.

@@ -311,12 +311,15 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
             Some(bumped) => bumped,
             None => self.grow(request)?,
         };
-        if request.zeroed && dirty > 0 {
-            // SAFETY: just carved out; nobody else knows it.
-            unsafe { self.backing.zero(ptr, dirty.min(request.bytes)) };
-        }
         let record = Record::new(ptr, bytes, self.backing.device(), self.backing.access());
-        Ok(self.records.block(record.token(segment), request))
+        let block = self.records.block(record.token(segment), request);
+        // SAFETY: just carved out; nobody else knows it.
+        if request.zeroed && dirty > 0 && !unsafe { self.backing.zero(ptr, dirty.min(request.bytes)) } {
+            // SAFETY: made just now, and used by nobody.
+            unsafe { self.deallocate(block) }?;
+            return Err(Error::CannotZero { device: self.backing.device() });
+        }
+        Ok(block)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

@@ -143,9 +143,10 @@ impl<B: Backing> Pool<B> {
         }
         let record = match found {
             Some(mut record) => {
-                if request.zeroed {
-                    // SAFETY: about to be handed out; nobody else knows it.
-                    unsafe { self.supply.zero(&record, request) };
+                // SAFETY: about to be handed out; nobody else knows it.
+                if !unsafe { self.supply.prepare(&record, request) } {
+                    self.keep(record);
+                    return Err(self.supply.cannot_zero());
                 }
                 record.assign(request);
                 record
@@ -272,11 +273,17 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         if cacheable {
             let mut held = self.ledger.hold(thread_slot::current());
             if let Some(mut record) = held.value().take(key) {
-                held.enter(request.kind, record.granted, request.bytes);
                 if request.zeroed {
+                    // Outside the slot: a backing is user code.
+                    drop(held);
                     // SAFETY: about to be handed out; nobody else knows it.
-                    unsafe { self.supply.zero(&record, request) };
+                    if !unsafe { self.supply.prepare(&record, request) } {
+                        self.keep(record);
+                        return Err(self.supply.cannot_zero());
+                    }
+                    held = self.ledger.hold(thread_slot::current());
                 }
+                held.enter(request.kind, record.granted, request.bytes);
                 record.assign(request);
                 return Ok(RawBlock::new(record));
             }

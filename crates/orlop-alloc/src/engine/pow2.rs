@@ -49,6 +49,13 @@ struct Cache {
     buckets: [Vec<Box<Record>>; BUCKETS],
 }
 
+impl Cache {
+    /// Takes back what could not be handed out.
+    fn put_back(&mut self, record: Box<Record>) {
+        self.buckets[record.token].push(record);
+    }
+}
+
 impl<B: Backing> Pow2<B> {
     /// Over this backing.
     #[must_use]
@@ -90,11 +97,12 @@ impl<B: Backing> Pow2<B> {
         let Some(mut record) = self.find_elsewhere(bucket) else {
             return self.fresh(request, bytes, ALIGN, bucket);
         };
-        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
-        if request.zeroed {
-            // SAFETY: it was cached and is about to be handed out; a bucket holds what is asked of it.
-            unsafe { self.supply.zero(&record, request) };
+        // SAFETY: it was cached and is about to be handed out; a bucket holds what is asked of it.
+        if !unsafe { self.supply.prepare(&record, request) } {
+            self.ledger.with(thread_slot::current(), |cache| cache.put_back(record));
+            return Err(self.supply.cannot_zero());
         }
+        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
         record.assign(request);
         Ok(RawBlock::new(record))
     }
@@ -181,11 +189,17 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
             drop(held);
             return self.look_elsewhere(request, bucket, (1 << SMALLEST_LOG2) << bucket);
         };
-        held.enter(request.kind, record.granted, request.bytes);
         if request.zeroed {
+            // Outside the slot: a backing is user code.
+            drop(held);
             // SAFETY: it was cached and is about to be handed out; a bucket holds what is asked of it.
-            unsafe { self.supply.zero(&record, request) };
+            if !unsafe { self.supply.prepare(&record, request) } {
+                self.ledger.with(thread_slot::current(), |cache| cache.put_back(record));
+                return Err(self.supply.cannot_zero());
+            }
+            held = self.ledger.hold(thread_slot::current());
         }
+        held.enter(request.kind, record.granted, request.bytes);
         record.assign(request);
         Ok(RawBlock::new(record))
     }

@@ -6,8 +6,8 @@ use crate::backing::{Backing, Region, Shielded};
 use crate::out_of_memory::Refusal;
 use crate::sync::Mutex;
 use crate::{
-    OutOfMemory, Record, RegionAction, RegionEvent, RegionWatch, RegionWatches, Request, Result, Semantics,
-    Usage,
+    Error, OutOfMemory, Record, RegionAction, RegionEvent, RegionWatch, RegionWatches, Request, Result,
+    Semantics, Usage,
 };
 use orlop_core::{Alignment, Device, StreamId};
 use std::ptr::NonNull;
@@ -111,15 +111,17 @@ impl<B: Backing> Supply<B> {
             report.reserved = self.reserved();
             return Err(report.into());
         };
+        // SAFETY: just gained; nobody else knows it.
+        if request.zeroed && !region.zeroed && !unsafe { self.backing.zero(region.ptr, request.bytes) } {
+            // SAFETY: as above, and gained from this backing.
+            unsafe { self.backing.release(region) };
+            return Err(self.cannot_zero());
+        }
         let bytes = region.bytes as u64;
         let reserved = self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(reserved, Ordering::Relaxed);
         self.regions.fetch_add(1, Ordering::Relaxed);
         self.note(RegionAction::Gained, &region, request.stream);
-        if request.zeroed && !region.zeroed {
-            // SAFETY: just gained; nobody else knows it.
-            unsafe { self.backing.zero(region.ptr, request.bytes) };
-        }
         let mut record =
             Box::new(Record::new(region.ptr, region.bytes, self.device(), self.backing.access()));
         record.assign(request);
@@ -154,14 +156,19 @@ impl<B: Backing> Supply<B> {
         records.iter().map(|record| record.granted as u64).sum()
     }
 
-    /// Zeroes the bytes asked for in memory that was used before.
+    /// Makes memory that was used before what the request wants: zeros, or as it is. `false` if the backing cannot.
     ///
     /// # Safety
     ///
     /// The record came from [`Supply::gain`], holds at least `request.bytes`, and nobody uses its bytes.
-    #[cold]
-    pub(super) unsafe fn zero(&self, record: &Record, request: &Request) {
+    #[must_use]
+    pub(super) unsafe fn prepare(&self, record: &Record, request: &Request) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.backing.zero(record.ptr, request.bytes) };
+        !request.zeroed || unsafe { self.backing.zero(record.ptr, request.bytes) }
+    }
+
+    #[cold]
+    pub(super) fn cannot_zero(&self) -> Error {
+        Error::CannotZero { device: self.device() }
     }
 }

@@ -146,7 +146,8 @@ fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64,
             Request::new(usize::try_from(bytes).unwrap_or_default()).stream(StreamId::new(dice.below(3)));
         if let Ok(block) = allocator.allocate(&request) {
             if dice.below(4) == 0 {
-                block.record_stream(StreamId::new(dice.below(3)));
+                // Refused where nobody waits for streams.
+                let _recorded = block.record_stream(StreamId::new(dice.below(3)));
             }
             blocks.push(block);
         }

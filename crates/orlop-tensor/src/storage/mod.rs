@@ -249,10 +249,11 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] while somebody writes.
+    /// [`Error::Borrowed`] while somebody writes;
+    /// [`StreamsNotHonoured`](orlop_alloc::Error::StreamsNotHonoured) where nobody would wait for the stream, as in memory of
+    /// CPU engines, pinned or not, and from outside.
     pub fn record_stream(&self, stream: StreamId) -> Result<()> {
-        self.owned()?.block().record_stream(stream);
-        Ok(())
+        Ok(self.owned()?.block().record_stream(stream)?)
     }
 
     /// A reader, or, where reading is refused by a flag, a guard all the same: for the block, not for its bytes.

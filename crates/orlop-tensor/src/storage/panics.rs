@@ -56,6 +56,12 @@ unsafe impl Backing for Panicking {
     fn name(&self) -> &str {
         "panicking"
     }
+
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        call();
+        // SAFETY: the caller's promise.
+        unsafe { self.0.zero(ptr, bytes) }
+    }
 }
 
 struct Watching;

@@ -230,7 +230,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Undefined`]; [`Error::Borrowed`] while somebody writes.
+    /// [`Error::Undefined`]; those of [`Storage::record_stream`](crate::Storage::record_stream).
     pub fn record_stream(&self, stream: StreamId) -> Result<()> {
         self.storage()?.record_stream(stream)
     }

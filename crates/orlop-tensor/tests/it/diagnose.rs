@@ -1,10 +1,13 @@
 //! Diagnoses, and profiles of what tensors allocate.
 
+use orlop_alloc::backing::System;
+use orlop_alloc::engine::Direct;
 use orlop_alloc::profile::{LeakCheck, MemorySteps, Observers};
-use orlop_alloc::{AllocationId, Context, Tag};
+use orlop_alloc::{AllocationId, AllocatorRef, Context, Tag};
 use orlop_core::{DType, MemoryFormat, MemoryKind, Overlap, StreamId};
 use orlop_tensor::diagnose::Diagnosis;
 use orlop_tensor::{Storage, Tensor, TensorOptions};
+use orlop_testkit::spies::Spy;
 
 fn options() -> TensorOptions<'static> {
     TensorOptions::from(DType::F16).tag(Tag::new("attention.q")).kind(MemoryKind::Persistent)
@@ -48,12 +51,14 @@ fn while_somebody_writes() {
 
 #[test]
 fn flags_and_owners() {
-    let tensor = Tensor::zeros([2, 3], options()).unwrap();
+    // One that says it waits for streams: others refuse to note their uses.
+    let allocator = AllocatorRef::new(Spy::new(Direct::engine(System::new())).0).erase();
+    let tensor = Tensor::zeros([2, 3], options().allocator(&allocator)).unwrap();
     let lazy = tensor.lazy_clone().unwrap();
     let diagnosis = lazy.diagnose();
     assert!(diagnosis.copy_on_write);
     assert_eq!((diagnosis.storage_use_count, diagnosis.block.unwrap().owners), (1, 2));
-    lazy.storage().unwrap().block().unwrap().record_stream(StreamId::new(7));
+    lazy.record_stream(StreamId::new(7)).unwrap();
     lazy.storage().unwrap().refuse_access("gone");
     let diagnosis = lazy.diagnose();
     assert!(diagnosis.read_only);

@@ -36,6 +36,11 @@ unsafe impl Backing for FarMemory {
     fn name(&self) -> &str {
         "far"
     }
+
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.zero(ptr, bytes) }
+    }
 }
 
 /// Copies and fills it, and counts how often.

@@ -9,6 +9,7 @@
 //! | threads, and who outlives whom | `threads` |
 //! | bare pointers and misuse | `raw` |
 //! | stream uses | `streams` |
+//! | zeros, or a refusal | `zeroed` |
 //!
 //! [`hostile`] is a suite of its own: user code that does harm when it is called.
 //!
@@ -23,8 +24,10 @@ mod raw;
 mod refusals;
 mod streams;
 mod threads;
+mod zeroed;
 
 use crate::backings::{CountingBacking, Counts, FailingBacking, Failures, PoisonBacking};
+use crate::far::FarBacking;
 use crate::{Fault, Model, Profile};
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::Global;
@@ -84,6 +87,17 @@ impl Suite<'_> {
         }
     }
 
+    /// Over memory that the processor is not to touch, if the backing is in our hands.
+    fn far_rig(&self) -> Option<Rig> {
+        let Maker::Over { make, .. } = &self.maker else { return None };
+        let (failing, failures) = FailingBacking::new(FarBacking::new());
+        let (counting, counts) = CountingBacking::new(failing);
+        let allocator = make(Arc::new(counting));
+        // Some put what they are given behind something of the processor's.
+        (allocator.device() == FarBacking::DEVICE)
+            .then_some(Rig { allocator, backing: Some(Hand { counts, failures }) })
+    }
+
     fn model(&self, rig: &Rig) -> Model {
         Model::new(rig.allocator.clone(), self.profile)
     }
@@ -111,6 +125,7 @@ const PARTS: &[(&str, Part)] = &[
     ("random programs", programs::random),
     ("random programs on dirty memory", programs::poisoned),
     ("random programs with a failing backing", programs::failing),
+    ("random programs on a device's memory", programs::far),
     ("zero bytes", edges::zero_bytes),
     ("sizes 1 and up", edges::small_sizes),
     ("impossible sizes", edges::impossible_sizes),
@@ -128,6 +143,10 @@ const PARTS: &[(&str, Part)] = &[
     ("handles dropped elsewhere", threads::handles_dropped_elsewhere),
     ("bare pointers", raw::bare_pointers),
     ("stream uses", streams::delivered),
+    ("stream uses that nobody waits for", streams::honoured_or_refused),
+    ("zeros over dirty memory", zeroed::over_dirty_memory),
+    ("zeros on a device", zeroed::on_a_device),
+    ("zeros refused", zeroed::refused),
 ];
 
 /// Runs the suite over the allocators that `make` makes, a fresh one for each part.

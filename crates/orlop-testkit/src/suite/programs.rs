@@ -1,21 +1,28 @@
 //! Random programs against the model.
 
-use super::Suite;
+use super::{Rig, Suite};
 use crate::fault::{Fault, rule};
 use crate::model::Outcome;
 use crate::program::{Mix, Op, program};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 pub(super) fn random(suite: &Suite<'_>) -> Result<(), Fault> {
-    run(suite, Mix::default(), false)
+    run(suite, Mix::default(), || Some(suite.rig()))
 }
 
 pub(super) fn poisoned(suite: &Suite<'_>) -> Result<(), Fault> {
-    run(suite, Mix { steps: 40, max_bytes: 100_000, max_align_log2: 12, failures: false }, true)
+    run(suite, DIRTY, || Some(suite.rig_with(true)))
 }
 
+pub(super) fn far(suite: &Suite<'_>) -> Result<(), Fault> {
+    run(suite, DIRTY, || suite.far_rig())
+}
+
+/// For memory of which every byte is written before it is handed out.
+const DIRTY: Mix = Mix { steps: 40, max_bytes: 100_000, max_align_log2: 12, failures: true };
+
 pub(super) fn failing(suite: &Suite<'_>) -> Result<(), Fault> {
-    run(suite, Mix { failures: true, ..Mix::default() }, false)
+    run(suite, Mix { failures: true, ..Mix::default() }, || Some(suite.rig()))
 }
 
 /// The same programs each time, others for each name.
@@ -30,21 +37,23 @@ fn runner(suite: &Suite<'_>) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
-fn run(suite: &Suite<'_>, mix: Mix, poisoned: bool) -> Result<(), Fault> {
+fn run(suite: &Suite<'_>, mix: Mix, rig: impl Fn() -> Option<Rig>) -> Result<(), Fault> {
     let outcome = runner(suite).run(&program(mix), |ops| {
-        run_one(suite, &ops, poisoned).map_err(|fault| TestCaseError::fail(fault.to_string()))
+        let Some(rig) = rig() else { return Ok(()) };
+        run_one(suite, rig, &ops).map_err(|fault| TestCaseError::fail(fault.to_string()))
     });
     // The text names the smallest program that fails.
     assert!(outcome.is_ok(), "{}", outcome.err().map(|error| error.to_string()).unwrap_or_default());
     Ok(())
 }
 
-fn run_one(suite: &Suite<'_>, ops: &[Op], poisoned: bool) -> Result<(), Fault> {
-    let rig = suite.rig_with(poisoned);
+fn run_one(suite: &Suite<'_>, rig: Rig, ops: &[Op]) -> Result<(), Fault> {
     let mut model = suite.model(&rig);
     for op in ops {
         if let (Op::InjectFailure(count), Some(hand)) = (op, &rig.backing) {
             hand.failures.fail_next(u64::from(*count));
+            // For as long as nothing else is injected.
+            hand.failures.refuse_zeros(*count == 1);
         }
         let refused = rig.refused();
         let possible = match op {

@@ -3,8 +3,28 @@
 use super::{Rig, Suite};
 use crate::fault::{Fault, rule};
 use crate::spies::{Seen, Spy};
-use orlop_alloc::{AllocatorRef, Request};
-use orlop_core::StreamId;
+use orlop_alloc::{Allocator as _, AllocatorRef, Error, Request};
+use orlop_core::{MemoryKind, StreamId};
+
+/// A use is recorded where the allocator waits for streams, and an error where it does not.
+pub(super) fn honoured_or_refused(suite: &Suite<'_>) -> Result<(), Fault> {
+    let rig = suite.rig();
+    let waits = rig.allocator.semantics().stream_ordered;
+    for kind in MemoryKind::ALL.into_iter().filter(|kind| kind.check_on(rig.allocator.device()).is_ok()) {
+        let block = rig.allocator.allocate(&Request::new(1000).kind(kind).stream(StreamId::new(7)))?;
+        for stream in [0, 3, 7] {
+            let recorded = block.record_stream(StreamId::new(stream));
+            let refused = matches!(recorded, Err(Error::StreamsNotHonoured { .. }));
+            rule("a use that nobody waits for is an error, and no other is", refused != waits)?;
+        }
+        rule("what was refused was not recorded", waits || block.stream_uses().next().is_none())?;
+        let shared = block.share();
+        rule("shared blocks say the same", shared.record_stream(StreamId::new(9)).is_ok() == waits)?;
+        let nothing = rig.allocator.allocate(&Request::new(0))?;
+        rule("no bytes, nothing to wait for", nothing.record_stream(StreamId::new(9)).is_ok())?;
+    }
+    rig.finish()
+}
 
 /// What was recorded on a block is told when it comes back, and only that.
 pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), Fault> {
@@ -14,7 +34,7 @@ pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), Fault> {
     let block = watched.allocate(&Request::new(1000).stream(StreamId::new(7)))?;
     let plain = watched.allocate(&Request::new(1000))?;
     for stream in [3, 7, 5, 3] {
-        block.record_stream(StreamId::new(stream));
+        block.record_stream(StreamId::new(stream))?;
     }
     rule("uses are there to see, the own stream left out", {
         block.stream_uses().eq([StreamId::new(5), StreamId::new(3)])

@@ -28,7 +28,7 @@ fn requests_and_stream_uses_pass_every_adaptor() {
             .no_retry();
         let block = allocator.allocate(&request).unwrap();
         let id = block.id();
-        block.record_stream(StreamId::new(4));
+        block.record_stream(StreamId::new(4)).unwrap();
         drop(block);
         let seen = log.take();
         let allocated = seen.iter().any(|seen| {

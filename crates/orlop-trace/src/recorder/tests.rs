@@ -7,6 +7,7 @@ use crate::history::{Event, TextId};
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
+use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy};
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{AllocatorRef, Request, Tag};
 use orlop_core::StreamId;
@@ -31,14 +32,18 @@ fn events(recorder: &Recorder) -> Vec<Event> {
 #[test]
 fn a_blocks_life_is_told_with_who_asked() {
     let recorder = Recorder::new();
-    let allocator = watched(&recorder);
+    // One that waits for streams: others refuse to note their uses.
+    let device = Device::cuda(0);
+    let allocator =
+        DeviceAllocator::new(NullDevice::new(device, 1 << 30), Policy::orlop()).into_ref().erase();
+    allocator.set_observer(Some(Arc::new(recorder.clone())));
     let request = Request::new(1000).tag(Tag::new("kv")).kind(MemoryKind::KvCache).stream(StreamId::new(9));
     let block = allocator.allocate(&request).unwrap();
     let address = block.as_ptr().addr().get() as u64;
-    block.record_stream(StreamId::new(4));
+    block.record_stream(StreamId::new(4)).unwrap();
     drop(block);
     let history = recorder.history();
-    assert_eq!(history.devices[0].device, device_number(Device::CPU));
+    assert_eq!(history.devices[0].device, device_number(device));
     let events = blocks(&history);
     let actions: Vec<_> = events.iter().map(|event| (event.action, event.stream.get())).collect();
     assert_eq!(actions, [(Action::Allocate, 9), (Action::Use, 4), (Action::FreeRequested, 9)]);

@@ -61,10 +61,10 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
-    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) {
+    unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         self.scene.strike();
         // SAFETY: the caller's promise.
-        unsafe { self.inner.zero(ptr, bytes) };
+        unsafe { self.inner.zero(ptr, bytes) }
     }
 
     fn device(&self) -> Device {

@@ -7,8 +7,8 @@
 //!
 //! * nothing waited for ever: each program has a watchdog, which names it;
 //! * a panic came out only if it was the callback's own;
-//! * a refusal said [out of memory](orlop_alloc::Error::OutOfMemory) or
-//!   [called from inside](orlop_alloc::Error::Reentrant);
+//! * a refusal said [out of memory](orlop_alloc::Error::OutOfMemory), [called from inside](orlop_alloc::Error::Reentrant),
+//!   or that the backing [cannot zero](orlop_alloc::Error::CannotZero);
 //! * the invariants hold, live bytes add up, blocks have what their owners wrote;
 //! * it works: what is asked for is there, what comes back is taken;
 //! * nothing is lost: with the last handle and block everything is back at the backing, and the engine is gone.

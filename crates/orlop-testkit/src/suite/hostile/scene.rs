@@ -152,8 +152,8 @@ impl Scene {
         }
     }
 
-    /// A block full of its own pattern, kept among the live ones. A refusal is none of anybody's fault if it is out of
-    /// memory, or said to come from inside.
+    /// A block full of its own pattern, kept among the live ones. A refusal is nobody's fault if it is out of memory, said to
+    /// come from inside, or of a backing that could not zero.
     pub(super) fn allocate(&self, allocator: &AllocatorRef, request: &Request) -> Result<(), Fault> {
         let context = lock(&self.context).clone();
         let result = match context {
@@ -162,7 +162,7 @@ impl Scene {
         };
         let mut block = match result {
             Ok(block) => block,
-            Err(Error::OutOfMemory(_) | Error::Reentrant { .. }) => return Ok(()),
+            Err(Error::OutOfMemory(_) | Error::Reentrant { .. } | Error::CannotZero { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         let seed = self.seeds.fetch_add(1, Ordering::Relaxed);
