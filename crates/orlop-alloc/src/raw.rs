@@ -192,9 +192,8 @@ impl Record {
             return Ok(());
         }
         // SAFETY: a live block's owner, whose cell lives while the block does.
-        let honoured = self.owner.is_some_and(|owner| {
-            unsafe { owner.as_ref() }.allocator().semantics().stream_ordered
-        });
+        let honoured =
+            self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered);
         if !honoured {
             return Err(Error::StreamsNotHonoured { device: self.device, stream });
         }

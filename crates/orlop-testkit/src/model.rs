@@ -1,7 +1,7 @@
 //! The live blocks of an allocator as they should be, compared with the allocator after each step.
 
-use crate::fault::{Fault, at_least, equal, rule};
 use crate::far::FarBacking;
+use crate::fault::{Fault, at_least, equal, rule};
 use crate::{Ask, Op, Profile, pattern};
 use orlop_alloc::{Access, AllocationId, Allocator, AllocatorRef, Block, Error, Request, Stats};
 use orlop_core::{MemoryKind, StreamId};
@@ -44,9 +44,9 @@ fn contents(block: &Block) -> Option<&[u8]> {
     match block.access() {
         Access::Host => block.bytes().ok(),
         // SAFETY: host memory in disguise, valid as long as the block, and written by its owner only.
-        Access::Device if block.device() == FarBacking::DEVICE => Some(unsafe {
-            slice::from_raw_parts(block.as_ptr().as_ptr(), block.len())
-        }),
+        Access::Device if block.device() == FarBacking::DEVICE => {
+            Some(unsafe { slice::from_raw_parts(block.as_ptr().as_ptr(), block.len()) })
+        }
         Access::Device | Access::Nobody => None,
     }
 }
@@ -56,9 +56,9 @@ pub(crate) fn contents_mut(block: &mut Block) -> Option<&mut [u8]> {
     match block.access() {
         Access::Host => block.bytes_mut().ok(),
         // SAFETY: as in `contents`, and the block is borrowed exclusively.
-        Access::Device if block.device() == FarBacking::DEVICE => Some(unsafe {
-            slice::from_raw_parts_mut(block.as_ptr().as_ptr(), block.len())
-        }),
+        Access::Device if block.device() == FarBacking::DEVICE => {
+            Some(unsafe { slice::from_raw_parts_mut(block.as_ptr().as_ptr(), block.len()) })
+        }
         Access::Device | Access::Nobody => None,
     }
 }
