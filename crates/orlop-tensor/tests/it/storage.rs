@@ -161,7 +161,7 @@ impl tracing::Subscriber for Told {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// A storage that warns does so at its first write, once, with its message, and lets it pass (P24).
+/// A storage that warns does so at its first write, once, with its message, and lets it pass.
 #[test]
 fn the_first_write_is_warned_of() {
     let told = Told::default();

@@ -112,7 +112,10 @@ fn what_is_not_to_be_written_is_refused_and_stays() {
         // Nor is what fails halfway written.
         let other = folder.path().join("other");
         fs::write(&other, b"mine").unwrap();
-        assert!((format.write)(&other, &Tensor::undefined()).is_err(), "{}", format.name);
+        let tensor = numbers();
+        let writing = tensor.as_mut_slice::<i32>().unwrap();
+        assert!((format.write)(&other, &tensor).is_err(), "{}", format.name);
+        drop(writing);
         assert_eq!(
             (fs::read(&file).unwrap(), fs::read(&other).unwrap()),
             (b"mine".to_vec(), b"mine".to_vec())

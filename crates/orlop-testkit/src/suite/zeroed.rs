@@ -1,4 +1,4 @@
-//! Memory requested zeroed is zero, or the request fails (M5).
+//! Memory requested zeroed is zero, or the request fails.
 
 use super::{Rig, Suite};
 use crate::fault::{Fault, equal, rule};
