@@ -1,6 +1,8 @@
 //! What can be wrong with an allocator, or with what it does to its backing.
 
+use crate::device::DeviceFault;
 use orlop_alloc::Error;
+use orlop_alloc::device::DeviceError;
 
 /// A promise of an allocator that does not hold.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +87,20 @@ pub enum Fault {
     /// The backing was mistreated.
     #[error("backing: {0}")]
     Backing(#[from] BackingFault),
+    /// The device was mistreated.
+    #[error("device: {0}")]
+    Device(#[from] DeviceFault),
+    /// A device engine refused what it must accept.
+    #[error("unexpected error: {0}")]
+    Engine(#[from] DeviceError),
+    /// A fault in a step of a program.
+    #[error("step {step}: {fault}")]
+    Step {
+        /// The step, from 0.
+        step: usize,
+        /// The fault.
+        fault: Box<Fault>,
+    },
 }
 
 /// What an engine did to its backing, or the backing to it, against the rules.

@@ -9,6 +9,7 @@
 //! | [`pattern`] | contents by seed |
 //! | [`fault`] | what can be wrong with an allocator |
 //! | [`backings`] | backings that count, fail on demand, and hand out dirty memory |
+//! | [`device`] | a mock device that checks the engine over it; random programs for device engines |
 //! | [`spies`] | an adaptor that writes down what it is asked and given back |
 //! | [`bfc`] | TensorFlow's BFC in the simplest possible way |
 //! | [`views`] | programs of views, with PyTorch's answers |
@@ -39,6 +40,7 @@
 
 pub mod backings;
 pub mod bfc;
+pub mod device;
 pub mod fault;
 pub mod golden;
 pub mod model;

@@ -5,6 +5,7 @@ use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{Engine, Search};
 use super::policy::{Growth, REGION_STEP};
 use super::pool::{Region, at};
+use super::stitch::usable;
 use crate::RegionAction;
 
 impl<B: DeviceBacking> Engine<B> {
@@ -160,25 +161,22 @@ impl<B: DeviceBacking> Engine<B> {
         let of = self.pools[search.pool as usize].get(search.stream)?;
         of.unmapped.iter().find_map(|place| {
             let previous = self.chunks[place.chunk].previous;
-            let from = if self.is_available(previous) { previous } else { place.chunk };
-            (self.available_from(from, search.size) >= search.size).then_some(from)
+            let free_before = self.chunks.get(previous).is_some_and(|chunk| can_have_pages(chunk, search));
+            let from = if free_before { previous } else { place.chunk };
+            self.has_addresses(from, search).then_some(from)
         })
     }
 
-    pub(super) fn is_available(&self, chunk: Index) -> bool {
-        self.chunks.get(chunk).is_some_and(|chunk| matches!(chunk.state, State::Free | State::Unmapped))
-    }
-
-    /// How many addresses in a row are free or without pages; no more are counted than are needed.
-    pub(super) fn available_from(&self, first: Index, needed: usize) -> usize {
+    /// Whether enough addresses in a row are free for a request or without pages.
+    fn has_addresses(&self, first: Index, search: Search) -> bool {
         let mut bytes = 0;
         for (_, chunk) in self.chunks.walk(first) {
-            if bytes >= needed || !matches!(chunk.state, State::Free | State::Unmapped) {
+            if bytes >= search.size || !can_have_pages(chunk, search) {
                 break;
             }
             bytes += chunk.size;
         }
-        bytes
+        bytes >= search.size
     }
 
     /// Sets a new range of addresses aside: an eighth more than the device has memory, so that pages can move to its end.
@@ -242,4 +240,9 @@ impl<B: DeviceBacking> Engine<B> {
         self.merge(index, previous, state);
         self.merge(index, next, state);
     }
+}
+
+/// Whether a range may grow over a chunk: it has no pages, or is free, and not another stream's.
+fn can_have_pages(chunk: &Chunk, search: Search) -> bool {
+    chunk.state == State::Unmapped || usable(chunk, search)
 }

@@ -167,7 +167,9 @@ pub fn programs_over(
     run_parts(&suite, &PARTS[..3]);
 }
 
-fn cases() -> u32 {
+/// Returns how many random programs of each sort are run: what [`CASES_VARIABLE`] says, or 4.
+#[must_use]
+pub fn cases() -> u32 {
     std::env::var(CASES_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_CASES)
 }
 

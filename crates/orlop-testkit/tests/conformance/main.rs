@@ -5,6 +5,7 @@ mod adaptors;
 mod bfc;
 mod broken;
 mod device;
+mod device_programs;
 mod matrix;
 mod stamps;
 mod torch_golden;

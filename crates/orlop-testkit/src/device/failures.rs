@@ -1,0 +1,58 @@
+//! Which calls a mock device refuses.
+
+use super::random::Random;
+
+/// A call that a device may refuse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceCall {
+    /// `allocate`.
+    Allocate,
+    /// `reserve_addresses`.
+    Reserve,
+    /// `map`.
+    Map,
+    /// `remap`.
+    Remap,
+    /// `zero`.
+    Zero,
+    /// `is_done`: the event is not done yet.
+    IsDone,
+}
+
+const CALLS: usize = 6;
+
+#[derive(Debug)]
+pub(super) struct Failures {
+    random: Random,
+    /// By call: one in this many fails; 0: none.
+    one_in: [usize; CALLS],
+    /// By call: the calls that are left up to the one that fails; 0: none.
+    countdown: [u64; CALLS],
+}
+
+impl Failures {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed), one_in: [0; CALLS], countdown: [0; CALLS] }
+    }
+
+    pub(super) fn one_in(&mut self, call: DeviceCall, n: usize) {
+        self.one_in[call as usize] = n;
+    }
+
+    pub(super) fn nth(&mut self, call: DeviceCall, n: u64) {
+        self.countdown[call as usize] = n;
+    }
+
+    /// Whether this call fails.
+    pub(super) fn fails(&mut self, call: DeviceCall) -> bool {
+        let countdown = &mut self.countdown[call as usize];
+        let is_nth = *countdown == 1;
+        *countdown = countdown.saturating_sub(1);
+        is_nth || self.random.one_in(self.one_in[call as usize])
+    }
+
+    /// Whether something happens that is as likely as not.
+    pub(super) fn toss(&mut self) -> bool {
+        self.random.one_in(2)
+    }
+}

@@ -1,0 +1,253 @@
+//! A mock device's memory: regions, ranges of addresses, and physical pages that keep their history when they move.
+
+use super::DeviceFault;
+use super::timeline::{Timeline, Work};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Pieces begin at multiples of this many bytes.
+const STEP: usize = 2 << 20;
+
+/// No more addresses are set aside at once.
+const MAX_RANGE: usize = 1 << 46;
+
+/// A physical piece of memory: a region, or a page.
+#[derive(Debug, Default)]
+struct Piece {
+    bytes: usize,
+    /// The last work on each part.
+    uses: Vec<(Range<usize>, Work)>,
+    /// A move failed and lost it.
+    is_lost: bool,
+}
+
+#[derive(Debug)]
+struct Reservation {
+    bytes: usize,
+    /// The size of its pages, once there are some.
+    page: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    capacity: u64,
+    used: u64,
+    next: usize,
+    regions: BTreeMap<usize, Piece>,
+    ranges: BTreeMap<usize, Reservation>,
+    pages: BTreeMap<usize, Piece>,
+}
+
+impl Memory {
+    pub(super) fn new(capacity: u64) -> Self {
+        let (regions, ranges, pages) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { capacity, used: 0, next: 1 << 32, regions, ranges, pages }
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(super) fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        let used = self.used.checked_add(bytes as u64).filter(|&used| used <= self.capacity);
+        self.used = used.unwrap_or(self.used);
+        used.is_some()
+    }
+
+    /// Addresses that nothing has had before, with a gap behind them.
+    fn addresses(&mut self, bytes: usize) -> Option<usize> {
+        let start = self.next;
+        let end = start.checked_add(bytes)?.checked_next_multiple_of(STEP)?.checked_add(STEP)?;
+        isize::try_from(end).ok()?;
+        self.next = end;
+        Some(start)
+    }
+
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<usize> {
+        if !self.take(bytes) {
+            return None;
+        }
+        let address = self.addresses(bytes)?;
+        self.regions.insert(address, Piece { bytes, ..Piece::default() });
+        Some(address)
+    }
+
+    pub(super) fn release(
+        &mut self,
+        address: usize,
+        bytes: usize,
+        timeline: &Timeline,
+    ) -> Result<(), DeviceFault> {
+        let call = "release";
+        if self.regions.get(&address).is_none_or(|region| region.bytes != bytes) {
+            return Err(DeviceFault::NotHeld { call, address, bytes });
+        }
+        let region = self.regions.remove(&address).unwrap_or_default();
+        self.used -= bytes as u64;
+        region.is_quiet(call, address, timeline)
+    }
+
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<usize> {
+        let address = if bytes <= MAX_RANGE { self.addresses(bytes)? } else { return None };
+        self.ranges.insert(address, Reservation { bytes, page: None });
+        Some(address)
+    }
+
+    pub(super) fn release_range(&mut self, address: usize, bytes: usize) -> Result<(), DeviceFault> {
+        let call = "release_addresses";
+        if self.ranges.get(&address).is_none_or(|range| range.bytes != bytes) {
+            return Err(DeviceFault::NotHeld { call, address, bytes });
+        }
+        self.ranges.remove(&address);
+        match self.pages.range(address..address + bytes).next() {
+            Some((&address, _)) => Err(DeviceFault::Mapped { call, address }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether pages may be put here: whole ones of one range, where there are none.
+    fn check_hole(
+        &mut self,
+        call: &'static str,
+        address: usize,
+        bytes: usize,
+        page: usize,
+    ) -> Result<(), DeviceFault> {
+        let range = self.ranges.range_mut(..=address).next_back();
+        let range = range.filter(|(start, range)| address - **start + bytes <= range.bytes);
+        let Some((&start, range)) = range else { return Err(DeviceFault::NotHeld { call, address, bytes }) };
+        let is_whole = bytes > 0 && (address - start).is_multiple_of(page) && bytes.is_multiple_of(page);
+        if !is_whole || *range.page.get_or_insert(page) != page {
+            return Err(DeviceFault::NotWholePages { call, address, bytes, page });
+        }
+        match self.pages.range(address..address + bytes).next() {
+            Some((&address, _)) => Err(DeviceFault::Mapped { call, address }),
+            None => Ok(()),
+        }
+    }
+
+    /// Maps new pages. False if there is no memory.
+    pub(super) fn map(&mut self, address: usize, bytes: usize, page: usize) -> Result<bool, DeviceFault> {
+        self.check_hole("map", address, bytes, page)?;
+        let has_memory = self.take(bytes);
+        if has_memory {
+            let pages = (address..address + bytes).step_by(page);
+            self.pages.extend(pages.map(|at| (at, Piece { bytes: page, ..Piece::default() })));
+        }
+        Ok(has_memory)
+    }
+
+    fn take_page(&mut self, call: &'static str, address: usize, page: usize) -> Result<Piece, DeviceFault> {
+        let piece = self.pages.remove(&address).ok_or(DeviceFault::NotMapped { call, address })?;
+        let bytes = piece.bytes;
+        if bytes == page { Ok(piece) } else { Err(DeviceFault::NotWholePages { call, address, bytes, page }) }
+    }
+
+    pub(super) fn unmap(
+        &mut self,
+        address: usize,
+        bytes: usize,
+        page: usize,
+        timeline: &Timeline,
+    ) -> Result<(), DeviceFault> {
+        for at in (address..address + bytes).step_by(page) {
+            let piece = self.take_page("unmap", at, page)?;
+            self.used -= page as u64;
+            piece.is_quiet("unmap", at, timeline)?;
+        }
+        Ok(())
+    }
+
+    /// Moves pages. If that `fails` they stay, and those for which `loses` says so have lost their contents.
+    pub(super) fn remap(
+        &mut self,
+        (from, to): (usize, usize),
+        (bytes, page): (usize, usize),
+        timeline: &Timeline,
+        fails: bool,
+        mut loses: impl FnMut() -> bool,
+    ) -> Result<(), DeviceFault> {
+        self.check_hole("remap", to, bytes, page)?;
+        for offset in (0..bytes).step_by(page) {
+            let mut piece = self.take_page("remap", from + offset, page)?;
+            if piece.is_lost {
+                return Err(DeviceFault::NotMapped { call: "remap", address: from + offset });
+            }
+            piece.is_quiet("remap", from + offset, timeline)?;
+            piece.is_lost = fails && loses();
+            self.pages.insert(if fails { from + offset } else { to + offset }, piece);
+        }
+        Ok(())
+    }
+
+    /// Work uses bytes. All earlier work on them must be ordered before it if `is_first`.
+    pub(super) fn use_bytes(
+        &mut self,
+        bytes: Range<usize>,
+        work: Work,
+        timeline: &Timeline,
+        is_first: bool,
+    ) -> Result<(), DeviceFault> {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let missing = DeviceFault::NotMapped { call: "use", address: at };
+            let (start, piece) = self.piece_around(at).filter(|(_, piece)| !piece.is_lost).ok_or(missing)?;
+            let end = bytes.end.min(start + piece.bytes);
+            piece.use_part(at - start..end - start, work, timeline, is_first).map_err(|earlier| {
+                let [stream, other] = [work.stream, earlier.stream].map(|stream| timeline.id(stream));
+                DeviceFault::Unordered { address: at, stream, other }
+            })?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn piece_around(&mut self, address: usize) -> Option<(usize, &mut Piece)> {
+        let region = self.regions.range_mut(..=address).next_back();
+        let page = self.pages.range_mut(..=address).next_back();
+        let mut around = region.into_iter().chain(page);
+        around.find(|(start, piece)| address - **start < piece.bytes).map(|(&start, piece)| (start, piece))
+    }
+}
+
+impl Piece {
+    /// Whether the host knows all work on it to be done.
+    fn is_quiet(&self, call: &'static str, address: usize, timeline: &Timeline) -> Result<(), DeviceFault> {
+        match self.uses.iter().find(|&&(_, work)| !timeline.is_done(work)) {
+            Some((_, work)) => {
+                Err(DeviceFault::StillInUse { call, address, stream: timeline.id(work.stream) })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes work on a part. The earlier work that it is not ordered behind, if it must be.
+    fn use_part(
+        &mut self,
+        part: Range<usize>,
+        work: Work,
+        timeline: &Timeline,
+        is_first: bool,
+    ) -> Result<(), Work> {
+        let overlaps = |used: &Range<usize>| used.start < part.end && part.start < used.end;
+        let mut earlier = self.uses.iter().filter(|(used, _)| overlaps(used));
+        if is_first
+            && let Some(&(_, earlier)) = earlier.find(|&&(_, earlier)| !timeline.is_ordered(earlier, work))
+        {
+            return Err(earlier);
+        }
+        // What this work covers and follows says nothing more.
+        let covers = |used: &Range<usize>| part.start <= used.start && used.end <= part.end;
+        self.uses.retain(|(used, earlier)| !(covers(used) && timeline.is_ordered(*earlier, work)));
+        self.uses.push((part, work));
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! A device whose every call is checked.
+
+use super::DeviceFault;
+use super::failures::{DeviceCall, Failures};
+use super::memory::Memory;
+use super::timeline::Timeline;
+use orlop_alloc::Access;
+use orlop_alloc::device::{DeviceBacking, EventId};
+use orlop_core::{Device, StreamId};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A device without memory behind its addresses that checks every precondition of [`DeviceBacking`]: what is given back is
+/// held, pages are whole, events end once, and no memory changes hands while a stream may still run on it. It refuses the
+/// calls that it is told to refuse. Clones are the same device.
+#[derive(Clone)]
+pub struct MockDevice(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    memory: Memory,
+    timeline: Timeline,
+    failures: Failures,
+    has_pages: bool,
+    is_capturing: bool,
+    /// The first fault; what follows from it says nothing.
+    fault: Option<DeviceFault>,
+}
+
+impl State {
+    fn note<T: Default>(&mut self, result: Result<T, DeviceFault>) -> T {
+        result.unwrap_or_else(|fault| {
+            self.fault.get_or_insert(fault);
+            T::default()
+        })
+    }
+
+    fn note_event(&mut self, call: &'static str, EventId(event): EventId, was_live: bool) {
+        if !was_live {
+            self.fault.get_or_insert(DeviceFault::EventOver { call, event });
+        }
+    }
+
+    fn refuse_in_capture(&mut self, call: &'static str) {
+        if self.is_capturing {
+            self.fault.get_or_insert(DeviceFault::InCapture { call });
+        }
+    }
+}
+
+impl MockDevice {
+    /// Creates a device of `memory` bytes, with pages that can be mapped and moved if `has_pages`. What it refuses at random
+    /// follows from the seed.
+    #[must_use]
+    pub fn new(memory: u64, has_pages: bool, seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            memory: Memory::new(memory),
+            timeline: Timeline::default(),
+            failures: Failures::new(seed),
+            has_pages,
+            is_capturing: false,
+            fault: None,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on one in `n` of these calls fails; 0: none.
+    pub fn fail_one_in(&self, call: DeviceCall, n: usize) {
+        self.state().failures.one_in(call, n);
+    }
+
+    /// The `n`-th of these calls from now on fails, counted from 1.
+    pub fn fail_nth(&self, call: DeviceCall, n: u64) {
+        self.state().failures.nth(call, n);
+    }
+
+    /// Returns the first fault that was found.
+    ///
+    /// # Errors
+    ///
+    /// That fault.
+    pub fn fault(&self) -> Result<(), DeviceFault> {
+        self.state().fault.map_or(Ok(()), Err)
+    }
+
+    /// Checks that everything was given back, and every event ended.
+    ///
+    /// # Errors
+    ///
+    /// The first fault that was found, or [`DeviceFault::Left`].
+    pub fn check_end(&self) -> Result<(), DeviceFault> {
+        self.fault()?;
+        let state = self.state();
+        let (bytes, ranges, events) = (state.memory.used(), state.memory.ranges(), state.timeline.events());
+        if (bytes, ranges, events) == (0, 0, 0) {
+            Ok(())
+        } else {
+            Err(DeviceFault::Left { bytes, ranges, events })
+        }
+    }
+
+    /// Returns the bytes that are held.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.state().memory.used()
+    }
+
+    /// A capture begins or ends: in it nothing may be waited for or moved.
+    pub fn set_capturing(&self, is_capturing: bool) {
+        self.state().is_capturing = is_capturing;
+    }
+
+    /// Work on a new block is put into a stream: it must not run before earlier work on the same memory is done.
+    pub fn begin_use(&self, address: usize, bytes: usize, stream: StreamId) {
+        self.use_bytes(address, bytes, stream, true);
+    }
+
+    /// More work on a block is put into a stream, whose order among others is the user's affair.
+    pub fn go_on(&self, address: usize, bytes: usize, stream: StreamId) {
+        self.use_bytes(address, bytes, stream, false);
+    }
+
+    fn use_bytes(&self, address: usize, bytes: usize, stream: StreamId, is_first: bool) {
+        let mut state = self.state();
+        let work = state.timeline.submit(stream);
+        let State { memory, timeline, .. } = &mut *state;
+        let used = memory.use_bytes(address..address + bytes, work, timeline, is_first);
+        state.note(used);
+    }
+}
+
+impl fmt::Debug for MockDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MockDevice").field("used", &self.used()).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: 1. addresses are handed out once, and nobody may touch what is there. 2. nothing ever runs in a stream, and the
+// clocks of streams are joined when one waits.
+unsafe impl DeviceBacking for MockDevice {
+    fn allocate(&self, bytes: usize) -> Option<usize> {
+        let mut state = self.state();
+        if state.failures.fails(DeviceCall::Allocate) { None } else { state.memory.allocate(bytes) }
+    }
+
+    unsafe fn release(&self, address: usize, bytes: usize) {
+        let mut state = self.state();
+        let State { memory, timeline, .. } = &mut *state;
+        let released = memory.release(address, bytes, timeline);
+        state.note(released);
+    }
+
+    fn has_pages(&self) -> bool {
+        self.state().has_pages
+    }
+
+    fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
+        let mut state = self.state();
+        if state.failures.fails(DeviceCall::Reserve) { None } else { state.memory.reserve(bytes) }
+    }
+
+    unsafe fn release_addresses(&self, address: usize, bytes: usize) {
+        let mut state = self.state();
+        let released = state.memory.release_range(address, bytes);
+        state.note(released);
+    }
+
+    unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
+        let mut state = self.state();
+        if state.failures.fails(DeviceCall::Map) {
+            return false;
+        }
+        let mapped = state.memory.map(address, bytes, page);
+        state.note(mapped)
+    }
+
+    unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
+        let mut state = self.state();
+        let State { memory, timeline, .. } = &mut *state;
+        let unmapped = memory.unmap(address, bytes, page, timeline);
+        state.note(unmapped);
+    }
+
+    unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
+        let mut state = self.state();
+        state.refuse_in_capture("remap");
+        let fails = state.failures.fails(DeviceCall::Remap);
+        let State { memory, timeline, failures, .. } = &mut *state;
+        let moved = memory.remap((from, to), (bytes, page), timeline, fails, || failures.toss());
+        state.note(moved);
+        !fails
+    }
+
+    unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> bool {
+        if self.state().failures.fails(DeviceCall::Zero) {
+            return false;
+        }
+        self.use_bytes(address, bytes, stream, true);
+        true
+    }
+
+    fn record(&self, stream: StreamId) -> EventId {
+        self.state().timeline.record(stream)
+    }
+
+    fn is_done(&self, event: EventId) -> bool {
+        let mut state = self.state();
+        state.refuse_in_capture("is_done");
+        let known = state.timeline.poll(event);
+        state.note_event("is_done", event, known.is_some());
+        let is_done = known.unwrap_or(true) || !state.failures.fails(DeviceCall::IsDone);
+        if is_done {
+            state.timeline.complete(event);
+        }
+        is_done
+    }
+
+    fn synchronize(&self, event: EventId) {
+        let mut state = self.state();
+        let was_live = state.timeline.complete(event);
+        state.note_event("synchronize", event, was_live);
+    }
+
+    fn forget(&self, event: EventId) {
+        let mut state = self.state();
+        let was_live = state.timeline.forget(event);
+        state.note_event("forget", event, was_live);
+    }
+
+    fn wait(&self, stream: StreamId, event: EventId) {
+        let mut state = self.state();
+        let was_live = state.timeline.wait(stream, event);
+        state.note_event("wait", event, was_live);
+    }
+
+    fn memory(&self) -> u64 {
+        self.state().memory.capacity()
+    }
+
+    fn free_memory(&self) -> Option<u64> {
+        let state = self.state();
+        Some(state.memory.capacity() - state.memory.used())
+    }
+
+    fn device(&self) -> Device {
+        Device::cuda(0)
+    }
+
+    fn access(&self) -> Access {
+        Access::Device
+    }
+
+    fn name(&self) -> &str {
+        "mock"
+    }
+}

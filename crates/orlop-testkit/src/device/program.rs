@@ -1,0 +1,281 @@
+//! Random programs for the device engine.
+
+use super::WatchedDevice;
+use super::random::Random;
+use crate::fault::{Fault, equal, rule};
+use orlop_alloc::device::{Ask, DeviceBlock, Engine, PoolId, StreamFilter};
+use orlop_core::StreamId;
+use std::collections::BTreeMap;
+
+/// Everything is walked once in this many steps; the accounts are checked in each.
+const VERIFY_EVERY: usize = 8;
+
+/// How a program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// All blocks are freed and the cache is emptied: nothing may be held.
+    Empty,
+    /// All blocks are freed and the engine ends at once, with events that nobody has asked about.
+    Drop,
+}
+
+/// A random program, and what must hold after each of its steps.
+#[derive(Debug)]
+pub struct DeviceProgram<B: WatchedDevice> {
+    engine: Engine<B>,
+    random: Random,
+    /// How many streams there are.
+    streams: usize,
+    /// Which sizes are requested.
+    sizes: usize,
+    live: Vec<LiveBlock>,
+    /// The ends of live blocks, by where they begin.
+    ends: BTreeMap<usize, usize>,
+    /// Private pools, once for each user.
+    pools: Vec<PoolId>,
+    underway: Vec<PoolId>,
+    next_pool: u64,
+    step: usize,
+}
+
+#[derive(Debug)]
+struct LiveBlock {
+    block: DeviceBlock,
+    address: usize,
+    bytes: usize,
+    /// The stream that it was allocated for, and those that were recorded.
+    streams: Vec<StreamId>,
+}
+
+/// The default stream, and others whose ids are as great as handles.
+fn stream(number: usize) -> StreamId {
+    if number == 0 { StreamId::DEFAULT } else { StreamId::new(0x1000 + 0x10 * number as u64) }
+}
+
+impl<B: WatchedDevice> DeviceProgram<B> {
+    /// Creates the program of a seed over an engine, whose live blocks these are.
+    pub fn new(engine: Engine<B>, seed: u64, blocks: impl IntoIterator<Item = DeviceBlock>) -> Self {
+        let mut random = Random::new(seed);
+        let streams = random.pick(&[1, 2, 3, 5, 70]).unwrap_or(1);
+        let mut program = Self {
+            engine,
+            streams,
+            sizes: random.below(4),
+            random,
+            live: Vec::new(),
+            ends: BTreeMap::new(),
+            pools: Vec::new(),
+            underway: Vec::new(),
+            next_pool: 1 << 32,
+            step: 0,
+        };
+        for block in blocks {
+            let (address, bytes) = (program.engine.address(block), program.engine.size(block));
+            program.ends.insert(address, address + bytes);
+            program.live.push(LiveBlock { block, address, bytes, streams: Vec::new() });
+        }
+        // By address: maps have no order.
+        program.live.sort_by_key(|block| block.address);
+        program
+    }
+
+    /// Runs steps.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Step`] with the first rule that does not hold.
+    pub fn run(&mut self, steps: usize) -> Result<(), Fault> {
+        for _ in 0..steps {
+            let result = self.take_step().and_then(|()| self.check());
+            result.map_err(|fault| Fault::Step { step: self.step, fault: Box::new(fault) })?;
+            self.step += 1;
+        }
+        Ok(())
+    }
+
+    fn take_step(&mut self) -> Result<(), Fault> {
+        // Phases in which memory fills, and in which it empties.
+        let allocate = [30, 45, 60][self.step / 100 % 3];
+        match self.random.below(100) {
+            kind if kind < allocate || self.live.is_empty() => self.allocate(),
+            kind if kind < 90 => {
+                let newest = self.live.len() - 1;
+                let which = if self.random.one_in(3) { newest } else { self.random.below(newest + 1) };
+                self.free(which)
+            }
+            kind if kind < 95 => {
+                let (which, stream) =
+                    (self.random.below(self.live.len()), stream(self.random.below(self.streams)));
+                let live = &mut self.live[which];
+                live.streams.push(stream);
+                Ok(self.engine.record_stream(live.block, stream)?)
+            }
+            _ => self.do_something_else(),
+        }
+    }
+
+    fn bytes(&mut self) -> usize {
+        let random = &mut self.random;
+        1 + match (self.sizes, random.below(4)) {
+            (0, _) => random.below(4096),
+            (1, _) | (_, 1) => random.below(1 << 20),
+            (_, 0) => random.below(1 << 14),
+            (_, 2) => random.below(12 << 20),
+            (2, _) => random.below(100 << 20),
+            _ => random.below(40) << 20,
+        }
+    }
+
+    fn allocate(&mut self) -> Result<(), Fault> {
+        let requested = self.bytes();
+        let stream = stream(self.random.below(self.streams));
+        let mut ask = Ask::new(requested, stream);
+        ask.long_lived = self.random.one_in(8);
+        // That a request fails is no fault.
+        let Ok(block) = self.engine.allocate(ask) else { return Ok(()) };
+        let (address, bytes) = (self.engine.address(block), self.engine.size(block));
+        if bytes < requested {
+            return Err(Fault::Short { requested, granted: bytes });
+        }
+        let (start, end) = (address, address + bytes);
+        if let Some((&other_start, &other_end)) = self.ends.range(..end).next_back()
+            && other_end > start
+        {
+            return Err(Fault::Overlap { start, end, other_start, other_end });
+        }
+        self.ends.insert(start, end);
+        self.engine.backing().begin_use(address, bytes, stream);
+        self.live.push(LiveBlock { block, address, bytes, streams: vec![stream] });
+        Ok(())
+    }
+
+    fn free(&mut self, which: usize) -> Result<(), Fault> {
+        let LiveBlock { block, address, bytes, streams } = self.live.swap_remove(which);
+        let is_where_it_was = (self.engine.address(block), self.engine.size(block)) == (address, bytes);
+        rule("blocks stay where they are", is_where_it_was)?;
+        self.ends.remove(&address);
+        for stream in streams {
+            self.engine.backing().go_on(address, bytes, stream);
+        }
+        self.engine.free(block)?;
+        rule("a block comes back once", !self.random.one_in(50) || self.engine.free(block).is_err())
+    }
+
+    fn do_something_else(&mut self) -> Result<(), Fault> {
+        let is_capturing = !self.underway.is_empty();
+        match self.random.below(10) {
+            0 if !is_capturing => self.engine.empty_cache(),
+            1 => self.trim()?,
+            2 if self.random.one_in(4) => {
+                let fraction = self.random.pick(&[0.05, 0.5, 1.0, -1.0, f64::NAN]);
+                self.engine.set_memory_fraction(fraction.unwrap_or(1.0));
+            }
+            3 => self.begin_capture()?,
+            4 | 5 => self.end_capture()?,
+            6 if !self.pools.is_empty() => {
+                let pool = self.pools.swap_remove(self.random.below(self.pools.len()));
+                self.engine.release_pool(pool)?;
+            }
+            7 if !self.pools.is_empty() => {
+                let pool = self.pools[self.random.below(self.pools.len())];
+                self.engine.use_pool_on_oom(pool, self.random.one_in(2))?;
+            }
+            8 if !is_capturing => self.give_back(),
+            9 => self.engine.reset_peaks(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn trim(&mut self) -> Result<(), Fault> {
+        let before = self.reserved();
+        let target = before / 4 * self.random.below(5) as u64;
+        let released = self.engine.trim(target);
+        equal("bytes given back", before - self.reserved(), released)
+    }
+
+    fn reserved(&self) -> u64 {
+        self.engine.stats().reserved_bytes.all.current
+    }
+
+    fn begin_capture(&mut self) -> Result<(), Fault> {
+        let known = self.random.one_in(2).then(|| self.random.pick(&self.pools)).flatten();
+        let pool = known.unwrap_or_else(|| {
+            self.next_pool += 1;
+            (self.next_pool, 1)
+        });
+        let of_one = StreamFilter::only([stream(self.random.below(self.streams))]);
+        let streams = if self.random.one_in(2) { StreamFilter::All } else { of_one };
+        self.engine.begin_allocate_to_pool(pool, streams)?;
+        self.pools.push(pool);
+        self.underway.push(pool);
+        self.engine.backing().set_capturing(true);
+        Ok(())
+    }
+
+    fn end_capture(&mut self) -> Result<(), Fault> {
+        if let Some(pool) = self.underway.pop() {
+            self.engine.end_allocate_to_pool(pool)?;
+            self.engine.backing().set_capturing(!self.underway.is_empty());
+        }
+        Ok(())
+    }
+
+    /// As PyTorch did in a recording: a segment, or a free piece of one.
+    fn give_back(&mut self) {
+        let segments = self.engine.segments();
+        let Some(segment) = segments.get(self.random.below(segments.len())) else { return };
+        let piece = segment.pieces[self.random.below(segment.pieces.len())];
+        let whole = self.random.one_in(2);
+        let (address, bytes) =
+            if whole { (segment.address, segment.bytes) } else { (piece.address, piece.bytes) };
+        self.engine.give_back(segment.stream, address, bytes);
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let device = self.engine.backing();
+        device.fault()?;
+        let stats = self.engine.stats();
+        equal("bytes held", device.held(), stats.reserved_bytes.all.current)?;
+        equal("blocks", self.live.len() as u64, stats.allocation.all.current)?;
+        let live: usize = self.live.iter().map(|block| block.bytes).sum();
+        equal("bytes in blocks", live as u64, stats.allocated_bytes.all.current)?;
+        for (name, stat) in stats.by_pool() {
+            equal(name, stat.all.current, stat.small.current + stat.large.current)?;
+        }
+        let max_split = self.engine.policy().max_split;
+        let oversize = self.live.iter().filter(|block| block.bytes >= max_split).count();
+        equal("oversize blocks", oversize as u64, stats.oversize_allocations.current)?;
+        if self.step.is_multiple_of(VERIFY_EVERY) { Ok(self.engine.verify()?) } else { Ok(()) }
+    }
+
+    /// Ends the program.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that does not hold.
+    pub fn finish(mut self, ending: Ending) -> Result<(), Fault> {
+        while !self.underway.is_empty() {
+            self.end_capture()?;
+        }
+        while !self.live.is_empty() {
+            self.free(self.live.len() - 1)?;
+        }
+        self.engine.verify()?;
+        self.check()?;
+        if ending == Ending::Empty {
+            for pool in std::mem::take(&mut self.pools) {
+                self.engine.release_pool(pool)?;
+            }
+            self.engine.empty_cache();
+            self.engine.verify()?;
+            self.check()?;
+            let stats = self.engine.stats();
+            for (name, stat) in stats.by_pool() {
+                equal(name, 0, stat.all.current)?;
+            }
+            equal("oversize segments", 0, stats.oversize_segments.current)?;
+        }
+        Ok(())
+    }
+}

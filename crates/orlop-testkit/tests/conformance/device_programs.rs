@@ -1,0 +1,129 @@
+//! Random programs for the device engine: `ORLOP_CONFORMANCE_CASES` says how many, for more than seconds.
+
+use orlop_alloc::device::{DeviceAllocator, Engine, HostPages, NullDevice, Policy, TorchConf};
+use orlop_core::Device;
+use orlop_testkit::device::{DeviceCall, DeviceProgram, Ending, MockDevice, Random, policies, states};
+use orlop_testkit::suite::cases;
+use orlop_testkit::{Fault, Profile, conformance};
+
+const STEPS: usize = 400;
+
+/// A device that refuses some calls.
+fn device(random: &mut Random, seed: u64) -> MockDevice {
+    let memory = random.pick(&[24 << 20, 64 << 20, 256 << 20, 1 << 30, 8 << 30]).unwrap();
+    let device = MockDevice::new(memory, !random.one_in(5), seed);
+    for call in [DeviceCall::Allocate, DeviceCall::Reserve, DeviceCall::Map, DeviceCall::Remap] {
+        device.fail_one_in(call, random.pick(&[0, 0, 40, 8, 3]).unwrap());
+    }
+    device.fail_one_in(DeviceCall::IsDone, random.pick(&[0, 2, 20, 1]).unwrap());
+    device
+}
+
+fn run(policy: Policy, seed: u64) -> Result<(), Fault> {
+    let mut random = Random::new(seed ^ 0x5eed);
+    let device = device(&mut random, seed);
+    let mut program = DeviceProgram::new(Engine::new(device.clone(), policy), seed, []);
+    program.run(STEPS)?;
+    program.finish(if random.one_in(2) { Ending::Drop } else { Ending::Empty })?;
+    Ok(device.check_end()?)
+}
+
+fn run_all(programs: u64, policy: impl Fn(&mut Random) -> Policy) {
+    for seed in 0..programs * u64::from(cases()) {
+        let policy = policy(&mut Random::new(seed));
+        run(policy.clone(), seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}; {policy:?}"));
+    }
+}
+
+#[test]
+fn policies_that_are_shipped() {
+    run_all(12, policies::shipped);
+}
+
+#[test]
+fn policies_with_any_fields() {
+    run_all(24, policies::any);
+}
+
+#[test]
+fn pairs_of_settings() {
+    for (seed, text) in (0..).zip(policies::pairs_of_settings()) {
+        let Ok(conf) = text.parse::<TorchConf>() else { continue };
+        assert_eq!(conf.to_string().parse::<TorchConf>().as_ref(), Ok(&conf), "{text}");
+        let memory = [64 << 20, 1 << 30, 1 << 36][seed as usize % 3];
+        let device = MockDevice::new(memory, true, seed);
+        let mut program = DeviceProgram::new(Engine::new(device.clone(), Policy::torch(&conf)), seed, []);
+        let result = program.run(10 * cases() as usize).and_then(|()| program.finish(Ending::Empty));
+        result.unwrap_or_else(|fault| panic!("{text}: {fault}"));
+        device.check_end().unwrap_or_else(|fault| panic!("{text}: {fault}"));
+    }
+}
+
+fn restore(seed: u64, is_changed: bool) -> Result<bool, Fault> {
+    let mut random = Random::new(seed);
+    let policy = policies::shipped(&mut random);
+    let device = Device::cuda(0);
+    let device = if random.one_in(2) {
+        NullDevice::like_cuda(device, 1 << 40)
+    } else {
+        NullDevice::new(device, 1 << 40)
+    };
+    let mut engine = Engine::new(device, policy);
+    let segments = if is_changed { states::changed } else { states::possible }(&mut random, true);
+    let restored = engine.restore(&segments);
+    engine.verify()?;
+    let blocks = match restored {
+        Ok(blocks) => blocks,
+        Err(_) if is_changed && engine.backing().used() == 0 && engine.segments().is_empty() => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut program = DeviceProgram::new(engine, seed, blocks.into_values());
+    program.run(STEPS / 2)?;
+    program.finish(Ending::Drop)?;
+    Ok(true)
+}
+
+#[test]
+fn restored_states() {
+    for seed in 0..12 * u64::from(cases()) {
+        restore(seed, false).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    }
+}
+
+#[test]
+fn states_that_may_be_impossible() {
+    let programs = 50 * u64::from(cases());
+    let restored = |seed| restore(seed, true).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    let possible = (0..programs).filter(|&seed| restored(seed)).count() as u64;
+    assert!(0 < possible && possible < programs, "{possible} of {programs} were possible");
+}
+
+/// The engine behind the trait: alignment, zeroes, threads.
+#[test]
+fn a_checked_device_under_the_suite() {
+    for policy in [Policy::orlop(), Policy::orlop_without_pages(), Policy::torch(&TorchConf::default())] {
+        let device = MockDevice::new(1 << 40, true, 0);
+        let make = || DeviceAllocator::new(device.clone(), policy.clone()).into_ref().erase();
+        conformance(&format!("{} over a mock device", policy.name), Profile::strict(), make);
+        device.check_end().unwrap();
+    }
+}
+
+/// Contents, which the suite writes and reads again.
+#[test]
+fn contents_under_any_policy() {
+    if let Err(error) = HostPages::new(0) {
+        eprintln!("skipped: {error}");
+        return;
+    }
+    for seed in 0..u64::from(cases().div_ceil(2)) {
+        let policy = policies::any(&mut Random::new(1000 + seed));
+        let over = || {
+            let pages = HostPages::new(256 << 20).unwrap();
+            DeviceAllocator::new(pages, policy.clone()).into_ref().erase()
+        };
+        conformance(&format!("seed {seed} over host pages: {policy:?}"), Profile::strict().limited(), over);
+    }
+}
