@@ -47,13 +47,14 @@ fn policies_with_any_fields() {
 
 #[test]
 fn pairs_of_settings() {
-    for (seed, text) in (0..).zip(policies::pairs_of_settings()) {
+    let steps = usize::try_from(10 * cases()).unwrap();
+    let memory = [64 << 20, 1 << 30, 1 << 36].into_iter().cycle();
+    for ((seed, text), memory) in (0..).zip(policies::pairs_of_settings()).zip(memory) {
         let Ok(conf) = text.parse::<TorchConf>() else { continue };
         assert_eq!(conf.to_string().parse::<TorchConf>().as_ref(), Ok(&conf), "{text}");
-        let memory = [64 << 20, 1 << 30, 1 << 36][seed as usize % 3];
         let device = MockDevice::new(memory, true, seed);
         let mut program = DeviceProgram::new(Engine::new(device.clone(), Policy::torch(&conf)), seed, []);
-        let result = program.run(10 * cases() as usize).and_then(|()| program.finish(Ending::Empty));
+        let result = program.run(steps).and_then(|()| program.finish(Ending::Empty));
         result.unwrap_or_else(|fault| panic!("{text}: {fault}"));
         device.check_end().unwrap_or_else(|fault| panic!("{text}: {fault}"));
     }

@@ -17,7 +17,7 @@ fn on(mib: usize, stream: u64) -> Ask {
 }
 
 fn torch(conf: &str) -> Policy {
-    Policy::torch(&conf.parse::<TorchConf>().unwrap())
+    Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"))
 }
 
 fn reserved(stats: &DeviceStats) -> u64 {

@@ -9,7 +9,7 @@ const MIB: usize = 1 << 20;
 const AT: usize = 1 << 40;
 
 fn engine(conf: &str) -> Engine<NullDevice> {
-    let policy = Policy::torch(&conf.parse::<TorchConf>().unwrap());
+    let policy = Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"));
     Engine::new(NullDevice::new(Device::cuda(0), 8 << 30), policy)
 }
 
