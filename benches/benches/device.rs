@@ -1,8 +1,9 @@
 //! The device engine over addresses without memory, statistics on: what a pair of an allocation and its return costs.
 //!
 //! *hot* returns a block and asks for the same size again. *live n* keeps so many blocks of random sizes and replaces one
-//! at random each time. Once the bare engine, once through `dyn Allocator` with its handle. Beside them a chain of
-//! dependent reads at random places of a table as large as the engine's own records for a million blocks: what memory
+//! at random each time. Once the bare engine, once through `dyn Allocator` with its handle. *Past the peak* does so until
+//! more is held than was ever in use, which is when an engine makes room before it grows, and prints how long single
+//! requests take from there on, the longest included. Beside them a chain of dependent reads at random places of a table as large as the engine's own records for a million blocks: what memory
 //! itself costs.
 
 use criterion::{BatchSize, Criterion, Throughput};
@@ -10,7 +11,7 @@ use orlop_alloc::device::{Ask, DeviceAllocator, DeviceBlock, Engine, NullDevice,
 use orlop_alloc::{AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Numbers that follow no pattern, the same in each run (xorshift).
 struct Random(u64);
@@ -102,6 +103,58 @@ fn live(criterion: &mut Criterion, count: usize) {
     group.finish();
 }
 
+/// Replaces blocks until more is held than was ever in use, and prints the times of the requests that follow.
+fn past_the_peak(count: usize) {
+    const REQUESTS: usize = 500_000;
+    println!(
+        "\npast the peak, {count} live: ns a request (median, 99.9 %, the longest), times memory was gained"
+    );
+    let expandable: TorchConf = "expandable_segments:True".parse().expect("settings");
+    let expandable = ("torch, expandable", Policy::torch(&expandable));
+    for (name, policy) in policies().into_iter().chain([expandable]) {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let mut engine = Engine::new(device(), policy);
+        let mut blocks: Vec<DeviceBlock> =
+            (0..count).map(|_| engine.allocate(ask(random.bytes())).expect("memory")).collect();
+        let mut pairs = 0;
+        while pairs < 4 * count {
+            let stats = engine.stats();
+            let peak = stats.active_bytes.all.peak;
+            if stats.reserved_bytes.all.current > peak + peak / 64 {
+                break;
+            }
+            replace(&mut engine, &mut blocks, &mut random, count / 10);
+            pairs += count / 10;
+        }
+        let before = engine.stats().num_device_alloc;
+        let mut times: Vec<u128> =
+            (0..REQUESTS).map(|_| replace(&mut engine, &mut blocks, &mut random, 1)).collect();
+        let gained = engine.stats().num_device_alloc - before;
+        times.sort_unstable();
+        let at = |share: usize| times[(REQUESTS - 1) / 1000 * share];
+        let (median, rare) = (at(500), at(999));
+        println!("{name:<18} {median:>8} {rare:>8} {:>10} {gained:>8}", times[REQUESTS - 1]);
+    }
+}
+
+/// Replaces blocks at random; how long the last request took, in nanoseconds.
+fn replace(
+    engine: &mut Engine<NullDevice>,
+    blocks: &mut [DeviceBlock],
+    random: &mut Random,
+    times: usize,
+) -> u128 {
+    let mut last = 0;
+    for _ in 0..times {
+        let place = random.below(blocks.len());
+        engine.free(blocks[place]).expect("it is live");
+        let start = Instant::now();
+        blocks[place] = engine.allocate(ask(random.bytes())).expect("memory");
+        last = start.elapsed().as_nanos();
+    }
+    last
+}
+
 /// One cycle through all places of a table of 128 bytes for each of a million blocks.
 fn memory(criterion: &mut Criterion) {
     const PLACES: usize = 1 << 20;
@@ -138,5 +191,10 @@ fn main() {
     live(&mut criterion, 10_000);
     live(&mut criterion, 1_000_000);
     memory(&mut criterion);
+    let mut args = std::env::args().skip(1);
+    let is_bench = std::env::args().any(|arg| arg == "--bench");
+    if is_bench && args.find(|arg| !arg.starts_with('-')).is_none_or(|name| "past the peak".contains(&name)) {
+        past_the_peak(1_000_000);
+    }
     criterion.final_summary();
 }

@@ -8,7 +8,7 @@ use super::backing::DeviceBacking;
 use super::borders::Borders;
 use super::chunks::{Chunk, Chunks, Index, NONE, State};
 use super::pending::Pending;
-use super::policy::Policy;
+use super::policy::{Growth, Policy};
 use super::pool::{Pool, Regions, Streams};
 use super::private::PrivatePools;
 use super::rounds::Rounds;
@@ -95,8 +95,9 @@ pub struct Engine<B: DeviceBacking> {
     pub(super) rounds: Rounds,
     /// Where it has free chunks, while there is a plan.
     pub(super) free_places: BTreeMap<usize, Index>,
-    /// Wholly free regions of the common pools, in order of size; kept where [hold_to_peak](super::Beyond::hold_to_peak)
-    /// gives them back, and there are no pages.
+    /// Whether wholly free regions are kept track of: where they go back so that others hold to the peak.
+    pub(super) keeps_whole: bool,
+    /// Those of the common pools, in order of size.
     pub(super) whole_regions: SortedRuns<Free>,
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(super) hot: Index,
@@ -117,6 +118,8 @@ impl<B: DeviceBacking> Engine<B> {
         let pools = (0..COMMON).map(|number| pool(number % 2 == SMALL)).collect();
         let fraction = policy.fraction;
         let watched = if policy.beyond.rehearse { 0 } else { NONE };
+        let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
+        let keeps_whole = policy.beyond.hold_to_peak.is_some() && !paged;
         let mut engine = Self {
             backing,
             policy,
@@ -131,6 +134,7 @@ impl<B: DeviceBacking> Engine<B> {
             watched,
             rounds: Rounds::default(),
             free_places: BTreeMap::new(),
+            keeps_whole,
             whole_regions: SortedRuns::default(),
             hot: NONE,
             stats: DeviceStats::default(),

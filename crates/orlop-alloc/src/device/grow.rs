@@ -82,13 +82,30 @@ impl<B: DeviceBacking> Engine<B> {
         chunk.is_whole() && !self.is_paged(chunk)
     }
 
-    /// Whether a free chunk is also in the list of wholly free regions: where those are what may go back for others.
-    #[inline]
-    pub(super) fn keeps_whole(&self, chunk: &Chunk) -> bool {
-        chunk.is_whole()
-            && self.policy.beyond.hold_to_peak.is_some()
-            && self.pools[chunk.pool as usize].private.is_none()
-            && !self.is_paged(chunk)
+    /// Whether a free chunk is also in the index of wholly free regions.
+    pub(super) fn is_kept_whole(&self, chunk: &Chunk) -> bool {
+        let common = || self.pools[chunk.pool as usize].private.is_none();
+        self.keeps_whole && chunk.is_whole() && common() && !self.is_paged(chunk)
+    }
+
+    /// A chunk is in the index of its pool: so is it in that of wholly free regions, if it is one. Out of line: other
+    /// policies should not pay for it.
+    #[inline(never)]
+    pub(super) fn remember_whole(&mut self, index: Index) {
+        let chunk = &self.chunks[index];
+        if self.is_kept_whole(chunk) {
+            self.whole_regions.insert(chunk.as_free(index));
+        }
+    }
+
+    /// A chunk is no longer in the index of its pool.
+    #[inline(never)]
+    pub(super) fn forget_whole(&mut self, index: Index) {
+        let chunk = &self.chunks[index];
+        if self.is_kept_whole(chunk) {
+            let removed = self.whole_regions.remove(chunk.as_free(index));
+            debug_assert!(removed, "a wholly free region that is not in its index");
+        }
     }
 
     fn grow_by_region(&mut self, search: Search, bytes: usize) -> Option<Index> {

@@ -17,8 +17,10 @@ impl<B: DeviceBacking> Engine<B> {
         let (found, position) = self.find(search)?;
         let of = self.pools[search.pool as usize].of(search.stream);
         of.free.remove_found(&mut self.chunks, found, position);
-        self.forget_whole(found);
         self.forget_place(found);
+        if self.keeps_whole {
+            self.forget_whole(found);
+        }
         Some(found)
     }
 
@@ -59,8 +61,10 @@ impl<B: DeviceBacking> Engine<B> {
     pub(super) fn take(&mut self, index: Index) {
         let Chunk { pool, stream, .. } = self.chunks[index];
         self.pools[pool as usize].of(stream).free.remove(&mut self.chunks, index);
-        self.forget_whole(index);
         self.forget_place(index);
+        if self.keeps_whole {
+            self.forget_whole(index);
+        }
     }
 
     /// Puts a chunk into the index of its pool.
@@ -71,20 +75,9 @@ impl<B: DeviceBacking> Engine<B> {
         let chunk = &mut self.chunks[index];
         (chunk.state, chunk.note) = (State::Free, pool.searches);
         pool.of(stream).free.insert(&mut self.chunks, index);
-        let chunk = &self.chunks[index];
-        if self.keeps_whole(chunk) {
-            self.whole_regions.insert(chunk.as_free(index));
-        }
         self.remember_place(index);
-    }
-
-    /// A chunk is no longer in the index of its pool.
-    #[inline]
-    fn forget_whole(&mut self, index: Index) {
-        let chunk = &self.chunks[index];
-        if self.keeps_whole(chunk) {
-            let removed = self.whole_regions.remove(chunk.as_free(index));
-            debug_assert!(removed, "a wholly free region that is not in its index");
+        if self.keeps_whole {
+            self.remember_whole(index);
         }
     }
 

@@ -188,7 +188,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Unmapped));
         rule(free.count() == indexed.len(), "all that is free is in an index")?;
         let whole =
-            self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && self.keeps_whole(chunk));
+            self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && self.is_kept_whole(chunk));
         let whole: HashSet<Index> = whole.map(|(index, _)| index).collect();
         let kept: Vec<Index> = self.whole_regions.iter().map(|free| free.chunk).collect();
         rule(kept.len() == whole.len(), "wholly free regions are in their index once")?;

@@ -14,6 +14,7 @@
 //! | of other streams | no | yes: the stream that asked waits for the other, on the device |
 //! | callbacks | yes | yes |
 //! | old regions go back | with a limit and a threshold | the same |
+//! | once more would be held than was ever in use | | free neighbours of different streams merge, and it looks again |
 //! | new memory | regions, or pages at the end of a range | pages; moved from where they are free once more is held than was ever in use |
 //! | large unsplit regions go back | with `max_split_size` | the same |
 //! | where pages moved again and again | | the round is learned, and its blocks have places |
@@ -23,7 +24,8 @@
 //!
 //! 1. The chunks of a region cover it without gap or overlap, in order of address.
 //! 2. A free chunk is in the index of its pool and stream, once; a chunk without pages in that of addresses; no other is.
-//! 3. No two neighbours of one stream are both free, or both without pages.
+//! 3. No two neighbours of one stream are both free, or both without pages; of two free neighbours of different streams one
+//!    is in the list of those that can merge.
 //! 4. Reserved bytes are those of the regions, pages counted where there are some.
 //! 5. Pages are taken only from free chunks, after their stream was waited for.
 //!
