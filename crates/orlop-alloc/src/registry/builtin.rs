@@ -36,7 +36,7 @@ pub fn register_builtin(registry: &Registry) {
         Factory::new("arena", 30, arena),
         Factory::new("direct", 50, |options| direct(options.backing_or_default()?, options)),
         Factory::new("bfc-fixed", 20, fixed),
-        Factory::new("system", 10, |options| direct(system(options), options)),
+        Factory::new("system", 10, |options| direct(system(options)?, options)),
     ];
     // Where no such pages are, nothing has their name.
     let pages = cfg!(all(target_os = "linux", not(miri))).then(|| Factory::new("host-pages", 25, host_pages));
@@ -92,13 +92,18 @@ fn handle<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result
     Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
 }
 
-/// It has memory of its own: the backing of the options is not asked.
+/// It has memory of its own.
 fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
     let limit = options.limit.ok_or(Error::Configuration {
         variable: "limit",
         value: "".into(),
         expected: "a number of bytes: host-pages is a device of that size",
     })?;
+    if let Some(backing) = &options.backing {
+        let expected = "a setting of host-pages: it has memory of its own";
+        return Err(Error::Configuration { variable: "backing", value: backing.name().into(), expected });
+    }
+    refuse_node(options, "a setting of host-pages: its pages are where they were last moved to")?;
     // It is a device of whole granules: no more of them than the limit allows.
     let size = limit - limit % device::HostPages::GRANULE;
     if size == 0 {
@@ -134,6 +139,17 @@ fn limited<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Resul
     }
 }
 
-fn system(options: &FactoryOptions) -> Global {
-    options.backing.clone().unwrap_or_else(|| Arc::new(System::new()))
+fn system(options: &FactoryOptions) -> Result<Global> {
+    if let Some(backing) = &options.backing {
+        return Ok(Arc::clone(backing));
+    }
+    refuse_node(options, "a setting of the system's allocator: it puts memory where it likes")?;
+    Ok(Arc::new(System::new()))
+}
+
+/// For memory that cannot be put on a NUMA node.
+fn refuse_node(options: &FactoryOptions, expected: &'static str) -> Result<()> {
+    options.node.map_or(Ok(()), |node| {
+        Err(Error::Configuration { variable: "node", value: node.to_string().into(), expected })
+    })
 }

@@ -131,6 +131,22 @@ fn settings_of_one_engine_are_refused_by_the_others() {
 }
 
 #[test]
+fn memory_that_cannot_be_elsewhere_is_refused_there() {
+    let registry = Registry::with_builtin();
+    let refused = |name: &str, options: &FactoryOptions| match registry.make(name, options) {
+        Err(Error::Configuration { variable, .. }) => variable,
+        _ => "",
+    };
+    let plain = FactoryOptions::new().limit(8 << 20);
+    for entry in registry.registered() {
+        let name = &*entry.name;
+        assert_eq!(refused(name, &plain.clone().node(0)) == "node", ["system", "host-pages"].contains(&name));
+        let given = plain.clone().backing(Arc::new(Null::new(Device::CPU)));
+        assert_eq!(refused(name, &given) == "backing", name == "host-pages");
+    }
+}
+
+#[test]
 fn statistics_are_off_in_every_engine_if_they_are_switched_off() {
     let registry = Registry::with_builtin();
     for entry in registry.registered() {

@@ -1,10 +1,13 @@
 //! The size of a pointer, also where sizes are not tracked.
 
 use orlop_alloc::adaptor::{Limit, Tracking};
+use orlop_alloc::backing::{HugePages, Mmap};
+use orlop_alloc::caching::Caching;
 use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::registry::{FactoryOptions, Registry};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_core::{Alignment, Device, MemoryKind};
+use std::collections::VecDeque;
 
 fn size_of_block(allocator: &AllocatorRef, block: &orlop_alloc::Block) -> Option<usize> {
     // SAFETY: the block is this allocator's and lives.
@@ -40,18 +43,23 @@ fn engines_know_the_size_of_a_live_block() {
     }
 }
 
-/// The caching engine serves a workload that repeats from a plan, which has its own places.
+/// The caching engine serves a workload that repeats from a plan, which places blocks itself.
 #[test]
 fn blocks_of_a_plan_have_sizes_too() {
-    let registry = Registry::with_builtin();
-    let allocator = registry.make("caching", &FactoryOptions::new()).unwrap();
-    let round = || {
-        let sizes = (0..40).map(|step| 1000 + step * 5000);
-        sizes.map(|bytes| allocator.allocate(&Request::new(bytes)).unwrap()).collect::<Vec<_>>()
-    };
-    for _ in 0..50 {
-        for block in &round() {
-            assert_eq!(size_of_block(&allocator, block), Some(block.capacity()), "{block:?}");
+    let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build().erase();
+    // A round of layers with a few blocks alive at a time, which is learned after some 50.
+    let layers: Vec<usize> = (0..6)
+        .flat_map(|layer| [80, 300, 40, 120, 300, 16].map(|pages| (pages + layer) * 4096 - 100))
+        .collect();
+    for _ in 0..70 {
+        let mut live = VecDeque::new();
+        for &bytes in &layers {
+            let block = allocator.allocate(&Request::new(bytes)).unwrap();
+            assert_eq!(size_of_block(&allocator, &block), Some(block.capacity()), "{block:?}");
+            live.push_back(block);
+            if live.len() > 2 {
+                live.pop_front();
+            }
         }
     }
 }
