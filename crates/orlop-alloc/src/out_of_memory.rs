@@ -1,8 +1,8 @@
 //! The story an out-of-memory error tells (T16): what was asked, what is free, what fragmentation took, who
 //! holds the rest, what was tried, and what would have made it fit.
 
-use crate::{Tag, TagUse};
 use crate::context::LadderStep;
+use crate::{Tag, TagUse};
 use orlop_core::{Alignment, ByteSize, Device, MemoryKind};
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -13,8 +13,7 @@
 
 use super::name_over;
 use crate::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, TagUse,
-    Usage,
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, TagUse, Usage,
 };
 use dashmap::{DashMap, Entry as Place};
 use orlop_core::MemoryKind;

@@ -27,9 +27,9 @@ mod maintenance;
 mod plan;
 #[cfg(all(test, not(loom)))]
 mod round_tests;
+mod tags;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod tags;
 mod token;
 
 pub use self::builder::CachingBuilder;
@@ -334,7 +334,11 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
             return None;
         }
-        if request.tag != Tag::NONE { self.take_tagged(request) } else { self.take_quickly(request, |_, _| {}) }
+        if request.tag != Tag::NONE {
+            self.take_tagged(request)
+        } else {
+            self.take_quickly(request, |_, _| {})
+        }
     }
 
     unsafe fn give_cached(&self, block: RawBlock) -> Option<RawBlock> {
@@ -407,6 +411,32 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             }
         }
         Ok(held.leave(kind, granted, requested))
+    }
+
+    /// By free memory behind it in the heap. The block goes to the heap when it comes back: it is of no class any more.
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let Ok(rounded) = GRANULE.round_up(bytes) else { return false };
+        let token = Token(block.token);
+        let seat = thread_slot::current();
+        // A plan keeps the addresses and sizes of what it serves.
+        if token.is_planned() || token.note() != 0 {
+            return false;
+        }
+        let mut held = self.ledger.hold(seat);
+        let granted = {
+            let mut heap = self.heap.lock();
+            if !heap.holds(block) {
+                return false;
+            }
+            heap.extend(token.place(), rounded, bytes)
+        };
+        let Some(granted) = granted else { return false };
+        let (more, asked) = (granted - block.granted, bytes - block.requested);
+        (block.granted, block.requested) = (granted, bytes);
+        block.token = Token::new(token.place() as usize, UNCACHED, token.home()).0;
+        held.value().count_tag(block.kind, block.tag, signed(more));
+        held.grow(block.kind, more, asked);
+        true
     }
 
     fn counter(&self) -> Option<&dyn Counter> {

@@ -14,8 +14,7 @@ use crate::out_of_memory::Refusal;
 use crate::protocol::{Grown, Growth};
 use crate::sync::Mutex;
 use crate::{
-    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result,
-    TagUse, Usage,
+    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, TagUse, Usage,
 };
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
@@ -350,6 +349,17 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         // SAFETY: `check` found it to be one of ours, whose records come from the heap.
         heap.put(chunk, unsafe { block.into_record() }, stamp);
         Ok(())
+    }
+
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let mut heap = self.heap.lock();
+        let Ok(rounded) = heap.policy.granule.round_up(bytes) else { return false };
+        let Some(granted) = heap.check(block).ok().and_then(|index| heap.extend(index, rounded, bytes))
+        else {
+            return false;
+        };
+        (block.granted, block.requested) = (granted, bytes);
+        true
     }
 
     fn device(&self) -> Device {

@@ -157,7 +157,8 @@ impl MemoryMap {
                 continue;
             }
             let is_so = |part: &&mut KindUse| (part.device, part.kind, part.source) == (device, kind, source);
-            let (live, requested, blocks) = (account.live_bytes, account.requested_bytes, account.live_blocks());
+            let (live, requested, blocks) =
+                (account.live_bytes, account.requested_bytes, account.live_blocks());
             match self.kinds.iter_mut().find(is_so) {
                 Some(part) => {
                     part.live += live;

@@ -353,7 +353,9 @@ impl Context {
         let mut given = Vec::new();
         for routes in self.devices().into_iter().filter_map(|device| self.inner.routes.get(device)) {
             let passed = routes.passed.all();
-            given.extend(passed.iter().filter_map(|weak| weak.upgrade()).flat_map(|allocator| give(&allocator)));
+            given.extend(
+                passed.iter().filter_map(|weak| weak.upgrade()).flat_map(|allocator| give(&allocator)),
+            );
         }
         given
     }

@@ -182,5 +182,4 @@ unsafe impl Allocator for Outside {
     fn reset_peak(&self) {
         self.ledger.reset_peaks();
     }
-
 }

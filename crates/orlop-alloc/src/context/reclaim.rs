@@ -126,7 +126,10 @@ impl Inner {
         over: u64,
     ) -> u64 {
         let live = || routes.accounts().map_or(0, |accounts| accounts.standing(kind).live);
-        self.run_callbacks(&Pressure { device, kind, tag, bytes: over }, || Held { live: live(), reserved: 0 })
+        self.run_callbacks(&Pressure { device, kind, tag, bytes: over }, || Held {
+            live: live(),
+            reserved: 0,
+        })
     }
 
     pub(super) fn note(&self, step: LadderStep, kind: MemoryKind, bytes: u64) {
@@ -248,7 +251,12 @@ impl Context {
                 LadderStep::OtherCaches if !over_budget => {
                     let own = routes.registered(kind).or(routes.registered(MemoryKind::Default));
                     let is_own = |other: &&AllocatorRef| own.is_some_and(|own| own.same_as(other));
-                    routes.counted().into_iter().filter(|other| !is_own(other)).map(|other| other.trim(0)).sum()
+                    routes
+                        .counted()
+                        .into_iter()
+                        .filter(|other| !is_own(other))
+                        .map(|other| other.trim(0))
+                        .sum()
                 }
                 LadderStep::Callbacks if over_budget => self.inner.relieve(routes, device, kind, tag, needed),
                 LadderStep::Callbacks => {

@@ -291,6 +291,24 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         Ok(())
     }
 
+    /// Only the block handed out last, and as far as its segment goes.
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let mut state = self.state.lock();
+        if state.current.last() != Some(&block.token) {
+            return false;
+        }
+        let Some(Some(segment)) = state.segments.get_mut(block.token) else { return false };
+        let start = block.address().wrapping_sub(segment.region.address());
+        let end = start.checked_add(bytes).filter(|&end| end <= segment.region.bytes);
+        let (Some(end), true) = (end, start.checked_add(block.granted) == Some(segment.used)) else {
+            return false;
+        };
+        segment.used = end;
+        segment.dirty = segment.dirty.max(end);
+        (block.granted, block.requested) = (bytes, bytes);
+        true
+    }
+
     fn device(&self) -> Device {
         self.backing.device()
     }

@@ -12,7 +12,9 @@ use super::arena::{Arena, Reset};
 use crate::backing::Backing;
 use crate::protocol::Mutex;
 use crate::protocol::thread_slot::{self, SLOTS};
-use crate::{Allocator, AllocatorRef, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Usage};
+use crate::{
+    Allocator, AllocatorRef, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Usage,
+};
 use orlop_core::Device;
 use std::sync::{Arc, OnceLock};
 
@@ -138,6 +140,18 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         block.token &= (1 << SEGMENT_BITS) - 1;
         // SAFETY: the arena's own block, by the number in its token; the caller's promise.
         unsafe { arena.deallocate(block) }
+    }
+
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let token = block.token;
+        let Some(arena) = self.arenas.get(token >> SEGMENT_BITS).and_then(OnceLock::get) else {
+            return false;
+        };
+        block.token = token & ((1 << SEGMENT_BITS) - 1);
+        // SAFETY: the arena's own block, by the number in its token; the caller's promise.
+        let grown = unsafe { arena.grow(block, bytes) };
+        block.token = token;
+        grown
     }
 
     fn device(&self) -> Device {

@@ -16,7 +16,7 @@
 mod cell;
 mod link;
 
-pub(crate) use self::cell::{Head, handle_of, return_block};
+pub(crate) use self::cell::{Head, grow_block, handle_of, return_block};
 pub(crate) use self::link::WeakAllocator;
 
 use self::cell::{Shared, destroy};
@@ -26,8 +26,8 @@ use crate::observer::{Event, RegionWatch, is_same, tell};
 use crate::protocol::{Entry, Handles, Ledger, Lent, thread_slot};
 use crate::raw::Owner;
 use crate::{
-    Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats, TagUse,
-    Usage,
+    Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats,
+    TagUse, Usage,
 };
 use orlop_core::Device;
 use std::fmt;
@@ -271,6 +271,11 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         // A handle is held, so the ledger is open.
         debug_assert_eq!(entry, Entry::More);
         refused.map_or(Ok(()), Err)
+    }
+
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared().grow(block, bytes) }
     }
 
     fn device(&self) -> Device {

@@ -5,7 +5,8 @@ use orlop_alloc::central::Central;
 use orlop_alloc::context::{Budget, CpuConfig, Source};
 use orlop_alloc::engine::{Arena, Direct, ThreadArenas};
 use orlop_alloc::{
-    Access, Allocator, AllocatorRef, Block, Context, Deleter, Error, Event, Observer, Record, Refusal, Request,
+    Access, Allocator, AllocatorRef, Block, Context, Deleter, Error, Event, Observer, Record, Refusal,
+    Request,
 };
 use orlop_core::{Device, MemoryKind};
 use std::ptr::NonNull;
@@ -25,7 +26,8 @@ fn request(bytes: usize) -> Request {
 /// Memory from outside, which is dropped with the block; `gone` counts that.
 pub(crate) fn foreign(bytes: usize, kind: MemoryKind, gone: &Arc<AtomicUsize>) -> Block {
     let mut memory = vec![0u8; bytes];
-    let mut record = Record::new(NonNull::from(memory.as_mut_slice()).cast(), bytes, Device::CPU, Access::Host);
+    let mut record =
+        Record::new(NonNull::from(memory.as_mut_slice()).cast(), bytes, Device::CPU, Access::Host);
     (record.requested, record.kind) = (bytes, kind);
     let gone = Arc::clone(gone);
     let deleter = Deleter::from_closure(move |_| {
@@ -43,7 +45,10 @@ fn memory_from_outside_counts_under_its_kind_whatever_goes_first() {
     let block = context.adopt(foreign(1000, MemoryKind::Persistent, &gone));
     let mapped = context.adopt_mapped(foreign(3000, MemoryKind::Persistent, &gone));
     let stats = context.stats(Device::CPU);
-    assert_eq!((stats.kind(MemoryKind::Persistent).live_bytes, stats.usage.reserved, stats.cached()), (4000, 4000, 0));
+    assert_eq!(
+        (stats.kind(MemoryKind::Persistent).live_bytes, stats.usage.reserved, stats.cached()),
+        (4000, 4000, 0)
+    );
     let map = context.memory_map();
     assert_eq!((map.live_from(Source::Foreign), map.live_from(Source::Mapped)), (1000, 3000));
     // An account is no allocator: nobody asks it for more.

@@ -53,7 +53,9 @@ fn check_tags(allocator: &AllocatorRef) {
         .to_vec();
     assert_eq!(report.by_tag, expected);
     assert_eq!(report.by_kind.iter().map(|&(_, bytes)| bytes).sum::<u64>(), allocator.stats().live());
-    for holder in ["tag holders: weights", "tag holders: cache", "tag (untagged)", "kind persistent", "kind kv_cache"] {
+    for holder in
+        ["tag holders: weights", "tag holders: cache", "tag (untagged)", "kind persistent", "kind kv_cache"]
+    {
         assert!(text.contains(&format!("held by {holder}: ")), "{text}");
     }
     drop(blocks);
@@ -84,7 +86,9 @@ fn an_error_in_one_line_and_in_full() {
     let error = allocator.allocate(&Request::new(1 << 16)).unwrap_err();
     assert_eq!(error.to_string().lines().count(), 1);
     let full = format!("{error:#}");
-    assert!(full.starts_with(&error.to_string()) && full.contains("hint: ") && full.contains("kind kv_cache"));
+    assert!(
+        full.starts_with(&error.to_string()) && full.contains("hint: ") && full.contains("kind kv_cache")
+    );
 }
 
 #[test]
@@ -131,7 +135,10 @@ fn what_callbacks_freed_is_measured() {
         }),
     );
     let (text, report) = refused(context.allocate(Device::CPU, &request));
-    assert_eq!(report.tried.iter().find(|(step, _)| *step == LadderStep::Callbacks), Some(&(LadderStep::Callbacks, 0)));
+    assert_eq!(
+        report.tried.iter().find(|(step, _)| *step == LadderStep::Callbacks),
+        Some(&(LadderStep::Callbacks, 0))
+    );
     assert!(text.contains("tried callbacks: 0 B came back"), "{text}");
     let pressure = asked.lock().unwrap().take().unwrap();
     assert_eq!((pressure.kind, pressure.tag, pressure.device), (KV, Tag::new("measured"), Device::CPU));

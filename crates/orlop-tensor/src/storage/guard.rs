@@ -3,7 +3,7 @@
 use super::cell::Cell;
 use crate::borrows::Flags;
 use crate::error::Result;
-use orlop_alloc::{Access, Error as AllocError, MemoryBlock};
+use orlop_alloc::{Access, Context, Error as AllocError, MemoryBlock};
 use std::ptr::NonNull;
 
 /// Nobody writes while this lives.
@@ -68,6 +68,14 @@ impl<'a> WriteGuard<'a> {
     pub(super) fn replace(&mut self, block: MemoryBlock) -> MemoryBlock {
         // SAFETY: nobody else reads or writes, and references from `block` borrow the guard.
         self.cell.block().with_mut(|place| std::mem::replace(unsafe { &mut *place }, block))
+    }
+
+    /// Makes the block larger where it is, in the current context's budgets; whether that could be.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        // SAFETY: as in `replace`.
+        let grow =
+            |place: *mut MemoryBlock| Context::with_current(|now| now.grow(unsafe { &mut *place }, bytes));
+        self.cell.block().with_mut(grow)
     }
 
     /// Bytes in use.

@@ -67,13 +67,20 @@ impl Memory<'_> {
         match (self.allocator, self.context) {
             (None, None) => Context::with_current(|context| self.allocate_in(context, bytes)),
             (None, Some(context)) => self.allocate_in(context, bytes),
-            (Some(allocator), None) => Context::with_current(|context| self.allocate_from(allocator, context, bytes)),
+            (Some(allocator), None) => {
+                Context::with_current(|context| self.allocate_from(allocator, context, bytes))
+            }
             (Some(allocator), Some(context)) => self.allocate_from(allocator, context, bytes),
         }
     }
 
     /// From this allocator, under the budgets of the context, which counts it.
-    fn allocate_from(&self, allocator: &AllocatorRef, context: &Context, bytes: usize) -> Result<MemoryBlock> {
+    fn allocate_from(
+        &self,
+        allocator: &AllocatorRef,
+        context: &Context,
+        bytes: usize,
+    ) -> Result<MemoryBlock> {
         let mut request = self.request;
         self.adjust(&mut request, allocator.device(), None);
         request.bytes = request.align.round_up(bytes)?;

@@ -130,9 +130,7 @@ impl Storage {
         owner: O,
     ) -> Self {
         // SAFETY: the caller's promise.
-        Self::from_block(unsafe {
-            Block::foreign(host_record(ptr, bytes, kind), Deleter::from_owner(owner))
-        })
+        Self::from_block(unsafe { Block::foreign(host_record(ptr, bytes, kind), Deleter::from_owner(owner)) })
     }
 
     /// [`Storage::foreign`] for memory that is a mapped file.

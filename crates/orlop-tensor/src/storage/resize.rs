@@ -30,7 +30,9 @@ impl Storage {
     }
 
     /// Makes it so many bytes large. What was there stays, as far as there is room; what is new is whatever it is. No
-    /// other memory is needed up to [`Storage::capacity`]; above, all is copied to a larger block of the same allocator.
+    /// other memory is needed up to [`Storage::capacity`]. Above, the block grows where it is, if there is room behind it: a
+    /// budget is charged for the difference only. Else all is copied to a larger block of the same allocator, and for a while
+    /// there are both.
     /// With zero bytes the memory is given back, and only the device, the kind and the allocator stay.
     ///
     /// If that allocator is the one that the current context has for the device and the kind, the context is asked, so that
@@ -78,6 +80,12 @@ impl Storage {
         noted: Option<&Origin>,
         bytes: usize,
     ) -> Result<Option<Origin>> {
+        if bytes > 0 && noted.is_none() {
+            let rounded = guard.block().align.round_up(bytes)?;
+            if rounded > guard.block().requested && guard.grow(rounded) {
+                return Ok(None);
+            }
+        }
         let later = (bytes == 0 && noted.is_none()).then(|| Origin::of_block(guard.block()));
         let later = later.filter(Origin::is_chosen);
         let other = match noted.or(later.as_ref()) {
