@@ -101,6 +101,18 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// 2. nobody on the host uses its bytes any more; streams in `block.uses` may.
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()>;
 
+    /// Makes a block larger without moving it, so that its `requested` bytes are `bytes`, which are more than it was asked
+    /// for; whether that could be. The bytes beyond are as those of a new block. If not, nothing has changed. An engine with
+    /// a [`Allocator::counter`] counts there what is more.
+    ///
+    /// # Safety
+    ///
+    /// `block` came from `allocate` of this allocator and has not come back.
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let _ = (block, bytes);
+        false
+    }
+
     /// Where the memory is.
     fn device(&self) -> Device;
 

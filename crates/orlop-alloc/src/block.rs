@@ -1,6 +1,6 @@
 //! The owned block: memory that returns to where it came from when dropped.
 
-use crate::handle::{handle_of, return_block};
+use crate::handle::{grow_block, handle_of, return_block};
 use crate::raw::Record;
 use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
@@ -134,6 +134,31 @@ impl Block {
     /// Other streams that used it, latest first.
     pub fn stream_uses(&self) -> impl Iterator<Item = StreamId> + '_ {
         self.raw.uses.iter()
+    }
+
+    /// Makes the block larger without moving it, so that it has at least `bytes`; whether that could be. If not, nothing has
+    /// changed, and a larger block is to be had elsewhere. The bytes beyond are whatever they are.
+    ///
+    /// The engine's own limit holds; for the budgets of a context ask [`Context::grow`](crate::Context::grow).
+    ///
+    /// ```
+    /// use orlop_alloc::{Request, backing::System, engine::Arena};
+    ///
+    /// let arena = Arena::new(System::new(), 4096);
+    /// let mut block = arena.allocate(&Request::new(100))?;
+    /// assert!(block.try_grow(1000) && block.len() == 1000);
+    /// let last = arena.allocate(&Request::new(100))?;
+    /// assert!(!block.try_grow(2000) && block.len() == 1000);
+    /// # drop(last);
+    /// # Ok::<(), orlop_alloc::Error>(())
+    /// ```
+    #[must_use = "if not, the block is as it was"]
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
+        if bytes <= self.raw.requested {
+            return true;
+        }
+        // SAFETY: the block's own cell, and it has not come back.
+        self.raw.allocator().is_some_and(|owner| unsafe { grow_block(owner, &mut self.raw, bytes) })
     }
 
     /// Notes that `stream` uses the memory too: it will not be reused before that stream is done.

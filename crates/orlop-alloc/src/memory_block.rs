@@ -75,6 +75,17 @@ impl MemoryBlock {
         Ok(Block::new(unsafe { RawBlock::found(handle.record) }))
     }
 
+    /// Runs `f` on the block, if this is its only owner.
+    pub(crate) fn with_block<R>(&mut self, f: impl FnOnce(&mut Block) -> R) -> Option<R> {
+        if !self.is_unique() {
+            return None;
+        }
+        // SAFETY: from a block that was given up in `share`; the only handle is borrowed. Not dropped: it stays the
+        // handle's, also if `f` panics.
+        let mut block = ManuallyDrop::new(Block::new(unsafe { RawBlock::found(self.record) }));
+        Some(f(&mut block))
+    }
+
     /// Notes that `stream` uses the memory too: see [`Block::record_stream`].
     ///
     /// # Errors

@@ -124,11 +124,29 @@ struct Growing {
     gained: usize,
     /// Free bytes at its end.
     free: usize,
+    /// Its last chunk.
+    last: Index,
+}
+
+impl Growing {
+    fn of(heap: &Heap<ClassIndex>) -> Option<Self> {
+        let line = heap.regions.iter().rev().find_map(|(index, mapped)| Some((index, mapped, mapped.line?)));
+        line.map(|(index, mapped, line)| {
+            let last = &heap.chunks[mapped.last];
+            let free = if last.in_use() { 0 } else { last.size };
+            Self { index, line, gained: mapped.region.bytes, free, last: mapped.last }
+        })
+    }
+}
+
+/// As much as is worth a step, or just enough.
+fn steps(need: usize, held: usize) -> [usize; 2] {
+    [need.max(STEP).max(held / STEP_PART), need]
 }
 
 impl<B: Backing> Caching<B> {
     /// Merges what this thread has cached; also its plan, if it does something else at the moment.
-    fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
+    pub(super) fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
         self.ledger.with(thread_slot::current(), |front| {
             let strays = front.plan().is_some_and(|plan| plan.strayed() > 0);
             self.merge(heap, front, if strays { Plans::End } else { Plans::Keep })
@@ -152,31 +170,15 @@ impl<B: Backing> Caching<B> {
                 self.slack.store(slack.saturating_mul(2), Ordering::Relaxed);
             }
             let held: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
-            let line =
-                heap.regions.iter().rev().find_map(|(index, mapped)| Some((index, mapped, mapped.line?)));
-            let growing = line.map(|(index, mapped, line)| {
-                let last = &heap.chunks[mapped.last];
-                let free = if last.in_use() { 0 } else { last.size };
-                Growing { index, line, gained: mapped.region.bytes, free }
-            });
-            (held, growing)
+            (held, Growing::of(&heap))
         };
         let room = self.limit.checked_sub(held)?;
         let slack = align.bytes().saturating_sub(GRANULE.bytes());
         let need = ask.rounded.checked_add(slack)?;
-        let grain = self.backing.grain();
-        // As much as is worth a step, or just enough.
-        let steps = |need: usize, held: usize| [need.max(STEP).max(held / STEP_PART), need];
-        if let Some(Growing { index, line, gained, free }) = growing {
-            for step in steps(need.saturating_sub(free), gained) {
-                let to = gained.checked_add(step).and_then(|to| grain.round_up(to).ok());
-                let Some(to) = to.filter(|&to| to <= line.capacity && to - gained <= room) else { continue };
-                // SAFETY: our line, of which `gained` bytes are gained; nobody else extends it while we hold the
-                // growth lock.
-                if unsafe { self.backing.extend(&line, gained, to) } {
-                    return Some(Gain::Longer { region: index, bytes: to });
-                }
-            }
+        if let Some(growing) = growing
+            && let Some(gain) = self.longer(&growing, need, room)
+        {
+            return Some(gain);
         }
         for step in steps(need, 0) {
             if let Some(mapped) = self.new_line(step, room, align) {
@@ -196,6 +198,41 @@ impl<B: Backing> Caching<B> {
             }
         }
         None
+    }
+
+    /// Makes the line longer, so that `need` bytes are free at its end. The growth lock is held.
+    fn longer(&self, growing: &Growing, need: usize, room: usize) -> Option<Gain> {
+        let &Growing { index, ref line, gained, free, .. } = growing;
+        for step in steps(need.saturating_sub(free), gained) {
+            let to = gained.checked_add(step).and_then(|to| self.backing.grain().round_up(to).ok());
+            let Some(to) = to.filter(|&to| to <= line.capacity && to - gained <= room) else { continue };
+            // SAFETY: our line, of which `gained` bytes are gained; nobody else extends it while we hold the
+            // growth lock.
+            if unsafe { self.backing.extend(line, gained, to) } {
+                return Some(Gain::Longer { region: index, bytes: to });
+            }
+        }
+        None
+    }
+
+    /// Makes the line longer behind a chunk in use, so that the chunk can have `rounded` bytes, if only free memory is
+    /// between it and the line's end. The growth lock is held.
+    pub(super) fn lengthen_behind(
+        &self,
+        heap: &Mutex<Heap<ClassIndex>>,
+        chunk: Index,
+        rounded: usize,
+    ) -> Option<Gain> {
+        let (growing, need, held) = {
+            let heap = heap.lock();
+            let growing = Growing::of(&heap)?;
+            let chunk_at_end = &heap.chunks[chunk];
+            let is_last = growing.last == chunk || (growing.free > 0 && chunk_at_end.next == growing.last);
+            let need = rounded.checked_sub(chunk_at_end.size).filter(|_| is_last)?;
+            let held: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
+            (growing, need, held)
+        };
+        self.longer(&growing, need, self.limit.checked_sub(held)?)
     }
 
     /// A new line with its first bytes.

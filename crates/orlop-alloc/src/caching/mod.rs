@@ -445,6 +445,48 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         Ok(held.leave(kind, granted, requested))
     }
 
+    /// By free memory behind it, which may be cached or yet to be gained. The block goes to the heap when it comes back: it is
+    /// of no class any more.
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let Ok(rounded) = GRANULE.round_up(bytes) else { return false };
+        if self.backing.is_entered() {
+            return false;
+        }
+        let token = Token(block.token);
+        // A plan keeps the addresses and sizes of what it serves.
+        if token.is_planned() || token.note() != 0 {
+            return false;
+        }
+        let place = token.place();
+        let widen = |heap: &mut Heap<ClassIndex>| {
+            if heap.holds(block) { heap.extend(place, rounded, bytes) } else { None }
+        };
+        // On a line of its own: the guard must be gone before growth begins.
+        let at_once = widen(&mut self.heap.lock());
+        let granted = at_once.or_else(|| {
+            self.heap.while_not_growing(|locked| {
+                self.merge_own(locked);
+                let merged = widen(&mut locked.lock());
+                merged.or_else(|| {
+                    let gain = self.lengthen_behind(locked, place, rounded)?;
+                    let mut heap = locked.lock();
+                    heap.add(gain);
+                    widen(&mut heap)
+                })
+            })
+        });
+        let Some(granted) = granted else { return false };
+        let (more, asked) = (granted - block.granted, bytes - block.requested);
+        // SAFETY: a record of ours, and what the heap says of the block now.
+        let record = unsafe { block.record_mut() };
+        (record.granted, record.requested) = (granted, bytes);
+        record.token = Token::new(place as usize, UNCACHED, token.home()).0;
+        let mut held = self.ledger.hold(thread_slot::current());
+        held.value().count_tag(block.kind, block.tag, signed(more));
+        held.grow(block.kind, more, asked);
+        true
+    }
+
     fn counter(&self) -> Option<&dyn Counter> {
         Some(&self.ledger)
     }

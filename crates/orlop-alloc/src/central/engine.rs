@@ -378,6 +378,19 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         Ok(())
     }
 
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let mut heap = self.heap.lock();
+        let Ok(rounded) = heap.policy.granule.round_up(bytes) else { return false };
+        let Some(granted) = heap.check(block).ok().and_then(|index| heap.extend(index, rounded, bytes))
+        else {
+            return false;
+        };
+        // SAFETY: a record of ours, and what the heap says of the block now.
+        let record = unsafe { block.record_mut() };
+        (record.granted, record.requested) = (granted, bytes);
+        true
+    }
+
     fn device(&self) -> Device {
         self.backing.device()
     }

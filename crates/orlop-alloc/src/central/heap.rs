@@ -182,6 +182,32 @@ impl<I: FreeIndex> Heap<I> {
         Some(Taken { block, dirty })
     }
 
+    /// Makes a chunk in use larger by free memory behind it, so that it has `rounded` bytes; its size then.
+    pub(crate) fn extend(&mut self, index: Index, rounded: usize, requested: usize) -> Option<usize> {
+        let Chunk { size, next, .. } = self.chunks[index];
+        if size < rounded {
+            let behind = self.chunks.get(next as usize).filter(|_| next != NONE)?;
+            if behind.in_use() || behind.freed_at > 0 || size.checked_add(behind.size)? < rounded {
+                return None;
+            }
+            self.unbin(next);
+            self.recommit(next);
+            self.merge(index, next);
+            if self.chunks[index].size > rounded
+                && let Some(rest) = self.split(index, rounded)
+            {
+                self.bin(rest);
+            }
+        }
+        let chunk = &mut self.chunks[index];
+        chunk.requested = requested;
+        let Chunk { address, size: now, region, .. } = *chunk;
+        self.live += now - size;
+        self.least_free = self.least_free.min(self.reserved - self.live);
+        self.hand_out(region, address + size, now - size);
+        Some(now)
+    }
+
     /// The pointer to `address`, and how many of the bytes from there on were handed out before.
     #[inline]
     fn hand_out(&mut self, region: Index, address: usize, size: usize) -> (NonNull<u8>, usize) {

@@ -17,7 +17,7 @@ use crate::{
     Allocator, AllocatorRef, DeviceMemory, Error, Found, OutOfMemory, RawBlock, Refusal, RegionWatch,
     Request, Result, Semantics, TagUse, Usage,
 };
-use orlop_core::{Device, MemoryKind};
+use orlop_core::{Alignment, Device, MemoryKind};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -181,6 +181,14 @@ impl Accounts {
         books.repay(kind.index());
     }
 
+    /// Puts what was needed in the place of what was charged.
+    fn correct(&self, kind: MemoryKind, charged: u64, needed: u64) {
+        let mut books = self.books();
+        let standing = &mut books.kinds[kind.index()];
+        standing.live = standing.live.saturating_sub(charged).saturating_add(needed);
+        books.repay(kind.index());
+    }
+
     /// Borrows what is missing for `bytes`, all or nothing. The bytes borrowed.
     pub(super) fn borrow(&self, kind: MemoryKind, bytes: u64) -> u64 {
         let mut books = self.books();
@@ -227,6 +235,12 @@ impl Accounts {
         report.set_tags(allocator.tag_uses().into_iter().filter(|part| part.kind == request.kind));
         report.into()
     }
+}
+
+/// What is charged before a block of so many granted bytes grows: up to the next multiple of what engines round to.
+pub(super) fn growth(granted: usize, bytes: usize) -> Option<u64> {
+    let rounded = Alignment::PLANNED.round_up(bytes).ok()?;
+    Some(rounded.saturating_sub(granted) as u64)
 }
 
 /// Stands before an allocator and charges one kind's account for what passes.
@@ -287,6 +301,19 @@ unsafe impl Allocator for Gate {
         unsafe { self.upstream.deallocate(block) }?;
         self.accounts.discharge(kind, bytes);
         Ok(())
+    }
+
+    /// Charges the difference only. An engine that rounds up further than was foreseen is charged for that all the same.
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let (kind, granted) = (block.kind, block.granted);
+        let Some(more) = growth(granted, bytes) else { return false };
+        if self.accounts.charge(kind, more).is_none() {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        let grown = unsafe { Allocator::grow(&self.upstream, block, bytes) };
+        self.accounts.correct(kind, more, block.granted.saturating_sub(granted) as u64);
+        grown
     }
 
     fn device(&self) -> Device {

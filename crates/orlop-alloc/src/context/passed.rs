@@ -8,12 +8,12 @@
 //! when a request is charged ([`Accounts`](super::budget::Accounts)). While one is asked the request itself is charged, so
 //! that two threads cannot pass a bound together.
 
-use super::budget::Accounts;
+use super::budget::{Accounts, growth};
 use super::routes::DeviceRoutes;
 use super::{Context, LadderStep};
 use crate::handle::WeakAllocator;
 use crate::observer::tell;
-use crate::{Allocator as _, AllocatorRef, Block, Error, Refusal, Request, Result};
+use crate::{Allocator as _, AllocatorRef, Block, Error, MemoryBlock, Refusal, Request, Result};
 use orlop_core::MemoryKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -81,6 +81,34 @@ impl Context {
             return allocator.allocate(request);
         }
         self.allocate_in_budget(allocator, request)
+    }
+
+    /// Makes a block larger without moving it, so that it has at least `bytes`; whether that could be. A budget is charged
+    /// with what is more, and refuses. Nothing is tried to make room: who cannot grow a block in place asks for another.
+    ///
+    /// `false` if the block has other owners.
+    #[must_use = "if not, the block is as it was"]
+    pub fn grow(&self, block: &mut MemoryBlock, bytes: usize) -> bool {
+        if block.requested >= bytes {
+            return true;
+        }
+        let (kind, granted) = (block.kind, block.granted);
+        let routes = self.inner.routes.get(block.device);
+        let accounts = routes.as_ref().and_then(|routes| routes.accounts());
+        // What comes from a gate is charged there.
+        let is_charged =
+            || routes.as_ref().and_then(|routes| routes.get(kind)).is_some_and(|gate| block.is_from(gate));
+        let Some(accounts) = accounts.filter(|_| !is_charged()) else {
+            return block.with_block(|block| block.try_grow(bytes)).unwrap_or(false);
+        };
+        let Some(more) = growth(granted, bytes) else { return false };
+        if accounts.charge(kind, more).is_none() {
+            return false;
+        }
+        let grown = block.with_block(|block| block.try_grow(bytes)).unwrap_or(false);
+        // From here on the allocator's own figures have it.
+        accounts.discharge(kind, more);
+        grown
     }
 
     #[cold]

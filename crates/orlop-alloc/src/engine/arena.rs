@@ -190,7 +190,7 @@ impl<B: Backing> Arena<B> {
 
     /// A piece of a new segment.
     #[cold]
-    fn grow(&self, request: &Request) -> Result<Bumped> {
+    fn add_segment(&self, request: &Request) -> Result<Bumped> {
         self.backing.check_not_entered()?;
         self.state.take_or_grow(request, &mut Extend(self))
     }
@@ -309,7 +309,7 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         let found = self.state.lock().take(request);
         let Bumped { segment, ptr, dirty } = match found {
             Some(bumped) => bumped,
-            None => self.grow(request)?,
+            None => self.add_segment(request)?,
         };
         let record = Record::new(ptr, bytes, self.backing.device(), self.backing.access());
         let block = self.records.block(record.token(segment), request);
@@ -342,6 +342,26 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
             self.give_back(gone.into_iter().collect());
         }
         Ok(())
+    }
+
+    /// Only the block handed out last, and as far as its segment goes.
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let mut state = self.state.lock();
+        if state.current.last() != Some(&block.token) {
+            return false;
+        }
+        let Some(Some(segment)) = state.segments.get_mut(block.token) else { return false };
+        let start = block.address().wrapping_sub(segment.region.address());
+        let end = start.checked_add(bytes).filter(|&end| end <= segment.region.bytes);
+        let (Some(end), true) = (end, start.checked_add(block.granted) == Some(segment.used)) else {
+            return false;
+        };
+        segment.used = end;
+        segment.dirty = segment.dirty.max(end);
+        // SAFETY: a record of ours; the segment is in use up to there.
+        let record = unsafe { block.record_mut() };
+        (record.granted, record.requested) = (bytes, bytes);
+        true
     }
 
     fn device(&self) -> Device {

@@ -144,6 +144,20 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         unsafe { arena.deallocate(block) }
     }
 
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let token = block.token;
+        let Some(arena) = self.arenas.get(token >> SEGMENT_BITS).and_then(OnceLock::get) else {
+            return false;
+        };
+        // SAFETY: the token as the arena made it.
+        unsafe { block.record_mut() }.token = token & ((1 << SEGMENT_BITS) - 1);
+        // SAFETY: the arena's own block, by the number in its token; the caller's promise.
+        let grown = unsafe { arena.grow(block, bytes) };
+        // SAFETY: the token as it was.
+        unsafe { block.record_mut() }.token = token;
+        grown
+    }
+
     fn device(&self) -> Device {
         self.backing.device()
     }

@@ -30,7 +30,7 @@ use crate::observer::{Event, RegionWatch};
 use crate::protocol::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
 use crate::raw::Owner;
 use crate::shield::report;
-use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Request, Result, Stats};
+use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Record, Request, Result, Stats};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -159,6 +159,40 @@ impl<A: ?Sized + Allocator> Shared<A> {
             }
             Err(error) => Err(self.explain(error)),
         }
+    }
+
+    /// Makes a block larger where it is, and counts that; whether it could be. Observers see it as if the block had come back
+    /// and been handed out again.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Allocator::grow`].
+    pub(super) unsafe fn grow(&self, raw: &mut RawBlock, bytes: usize) -> bool {
+        let (granted, requested) = (raw.granted, raw.requested);
+        // SAFETY: the caller's promise.
+        if !unsafe { self.allocator.grow(raw, bytes) } {
+            return false;
+        }
+        if let Some(ledger) = &self.ledger {
+            let (more, asked) =
+                (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
+            ledger.hold(thread_slot::current()).grow(raw.kind, more, asked);
+        }
+        if let Some(watch) = self.watch.get() {
+            self.tell_grown(&watch, raw, granted, requested);
+        }
+        true
+    }
+
+    #[cold]
+    fn tell_grown(&self, watch: &RegionWatch, block: &RawBlock, granted: usize, requested: usize) {
+        let mut before = Record::new(block.ptr, granted, block.device, block.access);
+        (before.requested, before.id, before.kind, before.tag) = (requested, block.id, block.kind, block.tag);
+        (before.stream, before.align) = (block.stream, block.align);
+        // Not an allocator's: it ends with the record.
+        let before = Block::new(RawBlock::new(Box::new(before)));
+        watch.observe(&Event::Freed { block: before.raw(), allocator: self.allocator.name() });
+        self.tell_taken(watch, block);
     }
 
     #[cold]
@@ -309,6 +343,18 @@ pub(crate) unsafe fn handle_of(owner: Owner) -> Option<AllocatorRef> {
     let joined = unsafe { shared.as_ref() }.handles.join_from_block();
     // Made only if it is counted: a handle that is dropped counts itself out.
     joined.then(|| AllocatorRef { shared })
+}
+
+/// Makes a block larger where it is; whether it could be.
+///
+/// # Safety
+///
+/// `owner` is the cell that `raw` was counted in, and `raw` has not come back.
+pub(crate) unsafe fn grow_block(owner: Owner, raw: &mut RawBlock, bytes: usize) -> bool {
+    // SAFETY: the cell lives: `raw` has not left its ledger (rule 2).
+    let shared = unsafe { owner.as_ref() }.shared;
+    // SAFETY: as above; the caller's promise.
+    unsafe { shared.as_ref().grow(raw, bytes) }
 }
 
 /// Returns a block's memory to its owner, and the owner's to the system if that was the last of it.

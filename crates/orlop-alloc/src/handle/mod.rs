@@ -18,7 +18,7 @@ mod cell;
 mod lifetimes;
 mod link;
 
-pub(crate) use self::cell::{Head, handle_of, return_block};
+pub(crate) use self::cell::{Head, grow_block, handle_of, return_block};
 pub(crate) use self::link::WeakAllocator;
 
 use self::cell::{Exits, Shared, destroy};
@@ -279,6 +279,11 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         // A handle is held, so the ledger is open.
         debug_assert_eq!(entry, Entry::More);
         refused.map_or(Ok(()), Err)
+    }
+
+    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared().grow(block, bytes) }
     }
 
     fn device(&self) -> Device {

@@ -452,6 +452,20 @@ impl<'a, T> Holding<'a, T> {
         }
     }
 
+    /// Counts that a block of the owner became larger by so many bytes, and leaves the slot. The caller holds the block.
+    pub fn grow(self, kind: MemoryKind, granted: usize, requested: usize) {
+        let entries = &self.local.shared().kinds[kind.index()];
+        add(&entries.granted_in, granted as u64, Ordering::Relaxed);
+        add(&entries.requested_in, requested as u64, Ordering::Relaxed);
+        let high = entries.balance() > entries.limit.load(Ordering::Relaxed);
+        let Self { ledger, local } = self;
+        drop(local);
+        if high {
+            // SAFETY: a block of the owner is held (the caller).
+            unsafe { ledger.as_ref() }.pass_limit();
+        }
+    }
+
     /// Counts a block that came back, and leaves the slot. On [`Entry::Last`] nobody else uses the owner any
     /// more.
     #[inline(always)]

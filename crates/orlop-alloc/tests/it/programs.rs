@@ -100,6 +100,15 @@ fn program(seed: u64) {
                 };
                 blocks.extend(scope.spawn(work).join().unwrap());
             }),
+            14 if !blocks.is_empty() => {
+                let index = dice.roll(blocks.len());
+                let block = blocks.swap_remove(index);
+                let (bytes, address) = (block.len(), block.as_ptr());
+                let mut block = block.share();
+                let grown = context.grow(&mut block, bytes + dice.roll(5000));
+                assert!(block.ptr == address && (grown || block.requested == bytes));
+                blocks.push(block.try_into_block().unwrap());
+            }
             _ if !blocks.is_empty() => drop(blocks.swap_remove(dice.roll(blocks.len()))),
             _ => {}
         }
@@ -120,5 +129,5 @@ fn program(seed: u64) {
 
 #[test]
 fn the_memory_map_is_what_lives() {
-    (1..=if cfg!(miri) { 1 } else { 60 }).for_each(program);
+    (1..=if cfg!(miri) { 1 } else { 20 }).for_each(program);
 }

@@ -4,7 +4,7 @@ use super::cell::Cell;
 use super::memory::Origin;
 use crate::borrows::Flags;
 use crate::error::Result;
-use orlop_alloc::{Access, Error as AllocError, MemoryBlock};
+use orlop_alloc::{Access, Context, Error as AllocError, MemoryBlock};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -101,6 +101,14 @@ impl<'a> WriteGuard<'a> {
         let (mine, theirs) = (self.cell.block(), other.cell.block());
         // SAFETY: nobody else reads or writes either, and they are two: a cell has one writer.
         mine.with_mut(|mine| theirs.with_mut(|theirs| unsafe { std::ptr::swap(mine, theirs) }));
+    }
+
+    /// Makes the block larger where it is, in the current context's budgets; whether that could be.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        // SAFETY: as in `replace`.
+        let grow =
+            |place: *mut MemoryBlock| Context::with_current(|now| now.grow(unsafe { &mut *place }, bytes));
+        self.cell.block().with_mut(grow)
     }
 
     /// Bytes in use.

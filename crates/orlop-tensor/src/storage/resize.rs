@@ -32,7 +32,9 @@ impl Storage {
     }
 
     /// Makes it so many bytes large. What was there stays, as far as there is room; what is new is whatever it is. No
-    /// other memory is needed up to [`Storage::capacity`]; above, all is copied to a larger block of the same allocator.
+    /// other memory is needed up to [`Storage::capacity`]. Above, the block grows where it is, if there is room behind it: a
+    /// budget is charged for the difference only. Else all is copied to a larger block of the same allocator, and for a while
+    /// there are both.
     /// With zero bytes the memory is given back, and only the device, the kind and the allocator stay.
     ///
     /// If that allocator is the one that the current context has for the device and the kind, the context is asked, so that
@@ -61,12 +63,13 @@ impl Storage {
 
     /// Makes it so many bytes large. What it had, if it has other memory now, is for the caller to drop.
     fn resize_inside(&self, guard: &mut WriteGuard<'_>, bytes: usize) -> Result<Option<Former>> {
-        if bytes > 0 && bytes <= guard.block().requested {
+        let noted = self.cell.origin();
+        if bytes > 0 && (bytes <= guard.block().requested || noted.is_none() && grows(guard, bytes)?) {
             self.cell.set_bytes(bytes);
             self.cell.bump();
             return Ok(None);
         }
-        let origin = match self.cell.origin() {
+        let origin = match noted {
             // Where more is to come from later: an empty block does not know.
             None if bytes == 0 => {
                 Some(Origin::of_block(guard.block())).filter(Origin::is_chosen).map(Arc::new)
@@ -173,4 +176,10 @@ impl Storage {
         drop(former);
         Ok(())
     }
+}
+
+/// Whether the block becomes that large where it is.
+fn grows(guard: &mut WriteGuard<'_>, bytes: usize) -> Result<bool> {
+    let rounded = guard.block().align.round_up(bytes)?;
+    Ok(rounded > guard.block().requested && guard.grow(rounded))
 }

@@ -3,7 +3,7 @@
 use orlop_alloc::backing::System;
 use orlop_alloc::context::{Budget, CpuConfig, Source};
 use orlop_alloc::engine::Arena;
-use orlop_alloc::{AllocatorRef, Context, Error as AllocError, Refusal};
+use orlop_alloc::{Allocator as _, AllocatorRef, Context, Error as AllocError, Refusal};
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 
@@ -118,4 +118,43 @@ fn an_allocator_that_tensors_use_is_not_kept() {
     assert_eq!(context.memory_map().live_from(Source::Passed), 256);
     drop(tensor);
     assert!(context.memory_map().allocators.is_empty());
+}
+
+#[test]
+fn growing_in_place_needs_no_more_than_the_difference() {
+    let context = context();
+    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(100 << 10)).unwrap();
+    let options = TensorOptions::new().kind(MemoryKind::KvCache);
+    context.scope(|| {
+        let storage = Storage::new(60 << 10, &options).unwrap();
+        storage.write().unwrap().fill(7);
+        let address = storage.as_ptr().unwrap();
+        // Old and new together would not fit.
+        storage.resize(90 << 10).unwrap();
+        assert_eq!((storage.as_ptr().unwrap(), storage.nbytes()), (address, 90 << 10));
+        assert!(storage.read().unwrap()[..60 << 10].iter().all(|&byte| byte == 7));
+        let live = context.standing(Device::CPU, MemoryKind::KvCache).live;
+        assert_eq!(live, context.memory_map().live(MemoryKind::KvCache));
+        assert_eq!(live, storage.block().unwrap().granted as u64);
+        assert!(storage.resize(200 << 10).is_err());
+        assert_eq!(storage.nbytes(), 90 << 10);
+        drop(storage);
+        assert_eq!(
+            (context.standing(Device::CPU, MemoryKind::KvCache).live, context.memory_map().total()),
+            (0, 0)
+        );
+        context.allocator(Device::CPU, MemoryKind::KvCache).unwrap().verify().unwrap();
+    });
+    // In an arena that was passed, too; lazy copies keep what they look at.
+    let arena = Arena::new(System::new(), 1 << 20).erase();
+    context.scope(|| {
+        let storage = Storage::new(60 << 10, &options.allocator(&arena)).unwrap();
+        storage.resize(90 << 10).unwrap();
+        assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).live, 90 << 10);
+        assert!(storage.resize(110 << 10).is_err());
+        let copy = storage.lazy_clone().unwrap();
+        assert!(storage.resize(95 << 10).is_err(), "the copy keeps the old bytes");
+        drop(copy);
+        storage.resize(95 << 10).unwrap();
+    });
 }
