@@ -161,6 +161,8 @@ enum Step {
 struct Search<'a, B: Backing> {
     engine: &'a Central<B>,
     step: Step,
+    /// Free regions that were given back for this.
+    released: usize,
 }
 
 impl<B: Backing> Growth<Heap> for Search<'_, B> {
@@ -187,7 +189,8 @@ impl<B: Backing> Growth<Heap> for Search<'_, B> {
                 }
                 Step::ReleaseFree => {
                     self.step = Step::GiveUp;
-                    if self.engine.release_free(heap, ask.rounded)
+                    self.released = self.engine.release_free(heap, ask.rounded);
+                    if self.released > 0
                         && let Some(mapped) = self.engine.extend(heap, ask)
                     {
                         return Ok(Gain::Region(mapped));
@@ -261,30 +264,37 @@ impl<B: Backing> Central<B> {
         mapped
     }
 
-    /// Gives wholly free regions back, if the policy says so and if it could help. The growth lock is held.
-    fn release_free(&self, heap: &Mutex<Heap>, rounded: usize) -> bool {
+    /// Gives wholly free regions back, if the policy says so and if it could help, and says how many. The growth lock is
+    /// held.
+    fn release_free(&self, heap: &Mutex<Heap>, rounded: usize) -> usize {
         let freed = {
             let mut heap = heap.lock();
             if !heap.policy.release_when_stuck {
-                return false;
+                return 0;
             }
             let free = heap.free_regions();
             let total: usize = free.iter().map(|&(_, bytes)| bytes).sum();
             if total == 0 || rounded > self.limit.saturating_sub(heap.reserved).saturating_add(total) {
-                return false;
+                return 0;
             }
             free.into_iter().filter_map(|(index, _)| heap.remove_region(index)).collect::<Vec<_>>()
         };
-        tracing::warn!(
-            allocator = &*self.name,
-            regions = freed.len(),
-            "free regions given back so that a larger one fits: memory is nearly full"
-        );
+        let regions = freed.len();
         for gone in freed {
             // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
             unsafe { gone.release(&self.backing) };
         }
-        true
+        regions
+    }
+
+    /// Said with no lock held: who hears it may allocate.
+    #[cold]
+    fn warn(&self, regions: usize) {
+        tracing::warn!(
+            allocator = &*self.name,
+            regions,
+            "free regions given back so that a larger one fits: memory is nearly full"
+        );
     }
 
     #[cold]
@@ -337,9 +347,12 @@ unsafe impl<B: Backing> Allocator for Central<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.backing.device())?;
         let ask = Ask::new(request, self.region_align)?;
-        let mut search = Search { engine: self, step: Step::Extend };
-        let taken = self.heap.take_or_grow(&ask, &mut search)?;
-        Ok(self.deliver(request, taken))
+        let mut search = Search { engine: self, step: Step::Extend, released: 0 };
+        let taken = self.heap.take_or_grow(&ask, &mut search);
+        if search.released > 0 {
+            self.warn(search.released);
+        }
+        Ok(self.deliver(request, taken?))
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

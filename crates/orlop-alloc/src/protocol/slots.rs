@@ -232,7 +232,6 @@ impl<V, S> Slots<V, S> {
 
     /// Models say which slot they use, and say it of others.
     #[cfg(loom)]
-    #[expect(clippy::unused_self, reason = "as above")]
     fn refuse_if_inside(&self) {}
 }
 
