@@ -147,8 +147,9 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         unsafe { engine.deallocate(block) }.map(|()| Entry::More)
     }
 
-    /// Closes the [`Allocator::counter`], which engines with one implement: see [`Ledger::close`](crate::protocol::Ledger::close). With a pointer as
-    /// [`Allocator::deallocate_counted`], and for the same reason.
+    /// Closes the [`Allocator::counter`], which engines with one implement: see
+    /// [`Ledger::close`](crate::protocol::Ledger::close). With a pointer as [`Allocator::deallocate_counted`], and for the
+    /// same reason.
     ///
     /// # Safety
     ///

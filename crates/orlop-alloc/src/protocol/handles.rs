@@ -60,7 +60,7 @@ impl Handles {
 }
 
 impl Handles {
-    /// Nobody uses the count any more: see [`End`].
+    /// Nobody uses the count any more: see `sync/end.rs`.
     #[doc(hidden)]
     pub fn end(&mut self) {
         self.0.end();

@@ -553,7 +553,7 @@ impl<T> Counter for Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// Nobody uses the ledger's words any more: see [`End`].
+    /// Nobody uses the ledger's words any more: see `sync/end.rs`.
     #[doc(hidden)]
     pub fn end(&mut self) {
         self.slots.end();
