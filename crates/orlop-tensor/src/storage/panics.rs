@@ -190,7 +190,9 @@ fn panics_everywhere(name: &str, operation: impl Fn(&TensorOptions<'_>, &Storage
                 FUSE.set(at);
                 let result = catch_unwind(AssertUnwindSafe(|| operation(options, &storage, &other)));
                 let is_through = FUSE.replace(0) > 0;
-                assert_eq!(result.is_err(), !is_through, "{name}, {world:?}, {at}: {result:?}");
+                // A panic of a backing's or an observer's ends there: the operation may be refused, or none the wiser.
+                let succeeded = matches!(result, Ok(Ok(())));
+                assert!(succeeded || !is_through, "{name}, {world:?}, {at}: {result:?}");
                 check(&storage, &format!("{name}, {world:?}, {at}"));
                 check(&other, &format!("{name}, {world:?}, {at}"));
                 if is_through {
@@ -244,9 +246,9 @@ fn binding_late() {
     panics_everywhere("bind", |options, _, _| {
         let storage = Storage::unbound(options)?;
         let bound = catch_unwind(AssertUnwindSafe(|| storage.bind(BYTES)));
-        let panicked = bound.is_err();
-        assert_eq!(storage.is_unbound(), panicked);
-        if panicked {
+        let failed = !matches!(bound, Ok(Ok(())));
+        assert_eq!(storage.is_unbound(), failed);
+        if failed {
             storage.bind(BYTES)?;
         }
         tensor(&storage).fill_(MARK)?;

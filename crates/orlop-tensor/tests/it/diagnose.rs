@@ -1,8 +1,8 @@
 //! Diagnoses, and profiles of what tensors allocate.
 
-use orlop_alloc::profile::{LeakCheck, MemorySteps, Observers};
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
+use orlop_alloc::profile::{LeakCheck, MemorySteps, Observers};
 use orlop_alloc::{AllocationId, AllocatorRef, Context, Tag};
 use orlop_core::{DType, MemoryFormat, MemoryKind, Overlap, StreamId};
 use orlop_tensor::diagnose::Diagnosis;

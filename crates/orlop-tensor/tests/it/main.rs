@@ -14,6 +14,7 @@ mod display;
 mod dlpack;
 mod far;
 mod hooks;
+mod hostile;
 mod lazy;
 #[cfg(feature = "ndarray")]
 mod ndarray;
