@@ -11,7 +11,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Semantics {
     /// True if a block that comes back is reused only after the streams that used it are done. False: it is
-    /// reused at once, right for memory that only the host touches.
+    /// reused at once, right for memory that only the host touches; recording a stream on such a block is an error
+    /// ([`Block::record_stream`](crate::Block::record_stream)).
     pub stream_ordered: bool,
     /// True if calls switch the thread's current device by themselves and put it back.
     pub switches_device: bool,

@@ -1,33 +1,92 @@
 //! Files that are there whole or not at all.
 //!
-//! Who writes a file over an older one, and fails halfway, has lost both. So what is new is written beside
-//! it, and takes its place when all of it is on the disk.
+//! Who writes a file over an older one, and fails halfway, has lost both. So what is new is written beside it, under a name
+//! that nobody else has, and takes its place when all of it is on the disk.
+//!
+//! Only regular files are replaced so. A link stays a link: the file that it leads to is replaced, or made. What is neither
+//! file nor directory (a pipe, a terminal, `/dev/null`) is written into and stays what it is. Directories, and files that
+//! somebody made read-only, are refused.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, ErrorKind, Seek as _, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
 
-/// Puts what `write` writes in the place of the file at `path`. If that fails, the file is what it was.
+/// What is written to.
+pub(super) struct Output<'a> {
+    pub(super) file: BufWriter<&'a File>,
+    /// Whether what was written can be gone back to: not in a pipe.
+    pub(super) is_seekable: bool,
+}
+
+/// What a path leads to.
+enum Target {
+    /// A regular file, or none yet.
+    File { path: PathBuf, before: Option<Permissions> },
+    /// Something that is written into.
+    Stream,
+}
+
+/// Puts what `write` writes at `path`. If that fails, a file that was there is what it was.
 ///
 /// The new file has the permissions of the one it replaces, or else the usual ones.
 pub(super) fn replace<E>(
     path: &Path,
     io_error: impl Fn(io::Error) -> E,
-    write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<(), E>,
+    write: impl FnOnce(&mut Output<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut file = beside(path).map_err(&io_error)?;
-    let mut buffered = BufWriter::new(file.as_file_mut());
-    write(&mut buffered)?;
-    buffered.flush().map_err(&io_error)?;
-    drop(buffered);
-    // Else a crash could leave the name with nothing behind it.
-    file.as_file().sync_all().map_err(&io_error)?;
-    file.persist(path).map_err(|failed| io_error(failed.error))?;
-    Ok(())
+    let whole = |file: &File, is_seekable| {
+        let mut output = Output { file: BufWriter::with_capacity(1 << 20, file), is_seekable };
+        write(&mut output)?;
+        output.file.flush().map_err(&io_error)
+    };
+    match target(path).map_err(&io_error)? {
+        Target::Stream => {
+            let file = OpenOptions::new().write(true).open(path).map_err(&io_error)?;
+            whole(&file, false)
+        }
+        Target::File { path, before } => {
+            let (file, is_beside) = temporary(&path, before).map_err(&io_error)?;
+            whole(file.as_file(), true)?;
+            put(file, is_beside, &path).map_err(&io_error)
+        }
+    }
 }
 
-/// An empty file in the same folder, which goes away unless it is kept.
-fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+fn target(path: &Path) -> io::Result<Target> {
+    match fs::metadata(path) {
+        Ok(data) if data.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        Ok(data) if data.is_file() && data.permissions().readonly() => {
+            Err(io::Error::new(ErrorKind::PermissionDenied, "the file is read-only"))
+        }
+        Ok(data) if data.is_file() => {
+            Ok(Target::File { path: fs::canonicalize(path)?, before: Some(data.permissions()) })
+        }
+        Ok(_) => Ok(Target::Stream),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(Target::File { path: end_of_links(path)?, before: None })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a link leads that leads to nothing yet; any other path as it is.
+fn end_of_links(path: &Path) -> io::Result<PathBuf> {
+    /// As many as Linux follows.
+    const LINKS: usize = 40;
+    let mut end = path.to_owned();
+    for _ in 0..LINKS {
+        match fs::read_link(&end) {
+            Ok(next) => end = end.parent().unwrap_or(Path::new("")).join(next),
+            Err(_) => return Ok(end),
+        }
+    }
+    Err(io::Error::other("too many links"))
+}
+
+/// An empty file that goes away unless it is kept: in the same folder, or, if a file is there and its folder takes no other,
+/// where the system has such files. Whether it is in the same folder.
+fn temporary(path: &Path, before: Option<Permissions>) -> io::Result<(NamedTempFile, bool)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     builder.prefix(".orlop-").suffix(".tmp");
@@ -35,36 +94,83 @@ fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     {
         use std::os::unix::fs::PermissionsExt;
         // What `File::create` asks for; the umask takes away from it.
-        builder.permissions(fs::Permissions::from_mode(0o666));
+        builder.permissions(Permissions::from_mode(0o666));
     }
-    let file = builder.tempfile_in(folder)?;
-    if let Ok(before) = fs::metadata(path) {
-        file.as_file().set_permissions(before.permissions())?;
+    let closed = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
+    match (builder.tempfile_in(folder), before) {
+        (Ok(file), Some(before)) => {
+            file.as_file().set_permissions(before)?;
+            Ok((file, true))
+        }
+        (Err(error), Some(_)) if closed.contains(&error.kind()) => Ok((NamedTempFile::new()?, false)),
+        (file, _) => Ok((file?, true)),
     }
-    Ok(file)
 }
 
-#[cfg(all(test, not(loom)))]
+/// Puts a whole file in the place of what is at `path`.
+fn put(file: NamedTempFile, is_beside: bool, path: &Path) -> io::Result<()> {
+    if !is_beside {
+        return copy(&file, path);
+    }
+    // Else a crash could leave the name with nothing behind it.
+    file.as_file().sync_all()?;
+    match file.persist(path) {
+        Ok(_) => Ok(()),
+        // Something is mounted there.
+        Err(failed) if failed.error.kind() == ErrorKind::ResourceBusy => copy(&failed.file, path),
+        Err(failed) => Err(failed.error),
+    }
+}
+
+fn copy(from: &NamedTempFile, to: &Path) -> io::Result<()> {
+    let mut from = from.as_file();
+    from.rewind()?;
+    let mut to = OpenOptions::new().write(true).truncate(true).open(to)?;
+    io::copy(&mut from, &mut to)?;
+    to.sync_all()
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
 mod tests {
     use super::*;
+
+    fn text(path: &Path, text: &str) -> io::Result<()> {
+        replace(path, |error| error, |out| out.file.write_all(text.as_bytes()))
+    }
 
     #[test]
     fn a_failure_leaves_the_file_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        replace(&path, |error| error, |file| file.write_all(b"before")).unwrap();
-        let failure = replace(
-            &path,
-            |error| error,
-            |file| {
-                file.write_all(b"after")?;
+        let fails = || {
+            let write = |out: &mut Output<'_>| {
+                out.file.write_all(b"half")?;
                 Err(io::Error::other("no more"))
-            },
+            };
+            replace(&path, |error| error, write).unwrap_err().to_string()
+        };
+        assert_eq!((fails().as_str(), fs::read_dir(&folder).unwrap().count()), ("no more", 0));
+        text(&path, "before").unwrap();
+        assert_eq!((fails().as_str(), fs::read(&path).unwrap()), ("no more", b"before".to_vec()));
+        text(&path, "after").unwrap();
+        assert_eq!(
+            (fs::read(&path).unwrap(), fs::read_dir(&folder).unwrap().count()),
+            (b"after".to_vec(), 1)
         );
-        assert_eq!(failure.unwrap_err().to_string(), "no more");
+        assert!(text(&folder.path().join("no/such"), "").is_err());
+    }
+
+    #[test]
+    fn directories_and_read_only_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(text(folder.path(), "x").unwrap_err().kind(), ErrorKind::IsADirectory);
+        let path = folder.path().join("file");
+        text(&path, "before").unwrap();
+        let mut permissions = fs::metadata(&path).unwrap().permissions();
+        permissions.set_readonly(true);
+        fs::set_permissions(&path, permissions).unwrap();
+        assert_eq!(text(&path, "after").unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert_eq!(fs::read(&path).unwrap(), b"before");
-        replace(&path, |error| error, |file| file.write_all(b"after")).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"after");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     }
 
@@ -75,8 +181,39 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, b"before").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        replace(&path, |error| error, |file| file.write_all(b"after")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        text(&path, "after").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_links() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        fs::create_dir(place("far")).unwrap();
+        symlink("far/file", place("link")).unwrap();
+        symlink("link", place("chain")).unwrap();
+        // First to nothing, then to a file.
+        for words in ["made", "replaced"] {
+            text(&place("chain"), words).unwrap();
+            assert_eq!(fs::read_to_string(place("far/file")).unwrap(), words);
+            assert!(["link", "chain"].iter().all(|name| place(name).is_symlink()));
+        }
+        symlink("loop", place("loop")).unwrap();
+        assert!(text(&place("loop"), "x").is_err() && place("loop").is_symlink());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_cannot_be_replaced_is_overwritten_when_all_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        text(&path, "before, and longer").unwrap();
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(b"after").unwrap();
+        put(file, false, &path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"after");
     }
 }

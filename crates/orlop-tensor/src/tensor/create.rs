@@ -91,17 +91,31 @@ impl Tensor {
     ///
     /// Those of [`Tensor::empty_like`].
     pub fn empty_like_in(&self, format: MemoryFormat, dtype: DType) -> Result<Self> {
-        let imp = self.imp()?;
-        let strides = imp.layout.strides_in(format)?;
-        let layout = Layout::new(imp.layout.shape().clone(), strides, 0)?;
-        Self::empty_with(layout, &self.options()?.dtype(dtype))
+        self.empty_like_with(TensorOptions::from(dtype).memory_format(format))
     }
 
-    /// The options that made it: dtype, device, kind.
-    pub(crate) fn options(&self) -> Result<TensorOptions<'static>> {
+    /// Like this tensor but for what the options name.
+    ///
+    /// ```
+    /// use orlop_core::{DType, MemoryKind};
+    /// use orlop_tensor::{Tensor, TensorOptions};
+    ///
+    /// let weights = Tensor::zeros([4, 3], DType::BF16)?.t()?;
+    /// let copy = weights.empty_like_with(TensorOptions::new().kind(MemoryKind::Persistent).zeroed())?;
+    /// assert_eq!((copy.dtype(), copy.memory_kind()), (DType::BF16, MemoryKind::Persistent));
+    /// assert_eq!(copy.strides(), weights.strides());
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tensor::empty_like`].
+    pub fn empty_like_with<'a>(&self, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
         let imp = self.imp()?;
-        let (device, kind) = (imp.storage().device(), imp.storage().memory_kind());
-        Ok(TensorOptions::new().dtype(imp.dtype).device(device).kind(kind))
+        let options = options.into().or_as(imp);
+        let strides = imp.layout.strides_in(options.format)?;
+        let layout = Layout::new(imp.layout.shape().clone(), strides, 0)?;
+        Self::empty_with(layout, &options)
     }
 
     /// With every element zero.

@@ -4,7 +4,7 @@
 //! one storage, what is read is copied out first: the result is the same as if all had been read before anything was
 //! written.
 
-use super::{Tensor, TensorImpl};
+use super::{Tensor, TensorImpl, TensorOptions};
 use crate::device;
 use crate::error::Result;
 use crate::kernels;
@@ -133,50 +133,44 @@ impl Tensor {
     ///
     /// Those of [`Tensor::duplicate`].
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
-        if self.imp()?.dtype == dtype {
-            return Ok(self.clone());
-        }
-        let copy = self.empty_like_in(MemoryFormat::Preserve, dtype)?;
-        copy.copy_(self)?;
-        Ok(copy)
+        self.to(dtype)
     }
 
-    /// The elements on another device: this very tensor if they are there, else a copy.
+    /// The elements on another device: this very tensor if they are there, else a copy. A kind that only the host has becomes
+    /// the default one there.
     ///
     /// # Errors
     ///
     /// Those of [`Tensor::duplicate`]; the device is unknown, or cannot copy.
     pub fn to_device(&self, device: Device) -> Result<Self> {
-        let imp = self.imp()?;
-        if imp.storage().device() == device {
-            return Ok(self.clone());
-        }
-        let layout = Layout::new(imp.layout.shape().clone(), imp.layout.preserved_strides(), 0)?;
-        let mut options = self.options()?.device(device);
-        if imp.storage().memory_kind().is_host_only() {
-            options = options.kind(orlop_core::MemoryKind::Default);
-        }
-        let copy = Self::empty_with(layout, &options)?;
-        copy.copy_(self)?;
-        Ok(copy)
+        self.to(TensorOptions::new().device(device))
     }
 
-    /// Dtype, device and format as the options say, context and kind too: this very tensor if dtype, device and format are
-    /// what they should be, else a copy.
+    /// What the options name, and all else as it is: dtype, device, kind, and strides where they are dense. This very tensor
+    /// if it is all that (the allocator and the alignment too, if they are named), else a copy.
+    ///
+    /// ```
+    /// use orlop_core::{DType, Device};
+    /// use orlop_tensor::{Tensor, TensorOptions};
+    ///
+    /// let ids = Tensor::from_slice(&[1i64, 2, 3])?;
+    /// let there = ids.to(TensorOptions::new().device(Device::CPU))?;
+    /// assert!(there.is_same(&ids) && there.dtype() == DType::I64);
+    /// # Ok::<(), orlop_tensor::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
     /// Those of [`Tensor::duplicate`].
-    pub fn to<'a>(&self, options: impl Into<super::TensorOptions<'a>>) -> Result<Self> {
-        let (imp, options) = (self.imp()?, options.into());
-        let device = options.memory.device.unwrap_or_else(|| imp.storage().device());
-        let there = imp.dtype == options.dtype && imp.storage().device() == device;
-        if there && imp.layout.is_contiguous_in(options.format) {
+    pub fn to<'a>(&self, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
+        let imp = self.imp()?;
+        let options = options.into().or_as(imp);
+        let formatted =
+            options.format == MemoryFormat::Preserve || imp.layout.is_contiguous_in(options.format);
+        if formatted && imp.dtype == options.dtype && options.is_memory_of(imp)? {
             return Ok(self.clone());
         }
-        let strides = imp.layout.strides_in(options.format)?;
-        let layout = Layout::new(imp.layout.shape().clone(), strides, 0)?;
-        let copy = Self::empty_with(layout, &options.device(device))?;
+        let copy = self.empty_like_with(options)?;
         copy.copy_(self)?;
         Ok(copy)
     }

@@ -1,11 +1,14 @@
 //! How a tensor is to be made.
 
+use super::TensorImpl;
+use crate::error::Result;
 use crate::storage::Memory;
-use orlop_alloc::{AllocatorRef, Context, Tag};
+use orlop_alloc::{Allocator as _, AllocatorRef, Context, Tag};
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, StreamId};
 
 /// What to make: dtype, device, kind, memory format, alignment and more, each with a default. A dtype alone will do where
-/// options are asked for.
+/// options are asked for. Where there is a tensor to go by ([`Tensor::to`](crate::Tensor::to),
+/// [`Tensor::empty_like_with`](crate::Tensor::empty_like_with)), what is not named is as that has it.
 ///
 /// ```
 /// use orlop_core::{DType, MemoryKind};
@@ -23,6 +26,15 @@ pub struct TensorOptions<'a> {
     pub(crate) dtype: DType,
     pub(crate) format: MemoryFormat,
     pub(crate) memory: Memory<'a>,
+    named: Named,
+}
+
+/// What was named, though it may be what is usual: where there is a tensor to go by, all else is as that has it.
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    dtype: bool,
+    format: bool,
+    kind: bool,
 }
 
 impl Default for TensorOptions<'_> {
@@ -42,13 +54,15 @@ impl<'a> TensorOptions<'a> {
     /// Of `float32`, row-major, on the context's default device.
     #[inline]
     pub const fn new() -> Self {
-        Self { dtype: DType::F32, format: MemoryFormat::Contiguous, memory: Memory::new() }
+        let named = Named { dtype: false, format: false, kind: false };
+        Self { dtype: DType::F32, format: MemoryFormat::Contiguous, memory: Memory::new(), named }
     }
 
     /// Elements of this type.
     #[inline]
     pub const fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
+        self.named.dtype = true;
         self
     }
 
@@ -61,13 +75,51 @@ impl<'a> TensorOptions<'a> {
     /// For this use.
     pub const fn kind(mut self, kind: MemoryKind) -> Self {
         self.memory.request.kind = kind;
+        self.named.kind = true;
         self
     }
 
     /// With the dimensions in this order in memory.
     pub const fn memory_format(mut self, format: MemoryFormat) -> Self {
         self.format = format;
+        self.named.format = true;
         self
+    }
+
+    /// The same with what was not named as a tensor has it: dtype, device, kind, and strides where they are dense. A kind that
+    /// cannot be on another device becomes the default one.
+    pub(super) fn or_as(mut self, imp: &TensorImpl) -> Self {
+        let storage = imp.storage();
+        if !self.named.dtype {
+            self.dtype = imp.dtype;
+        }
+        if !self.named.format {
+            self.format = MemoryFormat::Preserve;
+        }
+        // An allocator is on a device of its own.
+        let device = self.memory.allocator.map(|allocator| allocator.device()).or(self.memory.device);
+        let device = device.unwrap_or_else(|| storage.device());
+        self.memory.device = Some(device);
+        if !self.named.kind {
+            let kind = storage.memory_kind();
+            self.memory.request.kind = if kind.check_on(device).is_ok() { kind } else { MemoryKind::Default };
+        }
+        self
+    }
+
+    /// Whether a tensor is in the memory that was named: its kind, its device, its allocator and its alignment.
+    pub(super) fn is_memory_of(&self, imp: &TensorImpl) -> Result<bool> {
+        let (memory, storage) = (&self.memory, imp.storage());
+        let there = memory.device.is_none_or(|device| device == storage.device());
+        if !there || memory.request.kind != storage.memory_kind() {
+            return Ok(false);
+        }
+        if memory.allocator.is_none() && !memory.align_chosen {
+            return Ok(true);
+        }
+        let block = storage.block()?;
+        let from_there = memory.allocator.is_none_or(|allocator| block.is_from(allocator));
+        Ok(from_there && (!memory.align_chosen || memory.request.align.is_aligned(block.address())))
     }
 
     /// At a multiple of this; else of 64 bytes on the CPU and of 256 elsewhere (M4).

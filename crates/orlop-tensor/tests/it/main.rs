@@ -29,4 +29,6 @@ mod outside;
 mod safetensors;
 mod storage;
 mod torch;
+mod unreachable;
 mod workspace;
+mod writers;

@@ -113,6 +113,31 @@ fn files_are_replaced_whole_and_always_the_same() {
     assert_eq!(npz::read(&path).unwrap().len(), 2);
 }
 
+/// The reader of archives keeps the last entry of a name and says nothing; here no array goes missing so.
+#[test]
+fn one_name_twice_is_refused() {
+    let (a, b) = (zero_to_five(DType::I64), Tensor::zeros([2], DType::U8).unwrap());
+    for compression in [Compression::None, Compression::Deflate] {
+        let mut bytes = written(&[("first", &a), ("other", &b), ("third", &a)], compression);
+        // In its own header and in the directory.
+        for at in 0..bytes.len() - 9 {
+            if bytes[at..at + 9] == *b"third.npy" {
+                bytes[at..at + 9].copy_from_slice(b"first.npy");
+            }
+        }
+        let refused = [
+            refusal(npz::from_bytes(&bytes, &ReadOptions::new())),
+            refusal(NpzReader::new(Cursor::new(&bytes), &ReadOptions::new())),
+        ];
+        for refused in refused {
+            assert!(matches!(&refused, NpyError::DuplicateName { name } if **name == *"first"), "{refused}");
+        }
+    }
+    // Another name, and a comment that looks like an entry.
+    let entries: [(&str, &[u8]); 2] = [("a.npy", &[]), ("./a.npy", &[])];
+    assert!(NpzReader::new(Cursor::new(archive(&entries)), &ReadOptions::new()).is_ok());
+}
+
 #[test]
 fn limits() {
     let zeros = Tensor::zeros([1 << 20], DType::F64).unwrap();

@@ -1,6 +1,9 @@
 //! Copies, casts and fills.
 
-use orlop_core::{DType, MemoryFormat};
+use crate::far::{FAR, with_device};
+use orlop_alloc::backing::System;
+use orlop_alloc::engine::Arena;
+use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, Strides, dispatch};
 use orlop_tensor::{Error, Tensor, TensorOptions};
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -54,6 +57,94 @@ fn what_is_so_already_is_not_copied() {
     assert_eq!((other.dtype(), other.sizes()), (DType::F64, &[2, 3][..]));
     assert!(tensor.reshape([3, 2]).unwrap().is_alias_of(&tensor));
     assert!(!transposed.reshape([6]).unwrap().is_alias_of(&tensor));
+}
+
+/// Row-major, column-major, channels last, channels last of a slice with gaps.
+fn layouts(dtype: DType) -> Vec<Tensor> {
+    let plain = Tensor::ones([2, 3, 4, 5], dtype).unwrap();
+    let last = plain.contiguous(MemoryFormat::ChannelsLast).unwrap();
+    vec![plain.clone(), plain.permute(&[3, 2, 1, 0]).unwrap(), last.clone(), last.narrow(3, 1, 3).unwrap()]
+}
+
+/// What options do not name is kept: dtype, device, kind, and the order of dimensions.
+#[test]
+fn what_is_not_named_is_kept() {
+    for dtype in DType::ALL {
+        for tensor in layouts(dtype) {
+            let kind = MemoryKind::KvCache;
+            let tensor = tensor.to(TensorOptions::new().kind(kind)).unwrap();
+            assert_eq!((tensor.dtype(), tensor.memory_kind()), (dtype, kind));
+            // Each of the four is named or not.
+            for named in 0u8..16 {
+                let names = |bit: u8| named & (1 << bit) != 0;
+                let mut options = TensorOptions::new();
+                let (mut as_dtype, mut as_kind) = (dtype, kind);
+                if names(0) {
+                    // What is usual, and named all the same.
+                    (options, as_dtype) = (options.dtype(DType::F32), DType::F32);
+                }
+                if names(1) {
+                    options = options.device(Device::CPU);
+                }
+                if names(2) {
+                    (options, as_kind) = (options.kind(MemoryKind::Default), MemoryKind::Default);
+                }
+                if names(3) {
+                    options = options.memory_format(MemoryFormat::Contiguous);
+                }
+                let other = tensor.to(options).unwrap();
+                let like = tensor.empty_like_with(options).unwrap();
+                for made in [&other, &like] {
+                    assert_eq!((made.dtype(), made.memory_kind()), (as_dtype, as_kind), "{named:04b}");
+                    let preserved = tensor.layout().preserved_strides();
+                    let strides = if names(3) { Strides::contiguous(tensor.shape()) } else { preserved };
+                    assert_eq!((made.sizes(), made.strides()), (tensor.sizes(), &strides), "{named:04b}");
+                }
+                let is_so = as_dtype == dtype && as_kind == kind && (!names(3) || tensor.is_contiguous());
+                assert_eq!(other.is_same(&tensor), is_so, "{named:04b}");
+                let ones = Tensor::ones(tensor.shape().clone(), as_dtype).unwrap();
+                dispatch!(as_dtype, T => {
+                    assert_eq!(other.to_vec::<T>().unwrap(), ones.to_vec::<T>().unwrap());
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_on_the_way() {
+    let ids = Tensor::from_slice(&[9_007_199_254_740_993i64, 16_777_217]).unwrap();
+    let there = ids.to(TensorOptions::new().device(Device::CPU)).unwrap();
+    assert!(there.is_same(&ids));
+    with_device(|_| {
+        let there = ids.to(TensorOptions::new().device(FAR)).unwrap();
+        assert_eq!(
+            (there.dtype(), there.to_vec::<i64>().unwrap()),
+            (DType::I64, ids.to_vec::<i64>().unwrap())
+        );
+        let back = there.t().unwrap().to(TensorOptions::new().device(Device::CPU)).unwrap();
+        assert_eq!(back.to_vec::<i64>().unwrap(), ids.to_vec::<i64>().unwrap());
+        // Only the host has pinned memory.
+        let pinned = ids.to(TensorOptions::new().kind(MemoryKind::HostPinned)).unwrap();
+        assert_eq!(pinned.memory_kind(), MemoryKind::HostPinned);
+        let there = pinned.to_device(FAR).unwrap();
+        assert_eq!((there.memory_kind(), there.dtype()), (MemoryKind::Default, DType::I64));
+    });
+}
+
+/// An allocator and an alignment that are named are what the tensor gets.
+#[test]
+fn memory_that_is_named_is_gone_to() {
+    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let tensor = Tensor::arange(0.0, 8.0, 1.0, DType::I16).unwrap();
+    let moved = tensor.to(TensorOptions::new().allocator(&arena)).unwrap();
+    assert!(moved.storage().unwrap().block().unwrap().is_from(&arena));
+    assert_eq!(moved.to_vec::<i16>().unwrap(), tensor.to_vec::<i16>().unwrap());
+    assert!(moved.to(TensorOptions::new().allocator(&arena)).unwrap().is_same(&moved));
+    let page = TensorOptions::new().align(Alignment::new(1 << 16).unwrap());
+    let aligned = moved.to(page).unwrap();
+    assert_eq!(aligned.storage().unwrap().block().unwrap().address() % (1 << 16), 0);
+    assert!(aligned.to(page).unwrap().is_same(&aligned));
 }
 
 proptest! {

@@ -1,10 +1,13 @@
 //! Storages: parts, memory from outside, sizes that change, who may touch what.
 
-use orlop_alloc::{Block, Context, Request};
-use orlop_core::{Alignment, DType, Device, MemoryKind};
+use orlop_alloc::backing::System;
+use orlop_alloc::engine::Direct;
+use orlop_alloc::{AllocatorRef, Block, Context, Error as AllocError, Request};
+use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
+use orlop_testkit::spies::Spy;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[test]
 fn parts_keep_the_whole_alive_and_stay_inside() {
@@ -126,6 +129,100 @@ fn access_is_refused_with_the_owners_words() {
     tensor.fill_(1.0).unwrap();
     storage.refuse_writes("done");
     assert!(tensor.to_vec::<f32>().is_ok() && tensor.fill_(0.0).is_err() && storage.is_read_only());
+}
+
+/// Keeps what is told.
+#[derive(Debug, Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Told {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = event.metadata().level().to_string();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            text += &format!(" {field}={value:?}");
+        });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A storage that warns does so at its first write, once, with its message, and lets it pass.
+#[test]
+fn the_first_write_is_warned_of() {
+    let told = Told::default();
+    tracing::subscriber::with_default(told.clone(), || {
+        let warnings = || std::mem::take(&mut *told.0.lock().unwrap());
+        let tensor = Tensor::zeros([4], DType::F32).unwrap();
+        let storage = tensor.storage().unwrap();
+        storage.warn_on_write("shared with the cache");
+        let version = storage.version();
+        tensor.to_vec::<f32>().unwrap();
+        let refused = (storage.read().unwrap(), storage.write().is_err());
+        assert!(refused.1 && !storage.is_read_only());
+        drop(refused);
+        assert_eq!(warnings(), Vec::<String>::new(), "nobody has written");
+        tensor.fill_(1.0).unwrap();
+        let [warning] = &warnings()[..] else { panic!() };
+        let words = ["WARN", "shared with the cache", "bytes=16", "device=cpu"];
+        assert!(words.iter().all(|word| warning.contains(word)), "{warning}");
+        tensor.fill_(2.0).unwrap();
+        storage.write().unwrap().fill(0);
+        assert_eq!((warnings().len(), storage.version()), (0, version + 3));
+        // Again, and taken back.
+        storage.warn_on_write("once more");
+        storage.write().unwrap().fill(1);
+        assert!(warnings()[0].contains("once more"));
+        storage.warn_on_write("never mind");
+        storage.allow_access();
+        tensor.fill_(3.0).unwrap();
+        assert_eq!(warnings(), Vec::<String>::new());
+        // Before the copy that was put off.
+        let clone = tensor.lazy_clone().unwrap();
+        clone.storage().unwrap().warn_on_write("a copy is made");
+        clone.fill_(4.0).unwrap();
+        assert_eq!((warnings().len(), tensor.to_vec::<f32>().unwrap()), (1, vec![3.0; 4]));
+    });
+}
+
+/// Nobody waits for streams before memory of CPU engines is used again: recording one is an error, and so it is for memory
+/// from outside.
+#[test]
+fn streams_that_nobody_waits_for_are_refused() {
+    let refused = |result: Result<(), Error>| {
+        matches!(result, Err(Error::Alloc(AllocError::StreamsNotHonoured { .. })))
+    };
+    let stream = StreamId::new(7);
+    for kind in MemoryKind::ALL {
+        let tensor = Tensor::zeros([4], TensorOptions::new().kind(kind).stream(stream)).unwrap();
+        let storage = tensor.storage().unwrap();
+        assert!(refused(tensor.record_stream(stream)) && refused(storage.record_stream(StreamId::new(9))));
+        let block = storage.block().unwrap();
+        assert!(refused(block.record_stream(stream).map_err(Error::from)), "{kind}");
+        assert_eq!(block.uses.iter().count(), 0);
+    }
+    let outside = Tensor::from_vec([2], vec![1.0f32, 2.0]).unwrap();
+    assert!(refused(outside.record_stream(stream)));
+    // No bytes, and nothing to wait for.
+    Tensor::zeros([0], DType::F32).unwrap().record_stream(stream).unwrap();
+    let honoured = AllocatorRef::new(Spy::new(Direct::engine(System::new())).0).erase();
+    let tensor = Tensor::zeros([4], TensorOptions::new().allocator(&honoured)).unwrap();
+    tensor.record_stream(stream).unwrap();
+    assert!(tensor.storage().unwrap().block().unwrap().uses.iter().eq([stream]));
 }
 
 #[test]

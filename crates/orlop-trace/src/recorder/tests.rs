@@ -34,7 +34,8 @@ fn a_blocks_life_is_told_with_who_asked() {
     let recorder = Recorder::new();
     // One that waits for streams: others refuse to note their uses.
     let device = Device::cuda(0);
-    let allocator = DeviceAllocator::new(NullDevice::new(device, 1 << 30), Policy::orlop()).into_ref().erase();
+    let allocator =
+        DeviceAllocator::new(NullDevice::new(device, 1 << 30), Policy::orlop()).into_ref().erase();
     allocator.set_observer(Some(Arc::new(recorder.clone())));
     let request = Request::new(1000).tag(Tag::new("kv")).kind(MemoryKind::KvCache).stream(StreamId::new(9));
     let block = allocator.allocate(&request).unwrap();

@@ -77,7 +77,8 @@ pub fn save<N: AsRef<str>, T: Borrow<Tensor>>(
     tensors: impl IntoIterator<Item = (N, T)>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let saved = replace(path, |error| ArchiveError::from(error).into(), |file| save_to(file, tensors));
+    let saved =
+        replace(path, |error| ArchiveError::from(error).into(), |out| save_to(&mut out.file, tensors));
     saved.map_err(|error| at(path, error))
 }
 

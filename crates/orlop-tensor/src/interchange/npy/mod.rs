@@ -180,7 +180,7 @@ fn read_elements<R: Read + ?Sized>(
 /// the tensor. The file is then what it was.
 pub fn write(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     let path = path.as_ref();
-    let write = replace(path, |error| NpyError::from(error).into(), |file| write_to(file, tensor));
+    let write = replace(path, |error| NpyError::from(error).into(), |out| write_to(&mut out.file, tensor));
     write.map_err(|error| at(path, error))
 }
 

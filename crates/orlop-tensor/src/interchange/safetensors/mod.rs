@@ -42,7 +42,6 @@ mod header;
 mod index;
 mod pairs;
 mod plan;
-mod replace;
 mod sharded;
 mod write;
 

@@ -4,10 +4,11 @@ use super::Metadata;
 use super::error::SafetensorsError;
 use super::index::{self, ShardIndex};
 use super::plan::{Item, Plan, check_names};
-use super::replace::replace;
 use crate::Tensor;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::interchange::replace::replace;
 use std::borrow::Borrow;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The bytes of a file of these tensors. See [`save`].
@@ -109,7 +110,8 @@ pub fn save_sharded(
         save_plan(&folder.join(file), &Plan::new(items, metadata)?)?;
     }
     let path = folder.join(index::FILE);
-    replace(&path, |out| Ok(index.write(out).map_err(SafetensorsError::io(&path))?))?;
+    let failed = |error| Error::from(SafetensorsError::io(&path)(error));
+    replace(&path, failed, |out| index.write(&mut out.file).map_err(failed))?;
     Ok(path)
 }
 
@@ -122,7 +124,8 @@ fn items<'a, N: AsRef<str>, T: Borrow<Tensor>>(tensors: &'a [(N, T)]) -> Result<
 }
 
 fn save_plan(path: &Path, plan: &Plan<'_>) -> Result<()> {
-    replace(path, |out| plan.write(|bytes| Ok(out.write_all(bytes).map_err(SafetensorsError::io(path))?)))
+    let failed = |error| Error::from(SafetensorsError::io(path)(error));
+    replace(path, failed, |out| plan.write(|bytes| out.file.write_all(bytes).map_err(failed)))
 }
 
 /// Each part as long as it may be.

@@ -7,9 +7,10 @@ use super::{SUFFIX, zip_error};
 use crate::Tensor;
 use crate::error::{Error, Result};
 use crate::interchange::NamedTensors;
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -41,7 +42,7 @@ impl NpzReader {
     ///
     /// # Errors
     ///
-    /// [`NpyError::Io`], [`NpyError::Zip`], [`NpyError::TooManyEntries`].
+    /// [`NpyError::Io`], [`NpyError::Zip`], [`NpyError::TooManyEntries`], [`NpyError::DuplicateName`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, &ReadOptions::new())
     }
@@ -63,11 +64,15 @@ impl<R: Read + Seek> NpzReader<R> {
     ///
     /// # Errors
     ///
-    /// [`NpyError::Stream`], [`NpyError::Zip`], [`NpyError::TooManyEntries`].
+    /// [`NpyError::Stream`], [`NpyError::Zip`], [`NpyError::TooManyEntries`], [`NpyError::DuplicateName`].
     pub fn new(mut reader: R, options: &ReadOptions) -> Result<Self> {
         let bytes = reader.seek(SeekFrom::End(0)).map_err(NpyError::from)?;
         // The archive's directory is bounded by the length of the file: it is checked before memory is
         // allocated for it.
+        let archive = ZipArchive::new(&mut reader).map_err(zip_error)?;
+        let (start, entries) = (archive.central_directory_start(), archive.len());
+        drop(archive);
+        check_names(&mut reader, start, entries)?;
         let archive = ZipArchive::new(reader).map_err(zip_error)?;
         options.check_entries(archive.len())?;
         Ok(Self { archive, bytes, options: *options })
@@ -148,6 +153,40 @@ impl<R: Read + Seek> NpzReader<R> {
         Ok(tensor)
     }
 }
+
+/// Refuses archives that have a name twice: the archive's reader keeps the last entry of a name and says nothing. So there
+/// are more entries in the directory, which begins at `start`, than the reader has.
+fn check_names<R: Read + Seek>(reader: &mut R, start: u64, entries: usize) -> Result<(), NpyError> {
+    reader.seek(SeekFrom::Start(start))?;
+    let mut directory = BufReader::new(reader);
+    let (mut count, mut names) = (0_usize, HashSet::new());
+    loop {
+        let mut fixed = [0; DIRECTORY_ENTRY];
+        match directory.read_exact(&mut fixed) {
+            Ok(()) if fixed.starts_with(b"PK\x01\x02") => {}
+            // What ends the directory, and the file.
+            _ => break,
+        }
+        let length = |at: usize| u64::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
+        let mut name = Vec::new();
+        directory.by_ref().take(length(28)).read_to_end(&mut name)?;
+        // What follows the name.
+        io::copy(&mut directory.by_ref().take(length(30) + length(32)), &mut io::sink())?;
+        count += 1;
+        let text = String::from_utf8_lossy(&name).into_owned();
+        if !names.insert(name) {
+            return Err(NpyError::DuplicateName { name: text.strip_suffix(SUFFIX).unwrap_or(&text).into() });
+        }
+        if count > entries {
+            // Two encodings of one name.
+            return Err(NpyError::DuplicateName { name: text.into() });
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of an entry of the directory before its name.
+const DIRECTORY_ENTRY: usize = 46;
 
 /// The same error, with the array it is about.
 pub(super) fn in_entry(name: &str, error: Error) -> Error {

@@ -5,7 +5,7 @@ use super::super::{NpyError, at, write_to as write_array};
 use super::{SUFFIX, zip_error};
 use crate::Tensor;
 use crate::error::{Error, Result};
-use crate::interchange::replace::replace;
+use crate::interchange::replace::{Output, replace};
 use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::io::{Seek, Write};
@@ -31,7 +31,8 @@ const LARGE: u64 = 0xF000_0000;
 /// Bytes of a name that an archive can hold.
 const LONGEST_NAME: usize = 0xFFFF;
 
-/// Writes a `.npz` file, in the place of what is there. The same tensors give the same bytes.
+/// Writes a `.npz` file, in the place of what is there, as [`npy::write`](crate::interchange::npy::write) does. The same
+/// tensors give the same bytes.
 ///
 /// # Errors
 ///
@@ -43,8 +44,11 @@ pub fn write<N: AsRef<str>, T: Borrow<Tensor>>(
     compression: Compression,
 ) -> Result<()> {
     let path = path.as_ref();
-    let write =
-        replace(path, |error| NpyError::from(error).into(), |file| write_to(file, tensors, compression));
+    let write = |out: &mut Output<'_>| match out.is_seekable {
+        true => write_to(&mut out.file, tensors, compression),
+        false => write_archive(ZipWriter::new_stream(&mut out.file), tensors, compression),
+    };
+    let write = replace(path, |error| NpyError::from(error).into(), write);
     write.map_err(|error| at(path, error))
 }
 
@@ -58,7 +62,14 @@ pub fn write_to<W: Write + Seek, N: AsRef<str>, T: Borrow<Tensor>>(
     tensors: impl IntoIterator<Item = (N, T)>,
     compression: Compression,
 ) -> Result<()> {
-    let mut archive = ZipWriter::new(writer);
+    write_archive(ZipWriter::new(writer), tensors, compression)
+}
+
+fn write_archive<W: Write + Seek, N: AsRef<str>, T: Borrow<Tensor>>(
+    mut archive: ZipWriter<W>,
+    tensors: impl IntoIterator<Item = (N, T)>,
+    compression: Compression,
+) -> Result<()> {
     let method = match compression {
         Compression::None => CompressionMethod::Stored,
         Compression::Deflate => CompressionMethod::Deflated,

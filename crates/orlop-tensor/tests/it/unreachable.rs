@@ -1,0 +1,137 @@
+//! Memory that nobody can touch, wherever it says it is: every operation on bytes is a typed error, and nothing is touched.
+
+use crate::far::{FAR, with_device};
+use orlop_alloc::backing::{Null, Pinned};
+use orlop_alloc::caching::Caching;
+use orlop_alloc::engine::Direct;
+use orlop_alloc::{AllocatorRef, Context, Error as AllocError};
+use orlop_core::{DType, Device, MemoryFormat, MemoryKind};
+use orlop_tensor::{Error, Result, Storage, Tensor, TensorOptions};
+use std::sync::Arc;
+
+/// An operation on a tensor without memory, and one that has some, of the same sizes.
+type Operation = fn(&Tensor, &Tensor) -> Result<()>;
+
+const OPERATIONS: &[(&str, Operation)] = &[
+    ("as_slice", |it, _| it.as_slice::<f32>().map(drop)),
+    ("as_mut_slice", |it, _| it.as_mut_slice::<f32>().map(drop)),
+    ("to_vec", |it, _| it.to_vec::<f32>().map(drop)),
+    ("item", |it, _| it.select(0, 0)?.select(0, 0)?.item::<f32>().map(drop)),
+    ("accessor", |it, _| it.accessor::<f32, 2>().map(drop)),
+    ("accessor_mut", |it, _| it.accessor_mut::<f32, 2>().map(drop)),
+    ("iter", |it, _| it.iter::<f32>().map(drop)),
+    ("elements_mut", |it, _| it.elements_mut::<f32>().map(drop)),
+    ("fill_", |it, _| it.fill_(1.0)),
+    ("zero_", |it, _| it.zero_()),
+    ("fill_ of a part", |it, _| it.slice(1, None, None, 2)?.fill_(1.0)),
+    ("copy_ from", |it, other| other.copy_(it)),
+    ("copy_ to", |it, other| it.copy_(other)),
+    ("copy_ from with a cast", |it, other| other.to_dtype(DType::I64)?.copy_(it)),
+    ("copy_ to with strides", |it, other| it.t()?.copy_(&other.t()?)),
+    ("copy_ within", |it, _| it.narrow(0, 0, 1)?.copy_(&it.narrow(0, 1, 1)?)),
+    ("duplicate", |it, _| it.duplicate().map(drop)),
+    ("contiguous", |it, _| it.t()?.contiguous(MemoryFormat::Contiguous).map(drop)),
+    ("reshape", |it, _| it.t()?.reshape([-1]).map(drop)),
+    ("to_dtype", |it, _| it.to_dtype(DType::F64).map(drop)),
+    ("to_device", |it, _| {
+        let device = if it.device() == FAR { Device::CPU } else { FAR };
+        it.to_device(device).map(drop)
+    }),
+    ("a write after a lazy clone", |it, _| {
+        let clone = it.lazy_clone()?;
+        clone.storage()?.write().map(drop)
+    }),
+    ("a fill after a lazy clone", |it, _| {
+        let clone = it.lazy_clone()?;
+        let result = clone.fill_(1.0);
+        drop(clone);
+        result
+    }),
+    ("a lazy clone of what was given out", |it, _| {
+        it.storage()?.as_mut_ptr()?;
+        it.lazy_clone().map(drop)
+    }),
+    ("growth", |it, _| it.storage()?.resize(1 << 16)),
+    ("resize_", |it, _| it.clone().resize_([1000, 100])),
+    ("storage read", |it, _| it.storage()?.read().map(drop)),
+    ("storage write", |it, _| it.storage()?.write().map(drop)),
+    #[cfg(feature = "npy")]
+    ("npy", |it, _| orlop_tensor::interchange::npy::write_to(&mut Vec::new(), it)),
+    #[cfg(feature = "safetensors")]
+    ("safetensors", |it, _| {
+        use orlop_tensor::interchange::safetensors::{Metadata, to_bytes};
+        to_bytes([("it", it)], &Metadata::new()).map(drop)
+    }),
+    #[cfg(feature = "archive")]
+    ("archive", |it, _| {
+        orlop_tensor::interchange::archive::save_to(&mut std::io::Cursor::new(Vec::new()), [("it", it)])
+            .map(drop)
+    }),
+    #[cfg(feature = "dlpack")]
+    ("dlpack", |it, _| orlop_tensor::interchange::dlpack::export(it).map(drop)),
+    #[cfg(feature = "dlpack")]
+    ("dlpack to be written", |it, _| orlop_tensor::interchange::dlpack::export_mut(it).map(drop)),
+    #[cfg(feature = "dlpack")]
+    ("dlpack copied", |it, _| orlop_tensor::interchange::dlpack::export_copy(it).map(drop)),
+    #[cfg(feature = "ndarray")]
+    ("ndarray", |it, _| it.as_ndarray::<f32>().map(drop)),
+    #[cfg(feature = "ndarray")]
+    ("ndarray to be written", |it, _| it.as_mut_ndarray::<f32>().map(drop)),
+    #[cfg(feature = "ndarray")]
+    ("ndarray copied", |it, _| it.to_ndarray::<f32>().map(drop)),
+];
+
+fn refused(allocator: &AllocatorRef) {
+    let memory = |options: TensorOptions<'static>| Tensor::ones([4, 6], options).expect("memory");
+    for other in [memory(TensorOptions::new()), memory(TensorOptions::new().device(FAR))] {
+        for (name, operation) in OPERATIONS {
+            let it = Tensor::empty([4, 6], TensorOptions::new().allocator(allocator)).unwrap();
+            let result = operation(&it, &other);
+            let typed = matches!(result, Err(Error::Alloc(AllocError::NotHostAccessible { .. })));
+            assert!(typed, "{name} on {}: {result:?}", it.device());
+            // What failed has changed nothing.
+            assert_eq!((it.sizes(), it.storage().unwrap().nbytes()), (&[4, 6][..], 96), "{name}");
+        }
+    }
+    let it = Tensor::empty([4, 6], TensorOptions::new().allocator(allocator)).unwrap();
+    assert!(it.to_string().contains("unreadable"), "{it}");
+    assert!(!format!("{it:?} {}", it.diagnose()).is_empty());
+    // What needs no bytes can be done.
+    let storage = it.storage().unwrap();
+    storage.resize(96).unwrap();
+    storage.resize(0).unwrap();
+    storage.resize(1000).unwrap();
+    storage.clear().unwrap();
+    // Made of what is there, on the host first.
+    let made = Tensor::from_slice_in([2], &[1.0f32, 2.0], TensorOptions::new().allocator(allocator));
+    assert!(matches!(made, Err(Error::Alloc(AllocError::NotHostAccessible { .. }))), "{made:?}");
+    let made = Tensor::arange(0.0, 3.0, 1.0, TensorOptions::from(DType::F32).allocator(allocator));
+    assert!(matches!(made, Err(Error::Alloc(AllocError::NotHostAccessible { .. }))), "{made:?}");
+}
+
+#[test]
+fn address_space_is_never_touched() {
+    with_device(|_| {
+        for device in [Device::CPU, FAR] {
+            refused(&Direct::new(Null::new(device)).erase());
+            refused(&Caching::builder(Null::new(device)).build().erase());
+        }
+        // What pins memory does not say who can reach it.
+        refused(&Direct::new(Pinned::new(Arc::new(Null::new(Device::CPU)))).erase());
+    });
+}
+
+/// Registered as the processor's own.
+#[test]
+fn a_context_of_address_space() {
+    let context = Context::new();
+    context.register(Device::CPU, MemoryKind::Default, Direct::new(Null::new(Device::CPU))).unwrap();
+    context.scope(|| {
+        let storage = Storage::new(64, &TensorOptions::new()).unwrap();
+        let clone = storage.lazy_clone().unwrap();
+        for result in [clone.write().map(drop), storage.resize(4096), storage.read().map(drop)] {
+            assert!(matches!(result, Err(Error::Alloc(AllocError::NotHostAccessible { .. }))), "{result:?}");
+        }
+        assert_eq!((storage.nbytes(), clone.nbytes()), (64, 64));
+    });
+}
