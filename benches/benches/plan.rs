@@ -104,7 +104,7 @@ fn million() -> Problem {
     let buffers = (0..COUNT).map(|_| {
         let start = random() % COUNT;
         let width = 1 + (random() % 64) * (random() % 64) / (1 + random() % 64);
-        Buffer::new(start..start + width, 1 + random() % (1 << 20))
+        Buffer::unaligned(start..start + width, 1 + random() % (1 << 20))
     });
     Problem::new(buffers).expect("a terabyte")
 }

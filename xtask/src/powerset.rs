@@ -13,10 +13,17 @@ const SUBSETS_UP_TO: usize = 4;
 /// Crates whose unit tests run without default features too.
 const TESTED_BARE: [&str; 2] = ["orlop-core", "orlop-alloc"];
 
+/// Features that put another allocator behind the engines of `orlop-alloc`, and the tests that go over all of them.
+const BACKINGS: [&str; 3] = ["mimalloc", "jemalloc", "snmalloc"];
+const BACKING_TESTS: &str = "backings::";
+
+/// What builds those allocators, from C and C++.
+const COMPILERS: [&str; 3] = ["cc", "c++", "make"];
+
 /// Crates whose tests run with all features.
 const TESTED_FULL: [&str; 1] = ["orlop-tensor"];
 
-/// Adds one step for each crate, one for the tests and one for the bare-metal build.
+/// Adds one step for each crate, some for tests and one for the bare-metal build.
 pub(crate) fn run(shell: &Shell, report: &mut Report) {
     let members = match members(shell) {
         Ok(members) => members,
@@ -40,6 +47,19 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
         let mut command = shell.cargo(&["test", "--quiet", "--lib", "--no-default-features"]);
         shell.run("powerset-tests", command.args(package_args(&names)))?;
         Ok(Outcome::Passed(names.join(", ")))
+    });
+    report.step("powerset: tests, backings", || {
+        if present(&members, &["orlop-alloc"]).is_empty() {
+            return Ok(Outcome::no_crate(&["orlop-alloc"]));
+        }
+        let allocators = BACKINGS.join(", ");
+        if let Some(missing) = COMPILERS.iter().find(|compiler| !shell.answers(compiler, &["--version"])) {
+            return Ok(Outcome::Skipped(format!("{missing} is not installed: it builds {allocators}")));
+        }
+        let mut command = shell.cargo(&["test", "--quiet", "-p", "orlop-alloc", "--test", "it"]);
+        command.args(["--features", &BACKINGS.join(","), "--", BACKING_TESTS]);
+        shell.run("powerset-backings", &mut command)?;
+        Ok(Outcome::Passed(allocators))
     });
     report.step("powerset: tests, all features", || {
         let names = present(&members, &TESTED_FULL);

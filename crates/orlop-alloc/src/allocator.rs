@@ -7,7 +7,8 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// When a returned block may be used again, and what the caller must have arranged (L21).
+/// What an allocator's blocks are like beyond their bytes: when a returned one may be used again, what the caller must
+/// arrange, and whether devices can read them by DMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Semantics {
     /// True if a block that comes back is reused only after the streams that used it are done. False: it is
@@ -16,6 +17,10 @@ pub struct Semantics {
     pub stream_ordered: bool,
     /// True if calls switch the thread's current device by themselves and put it back.
     pub switches_device: bool,
+    /// True if the pages of every block are locked for DMA. False for other memory, and for an allocator of pinned memory
+    /// in a process where nobody can pin: its blocks are plain host memory, and copies from them are slower. See
+    /// [`Pinned`](crate::backing::Pinned).
+    pub pinned: bool,
 }
 
 /// What an engine holds from its backing, in bytes.
@@ -135,6 +140,12 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         Entry::More
     }
 
+    /// Switches byte statistics of [`Allocator::counter`] on or off, before the first block: see
+    /// [`AllocatorRef::with_statistics`](crate::AllocatorRef::with_statistics). Nothing to do for others.
+    fn set_statistics(&mut self, on: bool) {
+        let _ = on;
+    }
+
     /// A block from what the calling thread has cached, entered in [`Allocator::counter`]: no lock, nothing
     /// shared, no wait. `None` says to ask [`Allocator::allocate`], which knows more ways; always so for zero
     /// bytes, and without a counter.
@@ -172,7 +183,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// Makes `peak_reserved` start again from `reserved`.
     fn reset_peak(&self) {}
 
-    /// When blocks are reused.
+    /// What its blocks are like.
     fn semantics(&self) -> Semantics {
         Semantics::default()
     }
@@ -184,7 +195,8 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         0
     }
 
-    /// What is known of the live block at `address`. `None` where sizes are not tracked.
+    /// What is known of the live block at `address`. `None` where sizes are not tracked;
+    /// [`Allocator::allocated_size_slow`] may know the size all the same.
     fn find(&self, address: usize) -> Option<Found> {
         let _ = address;
         None
@@ -193,6 +205,17 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// Whether [`Allocator::find`] answers for every live block.
     fn tracks_sizes(&self) -> bool {
         false
+    }
+
+    /// Bytes granted to the live block that begins at `ptr`, where [`Allocator::find`] does not answer too. It may take locks
+    /// and visit every thread's cache: for diagnosis, not for serving. `None` where nobody knows: put a
+    /// [`Tracking`](crate::adaptor::Tracking) adaptor over such allocators.
+    ///
+    /// # Safety
+    ///
+    /// A block of this allocator begins at `ptr`, and it is not returned before the call ends.
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        self.find(ptr.as_ptr().addr()).map(|found| found.granted)
     }
 
     /// Frees the block that begins at `ptr`, where the engine can find its records by address (P4). The

@@ -157,6 +157,15 @@ impl Block {
         self.raw.owner.and_then(|owner| unsafe { handle_of(owner) })
     }
 
+    /// Whether its pages are locked for DMA: see [`Semantics::pinned`](crate::Semantics::pinned). A block of kind
+    /// [`HostPinned`](MemoryKind::HostPinned) is not where the process has nobody who pins, and memory from outside is not
+    /// known to be.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        // SAFETY: the cell lives while this block does.
+        self.raw.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().pinned)
+    }
+
     /// Whether the block alone decides how long its bytes live, as copy-on-write needs (P6). True for blocks of our
     /// allocators, whose data pointer is the whole context; false for memory from outside: a deleter's context may own
     /// more than the bytes, and borrowed memory has an owner that expects to see what is written.
@@ -262,6 +271,7 @@ impl fmt::Debug for Block {
             .field("granted", &self.raw.granted)
             .field("device", &self.raw.device)
             .field("kind", &self.raw.kind)
+            .field("pinned", &self.is_pinned())
             .field("id", &self.raw.id)
             .finish_non_exhaustive()
     }

@@ -108,6 +108,15 @@ pub enum Error {
         /// How many.
         live: usize,
     },
+    /// Memory that devices can read by DMA was required, and the allocator of pinned memory has none: nobody pins in this
+    /// process, or the allocator is one of other memory. See [`Pinned`](crate::backing::Pinned).
+    #[error(
+        "{allocator} has no pinned memory: set a pinner before the first allocation, or ask for plain host memory"
+    )]
+    NotPinned {
+        /// The allocator that serves pinned memory.
+        allocator: Box<str>,
+    },
     /// Elements of this type need dropping or are larger than the address space allows.
     #[error("{count} elements of {element_bytes} bytes do not fit in the address space")]
     TooManyElements {

@@ -1,10 +1,11 @@
-//! An allocator for each NUMA node, made when first asked for (T7).
+//! An allocator for each NUMA node, made when first asked for.
 //!
 //! Memory is fastest from the node it is on. TensorFlow's `ProcessState` therefore keeps one CPU allocator
 //! per node and makes it lazily, since most processes use one node only. Where there is one node, or none
 //! that anyone knows of, all requests share one allocator.
 
-use crate::registry::{FactoryOptions, Registry, registry};
+use crate::context::CpuConfig;
+use crate::registry::{Registry, registry};
 use crate::sync::Mutex;
 use crate::{AllocatorRef, Error, Result, numa};
 use std::fmt;
@@ -57,8 +58,19 @@ impl NodeAllocators {
         Self::with_nodes(numa::nodes(), make)
     }
 
-    /// For this machine's nodes, by the process's factory of this name. An unknown name is an error when an
-    /// allocator is first asked for.
+    /// For this machine's nodes, by this configuration: its rule chooses the engine, and its limit, growth and other settings
+    /// apply to each node's allocator. `configured(CpuConfig::from_env())` follows the environment.
+    #[must_use]
+    pub fn configured(config: CpuConfig) -> Self {
+        Self::new(move |node| match node {
+            Some(node) => config.clone().node(node).make(),
+            None => config.make(),
+        })
+    }
+
+    /// For this machine's nodes, the allocators that the process's registry keeps of this factory
+    /// ([`Registry::allocator`]): who else asks there shares them. An unknown name is an error when an allocator is first
+    /// asked for.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self::from_registry(registry(), name)
@@ -68,7 +80,7 @@ impl NodeAllocators {
     #[must_use]
     pub fn from_registry(registry: &'static Registry, name: &str) -> Self {
         let name: Box<str> = name.into();
-        Self::new(move |node| registry.make(&name, &FactoryOptions { node, ..FactoryOptions::new() }))
+        Self::new(move |node| registry.allocator(&name, node))
     }
 
     /// As if the machine had `count` nodes: to try on a small machine what a large one would do.

@@ -29,8 +29,9 @@ pub struct Request {
     pub zeroed: bool,
     /// What the memory is for.
     pub kind: MemoryKind,
-    /// Whether the allocator may wait, call back and borrow before it gives up. Off for optional scratch
-    /// memory, where failure is cheap.
+    /// Whether the request may be tried again after it was refused: wait for others to return memory, run callbacks, give
+    /// other kinds' caches back, borrow budget. Off, it fails at the first refusal, which is cheap where memory is optional.
+    /// An engine uses the free memory of its own in any case, what it gives back to its backing for that included.
     pub retry: bool,
     /// Who asks.
     pub tag: Tag,

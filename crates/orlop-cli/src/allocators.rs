@@ -56,7 +56,8 @@ pub(crate) fn replay(name: &str, replay: &Replay<'_>, backing: &Global) -> Resul
     if name == PAGES {
         let live = usize::try_from(replay.trace().peak().bytes).unwrap_or(usize::MAX);
         let size = live.saturating_mul(replay.thread_count()).saturating_mul(PAGES_TIMES);
-        return replay.run(&make(name, &options.limit(size.max(PAGES_LEAST)))?);
+        // It takes no backing.
+        return replay.run(&make(name, &FactoryOptions::new().limit(size.max(PAGES_LEAST)))?);
     }
     if name != FIXED {
         return replay.run(&make(name, &options)?);

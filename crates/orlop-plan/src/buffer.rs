@@ -14,7 +14,8 @@ use std::ops::Range;
 /// use orlop_core::Alignment;
 /// use orlop_plan::Buffer;
 ///
-/// let activation = Buffer::new(3..7, 4096).aligned(Alignment::PLANNED);
+/// let activation = Buffer::new(3..7, 4096);
+/// assert_eq!(activation.alignment, Alignment::PLANNED);
 /// assert!(activation.lives_with(&Buffer::new(6..9, 1)));
 /// assert!(!activation.lives_with(&Buffer::new(7..9, 1)));
 /// ```
@@ -27,15 +28,21 @@ pub struct Buffer {
     pub end: u64,
     /// In bytes.
     pub size: u64,
-    /// What its offset is a multiple of. One byte unless said otherwise.
+    /// What its offset is a multiple of.
     pub alignment: Alignment,
 }
 
 impl Buffer {
-    /// A buffer of `size` bytes that may lie anywhere.
+    /// A buffer of `size` bytes at a multiple of 256 bytes ([`Alignment::PLANNED`]), as kernels on devices need it.
     #[must_use]
     pub const fn new(lifetime: Range<u64>, size: u64) -> Self {
-        Self { start: lifetime.start, end: lifetime.end, size, alignment: Alignment::ONE }
+        Self { start: lifetime.start, end: lifetime.end, size, alignment: Alignment::PLANNED }
+    }
+
+    /// A buffer of `size` bytes that may lie anywhere, as planners are compared with each other.
+    #[must_use]
+    pub const fn unaligned(lifetime: Range<u64>, size: u64) -> Self {
+        Self::new(lifetime, size).aligned(Alignment::ONE)
     }
 
     /// The same at multiples of `alignment`. Counted from the plan's beginning: what the plan is laid into must be
@@ -74,10 +81,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn buffers_are_aligned_for_devices_unless_said_otherwise() {
+        let alignments = [Buffer::new(0..1, 1), Buffer::unaligned(0..1, 1)].map(|buffer| buffer.alignment);
+        assert_eq!(alignments.map(Alignment::bytes), [256, 1]);
+        let wide = Buffer::new(0..1, 1).aligned(Alignment::new(4096).unwrap());
+        assert_eq!(wide.alignment.bytes(), 4096);
+    }
+
+    #[test]
     fn claims_have_room_for_the_gap_below() {
-        let aligned = |size| Buffer::new(0..1, size).aligned(Alignment::PLANNED).largest_claim();
+        let aligned = |size| Buffer::new(0..1, size).largest_claim();
         assert_eq!((aligned(0), aligned(1), aligned(u64::MAX)), (Some(0), Some(256), None));
-        assert_eq!(Buffer::new(0..1, u64::MAX).largest_claim(), Some(u64::MAX));
+        assert_eq!(Buffer::unaligned(0..1, u64::MAX).largest_claim(), Some(u64::MAX));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 /// ```
 /// use orlop_plan::{Buffer, Problem, greedy_by_size, verify};
 ///
-/// let problem = Problem::new([Buffer::new(0..2, 100), Buffer::new(1..3, 50), Buffer::new(2..4, 100)])?;
+/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
 /// let plan = greedy_by_size(&problem);
 /// verify(&problem, &plan)?;
 /// assert_eq!(plan.offsets(), [0, 100, 0]);
@@ -59,11 +59,11 @@ mod tests {
     fn the_smallest_gap_wins() {
         // At 3 there are gaps of 10 at 30 and of 5 at 60.
         let buffers = [
-            Buffer::new(0..9, 30),
-            Buffer::new(0..2, 29),
-            Buffer::new(0..9, 20),
-            Buffer::new(2..3, 6),
-            Buffer::new(3..4, 5),
+            Buffer::unaligned(0..9, 30),
+            Buffer::unaligned(0..2, 29),
+            Buffer::unaligned(0..9, 20),
+            Buffer::unaligned(2..3, 6),
+            Buffer::unaligned(3..4, 5),
         ];
         let problem = Problem::new(buffers).unwrap();
         let plan = greedy_by_size(&problem);
@@ -73,8 +73,9 @@ mod tests {
 
     #[test]
     fn gaps_are_measured_from_where_one_may_begin() {
-        let aligned = Buffer::new(0..1, 16).aligned(Alignment::new(16).unwrap());
-        let problem = Problem::new([Buffer::new(0..1, 20), aligned, Buffer::new(0..1, 12)]).unwrap();
+        let aligned = Buffer::unaligned(0..1, 16).aligned(Alignment::new(16).unwrap());
+        let problem =
+            Problem::new([Buffer::unaligned(0..1, 20), aligned, Buffer::unaligned(0..1, 12)]).unwrap();
         assert_eq!(greedy_by_size(&problem).offsets(), [0, 32, 20]);
     }
 }

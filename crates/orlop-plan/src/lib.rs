@@ -14,14 +14,12 @@
 //! | trust nobody | [`verify`] |
 //!
 //! ```
-//! use orlop_core::Alignment;
 //! use orlop_plan::{Buffer, ProblemBuilder, Skyline, Verdict, verify};
 //!
 //! let mut builder = ProblemBuilder::new();
-//! let planned = |lifetime, size| Buffer::new(lifetime, size).aligned(Alignment::PLANNED);
-//! let input = builder.push_named("input", planned(0..2, 1000))?;
-//! let hidden = builder.push_named("hidden", planned(1..4, 3072))?;
-//! let output = builder.push_named("output", planned(3..5, 1000))?;
+//! let input = builder.push_named("input", Buffer::new(0..2, 1000))?;
+//! let hidden = builder.push_named("hidden", Buffer::new(1..4, 3072))?;
+//! let output = builder.push_named("output", Buffer::new(3..5, 1000))?;
 //! let problem = builder.finish();
 //!
 //! let plan = Skyline::new().plan(&problem);

@@ -45,7 +45,7 @@ impl Problem {
     /// ```
     /// use orlop_plan::{Buffer, LoadStep, Problem};
     ///
-    /// let problem = Problem::new([Buffer::new(0..4, 10), Buffer::new(2..3, 5), Buffer::new(3..4, 5)])?;
+    /// let problem = Problem::new([Buffer::unaligned(0..4, 10), Buffer::unaligned(2..3, 5), Buffer::unaligned(3..4, 5)])?;
     /// let profile = problem.load_profile();
     /// let step = |time, bytes| LoadStep { time, bytes };
     /// assert_eq!(profile.steps(), [step(0, 10), step(2, 15), step(4, 0)]);
@@ -83,13 +83,12 @@ impl Problem {
     /// buffers that lie under others. Takes as long as sorting the buffers.
     ///
     /// ```
-    /// use orlop_core::Alignment;
     /// use orlop_plan::{Buffer, Problem};
     ///
     /// let lifetimes = [0..2, 1..3, 2..4];
-    /// let anywhere = lifetimes.clone().map(|lifetime| Buffer::new(lifetime, 100));
+    /// let anywhere = lifetimes.clone().map(|lifetime| Buffer::unaligned(lifetime, 100));
     /// assert_eq!(Problem::new(anywhere)?.lower_bound(), 200);
-    /// let aligned = lifetimes.map(|lifetime| Buffer::new(lifetime, 100).aligned(Alignment::PLANNED));
+    /// let aligned = lifetimes.map(|lifetime| Buffer::new(lifetime, 100));
     /// assert_eq!(Problem::new(aligned)?.lower_bound(), 256 + 100);
     /// # Ok::<(), orlop_plan::ProblemError>(())
     /// ```
@@ -107,7 +106,8 @@ mod tests {
     #[test]
     fn loads_near_the_largest_number() {
         let most = u64::MAX / 2;
-        let problem = Problem::new([Buffer::new(0..1, most), Buffer::new(1..u64::MAX, most + 1)]).unwrap();
+        let problem =
+            Problem::new([Buffer::unaligned(0..1, most), Buffer::unaligned(1..u64::MAX, most + 1)]).unwrap();
         let profile = problem.load_profile();
         let steps: Vec<_> = profile.steps().iter().map(|step| (step.time, step.bytes)).collect();
         assert_eq!(steps, [(0, most), (1, most + 1), (u64::MAX, 0)]);
@@ -117,13 +117,13 @@ mod tests {
 
     #[test]
     fn nothing_ever_lives() {
-        let profile = Problem::new([Buffer::new(3..4, 0)]).unwrap().load_profile();
+        let profile = Problem::new([Buffer::unaligned(3..4, 0)]).unwrap().load_profile();
         assert_eq!((profile.peak(), profile.at(3), profile.steps().len()), (None, 0, 0));
     }
 
     #[test]
     fn the_first_of_equal_peaks() {
-        let problem = Problem::new([Buffer::new(1..2, 7), Buffer::new(3..4, 7)]).unwrap();
+        let problem = Problem::new([Buffer::unaligned(1..2, 7), Buffer::unaligned(3..4, 7)]).unwrap();
         assert_eq!(problem.load_profile().peak(), Some(LoadStep { time: 1, bytes: 7 }));
     }
 }

@@ -157,7 +157,6 @@ fn close(spans: &mut [Span], place_of: &[u32], ended: u32, sections: usize) {
 mod tests {
     use super::*;
     use crate::Buffer;
-    use orlop_core::Alignment;
 
     fn normal(buffers: &[Buffer]) -> Normal {
         Normal::new(&Problem::new(buffers.iter().copied()).unwrap())
@@ -170,14 +169,15 @@ mod tests {
     #[test]
     fn only_the_largest_sets_stay() {
         // 0 and 1 start after each other and one ends before the other: one section. 2 takes the place of 0.
-        let two = normal(&[Buffer::new(0..5, 1), Buffer::new(3..9, 2), Buffer::new(5..7, 4)]);
+        let two =
+            normal(&[Buffer::unaligned(0..5, 1), Buffer::unaligned(3..9, 2), Buffer::unaligned(5..7, 4)]);
         assert_eq!(spans(&two), [(0, 0, 1), (1, 0, 2), (2, 1, 2)]);
         assert_eq!((two.first_span, two.load, two.lower_bound), (vec![0, 2, 3], vec![3, 6], 6));
     }
 
     #[test]
     fn nothing_has_no_sections() {
-        for buffers in [&[][..], &[Buffer::new(0..u64::MAX, 0)]] {
+        for buffers in [&[][..], &[Buffer::unaligned(0..u64::MAX, 0)]] {
             let normal = normal(buffers);
             assert_eq!((normal.sections(), normal.lower_bound, normal.spans.len()), (0, 0, 0));
         }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_bound_knows_what_rounding_costs() {
-        let planned = |range, size| Buffer::new(range, size).aligned(Alignment::PLANNED);
+        let planned = |range, size| Buffer::new(range, size);
         // The smaller one goes on top: 512 + 1.
         assert_eq!(normal(&[planned(0..1, 257), planned(0..1, 1)]).lower_bound, 513);
         // Not at the same time.
@@ -194,6 +194,6 @@ mod tests {
         let three = [planned(0..1, 1), planned(0..9, 512), planned(1..9, 256)];
         assert_eq!(normal(&three).lower_bound, 768);
         // One that may lie anywhere, and no rounding is certain.
-        assert_eq!(normal(&[planned(0..1, 257), Buffer::new(0..1, 1)]).lower_bound, 258);
+        assert_eq!(normal(&[planned(0..1, 257), Buffer::unaligned(0..1, 1)]).lower_bound, 258);
     }
 }

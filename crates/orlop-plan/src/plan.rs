@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_verdict_is_exact_where_a_ratio_is_not() {
         let half = u64::MAX / 2;
-        let problem = Problem::new([Buffer::new(0..1, half), Buffer::new(1..2, half)]).unwrap();
+        let problem = Problem::new([Buffer::unaligned(0..1, half), Buffer::unaligned(1..2, half)]).unwrap();
         let plan = Plan::new(&problem, vec![0, 0]).unwrap();
         assert_eq!((plan.verdict(), plan.verdict().to_string()), (Verdict::Optimal, "optimal".into()));
         let plan = Plan::new(&problem, vec![1, 0]).unwrap();
@@ -129,14 +129,14 @@ mod tests {
 
     #[test]
     fn no_bytes_are_optimal_anywhere() {
-        let problem = Problem::new([Buffer::new(0..1, 0)]).unwrap();
+        let problem = Problem::new([Buffer::unaligned(0..1, 0)]).unwrap();
         let plan = Plan::new(&problem, vec![7]).unwrap();
         assert_eq!((plan.height(), plan.ratio(), plan.verdict()), (0, 1.0, Verdict::Optimal));
     }
 
     #[test]
     fn offsets_that_are_none() {
-        let problem = Problem::new([Buffer::new(0..1, 2)]).unwrap();
+        let problem = Problem::new([Buffer::unaligned(0..1, 2)]).unwrap();
         assert_eq!(Plan::new(&problem, vec![]), Err(PlanError::Count { offsets: 0, buffers: 1 }));
         let error = Plan::new(&problem, vec![u64::MAX - 1]).unwrap_err();
         assert_eq!(error.to_string(), "buffer 0: 2 bytes at 18446744073709551614 pass 2^64");

@@ -14,7 +14,7 @@ pub const MAX_BUFFERS: usize = 1 << 30;
 /// ```
 /// use orlop_plan::{Buffer, Problem};
 ///
-/// let problem = Problem::new([Buffer::new(0..2, 100), Buffer::new(1..3, 50), Buffer::new(2..4, 100)])?;
+/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
 /// assert_eq!((problem.len(), problem.lower_bound()), (3, 150));
 /// # Ok::<(), orlop_plan::ProblemError>(())
 /// ```
@@ -176,16 +176,16 @@ mod tests {
     #[test]
     fn what_cannot_be_planned_is_refused_with_its_number() {
         let refused = |buffers: &[Buffer]| Problem::new(buffers.iter().copied()).unwrap_err();
-        let good = Buffer::new(0..1, 8);
+        let good = Buffer::unaligned(0..1, 8);
         let empty = ProblemError::EmptyLifetime { index: 1, start: 4, end: 4 };
-        assert_eq!(refused(&[good, Buffer::new(4..4, 8)]), empty);
+        assert_eq!(refused(&[good, Buffer::unaligned(4..4, 8)]), empty);
         #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
-        let backwards = Buffer::new(5..4, 8);
+        let backwards = Buffer::unaligned(5..4, 8);
         assert_eq!(refused(&[backwards]), ProblemError::EmptyLifetime { index: 0, start: 5, end: 4 });
-        let rest = Buffer::new(7..8, u64::MAX - 8);
+        let rest = Buffer::unaligned(7..8, u64::MAX - 8);
         assert!(Problem::new([good, rest]).is_ok());
         let one_more = ProblemError::TotalOverflow { index: 2, size: 1 };
-        assert_eq!(refused(&[good, rest, Buffer::new(0..1, 1)]), one_more);
+        assert_eq!(refused(&[good, rest, Buffer::unaligned(0..1, 1)]), one_more);
         let gap = rest.aligned(Alignment::new(2).unwrap());
         assert_eq!(refused(&[good, gap]), ProblemError::TotalOverflow { index: 1, size: u64::MAX - 8 });
     }
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn a_refused_buffer_leaves_no_trace() {
         let mut builder = ProblemBuilder::new();
-        builder.push(Buffer::new(0..1, u64::MAX)).unwrap();
-        assert!(builder.push_named("x", Buffer::new(0..1, 1)).is_err());
-        assert_eq!(builder.push_named("y", Buffer::new(0..1, 0)), Ok(1));
+        builder.push(Buffer::unaligned(0..1, u64::MAX)).unwrap();
+        assert!(builder.push_named("x", Buffer::unaligned(0..1, 1)).is_err());
+        assert_eq!(builder.push_named("y", Buffer::unaligned(0..1, 0)), Ok(1));
         let problem = builder.finish();
         assert_eq!((problem.len(), problem.name(0), problem.name(1)), (2, None, Some("y")));
     }
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn some_have_names() {
         let mut builder = ProblemBuilder::new();
-        let one = Buffer::new(0..1, 1);
+        let one = Buffer::unaligned(0..1, 1);
         for name in [None, Some("a"), Some(""), None, Some("bc"), None] {
             match name {
                 Some(name) => builder.push_named(name, one).unwrap(),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// ```
 /// use orlop_plan::{Buffer, Plan, PlanError, Problem, verify};
 ///
-/// let problem = Problem::new([Buffer::new(0..2, 100), Buffer::new(1..3, 50), Buffer::new(2..4, 100)])?;
+/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
 /// verify(&problem, &Plan::new(&problem, vec![0, 100, 0])?)?;
 /// let error = verify(&problem, &Plan::new(&problem, vec![0, 100, 120])?).unwrap_err();
 /// assert_eq!(
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn neighbours_in_time_or_space_do_not_overlap() {
         let two = |one, other, offsets: [u64; 2]| {
-            overlap(check(&[Buffer::new(one, 10), Buffer::new(other, 10)], &offsets))
+            overlap(check(&[Buffer::unaligned(one, 10), Buffer::unaligned(other, 10)], &offsets))
         };
         assert_eq!(two(0..5, 5..9, [0, 0]), None);
         assert_eq!(two(5..9, 0..5, [0, 0]), None);
@@ -115,21 +115,21 @@ mod tests {
 
     #[test]
     fn a_large_one_over_small_ones_and_the_reverse() {
-        let (small, large) = (Buffer::new(0..9, 1), Buffer::new(1..2, 100));
+        let (small, large) = (Buffer::unaligned(0..9, 1), Buffer::unaligned(1..2, 100));
         assert_eq!(overlap(check(&[small, small, large], &[7, 50, 0])), Some((0, 2, 1, 7, 8)));
         assert_eq!(overlap(check(&[large, small], &[0, 50])), Some((1, 0, 1, 50, 51)));
     }
 
     #[test]
     fn what_has_no_bytes_overlaps_nothing() {
-        let none = Buffer::new(0..9, 0);
-        assert_eq!(check(&[Buffer::new(0..9, 4), none, none], &[0, 2, 2]), Ok(()));
+        let none = Buffer::unaligned(0..9, 0);
+        assert_eq!(check(&[Buffer::unaligned(0..9, 4), none, none], &[0, 2, 2]), Ok(()));
     }
 
     #[test]
     fn the_rest_of_what_can_be_wrong() {
         let mut builder = ProblemBuilder::new();
-        builder.push_named("x", Buffer::new(0..1, 8).aligned(Alignment::new(4).unwrap())).unwrap();
+        builder.push_named("x", Buffer::unaligned(0..1, 8).aligned(Alignment::new(4).unwrap())).unwrap();
         let problem = builder.finish();
         let error = verify(&problem, &Plan::new(&problem, vec![6]).unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "buffer 0 (\"x\"): the offset 6 is no multiple of 4");

@@ -18,7 +18,7 @@ use super::name_over;
 use crate::backing::{Backing, HugePages, Line, Mmap};
 use crate::protocol::Mutex;
 use crate::shield::report;
-use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Usage};
+use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Semantics, Usage};
 use orlop_core::Device;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -350,6 +350,12 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         &self.name
     }
 
+    /// Guarded blocks have pages of their own, which nobody pins.
+    fn semantics(&self) -> Semantics {
+        let semantics = self.inner.semantics();
+        Semantics { pinned: semantics.pinned && self.hardening.guarded_one_in == 0, ..semantics }
+    }
+
     fn trim(&self, target: u64) -> u64 {
         let before = self.inner.usage().reserved;
         self.empty_quarantine(0);
@@ -381,8 +387,8 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         guards.peak = guards.bytes;
     }
 
-    forward!(inner: device, device_memory, semantics, opaque_handles, set_safe_frontier, describe,
-        watch_regions);
+    forward!(inner: device, device_memory, opaque_handles, set_safe_frontier, describe,
+        watch_regions, set_statistics);
 }
 
 impl<A: Allocator> Drop for Hardened<A> {

@@ -162,7 +162,8 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
     }
 
     forward!(inner: device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions);
+        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions,
+        allocated_size_slow, set_statistics);
 }
 
 #[cfg(all(test, not(loom)))]

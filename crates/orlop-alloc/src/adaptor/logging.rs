@@ -7,6 +7,7 @@
 //! A log is a witness, not a participant: a sink that fails or panics is counted, and the allocation it was
 //! told of goes on. While the log is off, a call costs one relaxed load.
 
+use super::LogSwitch;
 use crate::protocol::Mutex;
 use crate::shield::{report, shielded};
 use crate::{Allocator, Found, RawBlock, Request, Result, Tag};
@@ -15,7 +16,7 @@ use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What happened.
@@ -61,7 +62,7 @@ pub struct LogRecord {
     pub stream: StreamId,
     /// Who asked. Raw frees do not know it: no tag.
     pub tag: Tag,
-    /// The step set by [`Logging::set_step`].
+    /// The step set by [`LogSwitch::set_step`].
     pub step: u64,
 }
 
@@ -134,8 +135,7 @@ enum Sink {
 /// ```
 pub struct Logging<A> {
     inner: A,
-    enabled: AtomicBool,
-    step: AtomicU64,
+    switch: LogSwitch,
     lines: AtomicU64,
     failures: AtomicU64,
     sink: Sink,
@@ -161,23 +161,36 @@ impl<A: Allocator> Logging<A> {
 
     fn with_sink(inner: A, sink: Sink) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { inner, enabled: AtomicBool::new(true), step: zero(), lines: zero(), failures: zero(), sink }
+        Self { inner, switch: LogSwitch::new(), lines: zero(), failures: zero(), sink }
     }
 
-    /// Switches the log on or off.
+    /// Follows `switch` from now on, instead of a switch of its own.
+    #[must_use]
+    pub fn switched_by(mut self, switch: LogSwitch) -> Self {
+        self.switch = switch;
+        self
+    }
+
+    /// The switch that it follows.
+    #[must_use]
+    pub fn switch(&self) -> &LogSwitch {
+        &self.switch
+    }
+
+    /// [`LogSwitch::set_enabled`].
     pub fn set_enabled(&self, enabled: bool) {
-        self.enabled.store(enabled, Ordering::Relaxed);
+        self.switch.set_enabled(enabled);
     }
 
-    /// Whether the log is on.
+    /// [`LogSwitch::enabled`].
     #[must_use]
     pub fn enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
+        self.switch.enabled()
     }
 
-    /// Says which step the lines from now on belong to.
+    /// [`LogSwitch::set_step`].
     pub fn set_step(&self, step: u64) {
-        self.step.store(step, Ordering::Relaxed);
+        self.switch.set_step(step);
     }
 
     /// Records that the sink took.
@@ -226,7 +239,7 @@ impl<A: Allocator> Logging<A> {
     fn log(&self, action: Action, pointer: usize, bytes: usize, stream: StreamId, tag: Tag) {
         // What a sink allocates from the allocator it logs would be logged without end.
         let Some(_guard) = Inside::enter() else { return };
-        let step = self.step.load(Ordering::Relaxed);
+        let step = self.switch.step();
         let record = LogRecord {
             thread: thread_number(),
             time: SystemTime::now(),
@@ -351,7 +364,8 @@ unsafe impl<A: Allocator> Allocator for Logging<A> {
     }
 
     forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions);
+        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions,
+        allocated_size_slow, set_statistics);
 }
 
 impl<A> Drop for Logging<A> {
@@ -369,7 +383,7 @@ impl<A: fmt::Debug> fmt::Debug for Logging<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Logging")
             .field("inner", &self.inner)
-            .field("enabled", &self.enabled)
+            .field("switch", &self.switch)
             .field("lines", &self.lines)
             .field("failures", &self.failures)
             .finish_non_exhaustive()

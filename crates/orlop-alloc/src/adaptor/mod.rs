@@ -78,6 +78,15 @@ macro_rules! forward {
             self.$inner.watch_regions(watch);
         }
     };
+    (@set_statistics $inner:ident) => {
+        fn set_statistics(&mut self, on: bool) { self.$inner.set_statistics(on); }
+    };
+    (@allocated_size_slow $inner:ident) => {
+        unsafe fn allocated_size_slow(&self, ptr: ::std::ptr::NonNull<u8>) -> Option<usize> {
+            // SAFETY: the caller's promise; `allocate` hands out upstream's blocks unchanged.
+            unsafe { self.$inner.allocated_size_slow(ptr) }
+        }
+    };
     (@device_memory $inner:ident) => {
         fn device_memory(&self) -> Option<$crate::DeviceMemory> { self.$inner.device_memory() }
     };
@@ -106,6 +115,7 @@ mod failing;
 mod hardened;
 mod hardening;
 mod limit;
+mod log_switch;
 mod logging;
 mod retry;
 mod statistics;
@@ -117,6 +127,7 @@ pub use self::failing::{Failing, Rule};
 pub use self::hardened::{Hardened, POISON};
 pub use self::hardening::{HardenedBuilder, Hardening};
 pub use self::limit::Limit;
+pub use self::log_switch::LogSwitch;
 pub use self::logging::{Action, LogRecord, Logging};
 pub use self::retry::{Decision, Retry};
 pub use self::statistics::{Counter, Counters, Statistics};

@@ -213,7 +213,8 @@ unsafe impl<A: Allocator> Allocator for Statistics<A> {
     }
 
     forward!(inner: name, device, device_memory, usage, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify, watch_regions);
+        opaque_handles, set_safe_frontier, describe, verify, watch_regions, allocated_size_slow,
+        set_statistics);
 }
 
 #[cfg(all(test, not(loom)))]

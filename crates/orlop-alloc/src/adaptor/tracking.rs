@@ -350,7 +350,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
     }
 
     forward!(inner: device, device_memory, semantics, trim, opaque_handles, set_safe_frontier, verify,
-        watch_regions);
+        watch_regions, set_statistics);
 }
 
 #[cfg(all(test, not(loom)))]

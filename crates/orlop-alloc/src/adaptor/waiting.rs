@@ -176,7 +176,8 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
     }
 
     forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, describe, verify, watch_regions);
+        has_raw_deleter, opaque_handles, describe, verify, watch_regions, allocated_size_slow,
+        set_statistics);
 }
 
 #[cfg(all(test, not(loom)))]

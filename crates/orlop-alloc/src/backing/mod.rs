@@ -151,6 +151,21 @@ pub unsafe trait Backing: Debug + Send + Sync + 'static {
         0
     }
 
+    /// Bytes of the region that begins at `ptr`, where the backing can tell from the address.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is where a region of this backing begins that was not released.
+    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+        let _ = ptr;
+        None
+    }
+
+    /// Whether the pages of regions are locked for DMA.
+    fn is_pinned(&self) -> bool {
+        false
+    }
+
     /// Where the memory is.
     fn device(&self) -> Device {
         Device::CPU
@@ -213,6 +228,13 @@ macro_rules! forward {
             unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
                 // SAFETY: the caller's promise.
                 unsafe { (**self).discard(ptr, bytes) }
+            }
+            unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+                // SAFETY: the caller's promise.
+                unsafe { (**self).region_bytes(ptr) }
+            }
+            fn is_pinned(&self) -> bool {
+                (**self).is_pinned()
             }
             fn device(&self) -> Device {
                 (**self).device()

@@ -30,15 +30,17 @@ pub trait Pinner: Send + Sync {
 
 static PINNER: OnceLock<Arc<dyn Pinner>> = OnceLock::new();
 
-/// Says who pins memory in this process. The first one stays; false if there was one already.
+/// Sets the process's pinner. The first one stays; false if there was one already. A [`Pinned`] that has reserved a region
+/// before stays without: set the pinner before memory is allocated.
 pub fn set_pinner(pinner: Arc<dyn Pinner>) -> bool {
     PINNER.set(pinner).is_ok()
 }
 
-/// Pins the regions of another backing, where somebody can. Its device is the CPU.
+/// Pins the regions of another backing, where there is a [`Pinner`]. Its device is the CPU.
 ///
-/// Without a [`Pinner`] regions are plain host memory: copies from them work, only slower. Regions that
-/// cannot be pinned although there is a pinner are refused.
+/// Without a [`Pinner`] regions are plain host memory: copies from them work, only slower. The first such region is traced
+/// as a warning, and [`Backing::is_pinned`] says so at any time; allocators over it pass that on as
+/// [`Semantics::pinned`](crate::Semantics::pinned). A region that cannot be pinned although there is a pinner is refused.
 #[derive(Debug)]
 pub struct Pinned {
     inner: Global,
@@ -64,19 +66,22 @@ impl Pinned {
     }
 
     fn pinner(&self) -> Option<&dyn Pinner> {
-        let chosen = self.pinner.get_or_init(|| PINNER.get().cloned().map(PinnerRef));
+        let mut is_first = false;
+        let chosen = self.pinner.get_or_init(|| {
+            is_first = true;
+            PINNER.get().cloned().map(PinnerRef)
+        });
+        if is_first && chosen.is_none() {
+            report(|| {
+                tracing::warn!("nobody pins memory in this process: pinned memory is plain host memory")
+            });
+        }
         chosen.as_ref().map(|pinner| &*pinner.0)
     }
 
     /// [`Pinned::pinner`], if the inner backing's regions are host memory: address space cannot be pinned.
     fn pinner_of_memory(&self) -> Option<&dyn Pinner> {
         self.pinner().filter(|_| self.inner.access() == Access::Host)
-    }
-
-    /// Whether regions are really pinned.
-    #[must_use]
-    pub fn pins(&self) -> bool {
-        self.pinner_of_memory().is_some()
     }
 }
 
@@ -105,6 +110,17 @@ unsafe impl Backing for Pinned {
         }
         // SAFETY: the caller's promise.
         unsafe { self.inner.release(region) };
+    }
+
+    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise; regions are the inner backing's.
+        unsafe { self.inner.region_bytes(ptr) }
+    }
+
+    /// Asking does not settle it: a pinner that is set before the first region counts.
+    fn is_pinned(&self) -> bool {
+        let has_pinner = self.pinner.get().map_or_else(|| PINNER.get().is_some(), Option::is_some);
+        has_pinner && self.inner.access() == Access::Host
     }
 
     // Who can reach the memory, and where it is, is not for the one that pins it to say.

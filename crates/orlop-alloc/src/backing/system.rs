@@ -43,49 +43,59 @@ impl<G: GlobalAlloc> FromGlobal<G> {
 
     /// What is asked of the allocator for a region: the same at `reserve` and at `release`.
     fn layout(bytes: usize, align: Alignment) -> Option<Layout> {
-        let slack = if align.bytes() > NATURAL { align.bytes() - NATURAL } else { 0 };
-        // One word in front keeps what the allocator returned.
-        let front = if slack > 0 { NATURAL } else { 0 };
-        let total = bytes.checked_add(slack)?.checked_add(front)?;
-        Layout::from_size_align(total, align.bytes().min(NATURAL)).ok()
+        let slack = align.bytes().max(NATURAL) - NATURAL;
+        let total = bytes.checked_add(slack)?.checked_add(size_of::<Header>())?;
+        Layout::from_size_align(total, NATURAL).ok()
     }
 }
 
-// SAFETY: 1. the allocator's blocks do not overlap and a region lies inside one: with slack, it begins at the
-// first multiple of `align` at or after `start + 16`, which is at most `start + 16 + (align - 16)`, so it ends
-// within the block. 2. `alloc_zeroed`. 3. `GlobalAlloc` is callable from any thread.
+/// What is kept in front of every region.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(16))]
+struct Header {
+    /// Bytes of the region.
+    bytes: usize,
+    /// What the allocator returned.
+    start: *mut u8,
+}
+
+const _: () = assert!(size_of::<Header>() == NATURAL && align_of::<Header>() == NATURAL);
+
+// SAFETY: 1. the allocator's blocks do not overlap and a region lies inside one: it begins at the first multiple of
+// `align` at or after `start + 16`. With an alignment up to 16 that is `start + 16`; else it is at most
+// `start + 16 + (align - 16)`. So it ends within the block. 2. `alloc_zeroed`, and the header is not in the region.
+// 3. `GlobalAlloc` is callable from any thread.
 unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync + 'static> Backing for FromGlobal<G> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
-        let layout = Self::layout(bytes, align).filter(|layout| layout.size() > 0)?;
+        let layout = Self::layout(bytes, align).filter(|_| bytes > 0)?;
         // SAFETY: the size is not zero.
         let start = NonNull::new(unsafe { self.allocator.alloc_zeroed(layout) })?;
-        let region = |ptr| Region { ptr, bytes, align, zeroed: true };
-        if align.bytes() <= NATURAL {
-            return Some(region(start));
-        }
         let first = start.as_ptr().addr() + NATURAL;
         let padding = NATURAL + (first.next_multiple_of(align.bytes()) - first);
         // SAFETY: `padding <= 16 + slack`, inside the block (see above).
         let ptr = unsafe { start.add(padding) };
-        // SAFETY: `padding >= 16`, so the word before `ptr` is inside the block too.
-        let word = unsafe { ptr.cast::<*mut u8>().sub(1) };
-        // SAFETY: in the block, aligned (`ptr` is a multiple of more than 16), and ours.
-        unsafe { word.write(start.as_ptr()) };
-        Some(region(ptr))
+        // SAFETY: `padding >= 16`, so the header before `ptr` is inside the block too.
+        let header = unsafe { ptr.cast::<Header>().sub(1) };
+        // SAFETY: in the block, and ours; the block begins at a multiple of 16, and `padding` is one.
+        unsafe { header.write(Header { bytes, start: start.as_ptr() }) };
+        Some(Region { ptr, bytes, align, zeroed: true })
     }
 
     unsafe fn release(&self, region: Region) {
         let Some(layout) = Self::layout(region.bytes, region.align) else { return };
-        let start = if region.align.bytes() <= NATURAL {
-            region.ptr.as_ptr()
-        } else {
-            // SAFETY: `reserve` put a word there.
-            let word = unsafe { region.ptr.cast::<*mut u8>().sub(1) };
-            // SAFETY: written by `reserve`; users get `ptr ..` only and cannot have changed it.
-            unsafe { word.read() }
-        };
+        // SAFETY: `reserve` put a header there.
+        let header = unsafe { region.ptr.cast::<Header>().sub(1) };
+        // SAFETY: written by `reserve`; users get `ptr ..` only and cannot have changed it.
+        let start = unsafe { header.read() }.start;
         // SAFETY: what `alloc_zeroed` returned, with the layout it was asked with.
         unsafe { self.allocator.dealloc(start, layout) };
+    }
+
+    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: `reserve` put a header there (the caller's promise: `ptr` begins a region).
+        let header = unsafe { ptr.cast::<Header>().sub(1) };
+        // SAFETY: written by `reserve`; users get `ptr ..` only and cannot have changed it.
+        Some(unsafe { header.read() }.bytes)
     }
 
     fn access(&self) -> Access {

@@ -27,7 +27,7 @@ pub enum Change {
 /// otherwise or fails as out of memory. One that panics on a loss changes nothing. Both are traced.
 pub type Visitor = Arc<dyn Fn(Change, &Region, Option<u32>) + Send + Sync>;
 
-/// A backing that tells visitors. They are fixed when it is made: a region that was gained in front of a
+/// A backing that calls visitors. What they saw gained keeps its pages until they see it lost. They are fixed when it is made: a region that was gained in front of a
 /// visitor is lost in front of it too.
 pub struct Visited<B> {
     inner: B,
@@ -124,9 +124,18 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         unsafe { self.inner.release_line(line, gained) };
     }
 
-    unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.discard(ptr, bytes) }
+    /// Nothing: a visitor may have registered the pages with a device, which goes on using the ones that were there.
+    unsafe fn discard(&self, _: NonNull<u8>, _: usize) -> usize {
+        0
+    }
+
+    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise; regions are the inner backing's.
+        unsafe { self.inner.region_bytes(ptr) }
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.inner.is_pinned()
     }
 
     fn device(&self) -> Device {

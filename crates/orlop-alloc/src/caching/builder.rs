@@ -23,6 +23,7 @@ pub struct CachingBuilder<B> {
     slack: usize,
     learns: bool,
     fork_safe: bool,
+    statistics: bool,
     name: Box<str>,
 }
 
@@ -34,6 +35,7 @@ impl<B: Backing> CachingBuilder<B> {
             slack: SLACK,
             learns: true,
             fork_safe: false,
+            statistics: true,
             name: "caching".into(),
         }
     }
@@ -80,6 +82,13 @@ impl<B: Backing> CachingBuilder<B> {
         self
     }
 
+    /// Whether bytes are counted: see [`AllocatorRef::with_statistics`]. On unless set.
+    #[must_use]
+    pub fn statistics(mut self, on: bool) -> Self {
+        self.statistics = on;
+        self
+    }
+
     /// Under this name.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
@@ -98,7 +107,7 @@ impl<B: Backing> CachingBuilder<B> {
             release_when_stuck: true,
         };
         Caching {
-            ledger: Ledger::default(),
+            ledger: Ledger::new(self.statistics),
             heap: Grown::new(Heap::new(policy, self.backing.device(), self.backing.access())),
             backing: Shielded::new(self.backing),
             limit: self.limit,
@@ -137,8 +146,8 @@ impl<B: Backing> CachingBuilder<B> {
     }
 
     fn build_held(self) -> (AllocatorRef<Caching<B>>, Result<()>) {
-        let fork_safe = self.fork_safe;
-        let allocator = AllocatorRef::new(self.build_engine());
+        let (fork_safe, statistics) = (self.fork_safe, self.statistics);
+        let allocator = AllocatorRef::with_statistics(self.build_engine(), statistics);
         #[cfg(all(unix, not(loom)))]
         if fork_safe {
             // SAFETY: an engine behind a handle does not move.

@@ -113,6 +113,21 @@ impl<B: Backing> Caching<B> {
         });
         found
     }
+
+    /// Bytes of the block at `address`, if it is one of a plan's. The outer `None` says that no plan has the address.
+    pub(super) fn find_planned_size(&self, address: usize) -> Option<Option<usize>> {
+        if self.plans.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut found = None;
+        self.ledger.visit(|front| {
+            let Some(plan) = front.plan() else { return };
+            if plan.extents().any(|extent| extent.addresses().contains(&address)) {
+                found = Some(plan.live().find(|&(start, ..)| start == address).map(|(_, size, _)| size));
+            }
+        });
+        found
+    }
 }
 
 /// Whether the stacks, where a class's blocks serve that class alone, need no more for the round than lives at once: as

@@ -45,7 +45,8 @@ use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
 use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Mutex, Returns, StreamUses, thread_slot};
 use crate::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result, Usage,
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result,
+    Semantics, Usage,
 };
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
@@ -401,6 +402,10 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         unsafe { Ledger::close(ledger) }
     }
 
+    fn set_statistics(&mut self, on: bool) {
+        self.ledger.set_counted(on);
+    }
+
     fn device(&self) -> Device {
         self.backing.device()
     }
@@ -416,6 +421,18 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn reset_peak(&self) {
         self.heap.lock().reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { pinned: self.backing.is_pinned(), ..Semantics::default() }
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        let address = ptr.as_ptr().addr();
+        if let Some(planned) = self.find_planned_size(address) {
+            return planned;
+        }
+        self.heap.lock().find(address).ok().map(|(_, found)| found.granted)
     }
 
     fn trim(&self, target: u64) -> u64 {

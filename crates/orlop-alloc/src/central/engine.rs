@@ -15,7 +15,8 @@ use crate::protocol::{Centre as _, Grown, Growth};
 use crate::shield::report;
 use crate::sync::Mutex;
 use crate::{
-    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Usage,
+    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics,
+    Usage,
 };
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
@@ -391,6 +392,10 @@ unsafe impl<B: Backing> Allocator for Central<B> {
 
     fn reset_peak(&self) {
         self.heap.lock().reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { pinned: self.backing.is_pinned(), ..Semantics::default() }
     }
 
     fn trim(&self, target: u64) -> u64 {

@@ -273,6 +273,11 @@ unsafe impl Allocator for Gate {
         self.upstream.tracks_sizes()
     }
 
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise; blocks are the upstream's, unchanged.
+        unsafe { self.upstream.allocated_size_slow(ptr) }
+    }
+
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
         // SAFETY: the caller's promise.
         let found = unsafe { self.upstream.deallocate_raw(ptr, requested) }?;

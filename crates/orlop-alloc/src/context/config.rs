@@ -1,15 +1,24 @@
-//! Which allocator a context makes for the CPU when nobody registered one (T12, T20).
+//! Which allocators a context makes for the CPU when none are registered.
 //!
-//! The rule, first match wins:
+//! The rule for the default kind picks a name, and the [`registry`](crate::registry) the factory of that name with the
+//! highest priority. The first match wins:
 //!
-//! 1. a name, from the builder or `ORLOP_CPU_ALLOCATOR`: that factory of the registry;
-//! 2. visitors: `bfc`, because they want to see few, large regions;
+//! 1. a name, from the builder or `ORLOP_CPU_ALLOCATOR`;
+//! 2. visitors: `bfc`, because few, large regions are what they register with a device;
 //! 3. a NUMA node: a `pool` over pages of that node;
-//! 4. else `caching`, over the system's memory or that of the allocator that a cargo feature put behind it.
+//! 4. else the factory of the highest priority of all: `caching`, unless the program registered one above it.
 //!
-//! Hardened, the choice stands behind an adaptor that finds writes where nothing is the writer's, the one for pinned memory
-//! too. With warnings, it stands behind an adaptor that warns of large allocations (T13); with logging,
-//! behind a tracking and a logging one.
+//! A program that must survive forks gets `caching` in any case, or an error where it asked for something else. The backing
+//! is the builder's, else pages of the node, else the one that `ORLOP_CPU_BACKING` names, else the first of
+//! [`backing::NAMED`](crate::backing::NAMED): the system's allocator, or the one that a cargo feature put in its place.
+//!
+//! A context has allocators of its own, so that its figures and budgets are its own. The process's default context, made
+//! when none was set ([`Context::current`](super::Context::current)), takes the one that the registry keeps for everybody
+//! ([`Registry::allocator`](crate::registry::Registry::allocator)), unless the environment has settings that make it another.
+//!
+//! Hardened, the choice stands behind an adaptor that finds writes outside of blocks, the one for pinned memory
+//! too. With warnings, it stands behind an adaptor that warns of large allocations; with logging, behind a tracking and a
+//! logging one.
 //!
 //! | variable | value |
 //! |---|---|
@@ -17,52 +26,41 @@
 //! | `ORLOP_CPU_BACKING` | a name of [`backing::named`](crate::backing::named) |
 //! | `ORLOP_CPU_LIMIT` | a byte size (`8GiB`), or a share of the system's memory (`50%`) |
 //! | `ORLOP_CPU_GROWTH` | `doubling`, or `whole`: `bfc` takes its limit at once |
-//! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when it is stuck |
+//! | `ORLOP_CPU_RELEASE` | `1`: `bfc` gives free regions back when no free chunk fits |
 //! | `ORLOP_CPU_HARDENED` | `1`: [`Hardening::full`] |
 //! | `ORLOP_CPU_FORK_SAFE` | `1`: [`CpuConfig::fork_safe`] |
+//! | `ORLOP_CPU_STATISTICS` | `0`: [`CpuConfig::without_statistics`] |
 //! | `ORLOP_CPU_WARN`, `ORLOP_CPU_LOG` | `1` |
+//!
+//! A variable that is empty is not set. A value that cannot be understood, and a setting that the chosen allocator cannot
+//! follow, is an error when the allocator is first needed: nothing is ignored.
 
-use crate::adaptor::{Hardened, Hardening, Logging, Tracking, Warn};
+use super::environment::{self, FORK_SAFE};
+use crate::adaptor::{Hardened, Hardening, LogSwitch, Logging, Tracking, Warn};
 use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
 use crate::caching::Caching;
 use crate::central::{Central, Policy};
-use crate::engine::Pool;
 use crate::registry::{FactoryOptions, registry};
 use crate::{AllocatorRef, Error, Result};
-use orlop_core::ByteSize;
 use std::fmt;
 use std::sync::Arc;
 
-/// The variable that names the CPU allocator.
-const ALLOCATOR: &str = "ORLOP_CPU_ALLOCATOR";
-/// The variable that bounds its reserved bytes: a byte size such as `8GiB`.
-const LIMIT: &str = "ORLOP_CPU_LIMIT";
-/// The variable that says how BFC grows.
-const GROWTH: &str = "ORLOP_CPU_GROWTH";
-/// The variable that lets BFC give free regions back when it is stuck: `1`.
-const RELEASE: &str = "ORLOP_CPU_RELEASE";
-/// The variable that hardens it: `1`.
-const HARDENED: &str = "ORLOP_CPU_HARDENED";
-/// The variable that holds it over forks: `1`.
-const FORK_SAFE: &str = "ORLOP_CPU_FORK_SAFE";
-/// The variable that switches warnings on: `1`.
-const WARN: &str = "ORLOP_CPU_WARN";
-/// The variable that switches the allocation log on: `1`.
-const LOG: &str = "ORLOP_CPU_LOG";
-
-/// The name of the allocator that growth and release apply to.
-const BFC: &str = "bfc";
+/// The engine that visitors are served by.
+const FOR_VISITORS: &str = "bfc";
+/// The engine over the pages of one NUMA node.
+const FOR_NODES: &str = "pool";
+/// The engine that is held over forks.
+const FOR_FORKS: &str = "caching";
 
 /// Settings for the CPU's default allocator. What is not set is read from the environment only by
 /// [`CpuConfig::from_env`].
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct CpuConfig {
     name: Option<Box<str>>,
     backing: Option<Global>,
     limit: Option<usize>,
-    /// What the environment says and nobody understands: variable, value, what is accepted. Told when the
-    /// allocator is made.
-    wrong: Option<(&'static str, Box<str>, &'static str)>,
+    /// The first setting that cannot be understood: variable, value, what is accepted. An error when the allocator is made.
+    misread: Option<(&'static str, Box<str>, &'static str)>,
     whole: bool,
     release: bool,
     hardening: Option<Hardening>,
@@ -70,7 +68,31 @@ pub struct CpuConfig {
     warned: bool,
     node: Option<u32>,
     visitors: Vec<Visitor>,
-    logged: bool,
+    log: Option<LogSwitch>,
+    statistics: bool,
+    /// Whether the registry's kept allocator is taken where no setting forbids it.
+    shared: bool,
+}
+
+impl Default for CpuConfig {
+    fn default() -> Self {
+        Self {
+            name: None,
+            backing: None,
+            limit: None,
+            misread: None,
+            whole: false,
+            release: false,
+            hardening: None,
+            fork_safe: false,
+            warned: false,
+            node: None,
+            visitors: Vec::new(),
+            log: None,
+            statistics: true,
+            shared: false,
+        }
+    }
 }
 
 impl CpuConfig {
@@ -80,35 +102,25 @@ impl CpuConfig {
         Self::default()
     }
 
-    /// As the variables at the head of this file say. What they say wrongly is an error when the allocator is
+    /// As the variables at the head of this file say. A value that cannot be understood is an error when the allocator is
     /// first needed.
     #[must_use]
     pub fn from_env() -> Self {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let on = |name| variable(name).is_some_and(|value| value == "1");
-        let mut config = Self {
-            name: variable(ALLOCATOR).map(Into::into),
-            release: on(RELEASE),
-            hardening: on(HARDENED).then(Hardening::full),
-            fork_safe: on(FORK_SAFE),
-            warned: on(WARN),
-            logged: on(LOG),
-            ..Self::default()
-        };
-        if let Some(text) = variable(LIMIT) {
-            config.limit = bytes(&text);
-            if config.limit.is_none() {
-                config.wrong = Some((LIMIT, text.into(), "a byte size such as 8GiB, or a share such as 50%"));
-            }
-        }
-        match variable(GROWTH) {
-            Some(text) if text == "whole" => config.whole = true,
-            Some(text) if text != "doubling" => {
-                config.wrong = Some((GROWTH, text.into(), "doubling or whole"));
-            }
-            _ => {}
-        }
-        config
+        environment::read()
+    }
+
+    /// Notes a setting that cannot be understood.
+    #[must_use]
+    pub(super) fn misread(mut self, variable: &'static str, value: &str, expected: &'static str) -> Self {
+        self.misread.get_or_insert((variable, value.into(), expected));
+        self
+    }
+
+    /// Sharing the registry's allocator where no setting makes it another.
+    #[must_use]
+    pub(super) fn shared(mut self) -> Self {
+        self.shared = true;
+        self
     }
 
     /// The allocator of this name in the registry.
@@ -125,14 +137,25 @@ impl CpuConfig {
         self
     }
 
-    /// Reserving at most so many bytes, where the engine has a limit.
+    /// Reserving at most so many bytes; for engines without a limit of their own, handing out at most so many.
     #[must_use]
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// With memory of this NUMA node.
+    /// The same as a share of the memory that the process may have, from 1 to 100 percent. Other shares, and a system that
+    /// does not tell how much that is, are an error when the allocator is first needed.
+    #[must_use]
+    pub fn limit_percent(self, percent: u8) -> Self {
+        match environment::share(u64::from(percent)) {
+            Some(bytes) => self.limit(bytes),
+            None => self.misread("limit_percent", &percent.to_string(), environment::SHARE),
+        }
+    }
+
+    /// With memory of this NUMA node. A backing given by [`CpuConfig::backing`] is taken as it is: who gives one says by it
+    /// where its pages are.
     #[must_use]
     pub fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
@@ -153,7 +176,7 @@ impl CpuConfig {
         self
     }
 
-    /// `bfc` giving wholly free regions back when it is stuck.
+    /// `bfc` giving wholly free regions back when no free chunk fits.
     #[must_use]
     pub fn releasing_when_stuck(mut self) -> Self {
         self.release = true;
@@ -193,11 +216,31 @@ impl CpuConfig {
         self
     }
 
-    /// With an allocation log on standard error.
+    /// With an allocation log on standard error. The context's switch for it is
+    /// [`Context::cpu_log`](super::Context::cpu_log).
     #[must_use]
-    pub fn logged(mut self) -> Self {
-        self.logged = true;
+    pub fn logged(self) -> Self {
+        self.logged_by(LogSwitch::new())
+    }
+
+    /// The same, switched by `log`.
+    #[must_use]
+    pub fn logged_by(mut self, log: LogSwitch) -> Self {
+        self.log = Some(log);
         self
+    }
+
+    /// Without byte statistics, in all and by kind: see [`AllocatorRef::with_statistics`]. Budgets keep accounts of their own
+    /// and hold all the same.
+    #[must_use]
+    pub fn without_statistics(mut self) -> Self {
+        self.statistics = false;
+        self
+    }
+
+    /// The switch of the allocation log, if there is one.
+    pub(super) fn log(&self) -> Option<&LogSwitch> {
+        self.log.as_ref()
     }
 
     fn make_backing(&self) -> Result<Global> {
@@ -218,37 +261,65 @@ impl CpuConfig {
     ///
     /// [`Error::UnknownName`] and [`Error::Configuration`] for settings that cannot be followed.
     pub fn make(&self) -> Result<AllocatorRef> {
-        if let Some((variable, value, expected)) = self.wrong.clone() {
+        if let Some((variable, value, expected)) = self.misread.clone() {
             return Err(Error::Configuration { variable, value, expected });
         }
-        self.check_fork_safe()?;
-        let backing = self.make_backing()?;
-        let bfc = self.name.as_deref() == Some(BFC);
-        let mut allocator = if bfc || (self.name.is_none() && !self.visitors.is_empty()) {
-            let policy = if self.whole { Policy::tensorflow_fixed() } else { Policy::tensorflow() };
-            let policy = if self.release { policy.releasing_when_stuck() } else { policy };
-            Central::builder(backing).policy(policy).limit(self.limit.unwrap_or(usize::MAX)).build().erase()
-        } else if let Some(name) = self.name.as_ref().filter(|_| !self.fork_safe) {
-            let options = FactoryOptions { backing: Some(backing), limit: self.limit, node: self.node };
-            registry().make(name, &options)?
-        } else if self.node.is_some() {
-            Pool::builder(backing).build().erase()
-        } else {
-            let builder = Caching::builder(backing).limit(self.limit.unwrap_or(usize::MAX));
-            builder.fork_safe(self.fork_safe).try_build()?.erase()
-        };
-        allocator = self.harden(allocator);
+        let engine = if self.fork_safe { self.make_for_forks()? } else { self.make_engine()? };
+        let mut allocator = self.harden(engine);
         if self.warned {
-            allocator = AllocatorRef::new(Warn::new(allocator)).erase();
+            let warning = Warn::new(allocator);
+            allocator = AllocatorRef::with_statistics(warning, self.statistics).erase();
         }
-        if !self.logged {
-            return Ok(allocator);
-        }
-        let tracked = Tracking::new(allocator);
-        Ok(AllocatorRef::new(Logging::to_writer(tracked, std::io::stderr())).erase())
+        let Some(log) = &self.log else { return Ok(allocator) };
+        let logging =
+            Logging::to_writer(Tracking::new(allocator), std::io::stderr()).switched_by(log.clone());
+        Ok(AllocatorRef::with_statistics(logging, self.statistics).erase())
     }
 
-    /// Makes the allocator for pinned host memory: BFC over regions that are pinned where somebody can.
+    /// By the rule's name, or the best there is.
+    fn make_engine(&self) -> Result<AllocatorRef> {
+        let name = match (&self.name, self.node) {
+            (Some(name), _) => Some(&**name),
+            (None, _) if !self.visitors.is_empty() => Some(FOR_VISITORS),
+            (None, Some(_)) => Some(FOR_NODES),
+            (None, None) => None,
+        };
+        if self.shared && self.is_plain() {
+            return match name {
+                Some(name) => registry().allocator(name, self.node),
+                None => registry().best_allocator(self.node),
+            };
+        }
+        let options = FactoryOptions {
+            backing: if self.visitors.is_empty() { self.backing.clone() } else { Some(self.make_backing()?) },
+            limit: self.limit,
+            node: self.node,
+            whole_limit: self.whole,
+            release_when_stuck: self.release,
+            statistics: self.statistics,
+        };
+        match name {
+            Some(name) => registry().make(name, &options),
+            None => registry().make_best(&options),
+        }
+    }
+
+    /// Whether a factory is given nothing but a node.
+    fn is_plain(&self) -> bool {
+        let unbounded = self.limit.is_none() && !self.whole && !self.release;
+        unbounded && self.backing.is_none() && self.visitors.is_empty() && self.statistics
+    }
+
+    /// The engine that is held over forks.
+    fn make_for_forks(&self) -> Result<AllocatorRef> {
+        self.check_fork_safe()?;
+        let builder = Caching::builder(self.make_backing()?).limit(self.limit.unwrap_or(usize::MAX));
+        let builder = builder.fork_safe(true).statistics(self.statistics);
+        Ok(builder.try_build()?.erase())
+    }
+
+    /// Makes the allocator for pinned host memory: BFC over regions that are pinned where the process has a pinner, and plain
+    /// host memory where not. [`Semantics::pinned`](crate::Semantics::pinned) tells which.
     ///
     /// # Errors
     ///
@@ -257,20 +328,22 @@ impl CpuConfig {
         let pinned = Pinned::new(self.make_backing()?);
         // Pages beside it would not be pinned.
         let hardening = self.hardening.map(|hardening| hardening.guard_pages(0));
-        let allocator = Central::builder(pinned).policy(Policy::tensorflow()).name("pinned").build().erase();
-        Ok(Self { hardening, ..Self::new() }.harden(allocator))
+        let engine = Central::builder(pinned).policy(Policy::tensorflow()).name("pinned").build_engine();
+        let allocator = AllocatorRef::with_statistics(engine, self.statistics).erase();
+        Ok(Self { hardening, statistics: self.statistics, ..Self::new() }.harden(allocator))
     }
 
     /// Only the caching engine is held over forks, and adaptors that lock are not.
     fn check_fork_safe(&self) -> Result<()> {
-        let named = self.name.as_deref().filter(|&name| name != "caching");
+        let named = self.name.as_deref().filter(|&name| name != FOR_FORKS);
         let other = match named {
-            _ if !self.fork_safe => None,
             Some(name) => Some(name),
             None if !self.visitors.is_empty() => Some("with visitors"),
             None if self.node.is_some() => Some("on a node"),
             None if self.hardening.is_some() => Some("hardened"),
-            None if self.logged => Some("logged"),
+            None if self.log.is_some() => Some("logged"),
+            None if self.whole => Some("with growth=whole"),
+            None if self.release => Some("with release=1"),
             None => None,
         };
         let expected = "the caching engine, without adaptors that lock";
@@ -284,18 +357,8 @@ impl CpuConfig {
         let anywhere = self.limit.is_none() && self.backing.is_none() && self.node.is_none();
         let free = anywhere && self.visitors.is_empty();
         let hardening = if free { hardening } else { hardening.guard_pages(0) };
-        AllocatorRef::new(Hardened::new(allocator, hardening)).erase()
+        AllocatorRef::with_statistics(Hardened::new(allocator, hardening), self.statistics).erase()
     }
-}
-
-/// A byte size, or a share of the system's memory.
-fn bytes(text: &str) -> Option<usize> {
-    let Some(share) = text.strip_suffix('%') else {
-        return text.parse::<ByteSize>().ok().and_then(|ByteSize(bytes)| usize::try_from(bytes).ok());
-    };
-    let share = share.trim().parse::<u64>().ok().filter(|share| (1..=100).contains(share))?;
-    // In this order: a percent of a percent is nothing to lose.
-    usize::try_from(crate::system_memory::total()? / 100 * share).ok()
 }
 
 impl fmt::Debug for CpuConfig {
@@ -307,7 +370,8 @@ impl fmt::Debug for CpuConfig {
             .field("visitors", &self.visitors.len())
             .field("hardening", &self.hardening)
             .field("fork_safe", &self.fork_safe)
-            .field("logged", &self.logged)
+            .field("log", &self.log)
+            .field("statistics", &self.statistics)
             .finish_non_exhaustive()
     }
 }

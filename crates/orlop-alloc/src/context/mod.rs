@@ -15,7 +15,7 @@
 //! # Finding an allocator
 //!
 //! By (device, kind); if none is registered, the one for the device's default kind; on the CPU, if there is
-//! none either, the one that [`CpuConfig`] chooses, made then. Else
+//! none either, the one that [`CpuConfig`] chooses, made then; it documents the rule. Else
 //! [`Error::NoAllocator`].
 //!
 //! # Which context
@@ -26,6 +26,8 @@
 mod budget;
 mod config;
 mod copy;
+mod cpu;
+mod environment;
 mod ladder;
 mod reclaim;
 mod routes;

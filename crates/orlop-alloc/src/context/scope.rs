@@ -1,6 +1,6 @@
 //! Which context and which stream a thread uses.
 
-use super::Context;
+use super::{Context, CpuConfig};
 use orlop_core::{Device, StreamId};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -24,7 +24,7 @@ pub(super) fn set_process_default(context: Context) -> Result<(), Context> {
 
 #[inline]
 pub(super) fn process_default() -> &'static Context {
-    PROCESS.get_or_init(Context::new)
+    PROCESS.get_or_init(|| Context::with(Device::CPU, CpuConfig::from_env().shared()))
 }
 
 /// Runs `f` on the thread's current context.

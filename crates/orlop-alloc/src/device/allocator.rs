@@ -267,7 +267,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn semantics(&self) -> Semantics {
-        Semantics { stream_ordered: true, switches_device: false }
+        Semantics { stream_ordered: true, ..Semantics::default() }
     }
 
     fn usage(&self) -> Usage {

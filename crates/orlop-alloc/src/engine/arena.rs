@@ -15,7 +15,7 @@ use crate::protocol::{Centre, Grown, Growth, Mutex};
 use crate::records::Records;
 use crate::{
     Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionEvent, RegionWatch,
-    RegionWatches, Request, Result, Usage,
+    RegionWatches, Request, Result, Semantics, Usage,
 };
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
@@ -361,6 +361,10 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
             deferred: 0,
             metadata: (state.segments.capacity() * size_of::<Option<Segment>>()) as u64,
         }
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { pinned: self.backing.is_pinned(), ..Semantics::default() }
     }
 
     fn reset_peak(&self) {

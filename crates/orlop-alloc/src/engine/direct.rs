@@ -2,8 +2,9 @@
 
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
-use crate::{Allocator, AllocatorRef, RawBlock, RegionWatch, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, RawBlock, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::Device;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Asks the backing for every block and gives it back at once. Nothing is cached.
@@ -58,6 +59,15 @@ unsafe impl<B: Backing> Allocator for Direct<B> {
 
     fn reset_peak(&self) {
         self.supply.reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        self.supply.semantics()
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { self.supply.block_bytes(ptr) }
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {

@@ -16,7 +16,7 @@ use super::lru::{self, Lru};
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
 use crate::protocol::{Counter, Entry, Ledger, Mutex, StreamUses, thread_slot};
-use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Usage};
+use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -330,6 +330,10 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         unsafe { Ledger::close(ledger) }
     }
 
+    fn set_statistics(&mut self, on: bool) {
+        self.ledger.set_counted(on);
+    }
+
     fn device(&self) -> Device {
         self.supply.device()
     }
@@ -346,6 +350,15 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
 
     fn reset_peak(&self) {
         self.supply.reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        self.supply.semantics()
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { self.supply.block_bytes(ptr) }
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {

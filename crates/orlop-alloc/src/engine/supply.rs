@@ -6,9 +6,11 @@ use crate::backing::{Backing, Region, Shielded};
 use crate::out_of_memory::Refusal;
 use crate::sync::Mutex;
 use crate::{
-    Error, OutOfMemory, Record, RegionAction, RegionEvent, RegionWatch, RegionWatches, Request, Result, Usage,
+    Error, OutOfMemory, Record, RegionAction, RegionEvent, RegionWatch, RegionWatches, Request, Result,
+    Semantics, Usage,
 };
 use orlop_core::{Alignment, Device, StreamId};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -34,6 +36,20 @@ impl<B: Backing> Supply<B> {
 
     pub(super) fn device(&self) -> Device {
         self.backing.device()
+    }
+
+    pub(super) fn semantics(&self) -> Semantics {
+        Semantics { pinned: self.backing.is_pinned(), ..Semantics::default() }
+    }
+
+    /// Bytes of the block that begins at `ptr`, where the backing can tell: a block is a whole region.
+    ///
+    /// # Safety
+    ///
+    /// A block in a region from [`Supply::gain`] begins at `ptr`, and the region is not given back meanwhile.
+    pub(super) unsafe fn block_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { self.backing.region_bytes(ptr) }
     }
 
     pub(super) fn reserved(&self) -> u64 {

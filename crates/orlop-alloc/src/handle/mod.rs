@@ -48,10 +48,11 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
         Self::with_statistics(allocator, true)
     }
 
-    /// Puts `allocator` behind a handle; `counted: false` leaves out byte statistics (T19), except with an
-    /// engine that counts itself ([`Allocator::counter`]).
+    /// Puts `allocator` behind a handle. With `counted: false` its statistics leave bytes and peaks out: blocks are still
+    /// counted, because the allocator must outlive them, and [`Stats::usage`] still says what is reserved.
     #[must_use]
-    pub fn with_statistics(allocator: A, counted: bool) -> Self {
+    pub fn with_statistics(mut allocator: A, counted: bool) -> Self {
+        allocator.set_statistics(counted);
         let ledger = allocator.counter().is_none().then(|| Ledger::new(counted));
         let shared = NonNull::from(Box::leak(Box::<Shared<A>>::new_uninit())).cast::<Shared<A>>();
         // SAFETY: inside the cell's memory.
@@ -300,6 +301,11 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
 
     fn tracks_sizes(&self) -> bool {
         self.shared().allocator.tracks_sizes()
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared().allocator.allocated_size_slow(ptr) }
     }
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {

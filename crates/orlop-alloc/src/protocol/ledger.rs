@@ -125,6 +125,11 @@ impl<T: Default> Ledger<T> {
         }
     }
 
+    /// Reports bytes from now on, or none. Before the first block is counted.
+    pub fn set_counted(&mut self, counted: bool) {
+        self.counted = counted;
+    }
+
     /// Runs `f` on the value of this thread's slot.
     #[inline]
     pub fn with<R>(&self, seat: Seat, f: impl FnOnce(&mut T) -> R) -> R {
@@ -271,7 +276,8 @@ impl<T> Ledger<T> {
     /// Sums all slots. Exact at a quiet moment; live figures are never negative.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals { largest: self.largest.load(Ordering::Relaxed), ..Totals::default() };
+        let largest = if self.counted { self.largest.load(Ordering::Relaxed) } else { 0 };
+        let mut totals = Totals { largest, ..Totals::default() };
         // Outgoing first: see the head of this file.
         for shard in self.slots.shared() {
             for (account, entries) in totals.kinds.iter_mut().zip(&shard.kinds) {
@@ -321,6 +327,9 @@ impl<T> Ledger<T> {
 
     /// Peaks start again from what is live now.
     pub fn reset_peaks(&self) {
+        if !self.counted {
+            return;
+        }
         let mut levels = self.levels.lock();
         (levels.all, levels.kinds) = (i64::MIN, [i64::MIN; KINDS]);
         self.settle(&mut levels);

@@ -23,18 +23,20 @@ use crate::{Allocator, AllocatorRef, Error, Result};
 use std::sync::Arc;
 
 /// Registers the factories of this crate. The same ones registered again change nothing.
+///
+/// They follow all [`FactoryOptions`], or refuse with [`Error::Configuration`] what they cannot follow.
 pub fn register_builtin(registry: &Registry) {
     let factories = [
         Factory::new("caching", 110, caching),
         Factory::new("bfc", 100, growing),
         Factory::new("pool", 70, |options| {
-            Ok(limited(Pool::builder(options.backing_or_default()?).build_engine(), options))
+            limited(Pool::builder(options.backing_or_default()?).build_engine(), options)
         }),
-        Factory::new("pow2", 60, |options| Ok(limited(Pow2::engine(options.backing_or_default()?), options))),
+        Factory::new("pow2", 60, |options| limited(Pow2::engine(options.backing_or_default()?), options)),
         Factory::new("arena", 30, arena),
-        Factory::new("direct", 50, |options| Ok(direct(options.backing_or_default()?, options))),
+        Factory::new("direct", 50, |options| direct(options.backing_or_default()?, options)),
         Factory::new("bfc-fixed", 20, fixed),
-        Factory::new("system", 10, |options| Ok(direct(system(options), options))),
+        Factory::new("system", 10, |options| direct(system(options)?, options)),
     ];
     // Where no such pages are, nothing has their name.
     let pages = cfg!(all(target_os = "linux", not(miri))).then(|| Factory::new("host-pages", 25, host_pages));
@@ -49,31 +51,59 @@ pub fn register_builtin(registry: &Registry) {
 
 fn caching(options: &FactoryOptions) -> Result<AllocatorRef> {
     let builder = Caching::builder(options.backing_or_default()?);
-    Ok(builder.limit(options.limit.unwrap_or(usize::MAX)).build().erase())
+    handle(builder.limit(options.limit.unwrap_or(usize::MAX)).build_engine(), options)
 }
 
 fn growing(options: &FactoryOptions) -> Result<AllocatorRef> {
-    let builder = Central::builder(options.backing_or_default()?).policy(Policy::tensorflow());
-    Ok(builder.limit(options.limit.unwrap_or(usize::MAX)).build().erase())
+    if options.whole_limit { fixed(options) } else { bfc(Policy::tensorflow(), usize::MAX, options) }
 }
 
 fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
     let limit = options.limit.ok_or(Error::Configuration {
         variable: "limit",
         value: "".into(),
-        expected: "a number of bytes: bfc-fixed takes its limit as one region",
+        expected: "a number of bytes: the limit is taken as one region",
     })?;
-    let builder = Central::builder(options.backing_or_default()?).policy(Policy::tensorflow_fixed());
-    Ok(builder.limit(limit).build().erase())
+    bfc(Policy::tensorflow_fixed(), limit, options)
 }
 
-/// It has memory of its own: the backing of the options is not asked.
+fn bfc(policy: Policy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
+    let policy = if options.release_when_stuck { policy.releasing_when_stuck() } else { policy };
+    let builder = Central::builder(options.backing_or_default()?).policy(policy);
+    let engine = builder.limit(options.limit.unwrap_or(limit)).build_engine();
+    Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
+}
+
+/// Settings of best fit with coalescing mean nothing to other engines: better refused than ignored.
+fn refuse_settings_of_bfc(options: &FactoryOptions) -> Result<()> {
+    let set = [("growth", "whole", options.whole_limit), ("release", "1", options.release_when_stuck)];
+    match set.into_iter().find(|&(.., on)| on) {
+        Some((variable, value, _)) => {
+            let expected = "a setting of this allocator: only bfc follows it";
+            Err(Error::Configuration { variable, value: value.into(), expected })
+        }
+        None => Ok(()),
+    }
+}
+
+/// An engine of one region a block, or of caches, behind a handle.
+fn handle<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result<AllocatorRef> {
+    refuse_settings_of_bfc(options)?;
+    Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
+}
+
+/// It has memory of its own.
 fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
     let limit = options.limit.ok_or(Error::Configuration {
         variable: "limit",
         value: "".into(),
         expected: "a number of bytes: host-pages is a device of that size",
     })?;
+    if let Some(backing) = &options.backing {
+        let expected = "a setting of host-pages: it has memory of its own";
+        return Err(Error::Configuration { variable: "backing", value: backing.name().into(), expected });
+    }
+    refuse_node(options, "a setting of host-pages: its pages are where they were last moved to")?;
     // It is a device of whole granules: no more of them than the limit allows.
     let size = limit - limit % device::HostPages::GRANULE;
     if size == 0 {
@@ -85,7 +115,7 @@ fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
     }
     let pages = device::HostPages::new(size as u64)?;
     let policy = device::Policy { name: "host-pages", ..device::Policy::orlop() };
-    Ok(device::DeviceAllocator::new(pages, policy).into_ref().erase())
+    handle(device::DeviceAllocator::new(pages, policy), options)
 }
 
 /// The first segment of an arena made by name.
@@ -94,21 +124,32 @@ const ARENA_BYTES: usize = 2 << 20;
 fn arena(options: &FactoryOptions) -> Result<AllocatorRef> {
     let limit = options.limit.unwrap_or(usize::MAX);
     let first = ARENA_BYTES.min(limit);
-    Ok(AllocatorRef::new(Arena::with_limit(options.backing_or_default()?, first, limit)).erase())
+    handle(Arena::with_limit(options.backing_or_default()?, first, limit), options)
 }
 
-fn direct<B: Backing + 'static>(backing: B, options: &FactoryOptions) -> AllocatorRef {
+fn direct<B: Backing + 'static>(backing: B, options: &FactoryOptions) -> Result<AllocatorRef> {
     limited(Direct::engine(backing), options)
 }
 
 /// For engines without a limit of their own.
-fn limited<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> AllocatorRef {
+fn limited<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result<AllocatorRef> {
     match options.limit {
-        Some(limit) => AllocatorRef::new(Limit::new(engine, limit)).erase(),
-        None => AllocatorRef::new(engine).erase(),
+        Some(limit) => handle(Limit::new(engine, limit), options),
+        None => handle(engine, options),
     }
 }
 
-fn system(options: &FactoryOptions) -> Global {
-    options.backing.clone().unwrap_or_else(|| Arc::new(System::new()))
+fn system(options: &FactoryOptions) -> Result<Global> {
+    if let Some(backing) = &options.backing {
+        return Ok(Arc::clone(backing));
+    }
+    refuse_node(options, "a setting of the system's allocator: it puts memory where it likes")?;
+    Ok(Arc::new(System::new()))
+}
+
+/// For memory that cannot be put on a NUMA node.
+fn refuse_node(options: &FactoryOptions, expected: &'static str) -> Result<()> {
+    options.node.map_or(Ok(()), |node| {
+        Err(Error::Configuration { variable: "node", value: node.to_string().into(), expected })
+    })
 }

@@ -1,167 +1,44 @@
-//! Allocator factories by name and priority, with where each was registered (T6, L20).
+//! Allocator factories by name and priority, with where each was registered.
 //!
 //! A program chooses its allocator by a name in a configuration, or takes the one of highest priority. Who
 //! offers what must be visible when that surprises, so every registration remembers its source location, and
 //! a second one of the same name and priority changes nothing and says where the first was made.
 //!
+//! A registry makes allocators in two ways. [`Registry::make`] makes one for the caller alone, with the caller's options.
+//! [`Registry::allocator`] keeps one per factory and NUMA node and hands the same one out again, so that independent parts
+//! of a program share its cached memory. A factory that is registered after the first allocator was handed out cannot
+//! change what others hold by then: that is reported as [`Registration::Late`].
+//!
 //! There is one registry for the process, [`registry`], which knows the built-in factories; tests and
-//! embedders make their own. A backend registers all it has in one function, which the program calls.
+//! embedders make their own. A backend registers all it has in one function, which the program calls. The factory of the
+//! highest priority makes the default allocator of the CPU: see [`CpuConfig`](crate::context::CpuConfig) for the rule.
 
 mod builtin;
+mod factory;
+mod kept;
 
 pub use self::builtin::register_builtin;
+pub use self::factory::{Factory, FactoryOptions};
 
-use crate::backing::{Global, Mmap, default_backing};
+use self::kept::Kept;
+use crate::backing::Global;
 use crate::{AllocatorRef, Error, Result};
 use dashmap::DashMap;
 use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// What a factory is asked for.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct FactoryOptions {
-    /// Where memory is to come from; else [`FactoryOptions::backing_or_default`] decides.
-    pub backing: Option<Global>,
-    /// The most bytes to hold; `None` is no limit. Engines without a limit of their own (`pool`, `pow2`, `direct`)
-    /// get an adaptor that bounds live bytes; what they cache is not counted.
-    pub limit: Option<usize>,
-    /// The NUMA node to be on; `None` is no affinity.
-    pub node: Option<u32>,
-}
-
-impl FactoryOptions {
-    /// Nothing in particular.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Over this backing.
-    #[must_use]
-    pub fn backing(mut self, backing: Global) -> Self {
-        self.backing = Some(backing);
-        self
-    }
-
-    /// Holding at most so many bytes.
-    #[must_use]
-    pub fn limit(mut self, bytes: usize) -> Self {
-        self.limit = Some(bytes);
-        self
-    }
-
-    /// On this NUMA node.
-    #[must_use]
-    pub fn node(mut self, node: u32) -> Self {
-        self.node = Some(node);
-        self
-    }
-
-    /// The backing given; else pages of the node given; else the process's default backing.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`default_backing`].
-    pub fn backing_or_default(&self) -> Result<Global> {
-        match (&self.backing, self.node) {
-            (Some(backing), _) => Ok(Arc::clone(backing)),
-            (None, Some(node)) => Ok(Arc::new(Mmap::new().node(node))),
-            (None, None) => default_backing(),
-        }
-    }
-}
-
-type Make<T> = Arc<dyn Fn(&FactoryOptions) -> Result<T> + Send + Sync>;
-
-/// Makes allocators, and backings if it can.
-#[derive(Clone)]
-pub struct Factory {
-    name: Box<str>,
-    priority: i32,
-    make: Make<AllocatorRef>,
-    make_backing: Option<Make<Global>>,
-}
-
-impl Factory {
-    /// A factory of this name and priority.
-    pub fn new(
-        name: &str,
-        priority: i32,
-        make: impl Fn(&FactoryOptions) -> Result<AllocatorRef> + Send + Sync + 'static,
-    ) -> Self {
-        Self { name: name.into(), priority, make: Arc::new(make), make_backing: None }
-    }
-
-    /// The same, able to make backings too, per NUMA node.
-    #[must_use]
-    pub fn with_backing(
-        mut self,
-        make: impl Fn(&FactoryOptions) -> Result<Global> + Send + Sync + 'static,
-    ) -> Self {
-        self.make_backing = Some(Arc::new(make));
-        self
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The higher one is preferred.
-    #[must_use]
-    pub fn priority(&self) -> i32 {
-        self.priority
-    }
-
-    /// Whether it makes backings too.
-    #[must_use]
-    pub fn makes_backings(&self) -> bool {
-        self.make_backing.is_some()
-    }
-
-    /// Makes an allocator.
-    ///
-    /// # Errors
-    ///
-    /// The factory's own.
-    pub fn make(&self, options: &FactoryOptions) -> Result<AllocatorRef> {
-        (self.make)(options)
-    }
-
-    /// Makes a backing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownName`] if it makes none; the factory's own.
-    pub fn make_backing(&self, options: &FactoryOptions) -> Result<Global> {
-        match &self.make_backing {
-            Some(make) => make(options),
-            None => Err(unknown("backing", &self.name)),
-        }
-    }
-}
-
-impl fmt::Debug for Factory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Factory")
-            .field("name", &self.name)
-            .field("priority", &self.priority)
-            .field("makes_backings", &self.makes_backings())
-            .finish_non_exhaustive()
-    }
-}
 
 /// What became of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a registration that came second changed nothing"]
+#[must_use = "a registration that came second changed nothing, and a late one not what is in use"]
 pub enum Registration {
     /// The factory is registered.
     New,
+    /// The factory is registered, after the registry handed out its first allocator: whoever holds an allocator by then
+    /// keeps it, be this factory's priority higher or not. Register before the first allocation.
+    Late,
     /// There was one of this name and priority, which stays.
     AlreadyRegistered {
         /// Where that one was registered.
@@ -191,6 +68,8 @@ impl fmt::Display for Registered {
 struct Entry {
     factory: Factory,
     at: &'static Location<'static>,
+    /// What it made to be shared, by NUMA node.
+    kept: Arc<Kept>,
     /// Among equal priorities the earlier one is preferred.
     order: u64,
 }
@@ -198,7 +77,7 @@ struct Entry {
 impl Entry {
     /// Sorts the preferred one first.
     fn rank(&self) -> (Reverse<i32>, u64) {
-        (Reverse(self.factory.priority), self.order)
+        (Reverse(self.factory.priority()), self.order)
     }
 }
 
@@ -213,8 +92,10 @@ impl Entry {
 /// assert_eq!(registry.register(plain.clone()), Registration::New);
 /// assert!(matches!(registry.register(plain), Registration::AlreadyRegistered { .. }));
 ///
-/// let allocator = registry.make("plain", &FactoryOptions::new())?;
+/// let allocator = registry.allocator("plain", None)?;
 /// assert!(allocator.allocate(&Request::new(100)).is_ok());
+/// assert!(registry.allocator("plain", None)?.same_as(&allocator));
+/// assert!(!registry.make("plain", &FactoryOptions::new())?.same_as(&allocator));
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[derive(Debug, Default)]
@@ -222,6 +103,8 @@ pub struct Registry {
     /// Each list has one entry per priority, the preferred one first.
     factories: DashMap<Box<str>, Vec<Entry>>,
     registrations: AtomicU64,
+    /// Whether an allocator was handed out: registrations are late from then on.
+    used: AtomicBool,
 }
 
 impl Registry {
@@ -240,18 +123,24 @@ impl Registry {
     }
 
     /// Registers a factory from the caller's place in the source. If there is one of its name and priority
-    /// already, nothing changes.
+    /// already, nothing changes. After the first allocator was handed out, a registration is [`Registration::Late`] and
+    /// traced as a warning.
     #[track_caller]
     pub fn register(&self, factory: Factory) -> Registration {
         let at = Location::caller();
-        let mut entries = self.factories.entry(factory.name.clone()).or_default();
-        if let Some(first) = entries.iter().find(|entry| entry.factory.priority == factory.priority) {
+        let mut entries = self.factories.entry(factory.name().into()).or_default();
+        if let Some(first) = entries.iter().find(|entry| entry.factory.priority() == factory.priority()) {
             return Registration::AlreadyRegistered { at: first.at };
         }
         let order = self.registrations.fetch_add(1, Ordering::Relaxed);
-        entries.push(Entry { factory, at, order });
+        // Relaxed: a registration that races with the first use may be called either.
+        let late = self.used.load(Ordering::Relaxed);
+        if late {
+            tracing::warn!(name = factory.name(), %at, "an allocator factory was registered after the first allocation");
+        }
+        entries.push(Entry { factory, at, order, kept: Arc::default() });
         entries.sort_by_key(Entry::rank);
-        Registration::New
+        if late { Registration::Late } else { Registration::New }
     }
 
     /// The factory of this name with the highest priority.
@@ -266,41 +155,93 @@ impl Registry {
         self.ranked().into_iter().next().map(|entry| entry.factory)
     }
 
-    /// Makes an allocator by the factory of this name. The factory runs with no lock of the registry held.
+    /// Makes an allocator for the caller alone, by the factory of this name. The factory runs with no lock of the registry
+    /// held.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownName`]; the factory's own.
     pub fn make(&self, name: &str, options: &FactoryOptions) -> Result<AllocatorRef> {
-        self.factory(name).ok_or_else(|| unknown("allocator", name))?.make(options)
+        self.hand_out(self.named(name, "allocator")?.factory.make(options)?)
     }
 
-    /// Makes an allocator by the factory of the highest priority.
+    /// Makes an allocator for the caller alone, by the factory of the highest priority.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownName`] with an empty name if there is none; the factory's own.
     pub fn make_best(&self, options: &FactoryOptions) -> Result<AllocatorRef> {
-        self.best().ok_or_else(|| unknown("allocator", ""))?.make(options)
+        self.hand_out(self.preferred()?.factory.make(options)?)
     }
 
-    /// Makes a backing by the factory of this name, on the node the options say.
+    /// Makes a backing for the caller alone, by the factory of this name, on the node the options say.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownName`] if there is no such factory or it makes no backings; the factory's own.
     pub fn make_backing(&self, name: &str, options: &FactoryOptions) -> Result<Global> {
-        self.factory(name).ok_or_else(|| unknown("backing", name))?.make_backing(options)
+        self.named(name, "backing")?.factory.make_backing(options)
+    }
+
+    /// The allocator that the factory of this name made for `node`, or for no node in particular. It is made at the first
+    /// call with the options of [`FactoryOptions::new`] and that node, kept, and handed out again at every later one.
+    ///
+    /// The factory runs with no lock of the registry held. If several threads come first it may run for each of them: one
+    /// result is kept, and all get that one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Registry::make`]; the next call tries again.
+    pub fn allocator(&self, name: &str, node: Option<u32>) -> Result<AllocatorRef> {
+        let Entry { factory, kept, .. } = self.named(name, "allocator")?;
+        self.hand_out(kept.allocator(&factory, node)?)
+    }
+
+    /// The same for the factory of the highest priority.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Registry::make_best`]; the next call tries again.
+    pub fn best_allocator(&self, node: Option<u32>) -> Result<AllocatorRef> {
+        let Entry { factory, kept, .. } = self.preferred()?;
+        self.hand_out(kept.allocator(&factory, node)?)
+    }
+
+    /// The backing that the factory of this name made for `node`, kept as in [`Registry::allocator`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Registry::make_backing`]; the next call tries again.
+    pub fn backing(&self, name: &str, node: Option<u32>) -> Result<Global> {
+        let Entry { factory, kept, .. } = self.named(name, "backing")?;
+        kept.backing(&factory, node)
     }
 
     /// All factories, the preferred one first.
     #[must_use]
     pub fn registered(&self) -> Vec<Registered> {
-        let describe = |Entry { factory, at, .. }| {
-            let Factory { name, priority, .. } = factory;
-            Registered { name, priority, at }
+        let describe = |Entry { factory, at, .. }| Registered {
+            name: factory.name().into(),
+            priority: factory.priority(),
+            at,
         };
         self.ranked().into_iter().map(describe).collect()
+    }
+
+    /// Notes that an allocator goes to a user.
+    #[expect(clippy::unnecessary_wraps, reason = "the last step of functions that can fail")]
+    fn hand_out(&self, allocator: AllocatorRef) -> Result<AllocatorRef> {
+        self.used.store(true, Ordering::Relaxed);
+        Ok(allocator)
+    }
+
+    fn named(&self, name: &str, what: &'static str) -> Result<Entry> {
+        let entry = self.factories.get(name).and_then(|entries| entries.first().cloned());
+        entry.ok_or_else(|| unknown(what, name))
+    }
+
+    fn preferred(&self) -> Result<Entry> {
+        self.ranked().into_iter().next().ok_or_else(|| unknown("allocator", ""))
     }
 
     fn ranked(&self) -> Vec<Entry> {

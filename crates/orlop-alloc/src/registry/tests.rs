@@ -3,7 +3,7 @@
 use super::*;
 use crate::backing::Null;
 use crate::engine::Direct;
-use crate::{Allocator, Request};
+use crate::{Allocator, Request, Stats};
 use orlop_core::{Alignment, Device};
 
 /// A factory whose allocators are on a device of this number, to tell them apart.
@@ -66,6 +66,110 @@ fn of_many_racing_registrations_one_wins() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!((new, registry.registered().len()), (1, 1));
+}
+
+#[test]
+fn one_allocator_and_one_backing_are_kept_for_each_factory_and_node() {
+    let registry = Registry::with_builtin();
+    let first = registry.allocator("pool", None).unwrap();
+    assert!(registry.allocator("pool", None).unwrap().same_as(&first));
+    let on_node = registry.allocator("pool", Some(0)).unwrap();
+    assert!(!on_node.same_as(&first));
+    assert!(registry.allocator("pool", Some(0)).unwrap().same_as(&on_node));
+    assert!(!registry.allocator("pow2", None).unwrap().same_as(&first));
+    assert!(!registry.make("pool", &FactoryOptions::new()).unwrap().same_as(&first));
+    let best = registry.best_allocator(None).unwrap();
+    assert_eq!(best.name(), "caching");
+    assert!(registry.allocator("caching", None).unwrap().same_as(&best));
+    let backing = registry.backing("pool", Some(0)).unwrap();
+    assert_eq!(backing.node(), Some(0));
+    assert!(Arc::ptr_eq(&backing, &registry.backing("pool", Some(0)).unwrap()));
+    assert!(!Arc::ptr_eq(&backing, &registry.backing("pool", None).unwrap()));
+}
+
+#[test]
+fn threads_that_come_first_together_get_the_same_allocator() {
+    let registry = Registry::with_builtin();
+    let got: Vec<AllocatorRef> = std::thread::scope(|scope| {
+        let ask = || registry.allocator("pow2", Some(0)).unwrap();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(got.iter().all(|allocator| allocator.same_as(&got[0])));
+}
+
+#[test]
+fn a_registration_after_the_first_allocator_is_late() {
+    let registry = Registry::new();
+    assert_eq!(registry.register(on_device("x", 1, 1)), Registration::New);
+    assert!(registry.make("nobody", &FactoryOptions::new()).is_err());
+    assert_eq!(registry.register(on_device("y", 1, 2)), Registration::New, "nothing was handed out");
+    let kept = registry.best_allocator(None).unwrap();
+    assert_eq!(registry.register(on_device("x", 9, 3)), Registration::Late);
+    // It is registered all the same, and what is held stays what it is.
+    assert_eq!((kept.device().index(), made(&registry, "x")), (1, 3));
+    assert_eq!(registry.best_allocator(None).unwrap().device().index(), 3);
+    assert!(matches!(registry.register(on_device("x", 9, 4)), Registration::AlreadyRegistered { .. }));
+}
+
+#[test]
+fn settings_of_one_engine_are_refused_by_the_others() {
+    let registry = Registry::with_builtin();
+    let whole = FactoryOptions::new().limit(8 << 20).whole_limit(true);
+    let releasing = FactoryOptions::new().limit(8 << 20).release_when_stuck(true);
+    for entry in registry.registered() {
+        let follows = entry.name.starts_with("bfc");
+        for options in [&whole, &releasing] {
+            let refused = registry.make(&entry.name, options).is_err_and(|error| {
+                matches!(error, Error::Configuration { variable: "growth" | "release", .. })
+            });
+            assert_eq!(refused, !follows, "{entry}");
+        }
+    }
+    assert_eq!(registry.make("bfc", &whole).unwrap().name(), "bfc-fixed");
+    assert!(registry.make("bfc", &FactoryOptions::new().whole_limit(true)).is_err(), "a limit is needed");
+}
+
+#[test]
+fn memory_that_cannot_be_elsewhere_is_refused_there() {
+    let registry = Registry::with_builtin();
+    let refused = |name: &str, options: &FactoryOptions| match registry.make(name, options) {
+        Err(Error::Configuration { variable, .. }) => variable,
+        _ => "",
+    };
+    let plain = FactoryOptions::new().limit(8 << 20);
+    for entry in registry.registered() {
+        let name = &*entry.name;
+        assert_eq!(refused(name, &plain.clone().node(0)) == "node", ["system", "host-pages"].contains(&name));
+        let given = plain.clone().backing(Arc::new(Null::new(Device::CPU)));
+        assert_eq!(refused(name, &given) == "backing", name == "host-pages");
+    }
+}
+
+#[test]
+fn statistics_are_off_in_every_engine_if_they_are_switched_off() {
+    let registry = Registry::with_builtin();
+    for entry in registry.registered() {
+        // A limit stands before some engines: without it they are seen themselves.
+        let needs_limit = ["bfc-fixed", "host-pages"].contains(&&*entry.name);
+        let limits = if needs_limit { vec![Some(8 << 20)] } else { vec![None, Some(8 << 20)] };
+        for (limit, on) in limits.into_iter().flat_map(|limit| [(limit, true), (limit, false)]) {
+            let options = FactoryOptions { limit, ..FactoryOptions::new().statistics(on) };
+            let allocator = registry.make(&entry.name, &options).unwrap();
+            let block = allocator.allocate(&Request::new(1000)).unwrap();
+            drop(allocator.allocate(&Request::new(3000)).unwrap());
+            allocator.reset_peaks();
+            let Stats { totals, usage, .. } = allocator.stats();
+            // Blocks are counted in any case: the allocator must outlive them.
+            assert_eq!((totals.all.allocations, totals.all.live_blocks()), (2, 1), "{entry}");
+            let bytes = totals.all.allocated_bytes + totals.all.live_bytes + totals.all.peak_bytes;
+            let sizes = bytes + totals.all.freed_bytes + totals.all.requested_bytes + totals.largest;
+            assert_eq!(sizes > 0, on, "{entry}: {totals:?}");
+            assert!(usage.reserved > 0, "{entry}");
+            drop(block);
+            assert_eq!(allocator.stats().totals.all.live_blocks(), 0, "{entry}");
+        }
+    }
 }
 
 #[test]

@@ -1,70 +1,118 @@
 //! Configuration by environment: each case in a process of its own, because the environment is shared.
 
+use crate::child;
 use orlop_alloc::context::{Context, CpuConfig};
-use orlop_alloc::{Allocator, Request};
+use orlop_alloc::{Allocator, Error, Request, device_memory};
 use orlop_core::{Device, MemoryKind};
-use std::process::Command;
-
-/// Set in the processes below; says what the parent expects.
-const CHILD: &str = "ORLOP_TEST_CHILD";
 
 /// What a child does: a context from the environment, one block, and what it got.
 #[test]
 fn child() {
-    if std::env::var_os(CHILD).is_none() {
+    if !child::plays("reader") {
         return;
     }
     let context = Context::with(Device::CPU, CpuConfig::from_env());
     match context.allocator(Device::CPU, MemoryKind::Default) {
         Ok(allocator) => {
-            let limited = allocator.allocate(&Request::new(64 << 20)).is_err();
-            println!("\nname={} limited={limited}", allocator.name());
+            let block = allocator.allocate(&Request::new(64 << 20));
+            let counted = allocator.stats().totals.all.live_bytes > 0;
+            println!("\nname={} limited={} counted={counted}", allocator.name(), block.is_err());
+            let Err(Error::OutOfMemory(report)) = allocator.allocate(&Request::new(1 << 50)) else {
+                panic!("a petabyte")
+            };
+            let total = device_memory(Device::CPU).expect("this machine tells").total;
+            println!("limit={:?} total={total}", report.limit);
         }
         Err(error) => println!("\nerror={error}"),
     }
 }
 
 fn told(variables: &[(&str, &str)]) -> String {
-    let program = std::env::current_exe().expect("this test");
-    let mut command = Command::new(program);
-    command.args(["--exact", "environment::child", "--nocapture"]).env(CHILD, "1");
-    for name in ["ALLOCATOR", "BACKING", "LIMIT", "LOG", "WARN", "GROWTH", "RELEASE", "HARDENED", "FORK_SAFE"]
-    {
-        command.env_remove(format!("ORLOP_CPU_{name}"));
-    }
-    command.envs(variables.iter().copied());
-    let output = command.output().expect("the child runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line = text.lines().find(|line| line.starts_with("name=") || line.starts_with("error="));
-    line.unwrap_or_else(|| panic!("{text}")).to_owned()
+    let (text, _) = child::run("environment::child", "reader", variables);
+    child::line(&text, &["name=", "error="]).to_owned()
 }
 
 #[test]
 fn nothing_set_is_the_caching_allocator() {
-    assert_eq!(told(&[("ORLOP_CPU_BACKING", "mmap")]), "name=caching limited=false");
+    assert_eq!(told(&[("ORLOP_CPU_BACKING", "mmap")]), "name=caching limited=false counted=true");
+    assert_eq!(told(&[("ORLOP_CPU_ALLOCATOR", "")]), "name=caching limited=false counted=true");
 }
 
 #[test]
 fn any_choice_can_be_hardened() {
     let hardened = ("ORLOP_CPU_HARDENED", "1");
-    assert_eq!(told(&[hardened]), "name=hardened(caching) limited=false");
+    assert_eq!(told(&[hardened]), "name=hardened(caching) limited=false counted=true");
     let limit = ("ORLOP_CPU_LIMIT", "32MiB");
-    assert_eq!(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit, hardened]), "name=hardened(bfc) limited=true");
+    let bfc = told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit, hardened]);
+    assert!(bfc.starts_with("name=hardened(bfc) limited=true"), "{bfc}");
 }
 
 #[test]
 fn names_and_limits_are_followed() {
     let limit = ("ORLOP_CPU_LIMIT", "32MiB");
-    assert_eq!(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit]), "name=bfc limited=true");
+    let is = |told: String, expected: &str| assert!(told.starts_with(expected), "{told}");
+    is(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit]), "name=bfc limited=true");
     let whole = ("ORLOP_CPU_GROWTH", "whole");
-    assert_eq!(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit, whole]), "name=bfc-fixed limited=true");
+    is(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit, whole]), "name=bfc-fixed limited=true");
+    let doubling = ("ORLOP_CPU_GROWTH", "doubling");
+    is(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit, doubling]), "name=bfc limited=true");
     if cfg!(target_os = "linux") {
         let pages = ("ORLOP_CPU_ALLOCATOR", "host-pages");
-        assert_eq!(told(&[pages, limit]), "name=host-pages limited=true");
+        is(told(&[pages, limit]), "name=host-pages limited=true");
         assert!(told(&[pages]).starts_with("error=limit"), "it is a device of a size");
     }
     let named = told(&[("ORLOP_CPU_ALLOCATOR", "pool"), ("ORLOP_CPU_WARN", "1"), ("ORLOP_CPU_LOG", "1")]);
     assert!(named.contains("pool") && named.contains("limited=false"), "{named}");
+}
+
+#[test]
+fn statistics_can_be_switched_off() {
+    let off = ("ORLOP_CPU_STATISTICS", "0");
+    assert_eq!(told(&[off]), "name=caching limited=false counted=false");
+    assert_eq!(told(&[("ORLOP_CPU_STATISTICS", "1")]), "name=caching limited=false counted=true");
+    for adaptor in ["ORLOP_CPU_HARDENED", "ORLOP_CPU_WARN", "ORLOP_CPU_LOG"] {
+        let told = told(&[off, (adaptor, "1")]);
+        assert!(told.ends_with("counted=false"), "{adaptor}: {told}");
+    }
+}
+
+/// The limit is a share of what the process may have.
+#[test]
+fn a_limit_can_be_a_share_of_memory() {
+    let limits = |percent: &str| {
+        let variables = [("ORLOP_CPU_ALLOCATOR", "bfc"), ("ORLOP_CPU_LIMIT", percent)];
+        let (text, _) = child::run("environment::child", "reader", &variables);
+        let (limit, total) =
+            child::line(&text, &["limit="]).split_once(" total=").expect("both figures of the child");
+        let limit = limit.trim_start_matches("limit=Some(").trim_end_matches(')').parse::<u64>();
+        (limit.expect("a limit"), total.parse::<u64>().expect("a total"))
+    };
+    for (percent, text) in [(50, "50%"), (100, "100%"), (7, " 7 %")] {
+        let (limit, total) = limits(text);
+        assert!(limit.abs_diff(total / 100 * percent) <= 100, "{text}: {limit} of {total}");
+    }
+}
+
+/// `bfc` gives free regions back for a larger one: 40 MiB fit beside nothing under a limit of 64 MiB.
+#[test]
+fn release_when_stuck_is_followed() {
+    if child::plays("releaser") {
+        let context = Context::with(Device::CPU, CpuConfig::from_env());
+        // Regions of 2, 4, 8, 16 MiB, and then all blocks are returned.
+        let blocks: Vec<_> = (0..15).map(|_| context.allocate(Device::CPU, &Request::new(2 << 20))).collect();
+        assert!(blocks.iter().all(Result::is_ok));
+        drop(blocks);
+        let request = Request::new(40 << 20).no_retry();
+        println!("\nfits={}", context.allocate(Device::CPU, &request).is_ok());
+        return;
+    }
+    let fits = |release: &str| {
+        let bfc =
+            [("ORLOP_CPU_ALLOCATOR", "bfc"), ("ORLOP_CPU_LIMIT", "64MiB"), ("ORLOP_CPU_RELEASE", release)];
+        let (text, _) = child::run("environment::release_when_stuck_is_followed", "releaser", &bfc);
+        child::line(&text, &["fits="]).to_owned()
+    };
+    assert_eq!([fits(""), fits("0"), fits("1")], ["fits=false", "fits=false", "fits=true"]);
 }
 
 #[test]
@@ -74,9 +122,45 @@ fn what_cannot_be_understood_is_told() {
         ("ORLOP_CPU_BACKING", "disk"),
         ("ORLOP_CPU_LIMIT", "much"),
         ("ORLOP_CPU_LIMIT", "130%"),
+        ("ORLOP_CPU_LIMIT", "0%"),
+        ("ORLOP_CPU_LIMIT", "-3"),
+        ("ORLOP_CPU_LIMIT", "half%"),
         ("ORLOP_CPU_GROWTH", "slow"),
+        ("ORLOP_CPU_RELEASE", "yes"),
+        ("ORLOP_CPU_HARDENED", "full"),
+        ("ORLOP_CPU_FORK_SAFE", "2"),
+        ("ORLOP_CPU_STATISTICS", "off"),
+        ("ORLOP_CPU_WARN", "true"),
+        ("ORLOP_CPU_LOG", "stderr"),
     ] {
         let told = told(&[(variable, value)]);
         assert!(told.starts_with("error=") && told.contains(value), "{variable}={value}: {told}");
     }
+}
+
+/// A setting that the chosen engine does not have is an error too: nothing is ignored.
+#[test]
+fn what_cannot_be_followed_is_told() {
+    let (growth, release) = (("ORLOP_CPU_GROWTH", "whole"), ("ORLOP_CPU_RELEASE", "1"));
+    for engine in ["", "caching", "pool", "direct"] {
+        let told = [growth, release].map(|setting| told(&[("ORLOP_CPU_ALLOCATOR", engine), setting]));
+        assert!(told[0].starts_with("error=growth") && told[1].starts_with("error=release"), "{told:?}");
+    }
+    let unlimited = told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), growth]);
+    assert!(unlimited.starts_with("error=limit"), "the whole of what? {unlimited}");
+    let forks = told(&[("ORLOP_CPU_FORK_SAFE", "1"), release]);
+    assert!(forks.starts_with("error=ORLOP_CPU_FORK_SAFE"), "{forks}");
+}
+
+#[test]
+fn the_builder_refuses_what_the_environment_would() {
+    let make = |config: CpuConfig| config.make().map(|allocator| allocator.name().to_owned());
+    assert_eq!(make(CpuConfig::new().limit_percent(50)).unwrap(), "caching");
+    for percent in [0, 101, u8::MAX] {
+        let error = make(CpuConfig::new().limit_percent(percent)).unwrap_err();
+        assert!(matches!(error, Error::Configuration { variable: "limit_percent", .. }), "{error}");
+    }
+    let error = make(CpuConfig::new().whole_limit().limit(1 << 20)).unwrap_err();
+    assert!(matches!(error, Error::Configuration { variable: "growth", .. }), "{error}");
+    assert_eq!(make(CpuConfig::new().named("bfc").whole_limit().limit(1 << 20)).unwrap(), "bfc-fixed");
 }

@@ -96,7 +96,7 @@ impl Row<'_> {
         }
         let lifetime = self.number(header.start, Column::Start)?..self.end(header)?;
         let size = self.number(header.size, Column::Size)?;
-        Ok(Buffer::new(lifetime, size).aligned(self.alignment(header)?))
+        Ok(Buffer::unaligned(lifetime, size).aligned(self.alignment(header)?))
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn columns_in_any_order_by_any_name() {
-        let expected = [Buffer::new(3..8, 64), Buffer::new(0..1, 0)];
+        let expected = [Buffer::unaligned(3..8, 64), Buffer::unaligned(0..1, 0)];
         for text in [
             "id,lower,upper,size\n0,3,8,64\n1,0,1,0\n",
             "\u{feff}Size , begin,Upper\r\n64,3,8\r\n\r\n0,0,1",

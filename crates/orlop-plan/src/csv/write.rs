@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn with_and_without_the_rest() {
-        let one = Buffer::new(2..5, 7);
+        let one = Buffer::unaligned(2..5, 7);
         let plain = Problem::new([one]).unwrap();
         assert_eq!(text(|out| plain.write_csv(out)), "id,lower,upper,size\n0,2,5,7\n");
         let mut builder = ProblemBuilder::new();

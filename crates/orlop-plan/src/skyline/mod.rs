@@ -36,7 +36,7 @@ pub use self::orders::{Key, ORDERS, Order};
 /// use orlop_plan::{Budget, Buffer, Problem, Skyline, Verdict, verify};
 ///
 /// let lifetimes = [0..3, 3..9, 0..9, 9..21, 0..21];
-/// let problem = Problem::new(lifetimes.map(|lifetime| Buffer::new(lifetime, 4)))?;
+/// let problem = Problem::new(lifetimes.map(|lifetime| Buffer::unaligned(lifetime, 4)))?;
 /// let plan = Skyline::new().budget(Budget::iterations(100)).plan(&problem);
 /// assert_eq!((plan.height(), plan.verdict()), (12, Verdict::Optimal));
 /// verify(&problem, &plan)?;

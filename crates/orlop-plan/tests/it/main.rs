@@ -13,7 +13,7 @@ use proptest::prelude::*;
 fn buffer(time: u64, size: u64, most_alignment_log2: u32) -> impl Strategy<Value = Buffer> {
     let lifetime = (0..time, 1..=time).prop_map(move |(start, width)| start..(start + width).min(time + 1));
     (lifetime, 0..=size, 0..=most_alignment_log2).prop_map(|(lifetime, size, log2)| {
-        Buffer::new(lifetime, size).aligned(Alignment::new(1 << log2).expect("a power of two"))
+        Buffer::unaligned(lifetime, size).aligned(Alignment::new(1 << log2).expect("a power of two"))
     })
 }
 

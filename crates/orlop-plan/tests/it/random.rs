@@ -105,7 +105,7 @@ proptest! {
     fn time_is_only_an_order(problem in problem(40, 20, 100, 4), steps in proptest::collection::vec(1_u64..1000, 22)) {
         let stretched = |time: u64| steps.iter().take(usize::try_from(time).unwrap()).sum::<u64>();
         let buffers = problem.buffers().iter().map(|buffer| {
-            Buffer::new(stretched(buffer.start)..stretched(buffer.end), buffer.size).aligned(buffer.alignment)
+            Buffer::unaligned(stretched(buffer.start)..stretched(buffer.end), buffer.size).aligned(buffer.alignment)
         });
         let other = Problem::new(buffers).unwrap();
         prop_assert_eq!(problem.lower_bound(), other.lower_bound());
@@ -117,7 +117,7 @@ proptest! {
     #[test]
     fn sizes_near_the_largest_number(parts in proptest::collection::vec((0_u64..4, 1_u64..4, 0_u64..1 << 20), 1..6)) {
         let share = u64::MAX / parts.len() as u64;
-        let buffers = parts.iter().map(|&(start, width, less)| Buffer::new(start..start + width, share - less));
+        let buffers = parts.iter().map(|&(start, width, less)| Buffer::unaligned(start..start + width, share - less));
         let problem = Problem::new(buffers).unwrap();
         check(&problem, &Skyline::new().plan(&problem));
         check(&problem, &greedy_by_size(&problem));
@@ -135,22 +135,25 @@ fn no_buffers_at_all() {
 
 #[test]
 fn the_largest_there_can_be() {
-    let largest = Problem::new([Buffer::new(0..u64::MAX, u64::MAX)]).unwrap();
+    let largest = Problem::new([Buffer::unaligned(0..u64::MAX, u64::MAX)]).unwrap();
     for plan in [Skyline::new().plan(&largest), greedy_by_size(&largest)] {
         check(&largest, &plan);
         assert_eq!(plan.height(), u64::MAX);
     }
     // With the gap that the alignment may cost there is no more room.
     let highest = Alignment::new(1 << 63).unwrap();
-    let below = Buffer::new(0..2, (1 << 62) - 1);
-    let two = Problem::new([below, Buffer::new(1..3, 1).aligned(highest)]).unwrap();
+    let below = Buffer::unaligned(0..2, (1 << 62) - 1);
+    let two = Problem::new([below, Buffer::unaligned(1..3, 1).aligned(highest)]).unwrap();
     check(&two, &Skyline::new().plan(&two));
-    assert!(Problem::new([Buffer::new(0..2, 1 << 63), Buffer::new(1..3, 1).aligned(highest)]).is_err());
+    assert!(
+        Problem::new([Buffer::unaligned(0..2, 1 << 63), Buffer::unaligned(1..3, 1).aligned(highest)])
+            .is_err()
+    );
 }
 
 #[test]
 fn no_orders_and_no_iterations_are_a_plan() {
-    let problem = Problem::new([Buffer::new(0..2, 3), Buffer::new(1..3, 4)]).unwrap();
+    let problem = Problem::new([Buffer::unaligned(0..2, 3), Buffer::unaligned(1..3, 4)]).unwrap();
     check(&problem, &Skyline::new().orders([]).budget(Budget::iterations(0)).plan(&problem));
     let at_once = Budget::iterations(u64::MAX).within(std::time::Duration::ZERO);
     check(&problem, &Skyline::new().budget(at_once).plan(&problem));

@@ -74,9 +74,9 @@ fn the_bound_is_not_always_met() {
     // In 5 bytes the first two leave 3 for the one and 2 for all that follow it: say the upper two. The last two do the
     // same at the other end, and the buffer of 1..4, which lives with both, puts the other 3 below, too. Then what lives
     // in 2..4 has no byte that is free at 2 and at 3.
-    let first = [Buffer::new(0..2, 3), Buffer::new(0..1, 2)];
-    let between = [Buffer::new(1..3, 1), Buffer::new(1..4, 1), Buffer::new(2..4, 1)];
-    let last = [Buffer::new(3..6, 3), Buffer::new(4..7, 2)];
+    let first = [Buffer::unaligned(0..2, 3), Buffer::unaligned(0..1, 2)];
+    let between = [Buffer::unaligned(1..3, 1), Buffer::unaligned(1..4, 1), Buffer::unaligned(2..4, 1)];
+    let last = [Buffer::unaligned(3..6, 3), Buffer::unaligned(4..7, 2)];
     let problem = Problem::new([&first[..], &between, &last].concat()).unwrap();
     let plan = Skyline::new().plan(&problem);
     assert_eq!((problem.lower_bound(), lowest(&problem), plan.height()), (5, 6, 6));

@@ -1,0 +1,185 @@
+//! A factory: a name, a priority, and the functions that make an allocator or a backing.
+
+use super::unknown;
+use crate::backing::{Global, Mmap, default_backing};
+use crate::{AllocatorRef, Result};
+use std::fmt;
+use std::sync::Arc;
+
+/// What a factory is asked for.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct FactoryOptions {
+    /// Where memory is to come from; else [`FactoryOptions::backing_or_default`] decides.
+    pub backing: Option<Global>,
+    /// The most bytes to hold; `None` is no limit. Engines without a limit of their own (`pool`, `pow2`, `direct`)
+    /// get an adaptor that bounds live bytes; what they cache is not counted.
+    pub limit: Option<usize>,
+    /// The NUMA node to be on; `None` is no affinity.
+    pub node: Option<u32>,
+    /// Whether the whole limit is reserved as one region at the first request, instead of regions that double. `bfc`
+    /// follows it, and needs a limit then; the other built-in factories refuse it.
+    pub whole_limit: bool,
+    /// Whether wholly free regions are given back when no free chunk fits, so that a larger region fits. `bfc` follows it;
+    /// the other built-in factories refuse it.
+    pub release_when_stuck: bool,
+    /// Whether bytes are counted: see [`AllocatorRef::with_statistics`]. On unless switched off.
+    pub statistics: bool,
+}
+
+impl Default for FactoryOptions {
+    fn default() -> Self {
+        Self {
+            backing: None,
+            limit: None,
+            node: None,
+            whole_limit: false,
+            release_when_stuck: false,
+            statistics: true,
+        }
+    }
+}
+
+impl FactoryOptions {
+    /// Nothing in particular.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Over this backing.
+    #[must_use]
+    pub fn backing(mut self, backing: Global) -> Self {
+        self.backing = Some(backing);
+        self
+    }
+
+    /// Holding at most so many bytes.
+    #[must_use]
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = Some(bytes);
+        self
+    }
+
+    /// On this NUMA node.
+    #[must_use]
+    pub fn node(mut self, node: u32) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Reserving the whole limit as one region at the first request.
+    #[must_use]
+    pub fn whole_limit(mut self, on: bool) -> Self {
+        self.whole_limit = on;
+        self
+    }
+
+    /// Giving wholly free regions back when no free chunk fits.
+    #[must_use]
+    pub fn release_when_stuck(mut self, on: bool) -> Self {
+        self.release_when_stuck = on;
+        self
+    }
+
+    /// Counting bytes, or not.
+    #[must_use]
+    pub fn statistics(mut self, on: bool) -> Self {
+        self.statistics = on;
+        self
+    }
+
+    /// The backing given; else pages of the node given; else the process's default backing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`default_backing`].
+    pub fn backing_or_default(&self) -> Result<Global> {
+        match (&self.backing, self.node) {
+            (Some(backing), _) => Ok(Arc::clone(backing)),
+            (None, Some(node)) => Ok(Arc::new(Mmap::new().node(node))),
+            (None, None) => default_backing(),
+        }
+    }
+}
+
+type Make<T> = Arc<dyn Fn(&FactoryOptions) -> Result<T> + Send + Sync>;
+
+/// Makes allocators, and backings if it can.
+#[derive(Clone)]
+pub struct Factory {
+    name: Box<str>,
+    priority: i32,
+    make: Make<AllocatorRef>,
+    make_backing: Option<Make<Global>>,
+}
+
+impl Factory {
+    /// A factory of this name and priority.
+    pub fn new(
+        name: &str,
+        priority: i32,
+        make: impl Fn(&FactoryOptions) -> Result<AllocatorRef> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), priority, make: Arc::new(make), make_backing: None }
+    }
+
+    /// The same, able to make backings too, per NUMA node.
+    #[must_use]
+    pub fn with_backing(
+        mut self,
+        make: impl Fn(&FactoryOptions) -> Result<Global> + Send + Sync + 'static,
+    ) -> Self {
+        self.make_backing = Some(Arc::new(make));
+        self
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The higher one is preferred.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// Whether it makes backings too.
+    #[must_use]
+    pub fn makes_backings(&self) -> bool {
+        self.make_backing.is_some()
+    }
+
+    /// Makes an allocator.
+    ///
+    /// # Errors
+    ///
+    /// The factory's own.
+    pub fn make(&self, options: &FactoryOptions) -> Result<AllocatorRef> {
+        (self.make)(options)
+    }
+
+    /// Makes a backing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownName`] if it makes none; the factory's own.
+    pub fn make_backing(&self, options: &FactoryOptions) -> Result<Global> {
+        match &self.make_backing {
+            Some(make) => make(options),
+            None => Err(unknown("backing", &self.name)),
+        }
+    }
+}
+
+impl fmt::Debug for Factory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Factory")
+            .field("name", &self.name)
+            .field("priority", &self.priority)
+            .field("makes_backings", &self.makes_backings())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,53 @@
+//! What one factory made to be shared, by NUMA node.
+
+use super::{Factory, FactoryOptions};
+use crate::backing::Global;
+use crate::{AllocatorRef, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+type ByNode<T> = Mutex<HashMap<Option<u32>, T>>;
+
+/// One allocator and one backing for each NUMA node, and for no node in particular.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    allocators: ByNode<AllocatorRef>,
+    backings: ByNode<Global>,
+}
+
+impl Kept {
+    pub(super) fn allocator(&self, factory: &Factory, node: Option<u32>) -> Result<AllocatorRef> {
+        get_or_make(&self.allocators, node, AllocatorRef::clone, |options| factory.make(options))
+    }
+
+    pub(super) fn backing(&self, factory: &Factory, node: Option<u32>) -> Result<Global> {
+        get_or_make(&self.backings, node, Arc::clone, |options| factory.make_backing(options))
+    }
+}
+
+/// What is kept for `node`, made now if there is nothing. No lock is held while it is made: a factory may use the registry.
+fn get_or_make<T>(
+    made: &ByNode<T>,
+    node: Option<u32>,
+    share: impl Fn(&T) -> T,
+    make: impl FnOnce(&FactoryOptions) -> Result<T>,
+) -> Result<T> {
+    let lock = || made.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = lock().get(&node) {
+        return Ok(share(known));
+    }
+    let new = make(&FactoryOptions { node, ..FactoryOptions::new() })?;
+    let (kept, spare) = {
+        let mut made = lock();
+        match made.get(&node) {
+            Some(first) => (share(first), Some(new)),
+            None => {
+                made.insert(node, share(&new));
+                (new, None)
+            }
+        }
+    };
+    // Dropped without the lock: an allocator that goes may run anything.
+    drop(spare);
+    Ok(kept)
+}

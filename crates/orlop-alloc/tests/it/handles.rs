@@ -1,0 +1,118 @@
+//! Allocators whose pointers are opaque handles are asked even for no bytes.
+
+use orlop_alloc::adaptor::{Hardened, Hardening, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
+use orlop_alloc::backing::Null;
+use orlop_alloc::context::{Budget, Context, CpuConfig};
+use orlop_alloc::engine::Direct;
+use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
+use orlop_core::{Device, MemoryKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const DEVICE: Device = Device::cuda(0);
+
+/// Hands out addresses as names of something else, and counts who asks.
+#[derive(Debug)]
+struct Handles {
+    inner: Direct<Null>,
+    asked: Arc<AtomicUsize>,
+    opaque: bool,
+}
+
+// SAFETY: all promises are the inner engine's, whose blocks go back to it.
+unsafe impl Allocator for Handles {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.inner.allocate(request)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: the caller's promises.
+        unsafe { self.inner.deallocate(block) }
+    }
+
+    fn device(&self) -> Device {
+        self.inner.device()
+    }
+
+    fn name(&self) -> &str {
+        "handles"
+    }
+
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+
+    fn opaque_handles(&self) -> bool {
+        self.opaque
+    }
+}
+
+fn handles(opaque: bool) -> (Handles, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    (Handles { inner: Direct::engine(Null::new(DEVICE)), asked: Arc::clone(&asked), opaque }, asked)
+}
+
+/// Takes two empty blocks; how often the allocator was asked, and whether the two have handles of their own.
+fn take_two(asked: &AtomicUsize, allocate: impl Fn(&Request) -> Result<orlop_alloc::Block>) -> (usize, bool) {
+    let request = Request::new(0).kind(MemoryKind::KvCache);
+    let blocks = [
+        allocate(&request).expect("there is address space"),
+        allocate(&request).expect("there is address space"),
+    ];
+    assert!(blocks.iter().all(|block| block.is_empty() && block.device() == DEVICE));
+    assert!(blocks.iter().all(|block| block.kind() == MemoryKind::KvCache));
+    (asked.load(Ordering::Relaxed), blocks[0].as_ptr() != blocks[1].as_ptr())
+}
+
+#[test]
+fn opaque_allocators_are_asked_for_no_bytes_and_others_are_not() {
+    let (engine, asked) = handles(true);
+    let allocator = AllocatorRef::new(engine);
+    assert_eq!(take_two(&asked, |request| allocator.allocate(request)), (2, true));
+    let stats = allocator.stats();
+    assert_eq!((stats.totals.all.allocations, stats.totals.all.frees), (2, 2), "they are counted");
+    assert_eq!(stats.usage.regions, 0, "and came back");
+    let (engine, asked) = handles(false);
+    let allocator = AllocatorRef::new(engine);
+    assert_eq!(take_two(&asked, |request| allocator.allocate(request)).0, 0);
+    assert_eq!(allocator.stats().totals.all.allocations, 0);
+}
+
+#[test]
+fn adaptors_pass_it_on() {
+    type Stack = fn(Handles) -> AllocatorRef;
+    let stacks: [(&str, Stack); 8] = [
+        ("limit", |it| AllocatorRef::new(Limit::new(it, 1 << 20)).erase()),
+        ("logging", |it| AllocatorRef::new(Logging::to_callback(it, |_| {})).erase()),
+        ("retry", |it| AllocatorRef::new(Retry::new(it, 1, |_, _, _| panic!("no retry"))).erase()),
+        ("statistics", |it| AllocatorRef::new(Statistics::new(it)).erase()),
+        ("tracking", |it| AllocatorRef::new(Tracking::new(it)).erase()),
+        ("waiting", |it| AllocatorRef::new(Waiting::new(it, Duration::ZERO)).erase()),
+        ("warn", |it| AllocatorRef::new(Warn::new(it)).erase()),
+        ("hardened", |it| AllocatorRef::new(Hardened::new(it, Hardening::full().guard_pages(0))).erase()),
+    ];
+    for (name, stack) in stacks {
+        for opaque in [true, false] {
+            let (engine, asked) = handles(opaque);
+            let allocator = stack(engine);
+            assert_eq!(allocator.opaque_handles(), opaque, "{name}");
+            let asked = take_two(&asked, |request| allocator.allocate(request)).0;
+            assert_eq!(asked, if opaque { 2 } else { 0 }, "{name}");
+        }
+    }
+}
+
+#[test]
+fn contexts_ask_too_with_and_without_budgets() {
+    for budget in [None, Some(Budget::hard(1 << 20))] {
+        let (engine, asked) = handles(true);
+        let context = Context::with(DEVICE, CpuConfig::new());
+        context.register(DEVICE, MemoryKind::Default, AllocatorRef::new(engine)).unwrap();
+        if let Some(budget) = budget {
+            context.set_budget(DEVICE, MemoryKind::KvCache, budget).unwrap();
+        }
+        assert_eq!(take_two(&asked, |request| context.allocate(DEVICE, request)), (2, true));
+    }
+}

@@ -1,0 +1,83 @@
+//! The size of a pointer, also where sizes are not tracked.
+
+use orlop_alloc::adaptor::{Limit, Tracking};
+use orlop_alloc::backing::{HugePages, Mmap};
+use orlop_alloc::caching::Caching;
+use orlop_alloc::context::{Budget, Context, CpuConfig};
+use orlop_alloc::registry::{FactoryOptions, Registry};
+use orlop_alloc::{Allocator, AllocatorRef, Request};
+use orlop_core::{Alignment, Device, MemoryKind};
+use std::collections::VecDeque;
+
+fn size_of_block(allocator: &AllocatorRef, block: &orlop_alloc::Block) -> Option<usize> {
+    // SAFETY: the block is this allocator's and lives.
+    unsafe { allocator.allocated_size_slow(block.as_ptr()) }
+}
+
+#[test]
+fn engines_know_the_size_of_a_live_block() {
+    let registry = Registry::with_builtin();
+    for (name, knows) in [
+        ("caching", true),
+        ("bfc", true),
+        ("pool", true),
+        ("pow2", true),
+        ("direct", true),
+        ("system", true),
+        ("arena", false),
+    ] {
+        let allocator = registry.make(name, &FactoryOptions::new()).unwrap();
+        let mut blocks = Vec::new();
+        for bytes in [1, 64, 1000, 5000, 1 << 20, 3 << 20] {
+            for align in [Alignment::ONE, Alignment::CPU, Alignment::PLANNED, Alignment::new(4096).unwrap()] {
+                blocks.push(allocator.allocate(&Request::new(bytes).align(align)).unwrap());
+            }
+        }
+        // Some of what follows was used before.
+        blocks.truncate(10);
+        blocks.extend((0..10).map(|_| allocator.allocate(&Request::new(1000)).unwrap()));
+        for block in &blocks {
+            let expected = knows.then_some(block.capacity());
+            assert_eq!(size_of_block(&allocator, block), expected, "{name}: {block:?}");
+        }
+    }
+}
+
+/// The caching engine serves a workload that repeats from a plan, which places blocks itself.
+#[test]
+fn blocks_of_a_plan_have_sizes_too() {
+    let allocator = Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build().erase();
+    // A round of layers with a few blocks alive at a time, which is learned after some 50.
+    let layers: Vec<usize> = (0..6)
+        .flat_map(|layer| [80, 300, 40, 120, 300, 16].map(|pages| (pages + layer) * 4096 - 100))
+        .collect();
+    for _ in 0..70 {
+        let mut live = VecDeque::new();
+        for &bytes in &layers {
+            let block = allocator.allocate(&Request::new(bytes)).unwrap();
+            assert_eq!(size_of_block(&allocator, &block), Some(block.capacity()), "{block:?}");
+            live.push_back(block);
+            if live.len() > 2 {
+                live.pop_front();
+            }
+        }
+    }
+}
+
+#[test]
+fn adaptors_and_budgets_pass_the_question_on() {
+    let registry = Registry::with_builtin();
+    let limited = registry.make("pow2", &FactoryOptions::new().limit(1 << 20)).unwrap();
+    let block = limited.allocate(&Request::new(100)).unwrap();
+    assert_eq!(size_of_block(&limited, &block), Some(128));
+    // Where the engine cannot tell, an adaptor that tracks can.
+    let arena = registry.make("arena", &FactoryOptions::new()).unwrap();
+    let tracked = AllocatorRef::new(Limit::new(Tracking::new(arena), 1 << 20)).erase();
+    let block = tracked.allocate(&Request::new(100)).unwrap();
+    assert_eq!(size_of_block(&tracked, &block), Some(block.capacity()));
+    let context = Context::with(Device::CPU, CpuConfig::new().named("pool"));
+    context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(1 << 20)).unwrap();
+    let allocator = context.allocator(Device::CPU, MemoryKind::KvCache).unwrap();
+    let block = allocator.allocate(&Request::new(100).kind(MemoryKind::KvCache)).unwrap();
+    assert_eq!(size_of_block(&allocator, &block), Some(128));
+}
