@@ -75,13 +75,11 @@ mod imp {
             Self
         }
 
-        #[expect(clippy::unused_self, reason = "the interface of the other clock")]
         pub(super) fn raw(&self) -> u64 {
             static TICKS: AtomicU64 = AtomicU64::new(0);
             TICKS.fetch_add(1, Ordering::Relaxed)
         }
 
-        #[expect(clippy::unused_self, reason = "as above")]
         pub(super) fn delta_as_nanos(&self, from: u64, to: u64) -> u64 {
             to.saturating_sub(from)
         }
