@@ -1,5 +1,6 @@
 //! User code that comes back to the allocator that called it, again and again, or panics there: what each callback's
 //! documentation allows and refuses. The testkit's hostile suite has whole programs of it, over every engine.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use orlop_alloc::adaptor::{Decision, Hardened, Limit, Logging, Retry};
 use orlop_alloc::backing::{

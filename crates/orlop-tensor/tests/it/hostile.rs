@@ -1,6 +1,7 @@
 //! User code that does harm where storages, blocks and arrays call it: storage hooks, deleters, owners of foreign memory,
 //! destructors of elements. Each panics, allocates from where it came from, lets go of the last handle and of other blocks,
 //! asks for figures, and changes the hooks.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
