@@ -119,8 +119,11 @@ const ENGINES: [Engine; 6] = [
     ("arena", || Arena::new(System::new(), 4096).erase()),
 ];
 
+/// Makes something, and says what to do with it.
+type Test = fn(&AllocatorRef, &Arc<Scene>) -> Box<dyn FnOnce()>;
+
 /// Each mischief over each engine; the test does not keep the handle that `Abandon` is to find the last of.
-fn each(test: fn(&AllocatorRef, &Arc<Scene>) -> Box<dyn FnOnce()>) {
+fn each(test: Test) {
     watched(move || {
         for (engine, make) in ENGINES {
             for mischief in ALL {
