@@ -39,28 +39,27 @@ struct Held {
     seed: u64,
 }
 
-/// A block's bytes, if a test can look at them: host memory, or host memory that says it is a device's.
+/// Whether it is host memory that says it is a device's.
+fn is_in_disguise(block: &Block) -> bool {
+    block.access() == Access::Device && block.device() == FarBacking::DEVICE
+}
+
+/// A block's bytes, if a test can look at them.
 fn contents(block: &Block) -> Option<&[u8]> {
-    match block.access() {
-        Access::Host => block.bytes().ok(),
-        // SAFETY: host memory in disguise, valid as long as the block, and written by its owner only.
-        Access::Device if block.device() == FarBacking::DEVICE => {
-            Some(unsafe { slice::from_raw_parts(block.as_ptr().as_ptr(), block.len()) })
-        }
-        Access::Device | Access::Nobody => None,
+    if is_in_disguise(block) {
+        // SAFETY: host memory, valid as long as the block, and written by its owner only.
+        return Some(unsafe { slice::from_raw_parts(block.as_ptr().as_ptr(), block.len()) });
     }
+    block.bytes().ok()
 }
 
 /// [`contents`], to be written.
 pub(crate) fn contents_mut(block: &mut Block) -> Option<&mut [u8]> {
-    match block.access() {
-        Access::Host => block.bytes_mut().ok(),
+    if is_in_disguise(block) {
         // SAFETY: as in `contents`, and the block is borrowed exclusively.
-        Access::Device if block.device() == FarBacking::DEVICE => {
-            Some(unsafe { slice::from_raw_parts_mut(block.as_ptr().as_ptr(), block.len()) })
-        }
-        Access::Device | Access::Nobody => None,
+        return Some(unsafe { slice::from_raw_parts_mut(block.as_ptr().as_ptr(), block.len()) });
     }
+    block.bytes_mut().ok()
 }
 
 /// What came of a request.

@@ -73,7 +73,7 @@ impl Pinned {
         });
         if is_first && chosen.is_none() {
             report(|| {
-                tracing::warn!("nobody pins memory in this process: pinned memory is plain host memory")
+                tracing::warn!("nobody pins memory in this process: pinned memory is plain host memory");
             });
         }
         chosen.as_ref().map(|pinner| &*pinner.0)

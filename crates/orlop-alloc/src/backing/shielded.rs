@@ -139,6 +139,15 @@ unsafe impl<B: Backing> Backing for Shielded<B> {
         self.call("discard", |inner| unsafe { inner.discard(ptr, bytes) }).unwrap_or(0)
     }
 
+    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        self.call("region_bytes", |inner| unsafe { inner.region_bytes(ptr) }).flatten()
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.inner.is_pinned()
+    }
+
     fn device(&self) -> Device {
         self.inner.device()
     }

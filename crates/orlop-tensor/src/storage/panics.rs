@@ -4,6 +4,8 @@
 //! What panics is a backing, an observer, a storage hook, a device's operations or the owner of foreign memory; at its first
 //! call, at its second, and so on until the operation is through without a panic.
 
+#![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
+
 use super::cow::copy_of;
 use super::{Storage, StorageHook, set_storage_hook};
 use crate::{Result, Tensor, TensorOptions};
@@ -25,7 +27,10 @@ thread_local! {
 fn call() {
     let left = FUSE.get();
     FUSE.set(left.saturating_sub(1));
-    assert!(left != 1, "user code");
+    if left == 1 {
+        // A panic without the words, which take long under a checker.
+        resume_unwind(Box::new("user code"));
+    }
 }
 
 /// The system's memory, on some device. It takes regions back before it panics, so that nothing is leaked.
@@ -190,7 +195,9 @@ fn panics_everywhere(name: &str, operation: impl Fn(&TensorOptions<'_>, &Storage
                 FUSE.set(at);
                 let result = catch_unwind(AssertUnwindSafe(|| operation(options, &storage, &other)));
                 let is_through = FUSE.replace(0) > 0;
-                assert_eq!(result.is_err(), !is_through, "{name}, {world:?}, {at}: {result:?}");
+                // A panic of a backing's or an observer's ends there: the operation may be refused, or none the wiser.
+                let succeeded = matches!(result, Ok(Ok(())));
+                assert!(succeeded || !is_through, "{name}, {world:?}, {at}: {result:?}");
                 check(&storage, &format!("{name}, {world:?}, {at}"));
                 check(&other, &format!("{name}, {world:?}, {at}"));
                 if is_through {
@@ -244,9 +251,9 @@ fn binding_late() {
     panics_everywhere("bind", |options, _, _| {
         let storage = Storage::unbound(options)?;
         let bound = catch_unwind(AssertUnwindSafe(|| storage.bind(BYTES)));
-        let panicked = bound.is_err();
-        assert_eq!(storage.is_unbound(), panicked);
-        if panicked {
+        let failed = !matches!(bound, Ok(Ok(())));
+        assert_eq!(storage.is_unbound(), failed);
+        if failed {
             storage.bind(BYTES)?;
         }
         tensor(&storage).fill_(MARK)?;

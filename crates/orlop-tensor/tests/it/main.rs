@@ -15,6 +15,7 @@ mod display;
 mod dlpack;
 mod far;
 mod hooks;
+mod hostile;
 mod lazy;
 #[cfg(feature = "ndarray")]
 mod ndarray;

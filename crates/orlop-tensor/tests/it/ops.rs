@@ -1,5 +1,7 @@
 //! Copies, casts and fills.
 
+#![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
+
 use crate::far::{FAR, with_device};
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Arena;
@@ -63,7 +65,7 @@ fn what_is_so_already_is_not_copied() {
 fn layouts(dtype: DType) -> Vec<Tensor> {
     let plain = Tensor::ones([2, 3, 4, 5], dtype).unwrap();
     let last = plain.contiguous(MemoryFormat::ChannelsLast).unwrap();
-    vec![plain.clone(), plain.permute(&[3, 2, 1, 0]).unwrap(), last.clone(), last.narrow(3, 1, 3).unwrap()]
+    vec![plain.clone(), plain.permute([3, 2, 1, 0]).unwrap(), last.clone(), last.narrow(3, 1, 3).unwrap()]
 }
 
 /// What options do not name is kept: dtype, device, kind, and the order of dimensions.

@@ -67,6 +67,16 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
+    unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
+        self.scene.strike();
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.region_bytes(ptr) }
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.inner.is_pinned()
+    }
+
     fn device(&self) -> Device {
         self.inner.device()
     }
