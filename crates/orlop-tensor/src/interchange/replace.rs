@@ -16,6 +16,7 @@ use tempfile::NamedTempFile;
 pub(super) struct Output<'a> {
     pub(super) file: BufWriter<&'a File>,
     /// Whether what was written can be gone back to: not in a pipe.
+    #[cfg_attr(not(feature = "npy"), expect(dead_code, reason = "only the directory of an npz has to know"))]
     pub(super) is_seekable: bool,
 }
 
