@@ -7,12 +7,13 @@ use super::policy::Policy;
 use super::private::{PoolId, StreamFilter};
 use super::stats::DeviceStats;
 use crate::observer::tell;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{
     Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
     RegionWatch, Request, Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
+use std::cell::RefCell;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -59,6 +60,27 @@ struct Inner<B: DeviceBacking> {
     unused: Vec<Box<Record>>,
 }
 
+thread_local! {
+    /// The mutexes that this thread holds while it looks at their engines.
+    static LOOKING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread is looking at an engine, until this is dropped: by a panic, too.
+struct Looking;
+
+impl Looking {
+    fn begin(mutex: usize) -> Self {
+        LOOKING.with_borrow_mut(|mutexes| mutexes.push(mutex));
+        Self
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKING.with_borrow_mut(|mutexes| mutexes.pop());
+    }
+}
+
 impl<B: DeviceBacking> DeviceAllocator<B> {
     /// Over a device, by these rules.
     #[must_use]
@@ -77,17 +99,38 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 
     /// What the engine counted, under PyTorch's names.
     pub fn device_stats(&self) -> DeviceStats {
-        *self.inner.lock().engine.stats()
+        *self.lock().engine.stats()
     }
 
-    /// Looks at the engine, under its lock.
+    /// Looks at the engine, under its lock: `look` must not use the allocator or drop blocks of it.
+    ///
+    /// # Panics
+    ///
+    /// If it does. Without that it would wait for itself.
     pub fn with_engine<R>(&self, look: impl FnOnce(&Engine<B>) -> R) -> R {
-        look(&self.inner.lock().engine)
+        let inner = self.lock();
+        let _looking = Looking::begin(&raw const self.inner as usize);
+        look(&inner.engine)
+    }
+
+    /// Every way to the engine. Whether this thread is looking at it is asked only if the lock is taken.
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, Inner<B>> {
+        self.inner.try_lock().unwrap_or_else(|| self.lock_contended())
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> MutexGuard<'_, Inner<B>> {
+        let mutex = &raw const self.inner as usize;
+        // A thread that ends looks at nothing any more.
+        let is_looking = LOOKING.try_with(|mutexes| mutexes.borrow().contains(&mutex)).unwrap_or(false);
+        assert!(!is_looking, "a device allocator was used from within its own `with_engine`");
+        self.inner.lock()
     }
 
     /// Changes something about the engine that no block depends on.
     fn change<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let result = act(&mut inner.engine);
         let watches = inner.engine.watches.all();
         drop(inner);
@@ -180,7 +223,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device)?;
         let long_lived = request.kind == MemoryKind::Persistent;
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let granule = inner.engine.policy().granule;
         let slack = request.align.bytes().saturating_sub(granule);
         let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
@@ -190,7 +233,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             if !self.press() {
                 return Err(self.refuse(request, error));
             }
-            inner = self.inner.lock();
+            inner = self.lock();
             block = inner.engine.allocate(ask);
         }
         let block = match block {
@@ -224,7 +267,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let own = u32::try_from(block.token).map(DeviceBlock).map_err(|_| foreign(&block))?;
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         if !inner.engine.is_within(own, block.address()) {
             return Err(foreign(&block));
         }
@@ -246,7 +289,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         let backing = inner.engine.backing();
         backing.free_memory().map(|free| DeviceMemory { total: backing.memory(), free })
     }
@@ -256,7 +299,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn usage(&self) -> Usage {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         let stats = inner.engine.stats();
         Usage {
             reserved: stats.reserved_bytes.all.current,
@@ -268,11 +311,11 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn reset_peak(&self) {
-        self.inner.lock().engine.reset_peaks();
+        self.lock().engine.reset_peaks();
     }
 
     fn trim(&self, target: u64) -> u64 {
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock();
         let released = inner.engine.trim(target);
         if released > 0 {
             inner.unused = Vec::new();
@@ -281,17 +324,17 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     }
 
     fn describe(&self, report: &mut OutOfMemory) {
-        let inner = self.inner.lock();
+        let inner = self.lock();
         report.reserved = inner.engine.stats().reserved_bytes.all.current;
         report.largest_free = inner.engine.largest_free();
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.inner.lock().engine.watch(watch);
+        self.lock().engine.watch(watch);
     }
 
     fn verify(&self) -> Result<()> {
-        self.inner.lock().engine.verify()
+        self.lock().engine.verify()
     }
 }
 

@@ -26,4 +26,14 @@ impl<T> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    /// Takes the mutex if nobody has it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(imp::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(imp::TryLockError::WouldBlock) => None,
+        }
+    }
 }

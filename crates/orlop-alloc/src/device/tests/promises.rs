@@ -3,8 +3,9 @@
 use crate::device::{
     Ask, DeviceAllocator, DeviceBlock, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf,
 };
-use crate::{Allocator, Block, Request};
+use crate::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 const MIB: usize = 1 << 20;
@@ -269,4 +270,19 @@ fn pressure_frees_blocks_of_the_same_allocator() {
     assert_eq!(cache.lock().unwrap().len(), 4);
     drop(first);
     allocator.verify().unwrap();
+}
+
+/// It would wait for itself.
+#[test]
+fn an_allocator_that_is_looked_at_is_not_used() {
+    let new = || DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch()).into_ref();
+    let (first, second) = (new(), new());
+    let allocate = |allocator: &AllocatorRef<DeviceAllocator<NullDevice>>| {
+        allocator.allocate(&Request::new(1000)).map(drop).is_ok()
+    };
+    // Another one may be.
+    assert!(first.with_engine(|_| allocate(&second)));
+    let again = AssertUnwindSafe(|| first.with_engine(|_| second.with_engine(|_| allocate(&first))));
+    assert!(catch_unwind(again).is_err());
+    assert!(allocate(&first) && allocate(&second));
 }
