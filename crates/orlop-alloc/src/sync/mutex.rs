@@ -8,6 +8,7 @@
 use loom::sync as imp;
 #[cfg(not(loom))]
 use std::sync as imp;
+use std::sync::TryLockError;
 
 pub use imp::MutexGuard;
 
@@ -32,8 +33,8 @@ impl<T> Mutex<T> {
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
-            Err(imp::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(imp::TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 }
