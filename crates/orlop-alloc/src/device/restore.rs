@@ -23,6 +23,9 @@ type Blocks = HashMap<usize, DeviceBlock>;
 /// What makes segments parts of one range.
 type Range = (StreamId, bool, PoolId);
 
+/// Where a segment begins.
+type Start<'a> = (usize, &'a DeviceSegment);
+
 /// A piece to restore: a segment's, or addresses without pages.
 #[derive(Debug, Clone, Copy)]
 enum Piece {
@@ -54,17 +57,15 @@ impl Engine<NullDevice> {
         let mut blocks = Blocks::new();
         let mut ranges: BTreeMap<Range, Vec<&DeviceSegment>> = BTreeMap::new();
         let paged = matches!(self.policy.growth, Growth::Pages { .. });
-        let mut starts: Vec<usize> = Vec::new();
         for segment in segments {
             if segment.expandable && paged {
-                ranges.entry((segment.stream, segment.small, segment.pool)).or_default().push(segment);
+                ranges.entry(range_of(segment)).or_default().push(segment);
             } else {
-                starts.push(segment.address);
                 self.restore_alone(segment, &mut blocks)?;
             }
         }
-        starts.extend(ranges.values().filter_map(|range| range.iter().map(|segment| segment.address).min()));
-        starts.sort_unstable();
+        let mut starts: Vec<Start> = segments.iter().map(|segment| (segment.address, segment)).collect();
+        starts.sort_unstable_by_key(|&(address, _)| address);
         for range in ranges.into_values() {
             self.restore_range(range, &starts, &mut blocks)?;
         }
@@ -80,15 +81,18 @@ impl Engine<NullDevice> {
     fn restore_range(
         &mut self,
         mut segments: Vec<&DeviceSegment>,
-        starts: &[usize],
+        starts: &[Start<'_>],
         blocks: &mut Blocks,
     ) -> Result<(), DeviceError> {
         segments.sort_unstable_by_key(|segment| segment.address);
         let (Some(&first), Some(&last)) = (segments.first(), segments.last()) else { return Ok(()) };
         let page = self.page(if first.small { SMALL } else { LARGE });
         let memory = usize::try_from(self.backing.memory()).unwrap_or(usize::MAX / 4);
-        let next = starts.partition_point(|&start| start <= first.address);
-        let room = starts.get(next).map_or(LAST_ADDRESS, |&next| next) - first.address;
+        // The range ends where a segment begins that is not part of it.
+        let behind = &starts[starts.partition_point(|&(address, _)| address <= first.address)..];
+        let is_other = |other: &DeviceSegment| !other.expandable || range_of(other) != range_of(first);
+        let next = behind.iter().find(|&&(_, other)| is_other(other)).map(|&(address, _)| address);
+        let room = next.unwrap_or(LAST_ADDRESS) - first.address;
         let most = memory.saturating_add(memory / 8).min(room);
         let bytes = most - most % page;
         let in_pages = |segment: &&DeviceSegment| {
@@ -232,6 +236,10 @@ fn check(segments: &[DeviceSegment], memory: u64) -> Result<(), DeviceError> {
         Some(pair) => Err(DeviceError::BadSegment { address: pair[1].0, problem: "it overlaps another" }),
         None => Ok(()),
     }
+}
+
+fn range_of(segment: &DeviceSegment) -> Range {
+    (segment.stream, segment.small, segment.pool)
 }
 
 /// Where a segment ends, if its pieces cover it in order.

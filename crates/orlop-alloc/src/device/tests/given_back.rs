@@ -131,16 +131,18 @@ fn nothing_goes_back_during_a_capture() {
     assert_eq!(allocator.usage().reserved, 0);
 }
 
-/// Free chunks of two streams in one region, without stealing: they come from the search after all streams were waited for.
+/// Free chunks of two streams in one region: without stealing, too, one has the other's memory after all streams were waited
+/// for.
 #[test]
 fn memory_of_several_streams_goes_back_together() {
     let mut policy = Policy::orlop_without_pages();
     policy.beyond.steal = false;
     let mut engine = engine(policy, 30);
-    let first = engine.allocate(on(26, 1)).unwrap();
+    let first = engine.allocate(on(5, 1)).unwrap();
+    let second = engine.allocate(on(14, 2)).unwrap();
+    assert_eq!(reserved(engine.stats()), 20);
     engine.free(first).unwrap();
-    let other = engine.allocate(on(8, 2)).unwrap();
-    engine.free(other).unwrap();
+    engine.free(second).unwrap();
     engine.empty_cache();
     engine.verify().unwrap();
     assert_eq!(engine.backing().used(), 0);

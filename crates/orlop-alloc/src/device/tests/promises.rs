@@ -3,7 +3,7 @@
 use crate::device::{
     Ask, DeviceAllocator, DeviceBlock, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf,
 };
-use crate::{Allocator, Block, Request};
+use crate::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
 use std::sync::{Arc, Mutex};
 
@@ -269,4 +269,18 @@ fn pressure_frees_blocks_of_the_same_allocator() {
     assert_eq!(cache.lock().unwrap().len(), 4);
     drop(first);
     allocator.verify().unwrap();
+}
+
+/// It would wait for itself.
+#[test]
+fn an_allocator_that_is_looked_at_refuses_requests() {
+    let new = || DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch()).into_ref();
+    let (first, second) = (new(), new());
+    let allocate = |allocator: &AllocatorRef<DeviceAllocator<NullDevice>>| {
+        allocator.allocate(&Request::new(1000)).map(drop).is_ok()
+    };
+    // Another one may be.
+    assert!(first.with_engine(|_| allocate(&second)));
+    assert!(!first.with_engine(|_| second.with_engine(|_| allocate(&first))));
+    assert!(allocate(&first) && allocate(&second));
 }

@@ -103,3 +103,23 @@ fn segments_may_share_a_step_of_addresses() {
     }
     engine.verify().unwrap();
 }
+
+/// The second segment of one range lies behind the first of another.
+#[test]
+fn ranges_that_lie_in_each_other_do_not_grow_into_each_other() {
+    let mut engine = engine("expandable_segments:True");
+    let of = |address: usize, stream: u64| DeviceSegment {
+        stream: StreamId::new(stream),
+        expandable: true,
+        ..segment(address, &[20 * MIB], PieceState::Live)
+    };
+    let segments = [of(AT, 0), of(AT + 40 * MIB, 1), of(AT + 80 * MIB, 0)];
+    engine.restore(&segments).unwrap();
+    for _ in 0..4 {
+        let block = engine.allocate(Ask::new(20 * MIB, StreamId::new(1))).unwrap();
+        let (start, end) = (engine.address(block), engine.address(block) + engine.size(block));
+        let overlaps = |other: &DeviceSegment| start < other.address + other.bytes && other.address < end;
+        assert!(!segments.iter().any(overlaps), "{start:#x}");
+    }
+    engine.verify().unwrap();
+}
