@@ -84,6 +84,7 @@ impl<B: DeviceBacking> Engine<B> {
         let mut waited = Vec::new();
         let mut merged = false;
         let mut kept = Vec::new();
+        self.borders.swept = 0;
         for index in std::mem::take(&mut self.borders.list) {
             self.chunks[index].border = false;
             if !is_border(&self.chunks, index) {
@@ -96,10 +97,9 @@ impl<B: DeviceBacking> Engine<B> {
             self.merge_for(stream, index, &mut waited);
             merged = true;
         }
-        for &index in &kept {
-            self.chunks[index].border = true;
+        for index in kept {
+            self.borders.add(&mut self.chunks, index);
         }
-        self.borders = Borders { swept: kept.len(), list: kept };
         merged
     }
 

@@ -351,6 +351,14 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     fn search_hard(&mut self, search: Search) -> Option<Index> {
+        // Where nothing can move, what is cut too small stays so: neighbours merge before another stream's chunk is taken.
+        if self.keeps_whole
+            && self.is_beyond_peak(search, search.size)
+            && self.gather_for(search)
+            && let Some(chunk) = self.search(search)
+        {
+            return Some(chunk);
+        }
         if self.policy.beyond.steal
             && let Some(chunk) = self.steal(search)
         {
