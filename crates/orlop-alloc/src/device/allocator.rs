@@ -202,7 +202,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let mut block = inner.engine.allocate(ask);
         if let Err(error) = &block {
             drop(inner);
-            if !self.press() {
+            if !request.retry || !self.press() {
                 return Err(self.refuse(request, error));
             }
             inner = self.inner.lock();

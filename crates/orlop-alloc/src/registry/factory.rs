@@ -165,7 +165,7 @@ impl Factory {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownName`] if it makes none; the factory's own.
+    /// [`Error::UnknownName`](crate::Error::UnknownName) if it makes none; the factory's own.
     pub fn make_backing(&self, options: &FactoryOptions) -> Result<Global> {
         match &self.make_backing {
             Some(make) => make(options),
