@@ -80,7 +80,7 @@ fn program(seed: u64) {
             8 => blocks.push(context.adopt(foreign(request.bytes, kind, &gone))),
             9 => blocks.push(context.adopt_mapped(foreign(request.bytes, kind, &gone))),
             10 if step % 5 == 0 => {
-                context.register(Device::CPU, kind, engine(&mut dice)).expect("it can be done")
+                context.register(Device::CPU, kind, engine(&mut dice)).expect("it can be done");
             }
             11 if step % 7 == 0 => {
                 let budget = Budget::hard(dice.roll(200_000) as u64);
