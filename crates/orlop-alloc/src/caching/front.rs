@@ -48,8 +48,8 @@ pub(super) struct Front {
     least: usize,
     /// What [`Front::tell`] told.
     told: usize,
-    /// Bytes under tags, once there was one.
-    tags: Option<Box<TagCounts>>,
+    /// Bytes under tags.
+    tags: TagCounts,
 }
 
 /// After so many failures there are pauses: this long at first, then twice as long each time, so many times.
@@ -78,7 +78,7 @@ impl Default for Front {
             failures: 0,
             least: 0,
             told: 0,
-            tags: None,
+            tags: TagCounts::default(),
         }
     }
 }
@@ -387,18 +387,16 @@ impl Front {
     }
 
     /// Counts bytes under a tag that are handed out, or, negative, come back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn count_tag(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
         if tag != Tag::NONE {
-            self.tags.get_or_insert_default().add(kind, tag, bytes);
+            self.tags.add(kind, tag, bytes);
         }
     }
 
     /// Adds what is counted under tags to `sums`.
     pub(super) fn add_tags_to(&self, sums: &mut TagSums) {
-        if let Some(tags) = &self.tags {
-            sums.add(tags);
-        }
+        sums.add(&self.tags);
     }
 
     /// All blocks, to look at, with their classes.

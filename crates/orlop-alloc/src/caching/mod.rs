@@ -340,9 +340,10 @@ impl<B: Backing> Caching<B> {
     }
 }
 
-/// Bytes as a difference. No block has more than half the address space.
+/// Bytes as a difference: no block has more than half the address space.
+#[inline(always)]
 fn signed(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
+    (bytes as u64).cast_signed()
 }
 
 // SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the

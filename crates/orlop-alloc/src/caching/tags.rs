@@ -26,19 +26,27 @@ fn key(kind: MemoryKind, tag: Tag) -> u64 {
 
 impl TagCounts {
     /// Counts bytes that are handed out, or, negative, come back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
         let key = key(kind, tag);
         // Tags are numbered in order, so that neighbours do not share a place.
-        let place = (tag.number() as usize ^ kind.index() << 2) % NEAR;
+        let place = tag.number() as usize % NEAR;
         let near = &mut self.near[place];
-        if near.0 != key {
-            if near.1 != 0 {
-                *self.others.entry(near.0).or_default() += near.1;
-            }
-            *near = (key, 0);
+        if near.0 == key {
+            near.1 += bytes;
+        } else {
+            self.add_far(place, key, bytes);
         }
-        near.1 += bytes;
+    }
+
+    /// Puts another key close at hand.
+    #[cold]
+    #[inline(never)]
+    fn add_far(&mut self, place: usize, key: u64, bytes: i64) {
+        let (before, sum) = std::mem::replace(&mut self.near[place], (key, bytes));
+        if sum != 0 {
+            *self.others.entry(before).or_default() += sum;
+        }
     }
 
     /// Adds what is counted here to `sums`.

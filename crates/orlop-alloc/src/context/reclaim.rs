@@ -15,7 +15,9 @@ use std::sync::{Arc, PoisonError};
 
 /// Called by a gate when a request passes a soft budget: with the request, and by how many bytes.
 #[derive(Clone)]
-pub(super) struct SoftHook(Arc<dyn Fn(&Request, u64) + Send + Sync>);
+pub(super) struct SoftHook(Arc<Call>);
+
+type Call = dyn Fn(&Request, u64) + Send + Sync;
 
 impl SoftHook {
     pub(super) fn call(&self, request: &Request, over: u64) {

@@ -353,8 +353,10 @@ pub(crate) unsafe fn handle_of(owner: Owner) -> Option<AllocatorRef> {
 pub(crate) unsafe fn grow_block(owner: Owner, raw: &mut RawBlock, bytes: usize) -> bool {
     // SAFETY: the cell lives: `raw` has not left its ledger (rule 2).
     let shared = unsafe { owner.as_ref() }.shared;
-    // SAFETY: as above; the caller's promise.
-    unsafe { shared.as_ref().grow(raw, bytes) }
+    // SAFETY: as above.
+    let shared = unsafe { shared.as_ref() };
+    // SAFETY: the caller's promise.
+    unsafe { shared.grow(raw, bytes) }
 }
 
 /// Returns a block's memory to its owner, and the owner's to the system if that was the last of it.

@@ -107,7 +107,7 @@ struct Sum(AtomicI64);
 
 impl Observer for Sum {
     fn observe(&self, event: &Event<'_>) {
-        let signed = |bytes: usize| i64::try_from(bytes).unwrap();
+        let signed = |bytes: usize| i64::try_from(bytes).expect("a small block");
         match event {
             Event::Allocated { block, .. } => self.0.fetch_add(signed(block.granted), Ordering::Relaxed),
             Event::Freed { block, .. } => self.0.fetch_sub(signed(block.granted), Ordering::Relaxed),

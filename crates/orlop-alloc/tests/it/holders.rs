@@ -29,16 +29,16 @@ fn holders(allocator: &AllocatorRef) -> Vec<Block> {
     let weight = Request::new(40_000).tag(weights).kind(MemoryKind::Persistent);
     let page = Request::new(4096).tag(cache).kind(KV);
     for _ in 0..3 {
-        drop(allocator.allocate(&page.tag(weights)).unwrap());
-        drop(allocator.allocate(&page).unwrap());
+        drop(allocator.allocate(&page.tag(weights)).expect("memory"));
+        drop(allocator.allocate(&page).expect("memory"));
     }
-    let mut blocks: Vec<Block> = (0..10).map(|_| allocator.allocate(&weight).unwrap()).collect();
+    let mut blocks: Vec<Block> = (0..10).map(|_| allocator.allocate(&weight).expect("memory")).collect();
     let elsewhere = std::thread::scope(|scope| {
-        let work = || (0..20).map(|_| allocator.allocate(&page).unwrap()).collect::<Vec<_>>();
-        scope.spawn(work).join().unwrap()
+        let work = || (0..20).map(|_| allocator.allocate(&page).expect("memory")).collect::<Vec<_>>();
+        scope.spawn(work).join().expect("memory")
     });
     blocks.extend(elsewhere.into_iter().step_by(2));
-    blocks.push(allocator.allocate(&Request::new(8192)).unwrap());
+    blocks.push(allocator.allocate(&Request::new(8192)).expect("memory"));
     blocks
 }
 
@@ -114,7 +114,7 @@ fn a_budget_speaks_of_the_context_only() {
 fn limited(bytes: usize) -> Context {
     let context = Context::with(Device::CPU, CpuConfig::new());
     let engine = Central::builder(System::new()).policy(Policy::tensorflow()).limit(bytes).build();
-    context.register(Device::CPU, MemoryKind::Default, engine).unwrap();
+    context.register(Device::CPU, MemoryKind::Default, engine).expect("the same device");
     context
 }
 

@@ -22,7 +22,7 @@ impl Dice {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 11).unwrap() % below
+        usize::try_from(self.0 >> 11).expect("it can be done") % below
     }
 }
 
@@ -71,11 +71,7 @@ fn program(seed: u64) {
         let request = if dice.roll(2) == 0 { request.tag(Tag::new("programs")) } else { request };
         match dice.roll(16) {
             0..=3 => blocks.extend(context.allocate(Device::CPU, &request).ok()),
-            4 => {
-                if arenas.len() < 4 {
-                    arenas.push(Arena::new(System::new(), 1 << 16).erase());
-                }
-            }
+            4 if arenas.len() < 4 => arenas.push(Arena::new(System::new(), 1 << 16).erase()),
             5..=6 if !arenas.is_empty() => {
                 let arena = &arenas[dice.roll(arenas.len())];
                 blocks.extend(context.allocate_from(arena, &request).ok());
@@ -83,10 +79,12 @@ fn program(seed: u64) {
             7 if !arenas.is_empty() => drop(arenas.swap_remove(dice.roll(arenas.len()))),
             8 => blocks.push(context.adopt(foreign(request.bytes, kind, &gone))),
             9 => blocks.push(context.adopt_mapped(foreign(request.bytes, kind, &gone))),
-            10 if step % 5 == 0 => context.register(Device::CPU, kind, engine(&mut dice)).unwrap(),
+            10 if step % 5 == 0 => {
+                context.register(Device::CPU, kind, engine(&mut dice)).expect("it can be done");
+            }
             11 if step % 7 == 0 => {
                 let budget = Budget::hard(dice.roll(200_000) as u64);
-                context.set_budget(Device::CPU, kind, budget).unwrap();
+                context.set_budget(Device::CPU, kind, budget).expect("it can be done");
             }
             12 => {
                 context.trim(Device::CPU);
@@ -98,7 +96,7 @@ fn program(seed: u64) {
                     drop(moved);
                     context.allocate(Device::CPU, &request).ok()
                 };
-                blocks.extend(scope.spawn(work).join().unwrap());
+                blocks.extend(scope.spawn(work).join().expect("it can be done"));
             }),
             14 if !blocks.is_empty() => {
                 let index = dice.roll(blocks.len());
@@ -107,7 +105,7 @@ fn program(seed: u64) {
                 let mut block = block.share();
                 let grown = context.grow(&mut block, bytes + dice.roll(5000));
                 assert!(block.ptr == address && (grown || block.requested == bytes));
-                blocks.push(block.try_into_block().unwrap());
+                blocks.push(block.try_into_block().expect("it can be done"));
             }
             _ if !blocks.is_empty() => drop(blocks.swap_remove(dice.roll(blocks.len()))),
             _ => {}
@@ -115,7 +113,7 @@ fn program(seed: u64) {
         check(&context.memory_map(), &blocks, seed);
     }
     for kind in KINDS {
-        context.allocator(Device::CPU, kind).unwrap().verify().unwrap();
+        context.allocator(Device::CPU, kind).expect("it can be done").verify().expect("it can be done");
     }
     // What is left goes in any order.
     if dice.roll(2) == 0 {
