@@ -2,6 +2,7 @@
 //! documentation allows and refuses. The testkit's hostile suite has whole programs of it, over every engine.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use crate::child;
 use orlop_alloc::adaptor::{Decision, Hardened, Limit, Logging, Retry};
 use orlop_alloc::backing::{
     Backing, Change, HugePages, Mmap, Pinned, Pinner, Region, System, Visited, Visitor,
@@ -132,6 +133,12 @@ impl Pinner for Moody {
 /// A region that was not pinned goes back; one that was not unpinned does not.
 #[test]
 fn a_pinner_that_panics() {
+    // The pinner is the process's.
+    const PART: &str = "a pinner that panics";
+    if !child::plays(PART) {
+        child::run("callbacks::a_pinner_that_panics", PART, &[]);
+        return;
+    }
     static GIVEN: AtomicU64 = AtomicU64::new(0);
     let count = |change: Change, region: &Region, _: Option<u32>| {
         let bytes = region.bytes as u64;
@@ -141,10 +148,7 @@ fn a_pinner_that_panics() {
         };
     };
     let moody = Arc::new(Moody::default());
-    if !orlop_alloc::backing::set_pinner(moody.clone()) {
-        eprintln!("skipped: another test has set the pinner");
-        return;
-    }
+    assert!(orlop_alloc::backing::set_pinner(moody.clone()));
     let direct = Direct::new(Pinned::new(Arc::new(over(Arc::new(count)))));
     moody.panics.store(true, Ordering::Relaxed);
     assert!(direct.allocate(&Request::new(4096)).unwrap_err().is_out_of_memory());
