@@ -27,8 +27,9 @@ impl<B: DeviceBacking> Engine<B> {
                     return Some(chunk);
                 }
                 self.make_room(search, bytes);
-                if self.is_beyond_peak(search, bytes) {
-                    // A region for several requests would be further beyond, and whole again later.
+                let peak = self.stats.active_bytes.all.peak;
+                if bytes as u64 > self.held_to(peak) - peak && self.is_beyond_peak(search, bytes) {
+                    // A region for several requests would be much of what a small program holds.
                     bytes = bytes.min(search.size.checked_next_multiple_of(REGION_STEP)?);
                 }
             }
