@@ -97,7 +97,7 @@ impl Recorded {
 
     fn allocate(&mut self, bytes: u64) {
         let [site, _] = self.sites;
-        let got = self.engine.allocate(Ask::new(usize::try_from(bytes).unwrap(), StreamId::DEFAULT));
+        let got = self.engine.allocate(Ask::new(usize::try_from(bytes).expect("a size"), StreamId::DEFAULT));
         self.regions(site);
         match got {
             Ok(block) => {
@@ -116,7 +116,7 @@ impl Recorded {
     fn free(&mut self, place: usize) {
         let (block, bytes) = self.blocks.swap_remove(place);
         let (address, [site, _]) = (self.engine.address(block) as u64, self.sites);
-        self.engine.free(block).unwrap();
+        self.engine.free(block).expect("it is live");
         self.event(Action::FreeRequested, address, bytes, site);
         self.event(Action::FreeCompleted, address, bytes, site);
     }
@@ -132,7 +132,7 @@ impl Recorded {
         self.engine.empty_cache();
         self.regions(site);
         if self.history.events.len() > event {
-            self.calls.push(u32::try_from(event).unwrap());
+            self.calls.push(u32::try_from(event).expect("a few events"));
         }
     }
 
@@ -147,7 +147,7 @@ impl Recorded {
         let work = Workload::of(&self.history);
         let report = WhatIf::recorded(&work, &history, &history.devices[0]).rules(Vec::new()).run();
         assert_eq!(report.recorded_peak_reserved, Some(self.peak()));
-        report.replayed_peak_reserved.unwrap()
+        report.replayed_peak_reserved.expect("it is replayed")
     }
 }
 
