@@ -18,6 +18,7 @@ mod output;
 mod progress;
 mod replay;
 mod report;
+mod simulated;
 mod snapshot;
 mod table;
 mod target;
@@ -34,7 +35,7 @@ static GLOBAL: orlop::alloc::bare::GlobalAllocator = orlop::alloc::bare::GlobalA
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Replay(arguments) => match arguments.policy {
-            Some(policy) => what_if::replay(&arguments, policy),
+            Some(policy) => simulated::run(&arguments, policy),
             None => replay::run(&arguments),
         },
         Command::WhatIf(arguments) => what_if::run(&arguments),

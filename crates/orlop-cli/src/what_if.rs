@@ -1,22 +1,15 @@
-//! `orlop what-if`, and `orlop replay --policy`.
+//! `orlop what-if`.
 
-use crate::arguments::{self, Allocator, ReplayArguments, WhatIfArguments};
+use crate::arguments::WhatIfArguments;
 use crate::{histories, output, snapshot, table};
-use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, History, Warning, Workload};
 use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemory, SnapshotInfo};
 use orlop::trace::what_if::{
-    AdviceReason, Doubt, MAX_STREAMS, MemoryLimit, Outcome, Rules, Simulation, Smallest, StreamedReplay,
-    WhatIf, WhatIfReport, WhatIfRow,
+    AdviceReason, Doubt, MAX_STREAMS, MemoryLimit, Outcome, Smallest, WhatIf, WhatIfReport, WhatIfRow,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::num::NonZeroUsize;
 use std::path::Path;
-
-/// Settings that no run can be told to have had are taken for PyTorch's defaults.
-const DEFAULT: &str = "";
 
 /// A file's answer.
 #[derive(Serialize)]
@@ -264,13 +257,13 @@ fn runs_in(smallest: Smallest) -> String {
 }
 
 /// Nanoseconds that an operation took, where that is known.
-fn each(outcome: &Outcome) -> String {
+pub(crate) fn each(outcome: &Outcome) -> String {
     let operations = outcome.operations.max(1) as f64;
     outcome.nanoseconds.map_or_else(|| "-".to_owned(), |time| format!("{:.0}", time as f64 / operations))
 }
 
 /// Says that a recording has more streams than a replay tells apart.
-fn tell_folded<'a>(path: &Path, device: u32, outcomes: impl IntoIterator<Item = &'a Outcome>) {
+pub(crate) fn tell_folded<'a>(path: &Path, device: u32, outcomes: impl IntoIterator<Item = &'a Outcome>) {
     let folded = outcomes.into_iter().map(|outcome| outcome.folded).max().unwrap_or(0);
     if folded > 0 {
         output::complain(&format!(
@@ -328,124 +321,4 @@ fn setting(conf: &str) -> String {
         "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
         conf => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
     }
-}
-
-/// Runs `orlop replay --policy`.
-pub(crate) fn replay(arguments: &ReplayArguments, policy: Allocator) -> Result<(), Vec<String>> {
-    if arguments.conf.is_some() && policy != Allocator::Torch {
-        arguments::refuse("--conf: these are PyTorch's settings, which only --policy torch has");
-    }
-    let rules = match policy {
-        Allocator::Torch => Rules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
-            .map_err(|error| vec![format!("--conf: {error}")])?,
-        Allocator::Orlop => Rules::Orlop,
-        Allocator::OrlopSegments => Rules::OrlopSegments,
-        Allocator::Tensorflow => Rules::TensorFlow,
-    };
-    let mut outcomes = Vec::new();
-    for path in &arguments.traces {
-        let file = path.display().to_string();
-        let once = arguments.repeat.is_none();
-        // A file of ours may be larger than the memory: once through it does not have to be there as a whole.
-        let devices = match if once { stream(path, &rules, arguments.memory)? } else { None } {
-            Some(streamed) => {
-                histories::tell(path, &streamed.warnings);
-                streamed.devices
-            }
-            None => whole(path, &rules, arguments).map_err(|error| vec![error])?,
-        };
-        for (device, outcome) in devices {
-            tell_folded(path, device, [&outcome]);
-            outcomes.push(Replayed { file: file.clone(), device, outcome });
-        }
-    }
-    if arguments.json {
-        output::print_json(&outcomes)?;
-        return failures(&outcomes);
-    }
-    let mut table = table::new(
-        ["trace", "allocator"],
-        ["peak live", "peak reserved", "ratio", "retries", "moved", "operations", "ns/op"],
-    );
-    for Replayed { file, outcome, .. } in &outcomes {
-        let numbers = [
-            table::bytes(outcome.peak_live),
-            table::bytes(outcome.peak_reserved),
-            format!("{:.4}", outcome.ratio),
-            table::count(outcome.retries),
-            table::bytes(outcome.remapped),
-            table::count(outcome.operations),
-            each(outcome),
-        ];
-        table.add_row(table::row([name(file).as_str(), outcome.rules.as_str()], numbers));
-    }
-    output::print(&format!("{}\n", table.trim_fmt()))?;
-    failures(&outcomes)
-}
-
-fn name(file: &str) -> String {
-    let name = Path::new(file).file_name();
-    name.map_or_else(|| file.to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// Says which replays ran out of memory: those failed.
-fn failures(outcomes: &[Replayed]) -> Result<(), Vec<String>> {
-    let failed = outcomes.iter().filter_map(|replayed| Some((replayed, replayed.outcome.out_of_memory?)));
-    let told = failed.map(|(Replayed { file, device, .. }, failed)| {
-        format!(
-            "{}, device {}: out of memory at {}: {} asked, {} live, {} reserved, {} of it free (largest piece {})",
-            name(file),
-            table::device(*device),
-            failed.event.map_or_else(|| "the start".to_owned(), event),
-            table::bytes(failed.bytes),
-            table::bytes(failed.live),
-            table::bytes(failed.reserved),
-            table::bytes(failed.cached),
-            table::bytes(failed.largest_free),
-        )
-    });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { Ok(()) } else { Err(told) }
-}
-
-/// An event as people count, from 1.
-fn event(place: u64) -> String {
-    format!("event {}", table::count(place.saturating_add(1)))
-}
-
-/// A replay of all that a file has.
-fn whole(path: &Path, rules: &Rules, arguments: &ReplayArguments) -> Result<Vec<(u32, Outcome)>, String> {
-    let history = histories::read(path)?;
-    let replay = |device: &DeviceHistory| {
-        let work = Workload::of(device);
-        let simulation = Simulation::new(&work).passes(arguments.repeat.map_or(1, NonZeroUsize::get));
-        let simulation = arguments.memory.map_or(simulation, |memory| simulation.memory(memory));
-        (device.device, simulation.run(rules))
-    };
-    Ok(history.devices.iter().map(replay).collect())
-}
-
-/// A replay event by event; `None` if the file is not one of orlop's own. What is wrong with it then is for whoever reads
-/// it as a whole to say.
-fn stream(path: &Path, rules: &Rules, memory: Option<u64>) -> Result<Option<StreamedReplay>, Vec<String>> {
-    // What was looked at in a pipe is gone.
-    if !fs::metadata(path).is_ok_and(|data| data.is_file()) {
-        return Ok(None);
-    }
-    let Ok(file) = File::open(path) else { return Ok(None) };
-    let Ok(reader) = BinaryReader::new(file) else { return Ok(None) };
-    let replay = StreamedReplay::of(reader, rules, memory)
-        .map_err(|error| vec![format!("{}: {error}", path.display())])?;
-    if replay.devices.is_empty() {
-        histories::to_the_end(path, &replay.warnings).map_err(|failure| vec![failure])?;
-    }
-    Ok(Some(replay))
-}
-
-#[derive(Serialize)]
-struct Replayed {
-    file: String,
-    device: u32,
-    #[serde(flatten)]
-    outcome: Outcome,
 }

@@ -1,5 +1,7 @@
 //! The program as people call it: arguments in, text, JSON and exit codes out.
 
+#[path = "cli/advice.rs"]
+mod advice;
 #[path = "cli/convert.rs"]
 mod convert;
 #[path = "cli/failures.rs"]

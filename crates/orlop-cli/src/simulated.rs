@@ -1,0 +1,134 @@
+//! `orlop replay --policy`: one allocator of a device, over addresses instead of memory.
+
+use crate::arguments::{self, Allocator, ReplayArguments};
+use crate::{histories, output, table, what_if};
+use orlop::trace::formats::binary::BinaryReader;
+use orlop::trace::history::{DeviceHistory, Workload};
+use orlop::trace::what_if::{Outcome, Rules, Simulation, StreamedReplay};
+use serde::Serialize;
+use std::fs::{self, File};
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+/// Settings that no run can be told to have had are taken for PyTorch's defaults.
+const DEFAULT: &str = "";
+
+/// Runs `orlop replay --policy`.
+pub(crate) fn run(arguments: &ReplayArguments, policy: Allocator) -> Result<(), Vec<String>> {
+    if arguments.conf.is_some() && policy != Allocator::Torch {
+        arguments::refuse("--conf: these are PyTorch's settings, which only --policy torch has");
+    }
+    let rules = match policy {
+        Allocator::Torch => Rules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
+            .map_err(|error| vec![format!("--conf: {error}")])?,
+        Allocator::Orlop => Rules::Orlop,
+        Allocator::OrlopSegments => Rules::OrlopSegments,
+        Allocator::Tensorflow => Rules::TensorFlow,
+    };
+    let mut outcomes = Vec::new();
+    for path in &arguments.traces {
+        let file = path.display().to_string();
+        let once = arguments.repeat.is_none();
+        // A file of ours may be larger than the memory: once through it does not have to be there as a whole.
+        let devices = match if once { stream(path, &rules, arguments.memory)? } else { None } {
+            Some(streamed) => {
+                histories::tell(path, &streamed.warnings);
+                streamed.devices
+            }
+            None => whole(path, &rules, arguments).map_err(|error| vec![error])?,
+        };
+        for (device, outcome) in devices {
+            what_if::tell_folded(path, device, [&outcome]);
+            outcomes.push(Replayed { file: file.clone(), device, outcome });
+        }
+    }
+    if arguments.json {
+        output::print_json(&outcomes)?;
+        return failures(&outcomes);
+    }
+    let mut table = table::new(
+        ["trace", "allocator"],
+        ["peak live", "peak reserved", "ratio", "retries", "moved", "operations", "ns/op"],
+    );
+    for Replayed { file, outcome, .. } in &outcomes {
+        let numbers = [
+            table::bytes(outcome.peak_live),
+            table::bytes(outcome.peak_reserved),
+            format!("{:.4}", outcome.ratio),
+            table::count(outcome.retries),
+            table::bytes(outcome.remapped),
+            table::count(outcome.operations),
+            what_if::each(outcome),
+        ];
+        table.add_row(table::row([name(file).as_str(), outcome.rules.as_str()], numbers));
+    }
+    output::print(&format!("{}\n", table.trim_fmt()))?;
+    failures(&outcomes)
+}
+
+fn name(file: &str) -> String {
+    let name = Path::new(file).file_name();
+    name.map_or_else(|| file.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Says which replays ran out of memory: those failed.
+fn failures(outcomes: &[Replayed]) -> Result<(), Vec<String>> {
+    let failed = outcomes.iter().filter_map(|replayed| Some((replayed, replayed.outcome.out_of_memory?)));
+    let told = failed.map(|(Replayed { file, device, .. }, failed)| {
+        format!(
+            "{}, device {}: out of memory at {}: {} asked, {} live, {} reserved, {} of it free (largest piece {})",
+            name(file),
+            table::device(*device),
+            failed.event.map_or_else(|| "the start".to_owned(), event),
+            table::bytes(failed.bytes),
+            table::bytes(failed.live),
+            table::bytes(failed.reserved),
+            table::bytes(failed.cached),
+            table::bytes(failed.largest_free),
+        )
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { Ok(()) } else { Err(told) }
+}
+
+/// An event as people count, from 1.
+fn event(place: u64) -> String {
+    format!("event {}", table::count(place.saturating_add(1)))
+}
+
+/// A replay of all that a file has.
+fn whole(path: &Path, rules: &Rules, arguments: &ReplayArguments) -> Result<Vec<(u32, Outcome)>, String> {
+    let history = histories::read(path)?;
+    let replay = |device: &DeviceHistory| {
+        let work = Workload::of(device);
+        let simulation = Simulation::new(&work).passes(arguments.repeat.map_or(1, NonZeroUsize::get));
+        let simulation = arguments.memory.map_or(simulation, |memory| simulation.memory(memory));
+        (device.device, simulation.run(rules))
+    };
+    Ok(history.devices.iter().map(replay).collect())
+}
+
+/// A replay event by event; `None` if the file is not one of orlop's own. What is wrong with it then is for whoever reads
+/// it as a whole to say.
+fn stream(path: &Path, rules: &Rules, memory: Option<u64>) -> Result<Option<StreamedReplay>, Vec<String>> {
+    // What was looked at in a pipe is gone.
+    if !fs::metadata(path).is_ok_and(|data| data.is_file()) {
+        return Ok(None);
+    }
+    let Ok(file) = File::open(path) else { return Ok(None) };
+    let Ok(reader) = BinaryReader::new(file) else { return Ok(None) };
+    let replay = StreamedReplay::of(reader, rules, memory)
+        .map_err(|error| vec![format!("{}: {error}", path.display())])?;
+    if replay.devices.is_empty() {
+        histories::to_the_end(path, &replay.warnings).map_err(|failure| vec![failure])?;
+    }
+    Ok(Some(replay))
+}
+
+#[derive(Serialize)]
+struct Replayed {
+    file: String,
+    device: u32,
+    #[serde(flatten)]
+    outcome: Outcome,
+}

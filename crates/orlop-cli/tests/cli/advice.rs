@@ -1,0 +1,142 @@
+//! The advice of `what-if`, and what other commands say of the same recordings.
+
+use super::{Folder, complaint, json, orlop, stdout, testdata};
+use serde_json::Value;
+
+fn snapshot(name: &str) -> String {
+    testdata().join("torch-snapshots").join(format!("{name}.pickle.gz")).display().to_string()
+}
+
+fn run(name: &str) -> String {
+    testdata().join("torch-runs").join(format!("{name}.pickle.gz")).display().to_string()
+}
+
+/// As `torch.cuda.memory` records it: thirty blocks, `empty_cache()`, as many larger ones.
+fn with_a_call() -> String {
+    const MIB: u64 = 1 << 20;
+    let mut events = Vec::new();
+    let mut event = |action: &str, address: u64, bytes: u64| {
+        events.push(serde_json::json!({ "action": action, "addr": address, "size": bytes, "stream": 0 }));
+    };
+    let blocks = |phase: u64| (0..30).map(move |block| (phase * 30 + block + 1) << 32);
+    for (phase, bytes) in [(0, 30 * MIB), (1, 40 * MIB)] {
+        for address in blocks(phase) {
+            event("segment_alloc", address, bytes);
+            event("alloc", address, bytes);
+        }
+        for address in blocks(phase) {
+            event("free_requested", address, bytes);
+            event("free_completed", address, bytes);
+        }
+        for address in blocks(phase) {
+            event("segment_free", address, bytes);
+        }
+    }
+    serde_json::json!({
+        "segments": [], "device_traces": [events], "allocator_settings": { "PYTORCH_CUDA_ALLOC_CONF": "" },
+    })
+    .to_string()
+}
+
+#[test]
+fn advice_comes_with_its_reason() {
+    let folder = Folder::with(&[
+        ("call.json", &with_a_call()),
+        (
+            "segments.json",
+            r#"{"segments": [], "device_traces": [[{"action": "snapshot", "addr": 0, "size": 0}]]}"#,
+        ),
+    ]);
+    let answer = |file: &str| json(&orlop(&["what-if", "--quick", "--json", file])).remove(0);
+    let good = answer(&run("resnet-train.limit3"));
+    let row = |answer: &Value, wanted: &dyn Fn(&Value) -> bool| {
+        answer["rows"]
+            .as_array()
+            .and_then(|rows| rows.iter().find(|row| wanted(row)))
+            .cloned()
+            .expect("a row")
+    };
+    let best = row(&good, &|row| row["conf"] == good["advice"]["conf"]);
+    for field in ["peak_reserved", "saves", "retries"] {
+        assert!(best[field].is_number() && good["advice"][field] == best[field], "{field}");
+    }
+    assert_eq!(good["advice"]["conf"], "expandable_segments:True");
+    assert!(
+        good["reason"].as_str().is_some_and(|reason| reason.contains("696 MiB less")),
+        "{}",
+        good["reason"]
+    );
+    assert_eq!(good["conditions"]["limit"]["of_process"], Value::Bool(false));
+    assert_eq!(row(&good, &|row| row["is_baseline"] == true)["retries"], 2);
+    for (file, reason) in [
+        (run("resnet-train.expandable"), "nothing to gain"),
+        (folder.path("call.json"), "nothing to gain"),
+        (folder.path("segments.json"), "_record_memory_history()"),
+        (snapshot("mosaic-sample"), "none of the 520 recorded addresses"),
+    ] {
+        let answer = answer(&file);
+        assert_eq!(answer["advice"], Value::Null, "{file}");
+        assert!(answer["reason"].as_str().is_some_and(|told| told.contains(reason)), "{}", answer["reason"]);
+    }
+    let call = answer(&folder.path("call.json"));
+    assert_eq!(call["conditions"]["cache_releases"].as_array().map(Vec::len), Some(2));
+    assert_eq!(call["recorded_peak_reserved"], call["replayed_peak_reserved"]);
+    let text = stdout(&orlop(&["what-if", "--quick", &folder.path("call.json")]));
+    for words in ["1.17 GiB; in its replay 1.17 GiB", "was called     2 times", "Nothing to gain"] {
+        assert!(text.contains(words), "{words:?} is not in {text}");
+    }
+    let text = stdout(&orlop(&["what-if", "--quick", &folder.path("segments.json")]));
+    assert!(text.contains("torch.cuda.memory._record_memory_history()") && !text.contains("ratio"), "{text}");
+}
+
+/// People count events from 1, on the page too; programs get their places.
+#[test]
+fn commands_agree_about_events_and_warnings() {
+    let failed = run("llama-decode.limit1");
+    let place =
+        json(&orlop(&["snapshot", "info", "--json", &failed]))[0]["devices"][0]["out_of_memory"][0]["event"]
+            .as_u64()
+            .expect("it failed");
+    let replay = ["replay", "--policy", "torch", "--memory", "856 MiB", &failed];
+    let output = orlop(&[&replay[..], &["--json"]].concat());
+    let outcomes: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(outcomes[0]["out_of_memory"]["event"].as_u64(), Some(place));
+    assert!(complaint(&orlop(&replay), 1).contains(&format!("out of memory at event {}:", place + 1)));
+    let text = stdout(&orlop(&["snapshot", "info", &failed]));
+    assert!(text.contains(&format!("(event {}, ", place + 1)), "{text}");
+
+    let mosaic = snapshot("mosaic-sample");
+    let described = &json(&orlop(&["snapshot", "info", "--json", &mosaic]))[0]["warning_count"];
+    let count = described.as_u64().expect("a number");
+    assert!(count > 100, "more than are kept");
+    assert_eq!(json(&orlop(&["what-if", "--quick", "--json", &mosaic]))[0]["warnings"].as_u64(), Some(count));
+    let more = format!("and {} more", count - 3);
+    assert!(complaint(&orlop(&["what-if", "--quick", &mosaic]), 0).contains(&more));
+    assert!(stdout(&orlop(&["snapshot", "info", &mosaic])).contains(&more));
+}
+
+/// What holds nothing but segments passes every gate.
+#[test]
+fn a_gate_needs_a_run() {
+    let folder = Folder::with(&[
+        ("call.json", &with_a_call()),
+        (
+            "none.json",
+            r#"{"segments": [], "device_traces": [[{"action": "snapshot", "addr": 0, "size": 0}]]}"#,
+        ),
+        ("profile.json", r#"{"orlop_profile": 1, "depth": 1, "devices": []}"#),
+    ]);
+    let [call, none, profile, out] =
+        ["call.json", "none.json", "profile.json", "out.json"].map(|name| folder.path(name));
+    stdout(&orlop(&["gate", &call, "--baseline", &call]));
+    for arguments in [
+        &["gate", &none, "--baseline", &call][..],
+        &["gate", &call, "--baseline", &none],
+        &["gate", &call, "--baseline", &profile],
+        &["gate", &none, "--write-baseline", &out],
+    ] {
+        let told = complaint(&orlop(arguments), 1);
+        assert!(told.contains("torch.cuda.memory._record_memory_history()"), "{arguments:?}: {told}");
+    }
+    assert!(!std::path::Path::new(&out).exists());
+}
