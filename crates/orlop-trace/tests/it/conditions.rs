@@ -243,7 +243,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Where call sites tell calls from requests, every call is found, and no limit that does not hold.
     #[test]
