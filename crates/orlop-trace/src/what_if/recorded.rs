@@ -31,7 +31,7 @@ pub enum Doubt {
         /// How many were recorded.
         allocations: u64,
     },
-    /// The recorded run ran out of memory elsewhere than its replay, or one of them did not.
+    /// Either the recorded run ran out of memory or its replay did, and the other did not.
     EndsElsewhere {
         /// The event of the recorded run.
         recorded: Option<u64>,
@@ -97,11 +97,11 @@ impl<'a> RecordedRun<'a> {
         }
         let recorded = self.peak_reserved?;
         let failed = replay.out_of_memory.map(|failed| failed.event.unwrap_or(0));
-        if failed != self.failed {
+        if failed.is_some() != self.failed.is_some() {
             return Some(Doubt::EndsElsewhere { recorded: self.failed, replayed: failed });
         }
-        // A replay ends where a request fails; a program may go on.
-        let until = failed.and_then(|event| usize::try_from(event).ok());
+        // A replay ends where a request fails; a program may go on. With several streams it depends on the clock which one.
+        let until = self.failed.and_then(|event| usize::try_from(event).ok());
         let recorded = until.map_or(Some(recorded), |until| peak_reserved_after(self.history, until))?;
         let replayed = replay.peak_reserved;
         (!is_same(recorded, replayed)).then_some(Doubt::PeakDiffers { recorded, replayed })

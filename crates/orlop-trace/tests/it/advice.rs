@@ -128,6 +128,28 @@ fn without_a_recorded_address_there_is_no_advice() {
     assert_eq!(recording_doubt(&history), Some(doubt));
 }
 
+/// Another process had the memory: the replay, which knows nothing of that, comes through.
+#[test]
+fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
+    let mut history = cached_at_start();
+    let device = &mut history.devices[0];
+    let (request, held) = (20 * MIB, 100 * MIB);
+    device.start.clear();
+    device.end.clear();
+    device.events = vec![
+        Event::new(Action::RegionGained, 1 << 40, held),
+        Event::new(Action::Allocate, 1 << 40, held),
+        Event::new(Action::FreeRequested, 1 << 40, held),
+        Event::new(Action::FreeCompleted, 1 << 40, held),
+        Event::new(Action::RegionLost, 1 << 40, held),
+        Event::new(Action::OutOfMemory, 0, request),
+    ];
+    let report = sweep(&history);
+    let doubt = Doubt::EndsElsewhere { recorded: Some(5), replayed: None };
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
+    assert!(report.reason.to_string().contains("out of memory at event 6, and its replay does not"));
+}
+
 /// The memory that was named is not the run's, whose replay is still held against the recording.
 #[test]
 fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
