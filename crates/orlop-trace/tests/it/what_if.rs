@@ -382,7 +382,7 @@ proptest! {
             let fidelity = Fidelity::of(device, &conf);
             prop_assert!(fidelity.same <= fidelity.allocations);
             let work = Workload::of(device);
-            let sweep = WhatIf::new(&work).memory(memory).smallest(true).plan(true);
+            let sweep = WhatIf::recorded(&work, &history, device).memory(memory).smallest(true).plan(true);
             let report = sweep.baseline(Rules::Torch(conf.clone())).run();
             prop_assert_eq!(report.rows.iter().filter(|row| row.is_baseline).count(), 1);
             for row in &report.rows {
