@@ -45,7 +45,9 @@ use self::token::Token;
 use crate::backing::{Backing, Global, Shielded};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::central::regions::Gone;
-use crate::protocol::{Centre as _, Counter, Entry, Grown, Ledger, Mutex, Returns, StreamUses, thread_slot};
+use crate::protocol::{
+    Centre as _, Counter, Entry, Grown, Holding, Ledger, Mutex, Returns, StreamUses, thread_slot,
+};
 use crate::{
     AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result,
     Semantics, Tag, TagUse, Usage,
@@ -161,22 +163,52 @@ impl<B: Backing> Caching<B> {
         };
         // SAFETY: as above.
         front.note_taken(unsafe { block.record_mut() });
-        front.count_tag(request.kind, request.tag, signed(block.granted));
         self.tell(front);
-        held.enter(request.kind, block.granted, request.bytes);
-        Some(self.deliver(request, block, dirty))
+        Some(self.deliver(held, request, block, dirty))
     }
 
-    /// Makes a block that is counted, and that nobody else knows yet, what was asked for; its first `dirty` bytes may be other
-    /// than zero. The slot was left: a backing is user code.
-    fn deliver(&self, request: &Request, block: RawBlock, dirty: usize) -> Result<RawBlock> {
-        // SAFETY: it holds what was asked for, and nobody else knows it yet.
-        if request.zeroed && dirty > 0 && !unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) } {
-            // SAFETY: made just now, and used by nobody.
-            unsafe { self.deallocate(block) }?;
-            return Err(Error::CannotZero { device: self.backing.device() });
+    /// Makes a block that nobody else knows yet what was asked for, and counts it; its first `dirty` bytes may be other than
+    /// zero.
+    fn deliver<'a>(
+        &'a self,
+        mut held: Holding<'a, Front>,
+        request: &Request,
+        block: RawBlock,
+        dirty: usize,
+    ) -> Result<RawBlock> {
+        if request.zeroed && dirty > 0 {
+            // Outside the slot: a backing is user code.
+            drop(held);
+            // SAFETY: it holds what was asked for, and nobody else knows it yet.
+            let is_zero = unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
+            held = self.ledger.hold(thread_slot::current());
+            if !is_zero {
+                // SAFETY: every block of this engine has a record of this engine's.
+                self.put_back(held.value(), unsafe { block.into_record() })?;
+                return Err(Error::CannotZero { device: self.backing.device() });
+            }
         }
+        held.value().count_tag(request.kind, request.tag, signed(block.granted));
+        held.enter(request.kind, block.granted, request.bytes);
         Ok(block)
+    }
+
+    /// Takes a record back, in the slot of this front.
+    fn put_back(&self, front: &mut Front, record: Box<Record>) -> Result<()> {
+        let token = Token(record.token);
+        if token.class() >= CLASSES {
+            self.heap.lock().put_record(record);
+        } else if token.home() != front.home() {
+            self.bring_home(token, RawBlock::new(record));
+        } else {
+            if !token.is_planned() && !front.has_room() {
+                self.make_room(front);
+            }
+            if let Some(record) = front.put(record) {
+                self.heap.lock().put_placed(record)?;
+            }
+        }
+        Ok(())
     }
 
     /// What is done before a block is cut from the heap: whatever waits and would be in the way is merged.
@@ -407,9 +439,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let record = unsafe { block.record_mut() };
         record.token = Token::new(record.token, class, seat.index()).0;
         front.note_taken(record);
-        front.count_tag(request.kind, request.tag, signed(block.granted));
-        held.enter(request.kind, block.granted, request.bytes);
-        self.deliver(request, block, dirty)
+        self.deliver(held, request, block, dirty)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
@@ -425,24 +455,13 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         let tag = record.tag;
         record.uses = StreamUses::new();
-        let token = Token(record.token);
-        let seat = thread_slot::current();
         // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
+        let seat = thread_slot::current();
         let mut held = engine.ledger.hold(seat);
-        held.value().count_tag(kind, tag, -signed(granted));
-        if token.class() >= CLASSES {
-            engine.heap.lock().put_record(record);
-        } else if token.home() != seat.index() {
-            engine.bring_home(token, RawBlock::new(record));
-        } else {
-            let front = held.value();
-            if !token.is_planned() && !front.has_room() {
-                engine.make_room(front);
-            }
-            if let Some(record) = front.put(record) {
-                engine.heap.lock().put_placed(record)?;
-            }
-        }
+        let front = held.value();
+        front.set_home(seat.index());
+        front.count_tag(kind, tag, -signed(granted));
+        engine.put_back(front, record)?;
         Ok(held.leave(kind, granted, requested))
     }
 
