@@ -5,11 +5,11 @@ use super::ladder::{LadderStep, Pressure, PressureCallback, PressureId, StepCoun
 use super::routes::DeviceRoutes;
 use super::{Context, Inner, map};
 use crate::observer::{Event, observe};
+use crate::shield::{report, shielded};
 use crate::{Allocator, AllocatorRef, Block, Error, OutOfMemory, Refusal, Request, Result, Tag};
 use orlop_core::{Device, MemoryKind};
 use std::cell::Cell;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -109,8 +109,8 @@ impl Inner {
                 break;
             }
             // A panic of the callback's is its own affair: the request, and the accounts, go on.
-            if catch_unwind(AssertUnwindSafe(|| callback(pressure))).is_err() {
-                tracing::error!(kind = %pressure.kind, "a pressure callback panicked");
+            if shielded(|| callback(pressure)).is_none() {
+                report(|| tracing::error!(kind = %pressure.kind, "a pressure callback panicked"));
             }
             freed = before.less(measure());
         }

@@ -4,6 +4,7 @@ use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, State};
 use super::engine::{Engine, LARGE, Search};
 use crate::RegionAction;
+use crate::shield::report;
 use orlop_core::StreamId;
 use std::ops::Range;
 
@@ -202,10 +203,9 @@ impl<B: DeviceBacking> Engine<B> {
     #[cold]
     fn keep_corrupt(&mut self, address: usize) -> bool {
         self.stats.num_corrupt_releases += 1;
-        tracing::error!(
-            address,
-            "a region that is not wholly free was about to go back to the device; it stays"
-        );
+        report(|| {
+            tracing::error!(address, "a region that is not wholly free was not given back to the device")
+        });
         false
     }
 

@@ -135,12 +135,16 @@ impl Registry {
         let order = self.registrations.fetch_add(1, Ordering::Relaxed);
         // Relaxed: a registration that races with the first use may be called either.
         let late = self.used.load(Ordering::Relaxed);
-        if late {
-            tracing::warn!(name = factory.name(), %at, "an allocator factory was registered after the first allocation");
-        }
         entries.push(Entry { factory, at, order, kept: Arc::default() });
         entries.sort_by_key(Entry::rank);
-        if late { Registration::Late } else { Registration::New }
+        if !late {
+            return Registration::New;
+        }
+        let name = entries.key().clone();
+        // With the entry unlocked: a subscriber may use the registry.
+        drop(entries);
+        tracing::warn!(%name, %at, "an allocator factory was registered after the first allocation");
+        Registration::Late
     }
 
     /// The factory of this name with the highest priority.

@@ -31,6 +31,7 @@ use super::held::Held;
 use super::idle_streams::IdleStreams;
 use crate::Access;
 use crate::backing::{Region, pages};
+use crate::shield::report;
 use orlop_core::{Alignment, Device, StreamId};
 use std::io::{self, ErrorKind};
 use std::ptr::{self, NonNull};
@@ -253,7 +254,7 @@ impl HostPages {
         if !self.file.discard(stretch) {
             let error = io::Error::last_os_error();
             let Stretch { offset, bytes } = stretch;
-            tracing::error!(offset, bytes, %error, "the system did not take memory back");
+            report(|| tracing::error!(offset, bytes, %error, "the system did not take memory back"));
         }
     }
 }
