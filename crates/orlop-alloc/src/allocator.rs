@@ -108,7 +108,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// `block` came from `allocate` of this allocator and has not come back.
-    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let _ = (block, bytes);
         false
     }

@@ -139,21 +139,21 @@ impl Block {
     /// Makes the block larger without moving it, so that it has at least `bytes`; whether that could be. If not, nothing has
     /// changed, and a larger block is to be had elsewhere. The bytes beyond are whatever they are.
     ///
-    /// The engine's own limit holds; for the budgets of a context ask [`Context::grow`](crate::Context::grow).
+    /// The engine's own limit holds; for the budgets of a context ask [`Context::grow_in_place`](crate::Context::grow_in_place).
     ///
     /// ```
     /// use orlop_alloc::{Request, backing::System, engine::Arena};
     ///
     /// let arena = Arena::new(System::new(), 4096);
     /// let mut block = arena.allocate(&Request::new(100))?;
-    /// assert!(block.try_grow(1000) && block.len() == 1000);
+    /// assert!(block.grow_in_place(1000) && block.len() == 1000);
     /// let last = arena.allocate(&Request::new(100))?;
-    /// assert!(!block.try_grow(2000) && block.len() == 1000);
+    /// assert!(!block.grow_in_place(2000) && block.len() == 1000);
     /// # drop(last);
     /// # Ok::<(), orlop_alloc::Error>(())
     /// ```
     #[must_use = "if not, the block is as it was"]
-    pub fn try_grow(&mut self, bytes: usize) -> bool {
+    pub fn grow_in_place(&mut self, bytes: usize) -> bool {
         if bytes <= self.raw.requested {
             return true;
         }

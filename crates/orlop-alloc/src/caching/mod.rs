@@ -467,7 +467,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     /// By free memory behind it, which may be cached or yet to be gained. The block goes to the heap when it comes back: it is
     /// of no class any more.
-    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let Ok(rounded) = GRANULE.round_up(bytes) else { return false };
         if self.backing.is_entered() {
             return false;

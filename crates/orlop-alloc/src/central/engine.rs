@@ -378,7 +378,7 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         Ok(())
     }
 
-    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let mut heap = self.heap.lock();
         let Ok(rounded) = heap.policy.granule.round_up(bytes) else { return false };
         let Some(granted) = heap.check(block).ok().and_then(|index| heap.extend(index, rounded, bytes))

@@ -304,14 +304,14 @@ unsafe impl Allocator for Gate {
     }
 
     /// Charges the difference only. An engine that rounds up further than was foreseen is charged for that all the same.
-    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let (kind, granted) = (block.kind, block.granted);
         let Some(more) = growth(granted, bytes) else { return false };
         if self.accounts.charge(kind, more).is_none() {
             return false;
         }
         // SAFETY: the caller's promise.
-        let grown = unsafe { Allocator::grow(&self.upstream, block, bytes) };
+        let grown = unsafe { Allocator::grow_in_place(&self.upstream, block, bytes) };
         self.accounts.correct(kind, more, block.granted.saturating_sub(granted) as u64);
         grown
     }

@@ -88,7 +88,7 @@ impl Context {
     ///
     /// `false` if the block has other owners.
     #[must_use = "if not, the block is as it was"]
-    pub fn grow(&self, block: &mut MemoryBlock, bytes: usize) -> bool {
+    pub fn grow_in_place(&self, block: &mut MemoryBlock, bytes: usize) -> bool {
         if block.requested >= bytes {
             return true;
         }
@@ -99,13 +99,13 @@ impl Context {
         let is_charged =
             || routes.as_ref().and_then(|routes| routes.get(kind)).is_some_and(|gate| block.is_from(gate));
         let Some(accounts) = accounts.filter(|_| !is_charged()) else {
-            return block.with_block(|block| block.try_grow(bytes)).unwrap_or(false);
+            return block.with_block(|block| block.grow_in_place(bytes)).unwrap_or(false);
         };
         let Some(more) = growth(granted, bytes) else { return false };
         if accounts.charge(kind, more).is_none() {
             return false;
         }
-        let grown = block.with_block(|block| block.try_grow(bytes)).unwrap_or(false);
+        let grown = block.with_block(|block| block.grow_in_place(bytes)).unwrap_or(false);
         // From here on the allocator's own figures have it.
         accounts.discharge(kind, more);
         grown

@@ -345,7 +345,7 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
     }
 
     /// Only the block handed out last, and as far as its segment goes.
-    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let mut state = self.state.lock();
         if state.current.last() != Some(&block.token) {
             return false;

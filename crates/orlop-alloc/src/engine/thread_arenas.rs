@@ -144,7 +144,7 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         unsafe { arena.deallocate(block) }
     }
 
-    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let token = block.token;
         let Some(arena) = self.arenas.get(token >> SEGMENT_BITS).and_then(OnceLock::get) else {
             return false;
@@ -152,7 +152,7 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         // SAFETY: the token as the arena made it.
         unsafe { block.record_mut() }.token = token & ((1 << SEGMENT_BITS) - 1);
         // SAFETY: the arena's own block, by the number in its token; the caller's promise.
-        let grown = unsafe { arena.grow(block, bytes) };
+        let grown = unsafe { arena.grow_in_place(block, bytes) };
         // SAFETY: the token as it was.
         unsafe { block.record_mut() }.token = token;
         grown

@@ -166,11 +166,11 @@ impl<A: ?Sized + Allocator> Shared<A> {
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::grow`].
-    pub(super) unsafe fn grow(&self, raw: &mut RawBlock, bytes: usize) -> bool {
+    /// As for [`Allocator::grow_in_place`].
+    pub(super) unsafe fn grow_in_place(&self, raw: &mut RawBlock, bytes: usize) -> bool {
         let (granted, requested) = (raw.granted, raw.requested);
         // SAFETY: the caller's promise.
-        if !unsafe { self.allocator.grow(raw, bytes) } {
+        if !unsafe { self.allocator.grow_in_place(raw, bytes) } {
             return false;
         }
         if let Some(ledger) = &self.ledger {
@@ -356,7 +356,7 @@ pub(crate) unsafe fn grow_block(owner: Owner, raw: &mut RawBlock, bytes: usize) 
     // SAFETY: as above.
     let shared = unsafe { shared.as_ref() };
     // SAFETY: the caller's promise.
-    unsafe { shared.grow(raw, bytes) }
+    unsafe { shared.grow_in_place(raw, bytes) }
 }
 
 /// Returns a block's memory to its owner, and the owner's to the system if that was the last of it.

@@ -281,9 +281,9 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         refused.map_or(Ok(()), Err)
     }
 
-    unsafe fn grow(&self, block: &mut RawBlock, bytes: usize) -> bool {
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.shared().grow(block, bytes) }
+        unsafe { self.shared().grow_in_place(block, bytes) }
     }
 
     fn device(&self) -> Device {

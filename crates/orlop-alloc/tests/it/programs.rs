@@ -103,7 +103,7 @@ fn program(seed: u64) {
                 let block = blocks.swap_remove(index);
                 let (bytes, address) = (block.len(), block.as_ptr());
                 let mut block = block.share();
-                let grown = context.grow(&mut block, bytes + dice.roll(5000));
+                let grown = context.grow_in_place(&mut block, bytes + dice.roll(5000));
                 assert!(block.ptr == address && (grown || block.requested == bytes));
                 blocks.push(block.try_into_block().expect("it can be done"));
             }
