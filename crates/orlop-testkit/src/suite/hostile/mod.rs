@@ -2,7 +2,7 @@
 //!
 //! An allocator calls its user in many places: observers, backings and their visitors, callbacks under pressure, warnings,
 //! logs, whatever listens to `tracing`, destructors. Such code may panic, allocate from the allocator that called it,
-//! return its blocks, drop the last handle, ask for figures, trim. For each [callback](callbacks::CALLBACKS) and each
+//! return its blocks, drop the last handle, ask for figures, trim. For each callback (`callbacks.rs`) and each
 //! [`Mischief`] the suite runs a program in which every third call does harm, and then holds the allocator to this:
 //!
 //! * nothing waited for ever: each program has a watchdog, which names it;
