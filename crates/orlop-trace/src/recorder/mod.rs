@@ -16,7 +16,7 @@
 //!   Regions are noted that an allocator gains for them: others' blocks will lie there, too.
 //!
 //! Threads' events are merged by the time stamps, which are of the processor's counter where that counts alike on all
-//! processors (see [`EventClock`](orlop_alloc::EventClock)), and of the system's clock elsewhere. A block's return is stamped before the block can be
+//! processors (see [`EventClock`]), and of the system's clock elsewhere. A block's return is stamped before the block can be
 //! handed out again, and its allocation after, so that they come in order.
 //!
 //! Regions are noted when the allocator's lock is held, and told a little later; the stamp is of when they were noted. So
