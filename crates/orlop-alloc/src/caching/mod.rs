@@ -503,7 +503,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         record.token = Token::new(place as usize, UNCACHED, token.home()).0;
         let mut held = self.ledger.hold(thread_slot::current());
         held.value().count_tag(block.kind, block.tag, signed(more));
-        held.grow(block.kind, more, asked);
+        held.grow(block.kind, more, asked, granted);
         true
     }
 
