@@ -373,3 +373,32 @@ fn a_block_that_grows_may_be_the_largest() {
         assert_eq!(allocator.stats().totals.largest, block.capacity() as u64, "{}", allocator.name());
     }
 }
+
+/// Counts what it is told of regions.
+#[derive(Default)]
+struct Regions(AtomicUsize);
+
+impl Observer for Regions {
+    fn observe(&self, event: &Event<'_>) {
+        let is_region = matches!(event, Event::Region { .. });
+        self.0.fetch_add(is_region.into(), Ordering::Relaxed);
+    }
+}
+
+/// Who looks at an arena is told of a region once, however often contexts that share the arena meet it again; and others not
+/// at all.
+#[test]
+fn observers_are_told_of_their_own_allocators_only() {
+    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let contexts = [context(), context()];
+    let told = [Arc::new(Regions::default()), Arc::new(Regions::default())];
+    for (context, told) in contexts.iter().zip(&told) {
+        context.set_observer(Some(Arc::clone(told) as Arc<dyn Observer>));
+    }
+    for _ in 0..10 {
+        for context in &contexts {
+            drop(context.allocate_from(&arena, &request(64)).unwrap());
+        }
+    }
+    assert_eq!(told.map(|told| told.0.load(Ordering::Relaxed)), [1, 0]);
+}
