@@ -6,8 +6,8 @@ use orlop_alloc::central::Central;
 use orlop_alloc::context::{Budget, CpuConfig, Source};
 use orlop_alloc::engine::{Arena, Direct, Pow2, ThreadArenas};
 use orlop_alloc::{
-    Access, AllocationId, Allocator, AllocatorRef, Block, Context, Deleter, Error, Event, Observer, Record,
-    Refusal, Request,
+    Access, AllocationId, Allocator, AllocatorRef, Block, Context, Deleter, Error, Event, Observer, RawBlock,
+    Record, Refusal, RegionWatch, Request, Usage,
 };
 use orlop_core::{Alignment, Device, MemoryKind};
 use std::ptr::NonNull;
@@ -401,4 +401,74 @@ fn observers_are_told_of_their_own_allocators_only() {
         }
     }
     assert_eq!(told.map(|told| told.0.load(Ordering::Relaxed)), [1, 0]);
+}
+
+type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+/// Runs something when it is first watched, and something else when it is first trimmed.
+struct Hooked {
+    inner: Direct<System>,
+    watched: Arc<Hook>,
+    trimmed: Arc<Hook>,
+}
+
+fn run(hook: &Hook) {
+    let hook = hook.lock().unwrap().take();
+    hook.into_iter().for_each(|hook| hook());
+}
+
+impl std::fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hooked")
+    }
+}
+
+// SAFETY: the inner allocator's, unchanged.
+unsafe impl Allocator for Hooked {
+    fn allocate(&self, request: &Request) -> orlop_alloc::Result<RawBlock> {
+        self.inner.allocate(request)
+    }
+    unsafe fn deallocate(&self, block: RawBlock) -> orlop_alloc::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.deallocate(block) }
+    }
+    fn device(&self) -> Device {
+        Device::CPU
+    }
+    fn name(&self) -> &str {
+        "hooked"
+    }
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+    fn trim(&self, _: u64) -> u64 {
+        run(&self.trimmed);
+        0
+    }
+    fn watch_regions(&self, _: &Arc<RegionWatch>) {
+        run(&self.watched);
+    }
+}
+
+/// An allocator that was passed ends while its context looks at it: what runs then may use the context.
+#[test]
+fn a_last_handle_that_goes_meanwhile_ends_with_nothing_locked() {
+    let (watched, trimmed): (Arc<Hook>, Arc<Hook>) = Default::default();
+    let context = context();
+    let hooked = Hooked {
+        inner: Direct::engine(System::new()),
+        watched: Arc::clone(&watched),
+        trimmed: Arc::clone(&trimmed),
+    };
+    let hooked = AllocatorRef::new(hooked).erase();
+    drop(context.allocate_from(&hooked, &request(64)).unwrap());
+    *watched.lock().unwrap() = Some(Box::new(move || drop(hooked)));
+    let (ended, end) = std::sync::mpsc::channel();
+    let inside = context.clone();
+    *trimmed.lock().unwrap() = Some(Box::new(move || {
+        inside.set_observer(None);
+        ended.send(()).unwrap();
+    }));
+    std::thread::spawn(move || context.set_observer(Some(Arc::new(Regions::default()))));
+    end.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
 }
