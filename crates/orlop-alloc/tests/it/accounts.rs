@@ -413,7 +413,7 @@ struct Hooked {
 }
 
 fn run(hook: &Hook) {
-    let hook = hook.lock().unwrap().take();
+    let hook = hook.lock().expect("no panic").take();
     hook.into_iter().for_each(|hook| hook());
 }
 
