@@ -12,13 +12,15 @@ use super::Caching;
 use super::classes::GRANULE;
 use super::follow::Plans;
 use super::index::ClassIndex;
+use super::token::Token;
+use super::{UNCACHED, signed};
 use crate::backing::{Backing, Line, Region};
 use crate::central::chunks::{Index, Mapped};
 use crate::central::heap::{Ask, Heap};
 use crate::central::regions::Gain;
 use crate::out_of_memory::Refusal;
-use crate::protocol::{Growth, Mutex, thread_slot};
-use crate::{Error, OutOfMemory, Result};
+use crate::protocol::{Centre as _, Growth, Mutex, thread_slot};
+use crate::{Error, OutOfMemory, RawBlock, Result};
 use orlop_core::Alignment;
 use std::sync::atomic::Ordering;
 
@@ -213,6 +215,52 @@ impl<B: Backing> Caching<B> {
             }
         }
         None
+    }
+
+    /// [`Allocator::grow_in_place`](crate::Allocator::grow_in_place), by free memory behind the block, which may be cached
+    /// or yet to be gained. The block goes to the heap when it comes back: it is of no class any more.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(super) unsafe fn widen(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let Ok(rounded) = GRANULE.round_up(bytes) else { return false };
+        if self.backing.is_entered() {
+            return false;
+        }
+        let token = Token(block.token);
+        // A plan keeps the addresses and sizes of what it serves.
+        if token.is_planned() || token.note() != 0 {
+            return false;
+        }
+        let place = token.place();
+        let extend = |heap: &mut Heap<ClassIndex>| {
+            if heap.holds(block) { heap.extend(place, rounded, bytes) } else { None }
+        };
+        // On a line of its own: the guard must be gone before growth begins.
+        let at_once = extend(&mut self.heap.lock());
+        let granted = at_once.or_else(|| {
+            self.heap.while_not_growing(|locked| {
+                self.merge_own(locked);
+                let merged = extend(&mut locked.lock());
+                merged.or_else(|| {
+                    let gain = self.lengthen_behind(locked, place, rounded)?;
+                    let mut heap = locked.lock();
+                    heap.add(gain);
+                    extend(&mut heap)
+                })
+            })
+        });
+        let Some(granted) = granted else { return false };
+        let (more, asked) = (granted - block.granted, bytes - block.requested);
+        // SAFETY: a record of ours, and what the heap says of the block now.
+        let record = unsafe { block.record_mut() };
+        (record.granted, record.requested) = (granted, bytes);
+        record.token = Token::new(place as usize, UNCACHED, token.home()).0;
+        let mut held = self.ledger.hold(thread_slot::current());
+        held.value().count_tag(block.kind, block.tag, signed(more));
+        held.grow(block.kind, more, asked, granted);
+        true
     }
 
     /// Makes the line longer behind a chunk in use, so that the chunk can have `rounded` bytes, if only free memory is

@@ -25,6 +25,7 @@ mod index;
 mod learn;
 mod maintenance;
 mod plan;
+mod release;
 #[cfg(all(test, not(loom)))]
 mod round_tests;
 mod tags;
@@ -44,9 +45,8 @@ use self::tags::TagSums;
 use self::token::Token;
 use crate::backing::{Backing, Global, Shielded};
 use crate::central::heap::{Ask, Heap, Taken};
-use crate::central::regions::Gone;
 use crate::protocol::{
-    Centre as _, Counter, Entry, Grown, Holding, Ledger, Mutex, Returns, StreamUses, thread_slot,
+    Centre as _, Counter, Entry, Grown, Holding, Ledger, Returns, StreamUses, thread_slot,
 };
 use crate::{
     AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result,
@@ -76,9 +76,6 @@ const SMALL_SLACK: usize = 64;
 /// A log has one allocation for so many bytes that are held, and at least and at most so many.
 const LOG_PART: usize = 3200;
 const LOGGED: [usize; 2] = [64, 4096];
-
-/// Pages of free chunks go to the system if there are so many bytes together.
-const DISCARD: usize = 16 << 10;
 
 /// The caching engine; see the head of its file.
 ///
@@ -317,59 +314,6 @@ impl<B: Backing> Caching<B> {
         }
         front.set_most(most);
     }
-
-    /// Gives free memory back until at most `target` bytes are held, and says how much that was. The growth lock is held.
-    fn release_down_to(&self, locked: &Mutex<Heap<ClassIndex>>, target: usize) -> u64 {
-        let grain = self.backing.grain();
-        let (gone, bytes) = {
-            let mut heap = locked.lock();
-            let before = heap.reserved;
-            let mut gone = self.remove_free(&mut heap, target);
-            let regions: Vec<_> = heap.regions.iter().rev().map(|(index, _)| index).collect();
-            for index in regions {
-                let excess = heap.reserved.saturating_sub(target);
-                gone.extend(heap.shorten(index, grain, excess));
-            }
-            self.discard(&mut heap, target);
-            // Of some regions nothing is left.
-            gone.extend(self.remove_free(&mut heap, target));
-            heap.release_records();
-            (gone, before.saturating_sub(heap.reserved) as u64)
-        };
-        // With the heap unlocked: a visitor of the backing's may return blocks.
-        for gone in gone {
-            // SAFETY: gained from this backing and out of the heap; nobody grows it meanwhile.
-            unsafe { gone.release(&self.backing) };
-        }
-        bytes
-    }
-
-    /// Takes wholly free regions out as long as at least `target` bytes stay held.
-    fn remove_free(&self, heap: &mut Heap<ClassIndex>, target: usize) -> Vec<Gone> {
-        let mut gone = Vec::new();
-        for (index, bytes) in heap.free_regions() {
-            if bytes == 0 || heap.reserved.saturating_sub(target) >= bytes {
-                gone.extend(heap.remove_region(index));
-            }
-        }
-        gone
-    }
-
-    /// Gives pages of free chunks back, largest first, until at most `target` bytes are held.
-    fn discard(&self, heap: &mut Heap<ClassIndex>, target: usize) {
-        let mut chunks = heap.discardable(DISCARD);
-        chunks.sort_by_key(|&(_, _, bytes)| std::cmp::Reverse(bytes));
-        for (index, ptr, bytes) in chunks {
-            if heap.reserved <= target {
-                break;
-            }
-            // SAFETY: a free chunk: nobody uses its bytes, and nobody can take it while we hold the heap's lock.
-            let discarded = unsafe { self.backing.discard(ptr, bytes) };
-            if discarded > 0 {
-                heap.discarded(index, discarded);
-            }
-        }
-    }
 }
 
 /// Bytes as a difference: no block has more than half the address space.
@@ -465,46 +409,9 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         Ok(held.leave(kind, granted, requested))
     }
 
-    /// By free memory behind it, which may be cached or yet to be gained. The block goes to the heap when it comes back: it is
-    /// of no class any more.
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
-        let Ok(rounded) = GRANULE.round_up(bytes) else { return false };
-        if self.backing.is_entered() {
-            return false;
-        }
-        let token = Token(block.token);
-        // A plan keeps the addresses and sizes of what it serves.
-        if token.is_planned() || token.note() != 0 {
-            return false;
-        }
-        let place = token.place();
-        let widen = |heap: &mut Heap<ClassIndex>| {
-            if heap.holds(block) { heap.extend(place, rounded, bytes) } else { None }
-        };
-        // On a line of its own: the guard must be gone before growth begins.
-        let at_once = widen(&mut self.heap.lock());
-        let granted = at_once.or_else(|| {
-            self.heap.while_not_growing(|locked| {
-                self.merge_own(locked);
-                let merged = widen(&mut locked.lock());
-                merged.or_else(|| {
-                    let gain = self.lengthen_behind(locked, place, rounded)?;
-                    let mut heap = locked.lock();
-                    heap.add(gain);
-                    widen(&mut heap)
-                })
-            })
-        });
-        let Some(granted) = granted else { return false };
-        let (more, asked) = (granted - block.granted, bytes - block.requested);
-        // SAFETY: a record of ours, and what the heap says of the block now.
-        let record = unsafe { block.record_mut() };
-        (record.granted, record.requested) = (granted, bytes);
-        record.token = Token::new(place as usize, UNCACHED, token.home()).0;
-        let mut held = self.ledger.hold(thread_slot::current());
-        held.value().count_tag(block.kind, block.tag, signed(more));
-        held.grow(block.kind, more, asked);
-        true
+        // SAFETY: the caller's promise.
+        unsafe { self.widen(block, bytes) }
     }
 
     fn counter(&self) -> Option<&dyn Counter> {

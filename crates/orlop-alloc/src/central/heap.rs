@@ -192,6 +192,8 @@ impl<I: FreeIndex> Heap<I> {
             }
             self.unbin(next);
             self.recommit(next);
+            // When it was freed before it was handed out says nothing of what is behind it.
+            self.chunks[index].freed_at = 0;
             self.merge(index, next);
             if self.chunks[index].size > rounded
                 && let Some(rest) = self.split(index, rounded)

@@ -146,9 +146,12 @@ impl Context {
         let watches = observer.map(|observer| allocator.put_observer(Some(observer)));
         let routes = self.inner.routes.get_or_new(device);
         let serving = match routes.accounts() {
-            Some(accounts) => self.gated(allocator.clone(), accounts),
-            None => allocator.clone(),
+            // What comes by a gate is charged there.
+            Some(accounts) if !routes.is_over_gate(&allocator) => self.gated(allocator.clone(), accounts),
+            _ => allocator.clone(),
         };
+        // It is charged by its gate from now on, and no longer by its own figures.
+        routes.passed.forget(&allocator);
         // In this order: whoever sees the registration finds somebody who serves.
         routes.serve(kind, serving);
         routes.register(kind, allocator);
@@ -315,7 +318,8 @@ impl Context {
         let changing = self.changing();
         let before = self.inner.observer.set(observer.clone());
         let mut watches = self.of_each(|allocator| allocator.put_observer(observer.clone()));
-        watches.extend(self.of_each_passed(|allocator| {
+        let passed = self.all_passed();
+        watches.extend(passed.iter().flat_map(|allocator| {
             let mut watches = Vec::new();
             if let Some(before) = &before {
                 watches = allocator.put_in_place_of(before, observer.clone());
@@ -326,6 +330,8 @@ impl Context {
             watches
         }));
         drop((changing, before));
+        // Any of them may be the last handle by now.
+        drop(passed);
         tell(&watches);
     }
 
@@ -335,8 +341,11 @@ impl Context {
         let is_ours = |now: Option<&Arc<dyn Observer>>| now.is_some_and(|now| is_same(now, ours));
         let before = self.inner.observer.set_if(observer.cloned(), is_ours);
         let mut watches = self.of_each(|allocator| allocator.put_in_place_of(ours, observer.cloned()));
-        watches.extend(self.of_each_passed(|allocator| allocator.put_in_place_of(ours, observer.cloned())));
+        let passed = self.all_passed();
+        watches
+            .extend(passed.iter().flat_map(|allocator| allocator.put_in_place_of(ours, observer.cloned())));
         drop((changing, before));
+        drop(passed);
         tell(&watches);
     }
 
@@ -350,16 +359,12 @@ impl Context {
         given
     }
 
-    /// What allocators give that were passed for requests.
-    fn of_each_passed<T>(&self, give: impl Fn(&AllocatorRef) -> Vec<T>) -> Vec<T> {
-        let mut given = Vec::new();
-        for routes in self.devices().into_iter().filter_map(|device| self.inner.routes.get(device)) {
-            let passed = routes.passed.all();
-            given.extend(
-                passed.iter().filter_map(|weak| weak.upgrade()).flat_map(|allocator| give(&allocator)),
-            );
-        }
-        given
+    /// Allocators that were passed for requests, on all devices. To be dropped with no lock held: what ends with a last
+    /// handle may run anything.
+    fn all_passed(&self) -> Vec<AllocatorRef> {
+        let devices = self.devices().into_iter();
+        let routes = devices.filter_map(|device| self.inner.routes.get(device));
+        routes.flat_map(|routes| routes.passed.all()).filter_map(|weak| weak.upgrade()).collect()
     }
 
     /// The stream that new work on `device` goes to: this thread's choice, else the context's.

@@ -23,35 +23,67 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) struct Passed {
     /// Whether there ever was one.
     any: AtomicBool,
-    list: Mutex<Vec<WeakAllocator>>,
+    list: Mutex<Vec<Known>>,
+}
+
+/// An allocator that was passed.
+#[derive(Debug)]
+struct Known {
+    allocator: WeakAllocator,
+    /// Whose blocks it hands out, if that one was passed too: they are charged there.
+    over: Option<WeakAllocator>,
 }
 
 impl Passed {
-    fn list(&self) -> MutexGuard<'_, Vec<WeakAllocator>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Known>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an allocator that is not there, and forgets those that are gone.
-    fn note(&self, allocator: &AllocatorRef) {
+    /// Adds an allocator that is not there, and forgets those that are gone. Gives handles that are to be dropped with no
+    /// lock held: any of them may be the last by then.
+    #[must_use = "to be dropped with no lock held"]
+    fn note(&self, allocator: &AllocatorRef) -> Vec<AllocatorRef> {
         let mut list = self.list();
-        list.retain(|known| !known.is_gone());
-        if !list.iter().any(|known| known.is_of(allocator)) {
-            list.push(allocator.downgrade());
-            // Release: whoever sees this looks at the list, behind its lock; relaxed would do.
-            self.any.store(true, Ordering::Release);
+        list.retain(|known| !known.allocator.is_gone());
+        if list.iter().any(|known| known.allocator.is_of(allocator)) {
+            return Vec::new();
+        }
+        let new = allocator.downgrade();
+        for known in list.iter_mut().filter(|known| known.allocator.is_over(allocator)) {
+            known.over.get_or_insert_with(|| new.clone());
+        }
+        let others: Vec<_> = list.iter().filter_map(|known| known.allocator.upgrade()).collect();
+        let over = others.iter().find(|&other| allocator.is_over(other)).map(AllocatorRef::downgrade);
+        list.push(Known { allocator: new, over });
+        // Release: whoever sees this looks at the list, behind its lock; relaxed would do.
+        self.any.store(true, Ordering::Release);
+        others
+    }
+
+    /// Takes out an allocator that is counted otherwise from now on.
+    pub(super) fn forget(&self, allocator: &AllocatorRef) {
+        let mut list = self.list();
+        list.retain(|known| !known.allocator.is_of(allocator));
+        for known in &mut *list {
+            known.over.take_if(|over| over.is_of(allocator));
         }
     }
 
     /// All that may still be there.
     pub(super) fn all(&self) -> Vec<WeakAllocator> {
-        if self.any.load(Ordering::Acquire) { self.list().clone() } else { Vec::new() }
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.list().iter().map(|known| known.allocator.clone()).collect()
     }
 
     /// Live bytes by kind.
     pub(super) fn live(&self) -> [u64; MemoryKind::COUNT] {
         let mut live = [0u64; MemoryKind::COUNT];
         if self.any.load(Ordering::Acquire) {
-            for totals in self.list().iter().filter_map(WeakAllocator::totals) {
+            let list = self.list();
+            let charged = list.iter().filter(|known| known.over.is_none());
+            for totals in charged.filter_map(|known| known.allocator.totals()) {
                 for (sum, account) in live.iter_mut().zip(&totals.kinds) {
                     *sum = sum.saturating_add(account.live_bytes);
                 }
@@ -115,16 +147,17 @@ impl Context {
     fn note_passed(&self, allocator: &AllocatorRef) {
         let changing = self.changing();
         let routes = self.inner.routes.get_or_new(allocator.device());
-        let mut watches = Vec::new();
+        let (mut watches, mut others) = (Vec::new(), Vec::new());
         // Those that serve here are counted as such, and what stands over a budget's gate is too.
         if routes.registration_of(allocator).is_none() && !routes.is_over_gate(allocator) {
-            routes.passed.note(allocator);
+            others = routes.passed.note(allocator);
             if let Some(observer) = self.inner.observer.cloned() {
                 watches = allocator.put_first_observer(observer);
             }
         }
         allocator.set_noted_by(self.inner.number);
         drop(changing);
+        drop(others);
         tell(&watches);
     }
 

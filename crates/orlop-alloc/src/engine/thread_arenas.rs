@@ -13,7 +13,8 @@ use crate::backing::Backing;
 use crate::protocol::Mutex;
 use crate::protocol::thread_slot::{self, SLOTS};
 use crate::{
-    Allocator, AllocatorRef, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Usage,
+    Allocator, AllocatorRef, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics,
+    Usage,
 };
 use orlop_core::Device;
 use std::sync::{Arc, OnceLock};
@@ -178,6 +179,10 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
 
     fn reset_peak(&self) {
         self.all().for_each(Allocator::reset_peak);
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { pinned: self.backing.is_pinned(), ..Semantics::default() }
     }
 
     fn describe(&self, report: &mut OutOfMemory) {

@@ -176,7 +176,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
         if let Some(ledger) = &self.ledger {
             let (more, asked) =
                 (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
-            ledger.hold(thread_slot::current()).grow(raw.kind, more, asked);
+            ledger.hold(thread_slot::current()).grow(raw.kind, more, asked, raw.granted);
         }
         if let Some(watch) = self.watch.get() {
             self.tell_grown(&watch, raw, granted, requested);

@@ -90,7 +90,8 @@ impl WeakAllocator {
 
     /// Whether this leads to that allocator.
     pub(crate) fn is_of(&self, allocator: &AllocatorRef) -> bool {
-        *self.target.lock() == Some(allocator.shared)
+        // By address only: of one type there may be several tables of methods.
+        self.target.lock().is_some_and(|shared| shared.cast() == allocator.owner())
     }
 
     /// Whether it hands out blocks of `other`: see [`Allocator::is_over`].

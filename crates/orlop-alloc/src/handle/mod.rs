@@ -211,9 +211,13 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     fn put_observer_if(
         &self,
         observer: Option<Arc<dyn Observer>>,
-        is_so: impl FnOnce(Option<&Arc<RegionWatch>>) -> bool,
+        is_so: impl Fn(Option<&Arc<RegionWatch>>) -> bool,
     ) -> Vec<Arc<RegionWatch>> {
         let shared = self.shared();
+        // Asked before: who is not set is told nothing, and the engine notes nothing for it.
+        if !is_so(shared.watch.get().as_deref()) {
+            return Vec::new();
+        }
         let watch = observer.map(|observer| Arc::new(RegionWatch::new(observer, shared.allocator.name())));
         if let Some(watch) = &watch {
             shared.allocator.watch_regions(watch);
@@ -227,9 +231,16 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
             }
             is_so
         });
-        let (ended, watch) = before.map_or_else(|refused| (refused, None), |before| (before, watch));
-        ended.iter().for_each(|ended| ended.end());
-        ended.into_iter().chain(watch).collect()
+        match before {
+            Ok(ended) => {
+                ended.iter().for_each(|ended| ended.end());
+                ended.into_iter().chain(watch).collect()
+            }
+            Err(refused) => {
+                refused.iter().for_each(|refused| refused.end());
+                Vec::new()
+            }
+        }
     }
 
     /// Frees a block by its bare address, from [`Block::into_raw_ptr`] (P4). The requested size may be told.

@@ -91,7 +91,8 @@ struct Entries {
     granted_out: AtomicU64,
     requested_out: AtomicU64,
     /// The slot settles when it holds more bytes of the kind. May be negative: a slot that returns what others
-    /// allocated holds less than nothing.
+    /// allocated holds less than nothing. The least there is until a block went in: the first one is notable, whatever the
+    /// slot returned before.
     limit: AtomicI64,
     /// The ids of this slot's blocks of this kind are this and how many went in before. Zero: none went in yet.
     ids: AtomicU64,
@@ -266,8 +267,8 @@ impl<T> Ledger<T> {
         let room_for_all = (levels.all - all) / (sharers * used_kinds);
         for index in kinds() {
             let room = ((levels.kinds[index] - live[index]) / sharers).min(room_for_all).max(least);
-            for shard in self.slots.shared() {
-                let entries = &shard.kinds[index];
+            let is_used = |entries: &&Entries| entries.ids.load(Ordering::Relaxed) != 0;
+            for entries in self.slots.shared().map(|shard| &shard.kinds[index]).filter(is_used) {
                 entries.limit.store(entries.balance().saturating_add(room), Ordering::Relaxed);
             }
         }
@@ -452,17 +453,21 @@ impl<'a, T> Holding<'a, T> {
         }
     }
 
-    /// Counts that a block of the owner became larger by so many bytes, and leaves the slot. The caller holds the block.
-    pub fn grow(self, kind: MemoryKind, granted: usize, requested: usize) {
+    /// Counts that a block of the owner became larger by so many bytes and has `whole` now, and leaves the slot. The caller
+    /// holds the block.
+    pub fn grow(self, kind: MemoryKind, granted: usize, requested: usize, whole: usize) {
         let entries = &self.local.shared().kinds[kind.index()];
         add(&entries.granted_in, granted as u64, Ordering::Relaxed);
         add(&entries.requested_in, requested as u64, Ordering::Relaxed);
         let high = entries.balance() > entries.limit.load(Ordering::Relaxed);
         let Self { ledger, local } = self;
         drop(local);
+        // SAFETY: a block of the owner is held (the caller).
+        let ledger = unsafe { ledger.as_ref() };
+        // Relaxed: a figure.
+        ledger.largest.fetch_max(whole as u64, Ordering::Relaxed);
         if high {
-            // SAFETY: a block of the owner is held (the caller).
-            unsafe { ledger.as_ref() }.pass_limit();
+            ledger.pass_limit();
         }
     }
 
@@ -532,7 +537,8 @@ impl Entries {
 
 impl Default for Shard {
     fn default() -> Self {
-        Self { kinds: std::array::from_fn(|_| Entries::default()), seen: AtomicU64::new(0) }
+        let unused = |_| Entries { limit: AtomicI64::new(i64::MIN), ..Entries::default() };
+        Self { kinds: std::array::from_fn(unused), seen: AtomicU64::new(0) }
     }
 }
 

@@ -1,14 +1,15 @@
 //! What a context counts: every allocator, and memory from outside.
 
-use orlop_alloc::backing::System;
+use orlop_alloc::backing::{Backing, Region, System};
+use orlop_alloc::caching::Caching;
 use orlop_alloc::central::Central;
 use orlop_alloc::context::{Budget, CpuConfig, Source};
-use orlop_alloc::engine::{Arena, Direct, ThreadArenas};
+use orlop_alloc::engine::{Arena, Direct, Pow2, ThreadArenas};
 use orlop_alloc::{
-    Access, Allocator, AllocatorRef, Block, Context, Deleter, Error, Event, Observer, Record, Refusal,
-    Request,
+    Access, AllocationId, Allocator, AllocatorRef, Block, Context, Deleter, Error, Event, Observer, RawBlock,
+    Record, Refusal, RegionWatch, Request, Usage,
 };
-use orlop_core::{Device, MemoryKind};
+use orlop_core::{Alignment, Device, MemoryKind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -264,4 +265,210 @@ fn an_allocator_that_is_missing_is_named_by_its_kind() {
     assert_eq!(context.stats(Device::cuda(3)).live(), 64);
     assert!(context.allocate(Device::cuda(3), &Request::new(64)).is_err());
     drop(block);
+}
+
+/// A thread's first block of a kind that another thread has used has a name too.
+#[test]
+fn every_block_has_a_name_of_its_own() {
+    use std::sync::mpsc::channel;
+    let allocator = Pow2::new(System::new());
+    let ((ask, asked), (answer, answered)) = (channel(), channel());
+    std::thread::scope(|scope| {
+        let there = allocator.clone();
+        scope.spawn(move || {
+            // What is cached here serves every kind.
+            drop(there.allocate(&Request::new(100)).unwrap());
+            answer.send(None).unwrap();
+            asked.recv().unwrap();
+            answer.send(Some(there.allocate(&request(100)).unwrap())).unwrap();
+        });
+        assert!(answered.recv().unwrap().is_none());
+        let here = [request(1 << 20), request(2 << 20)].map(|request| allocator.allocate(&request).unwrap());
+        ask.send(()).unwrap();
+        let block = answered.recv().unwrap().unwrap();
+        assert_ne!(block.id(), AllocationId::NONE);
+        assert!(here.iter().all(|other| other.id() != block.id()));
+    });
+}
+
+/// An allocator that serves one kind may be registered for another, by the handle that the context gives.
+#[test]
+fn what_comes_by_a_gate_is_charged_once() {
+    let context = context();
+    context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
+    let serving = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
+    context.register(Device::CPU, KIND, serving).unwrap();
+    let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    drop(block);
+    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+}
+
+#[test]
+fn an_arena_that_was_passed_and_is_registered_is_charged_once() {
+    let context = context();
+    context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
+    let arena = Arena::new(System::new(), 1 << 20).erase();
+    drop(context.allocate_from(&arena, &request(1000)).unwrap());
+    context.register(Device::CPU, KIND, arena.clone()).unwrap();
+    let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    let other = context.allocate_from(&arena, &request(1 << 16)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, 2 << 16);
+    drop((block, other));
+    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+}
+
+/// As for figures, so for budgets: what stands over another that was passed hands out the other's blocks.
+#[test]
+fn what_is_passed_twice_over_is_charged_once() {
+    let context = context();
+    context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
+    let arena = Arena::new(System::new(), 1 << 20).erase();
+    let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(arena.clone(), 1 << 20)).erase();
+    for order in [[&arena, &over], [&over, &arena]] {
+        let blocks = order.map(|allocator| context.allocate_from(allocator, &request(1000)).unwrap());
+        let map = context.memory_map();
+        assert_eq!((context.standing(Device::CPU, KIND).live, map.live(KIND)), (2000, 2000));
+        drop(blocks);
+    }
+}
+
+#[test]
+fn arenas_of_threads_are_as_pinned_as_their_memory() {
+    #[derive(Debug, Clone)]
+    struct AllPinned(System);
+    // SAFETY: the system's, unchanged; nobody reads it by DMA.
+    unsafe impl Backing for AllPinned {
+        fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
+            self.0.reserve(bytes, align)
+        }
+        unsafe fn release(&self, region: Region) {
+            // SAFETY: the caller's promise.
+            unsafe { self.0.release(region) }
+        }
+        fn is_pinned(&self) -> bool {
+            true
+        }
+        fn name(&self) -> &str {
+            "all-pinned"
+        }
+        unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
+            // SAFETY: the caller's promise.
+            unsafe { self.0.zero(ptr, bytes) }
+        }
+    }
+    let backing = AllPinned(System::new());
+    let (one, many) = (Arena::new(backing.clone(), 1 << 16), ThreadArenas::new(backing, 1 << 16));
+    assert!(one.semantics().pinned && many.semantics().pinned);
+    assert!(many.allocate(&request(100)).unwrap().is_pinned());
+}
+
+#[test]
+fn a_block_that_grows_may_be_the_largest() {
+    let arena = Arena::new(System::new(), 1 << 16).erase();
+    for allocator in [arena, Caching::builder(System::new()).build().erase()] {
+        let mut block = allocator.allocate(&request(1 << 10)).unwrap();
+        assert!(block.grow_in_place(1 << 12), "{}", allocator.name());
+        assert_eq!(allocator.stats().totals.largest, block.capacity() as u64, "{}", allocator.name());
+    }
+}
+
+/// Counts what it is told of regions.
+#[derive(Default)]
+struct Regions(AtomicUsize);
+
+impl Observer for Regions {
+    fn observe(&self, event: &Event<'_>) {
+        let is_region = matches!(event, Event::Region { .. });
+        self.0.fetch_add(is_region.into(), Ordering::Relaxed);
+    }
+}
+
+/// Who looks at an arena is told of a region once, however often contexts that share the arena meet it again; and others not
+/// at all.
+#[test]
+fn observers_are_told_of_their_own_allocators_only() {
+    let arena = Arena::new(System::new(), 1 << 16).erase();
+    let contexts = [context(), context()];
+    let told = [Arc::new(Regions::default()), Arc::new(Regions::default())];
+    for (context, told) in contexts.iter().zip(&told) {
+        context.set_observer(Some(Arc::clone(told) as Arc<dyn Observer>));
+    }
+    for _ in 0..10 {
+        for context in &contexts {
+            drop(context.allocate_from(&arena, &request(64)).unwrap());
+        }
+    }
+    assert_eq!(told.map(|told| told.0.load(Ordering::Relaxed)), [1, 0]);
+}
+
+type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+/// Runs something when it is first watched, and something else when it is first trimmed.
+struct Hooked {
+    inner: Direct<System>,
+    watched: Arc<Hook>,
+    trimmed: Arc<Hook>,
+}
+
+fn run(hook: &Hook) {
+    let hook = hook.lock().expect("no panic").take();
+    hook.into_iter().for_each(|hook| hook());
+}
+
+impl std::fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hooked")
+    }
+}
+
+// SAFETY: the inner allocator's, unchanged.
+unsafe impl Allocator for Hooked {
+    fn allocate(&self, request: &Request) -> orlop_alloc::Result<RawBlock> {
+        self.inner.allocate(request)
+    }
+    unsafe fn deallocate(&self, block: RawBlock) -> orlop_alloc::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.deallocate(block) }
+    }
+    fn device(&self) -> Device {
+        Device::CPU
+    }
+    fn name(&self) -> &str {
+        "hooked"
+    }
+    fn usage(&self) -> Usage {
+        self.inner.usage()
+    }
+    fn trim(&self, _: u64) -> u64 {
+        run(&self.trimmed);
+        0
+    }
+    fn watch_regions(&self, _: &Arc<RegionWatch>) {
+        run(&self.watched);
+    }
+}
+
+/// An allocator that was passed ends while its context looks at it: what runs then may use the context.
+#[test]
+fn a_last_handle_that_goes_meanwhile_ends_with_nothing_locked() {
+    let (watched, trimmed): (Arc<Hook>, Arc<Hook>) = Default::default();
+    let context = context();
+    let hooked = Hooked {
+        inner: Direct::engine(System::new()),
+        watched: Arc::clone(&watched),
+        trimmed: Arc::clone(&trimmed),
+    };
+    let hooked = AllocatorRef::new(hooked).erase();
+    drop(context.allocate_from(&hooked, &request(64)).unwrap());
+    *watched.lock().unwrap() = Some(Box::new(move || drop(hooked)));
+    let (ended, end) = std::sync::mpsc::channel();
+    let inside = context.clone();
+    *trimmed.lock().unwrap() = Some(Box::new(move || {
+        inside.set_observer(None);
+        ended.send(()).unwrap();
+    }));
+    std::thread::spawn(move || context.set_observer(Some(Arc::new(Regions::default()))));
+    end.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
 }

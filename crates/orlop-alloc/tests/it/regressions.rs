@@ -181,3 +181,18 @@ fn blocks_outlive_handles_and_adaptors() {
             }
     );
 }
+
+/// The free rest of what a block grew into had the stamp that the block's own memory was freed at before.
+#[test]
+fn what_is_left_behind_a_grown_block_was_freed_when_it_was() {
+    let clock = Arc::new(AtomicU64::new(4));
+    let builder = Central::builder(System::new()).policy(Policy::tensorflow_fixed()).limit(1 << 16);
+    let allocator = builder.clock(clock).build();
+    drop(allocator.allocate(&Request::new(1024)).unwrap());
+    let mut block = allocator.allocate(&Request::new(1024).freed_before(5)).unwrap();
+    assert!(block.grow_in_place(2048));
+    // Nobody has had the rest yet.
+    assert!(allocator.allocate(&Request::new(1024).freed_before(1)).is_ok());
+    drop(block);
+    allocator.verify().unwrap();
+}
