@@ -112,8 +112,8 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
 
     /// Is called before a request fails, and may free blocks of this allocator or others; says whether it did. Nothing is
     /// locked meanwhile, and requests that it makes itself call it again. A panic counts as "no" and is traced. It lives as
-    /// long as the allocator, and that as long
-    /// as its blocks: have it know the blocks of this one by a [`Weak`](std::sync::Weak).
+    /// long as the allocator, and that as long as its blocks: have it know the blocks of this one by a
+    /// [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
     }
