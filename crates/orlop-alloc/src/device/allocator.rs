@@ -1,6 +1,6 @@
 //! The engine as an allocator: behind a lock, with blocks that find their way home.
 
-use super::backing::DeviceBacking;
+use super::backing::{DeviceBacking, REGION_ALIGN};
 use super::engine::{Ask, DeviceBlock, Engine};
 use super::error::DeviceError;
 use super::policy::Policy;
@@ -111,8 +111,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 
     /// Is called before a request fails, and may free blocks of this allocator or others; says whether it did. Nothing is
-    /// locked meanwhile, and requests that it makes itself call it again. A panic counts as "no" and is traced. It lives as long as the allocator, and that as long
-    /// as its blocks: have it know the blocks of this one by a [`Weak`](std::sync::Weak).
+    /// locked meanwhile, and requests that it makes itself call it again. A panic counts as "no" and is traced. It lives as
+    /// long as the allocator, and that as long as its blocks: have it know the blocks of this one by a
+    /// [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
     }
@@ -184,10 +185,10 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 }
 
-// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the granule, and larger
-// alignments are cut out of blocks that are larger by so much. 2. host-accessible backings give initialised memory (their
-// promise). 3. the backing zeroes on the request's stream, or the request fails. 4. the engine is behind a lock. 5. records
-// are boxed, and memory is the backing's. 6. there is no counter.
+// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the granule or of 512,
+// and larger alignments are cut out of blocks that are larger by so much. 2. host-accessible backings give initialised
+// memory (their promise). 3. the backing zeroes on the request's stream, or the request fails. 4. the engine is behind a
+// lock. 5. records are boxed, and memory is the backing's. 6. there is no counter.
 unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device)?;
@@ -196,8 +197,9 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let Some(mut inner) = self.inner.lock_unless_held() else {
             return Err(Error::Reentrant { inside: format!("the device allocator {}", self.name).into() });
         };
-        let granule = inner.engine.policy().granule;
-        let slack = request.align.bytes().saturating_sub(granule);
+        // Regions begin where the device has room: a large granule aligns nothing.
+        let aligned = inner.engine.policy().granule.min(REGION_ALIGN);
+        let slack = request.align.bytes().saturating_sub(aligned);
         let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
         let mut block = inner.engine.allocate(ask);
         if let Err(error) = &block {

@@ -7,6 +7,9 @@ use crate::Access;
 use orlop_core::{Device, StreamId};
 use std::fmt::Debug;
 
+/// Regions and ranges of addresses begin at multiples of so many bytes.
+pub(super) const REGION_ALIGN: usize = 512;
+
 /// A mark in a stream: done when everything that was put into the stream before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventId(pub u64);
@@ -18,7 +21,7 @@ pub struct EventId(pub u64);
 /// An implementation promises that
 ///
 /// 1. what `allocate` gives, and what `map` and `remap` put pages under, is the engine's alone until it goes back, and
-///    does not overlap;
+///    does not overlap; what `allocate` and `reserve_addresses` give begins at a multiple of 512 bytes;
 /// 2. an event is done only when all that was in its stream before it is done, and `wait` makes a stream wait for that.
 ///
 /// Engines call it with their lock held: it must not ask the engine it stands under.

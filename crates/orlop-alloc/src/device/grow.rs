@@ -60,7 +60,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// How much may be held when so much was in use.
     pub(super) fn held_to(&self, peak: u64) -> u64 {
         let slack = self.policy.beyond.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
-        slack.map_or(u64::MAX, |slack| peak + slack)
+        slack.map_or(u64::MAX, |slack| peak.saturating_add(slack))
     }
 
     /// Gives wholly free regions back, the smallest first, until a new one holds what is held to the peak.

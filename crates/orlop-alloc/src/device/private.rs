@@ -90,8 +90,8 @@ impl PrivatePools {
 
 impl<B: DeviceBacking> Engine<B> {
     /// From now on requests of these streams are served by a private pool, which is made if it is new (PyTorch:
-    /// `begin_allocate_to_pool`). Until the end no event is asked about and no page moves; cached memory goes back by
-    /// PyTorch's rules for it alone: by age, and blocks that are never split.
+    /// `begin_allocate_to_pool`). Until the end no event is asked about, no stream waits for another and no page moves;
+    /// cached memory goes back by PyTorch's rules for it alone: by age, and blocks that are never split.
     ///
     /// # Errors
     ///

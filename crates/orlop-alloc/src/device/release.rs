@@ -125,7 +125,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and gives free memory back, whole regions and pages, until at most `target` bytes are held.
     pub(super) fn release_cached(&mut self, target: u64) {
         self.wait_for_all();
-        if self.policy.mixes_streams() {
+        if self.policy.mixes_streams() && !self.private.is_capturing() {
             // Regions and pages that lie in free chunks of several streams are whole only together.
             self.gather(0);
         }

@@ -8,8 +8,12 @@ use super::chunks::Index;
 use super::engine::{Engine, Search};
 
 impl<B: DeviceBacking> Engine<B> {
-    /// The best fitting free chunk of another stream, out of its index; the stream that asked waits for that one.
+    /// The best fitting free chunk of another stream, out of its index; the stream that asked waits for that one. None during
+    /// a capture: waiting would draw a stream into it, or end it.
     pub(super) fn steal(&mut self, search: Search) -> Option<Index> {
+        if self.private.is_capturing() {
+            return None;
+        }
         let pool = &self.pools[search.pool as usize];
         let others = pool.streams().filter(|&(stream, of)| stream != search.stream && !of.free.is_empty());
         let found = others.filter_map(|(_, of)| Some(of.free.find(&self.chunks, search.size)?.0));

@@ -108,7 +108,7 @@ impl MockDevice {
         self.state().memory.used()
     }
 
-    /// A capture begins or ends: in it nothing may be waited for or moved.
+    /// A capture begins or ends: in it no event may be asked about, no stream may wait for another and no page may move.
     pub fn set_capturing(&self, is_capturing: bool) {
         self.state().is_capturing = is_capturing;
     }
@@ -232,6 +232,8 @@ unsafe impl DeviceBacking for MockDevice {
 
     fn wait(&self, stream: StreamId, event: EventId) {
         let mut state = self.state();
+        // One of the two streams would become part of the capture, or the capture would end.
+        state.refuse_in_capture("wait");
         let was_live = state.timeline.wait(stream, event);
         state.note_event("wait", event, was_live);
     }

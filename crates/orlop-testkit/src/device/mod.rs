@@ -98,7 +98,7 @@ pub enum DeviceFault {
         /// The event.
         event: u64,
     },
-    /// The host waited or asked during a capture, or pages moved.
+    /// The host asked, or a stream waited for another, during a capture, or pages moved.
     #[error("{call} during a capture")]
     InCapture {
         /// The function of the trait.

@@ -4,7 +4,7 @@ use crate::device::chunks::State;
 use crate::device::engine::Search;
 use crate::device::{Ask, DeviceAllocator, DeviceStats, Engine, NullDevice, Policy, StreamFilter, TorchConf};
 use crate::{Allocator, Request};
-use orlop_core::{Device, StreamId};
+use orlop_core::{Alignment, Device, StreamId};
 
 const MIB: usize = 1 << 20;
 
@@ -44,6 +44,32 @@ fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
     engine.empty_cache();
     engine.verify().unwrap();
     assert_eq!(engine.backing().used(), 0);
+}
+
+/// As much slack as there is memory in use, and a request beyond all memory.
+#[test]
+fn a_share_of_an_absurd_request_is_no_overflow() {
+    let mut policy = Policy::orlop_without_pages();
+    policy.beyond.hold_to_peak = Some(0);
+    let mut engine = engine(policy, 64);
+    engine.allocate(on(5, 0)).unwrap();
+    let most = isize::MAX.unsigned_abs() / MIB * MIB;
+    assert!(engine.allocate(Ask::new(most, StreamId::new(0))).is_err());
+    engine.verify().unwrap();
+}
+
+/// Regions begin where the device has room, whatever blocks are multiples of.
+#[test]
+fn blocks_are_aligned_with_large_granules_too() {
+    for granule in [512, MIB, 8 * MIB] {
+        let policy = Policy { granule, large_region: 10 * MIB, ..torch("") };
+        let allocator = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 40), policy).into_ref();
+        let align = Alignment::new(8 * MIB).unwrap();
+        let blocks: Vec<_> =
+            (1..6).map(|mib| allocator.allocate(&Request::new(mib * MIB).align(align)).unwrap()).collect();
+        assert!(blocks.iter().all(|block| block.as_ptr().addr().get().is_multiple_of(8 * MIB)));
+        allocator.verify().unwrap();
+    }
 }
 
 /// Parts of a region are at least as large as `max_split`: they are no region, and stay.
@@ -129,6 +155,26 @@ fn nothing_goes_back_during_a_capture() {
     allocator.end_allocate_to_pool((1, 1)).unwrap();
     assert_eq!(allocator.trim(20 << 20), 30 << 20);
     assert_eq!(allocator.usage().reserved, 0);
+}
+
+/// A wait would draw the stream that is waited for into the capture, or the other one.
+#[test]
+fn no_stream_waits_for_another_during_a_capture() {
+    for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
+        let mut engine = engine(policy, 1 << 10);
+        let (first, second) = (engine.allocate(on(5, 1)).unwrap(), engine.allocate(on(5, 2)).unwrap());
+        engine.free(first).unwrap();
+        engine.free(second).unwrap();
+        let waits = engine.backing().waits();
+        engine.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(1)])).unwrap();
+        // In the common pools, and twice in the private one.
+        let blocks = [on(5, 3), on(4, 1), on(4, 1)].map(|ask| engine.allocate(ask).unwrap());
+        blocks.into_iter().for_each(|block| engine.free(block).unwrap());
+        engine.empty_cache();
+        assert_eq!(engine.backing().waits(), waits);
+        engine.end_allocate_to_pool((1, 1)).unwrap();
+        engine.verify().unwrap();
+    }
 }
 
 /// Free chunks of two streams in one region: without stealing, too, one has the other's memory after all streams were waited
