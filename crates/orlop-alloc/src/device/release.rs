@@ -204,7 +204,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn keep_corrupt(&mut self, address: usize) -> bool {
         self.stats.num_corrupt_releases += 1;
         report(|| {
-            tracing::error!(address, "a region that is not wholly free was not given back to the device")
+            tracing::error!(address, "a region that is not wholly free was not given back to the device");
         });
         false
     }
