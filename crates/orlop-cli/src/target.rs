@@ -1,8 +1,8 @@
 //! Files that are written: there whole, or as they were before.
 //!
 //! What is new is written beside the file, under a name that nobody else has, and takes its place in the end. Where there is
-//! nothing to be replaced it is written directly: devices, pipes, and files whose folder or mount lets nobody take their
-//! place. Links stay links.
+//! nothing to be replaced it is written directly: devices, pipes, the standard output, and files whose folder or mount lets nobody
+//! take their place. Links stay links, and read-only files are refused.
 
 use crate::inputs::STANDARD;
 use orlop::trace::check_output;
@@ -19,7 +19,8 @@ pub(crate) fn put_bytes(path: &Path, input: &Path, bytes: &[u8]) -> Result<Optio
     })
 }
 
-/// Puts what `write` writes, made of `input`, at `path`, unless that is the same file: how long it is, and what goes wrong with its name, as for [`put_bytes`].
+/// Puts what `write` writes, made of `input`, at `path`, unless that is the same file: how long it is, and what goes wrong with
+/// its name, as for [`put_bytes`].
 pub(crate) fn put_named(
     path: &Path,
     input: &Path,
@@ -31,26 +32,52 @@ pub(crate) fn put_named(
         ));
     }
     check_output(path, [input]).map_err(|error| error.to_string())?;
-    put(path, write).map_err(|error| format!("{}: {error}", path.display()))?;
+    let named = |error| format!("{}: {error}", path.display());
+    if let Some(output) = standard_output(path) {
+        whole(&output.map_err(fails).map_err(named)?, write).map_err(named)?;
+        return Ok(None);
+    }
+    put(path, write).map_err(named)?;
     Ok(fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|data| data.len()))
+}
+
+/// The standard output by its name. Where the shell sends it to a file, what others wrote there stays: a file that is opened by
+/// that name, or replaced, would lose it.
+#[cfg(unix)]
+fn standard_output(path: &Path) -> Option<io::Result<File>> {
+    use std::os::fd::AsFd;
+    let names = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new);
+    names.contains(&path).then(|| io::stdout().as_fd().try_clone_to_owned().map(File::from))
+}
+
+#[cfg(not(unix))]
+fn standard_output(_: &Path) -> Option<io::Result<File>> {
+    None
+}
+
+fn fails(error: io::Error) -> String {
+    format!("cannot be written: {error}")
+}
+
+fn whole(file: &File, write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>) -> Result<(), String> {
+    let mut buffered = BufWriter::new(file);
+    write(&mut buffered)?;
+    buffered.flush().map_err(fails)
 }
 
 /// Puts what `write` writes at `path`. If that fails, a file that was there is what it was.
 fn put(path: &Path, write: impl FnOnce(&mut BufWriter<&File>) -> Result<(), String>) -> Result<(), String> {
-    let fails = |error: io::Error| format!("cannot be written: {error}");
-    let whole = |file: &File| {
-        let mut buffered = BufWriter::new(file);
-        write(&mut buffered)?;
-        buffered.flush().map_err(fails)
-    };
+    if fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().readonly()) {
+        return Err(fails(io::Error::new(ErrorKind::PermissionDenied, "the file is read-only")));
+    }
     let new = match replaced(path) {
         Some(real) => beside(&real).map_err(fails)?.map(|new| (new, real)),
         None => None,
     };
     let Some((new, real)) = new else {
-        return whole(&File::create(path).map_err(fails)?);
+        return whole(&File::create(path).map_err(fails)?, write);
     };
-    whole(new.as_file())?;
+    whole(new.as_file(), write)?;
     match new.persist(&real) {
         Ok(_) => Ok(()),
         // Something is mounted there.
@@ -146,6 +173,16 @@ mod tests {
         fs::set_permissions(&kept, Permissions::from_mode(0o640)).unwrap();
         text(&kept, "new").unwrap();
         assert_eq!(mode(&kept), Some(0o640));
+    }
+
+    #[test]
+    fn read_only_files_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o444)).unwrap();
+        assert!(text(&path, "after").is_err_and(|error| error.contains("read-only")));
+        assert_eq!(fs::read(&path).unwrap(), b"before");
     }
 
     #[test]

@@ -153,6 +153,24 @@ fn no_command_writes_over_what_it_reads() {
     assert!(fs::metadata("/dev/null").is_ok_and(|data| !data.is_file()));
 }
 
+/// What others wrote to the file where the standard output goes is not lost, and what they write next comes after it.
+#[cfg(unix)]
+#[test]
+fn the_standard_output_is_added_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("all.txt");
+    let shell = std::process::Command::new("sh")
+        .args(["-c", "(echo first; \"$1\" convert \"$2\" /dev/stdout --to csv; echo last) > \"$3\"", "sh"])
+        .args([env!("CARGO_BIN_EXE_orlop"), &snapshot()])
+        .arg(&path)
+        .status();
+    assert!(shell.is_ok_and(|status| status.success()));
+    let all = fs::read_to_string(&path).expect("it was written");
+    let lines: Vec<&str> = all.lines().collect();
+    assert_eq!((lines.first(), lines.last(), lines.len()), (Some(&"first"), Some(&"last"), 3843));
+    assert!(lines[1].starts_with("device,"), "{}", lines[1]);
+}
+
 /// A spreadsheet takes some cells for formulas, and a recording names what others wrote.
 #[test]
 fn no_cell_of_a_table_is_a_formula() {

@@ -4,8 +4,11 @@
 //! that nobody else has, and takes its place when all of it is on the disk.
 //!
 //! Only regular files are replaced so. A link stays a link: the file that it leads to is replaced, or made. What is neither
-//! file nor directory (a pipe, a terminal, `/dev/null`) is written into and stays what it is. Directories, and files that
-//! somebody made read-only, are refused.
+//! file nor directory (a pipe, a terminal, `/dev/null`) is written into and stays what it is. So is the standard output by its
+//! name, wherever it goes. Directories, and files that somebody made read-only, are refused.
+//!
+//! A file whose folder takes no other, or on which another is mounted, is written over when all of the new one is there. Only
+//! then can a full disk leave half of it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Seek as _, Write};
@@ -41,6 +44,9 @@ pub(super) fn replace<E>(
         write(&mut output)?;
         output.file.flush().map_err(&io_error)
     };
+    if let Some(output) = standard_output(path) {
+        return whole(&output.map_err(&io_error)?, false);
+    }
     match target(path).map_err(&io_error)? {
         Target::Stream => {
             let file = OpenOptions::new().write(true).open(path).map_err(&io_error)?;
@@ -52,6 +58,20 @@ pub(super) fn replace<E>(
             put(file, is_beside, &path).map_err(&io_error)
         }
     }
+}
+
+/// The standard output by its name. What others wrote there stays, also where it goes to a file: one that is opened by that name,
+/// or replaced, would lose it.
+#[cfg(unix)]
+fn standard_output(path: &Path) -> Option<io::Result<File>> {
+    use std::os::fd::AsFd;
+    let names = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new);
+    names.contains(&path).then(|| io::stdout().as_fd().try_clone_to_owned().map(File::from))
+}
+
+#[cfg(not(unix))]
+fn standard_output(_: &Path) -> Option<io::Result<File>> {
+    None
 }
 
 fn target(path: &Path) -> io::Result<Target> {

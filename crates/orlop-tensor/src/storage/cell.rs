@@ -134,7 +134,7 @@ impl Cell {
         self.fixed.store(number_of(fixed), Ordering::Relaxed);
     }
 
-    /// Where its memory is to come from, if that was noted. Under a writer's guard, as what follows.
+    /// Where its memory is to come from, if that was noted. Under a guard; what follows under a writer's.
     pub(super) fn origin(&self) -> Option<Arc<Origin>> {
         self.notes.get()?.origin()
     }

@@ -61,10 +61,18 @@ impl Cell {
             // A writer that comes after this reader sees the flag.
             self.borrows.set(Flags::COPY_ON_WRITE);
             let block = guard.block().clone();
-            return Ok(Self::new(block, guard.bytes(), Flags::COPY_ON_WRITE, self.fixed()));
+            return Ok(self.with_origin(Self::new(block, guard.bytes(), Flags::COPY_ON_WRITE, self.fixed())));
         }
         let (block, bytes) = copy(guard.block(), guard.bytes())?;
-        Ok(Self::new(block, bytes, Flags::NONE, None))
+        Ok(self.with_origin(Self::new(block, bytes, Flags::NONE, None)))
+    }
+
+    /// A clone gets its memory where this storage does, if that is noted: while it has none.
+    fn with_origin(&self, clone: Self) -> Self {
+        if let Some(origin) = self.origin() {
+            drop(clone.replace_origin(Some(origin)));
+        }
+        clone
     }
 }
 

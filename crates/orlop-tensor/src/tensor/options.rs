@@ -119,7 +119,10 @@ impl<'a> TensorOptions<'a> {
         }
         let block = storage.block()?;
         let from_there = memory.allocator.is_none_or(|allocator| block.is_from(allocator));
-        Ok(from_there && (!memory.align_chosen || memory.request.align.is_aligned(block.address())))
+        // Where its first element is, which a part of a storage has elsewhere.
+        let offset = imp.layout.offset().wrapping_mul(imp.dtype.size()).wrapping_add(storage.start());
+        let address = block.address().wrapping_add(offset);
+        Ok(from_there && (!memory.align_chosen || memory.request.align.is_aligned(address)))
     }
 
     /// At a multiple of this; else of 64 bytes on the CPU and of 256 elsewhere (M4).

@@ -147,6 +147,12 @@ fn memory_that_is_named_is_gone_to() {
     let aligned = moved.to(page).unwrap();
     assert_eq!(aligned.storage().unwrap().block().unwrap().address() % (1 << 16), 0);
     assert!(aligned.to(page).unwrap().is_same(&aligned));
+    // A part of it begins elsewhere.
+    let part = aligned.narrow(0, 1, 4).unwrap();
+    let copy = part.to(page).unwrap();
+    assert!(!copy.is_same(&part));
+    assert_eq!(copy.storage().unwrap().block().unwrap().address() % (1 << 16), 0);
+    assert_eq!(copy.to_vec::<i16>().unwrap(), part.to_vec::<i16>().unwrap());
 }
 
 proptest! {

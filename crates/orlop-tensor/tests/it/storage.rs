@@ -311,3 +311,15 @@ fn what_is_immutable_is_not_resized_into_what_is_not() {
     constant.write().unwrap().fill(1);
     assert!(other.is_read_only() && other.resize(0).is_err() && other.write().is_err());
 }
+
+#[test]
+fn a_clone_of_an_empty_storage_grows_where_the_storage_does() {
+    let direct = Direct::new(System::new()).erase();
+    let storage = Storage::new(64, &TensorOptions::new().allocator(&direct)).unwrap();
+    storage.reset().unwrap();
+    let clone = storage.lazy_clone().unwrap();
+    for storage in [storage, clone] {
+        storage.resize(64).unwrap();
+        assert!(storage.block().unwrap().is_from(&direct));
+    }
+}

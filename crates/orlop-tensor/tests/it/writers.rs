@@ -96,6 +96,29 @@ fn pipes_are_written_into() {
     }
 }
 
+/// What others wrote to the file where the standard output goes stays, and what they write next comes after it.
+#[test]
+fn the_standard_output_is_added_to() {
+    const INSIDE: &str = "ORLOP_TEST_STANDARD_OUTPUT";
+    if std::env::var_os(INSIDE).is_some() {
+        npy::write("/dev/stdout", &numbers()).unwrap();
+        return;
+    }
+    // This very test once more, whose harness writes there too.
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "writers::the_standard_output_is_added_to", "--nocapture"])
+        .env(INSIDE, "1")
+        .stdout(fs::File::create(&out).unwrap())
+        .status();
+    assert!(run.is_ok_and(|status| status.success()));
+    let all = fs::read(&out).unwrap();
+    let place = |what: &[u8]| all.windows(what.len()).position(|bytes| bytes == what);
+    let places = [b"running 1 test", &b"\x93NUMPY"[..], b"test result"].map(place);
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+}
+
 #[test]
 fn what_is_not_to_be_written_is_refused_and_stays() {
     for format in &FORMATS {

@@ -169,6 +169,25 @@ mod tests {
         );
     }
 
+    /// The first holds as little as the present settings, and those as little as the last: which is no better than the first.
+    #[test]
+    fn what_is_better_than_the_baseline_is_found_behind_it() {
+        let mut rows = vec![
+            row("large_segment_size_mb:12", 1000, 900, 0),
+            row("", 1005, 900, 0),
+            row("max_split_size_mb:20", 1012, 900, 0),
+        ];
+        if let Some(smallest) = rows[2].smallest.as_mut() {
+            smallest.without_retry = Some(900 * MIB);
+        }
+        let history = crate::history::DeviceHistory::default();
+        let mut report =
+            super::super::WhatIf::new(&crate::history::Workload::of(&history)).rules(Vec::new()).run();
+        report.rows = sort(rows);
+        let gains: Vec<_> = report.gains().map(|(row, gain)| (row.outcome.conf.as_deref(), gain)).collect();
+        assert_eq!(gains, [(Some("max_split_size_mb:20"), Gain::NeedsLess)]);
+    }
+
     #[test]
     fn what_counts_first_decides() {
         let (mut failed, mut late, base) = (row("", 10, 10, 0), row("", 1000, 10, 0), row("", 1000, 10, 0));

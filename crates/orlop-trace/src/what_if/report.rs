@@ -268,8 +268,8 @@ impl WhatIfReport {
     /// The settings of PyTorch's that are better than the baseline, best first, and what is better.
     pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Gain)> {
         let baseline = self.rows.iter().find(|row| row.is_baseline).map(Cost::of);
-        let better = self.rows.iter().take_while(|row| !row.is_baseline);
-        let better = better.filter(|row| {
+        // Those behind the baseline, too: what is as good as the best may be worse than what is as good as itself (`rank`).
+        let better = self.rows.iter().filter(|row| {
             row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none() && !row.needs_device
         });
         better.filter_map(move |row| Some((row, Cost::of(row).gain(&baseline?)?)))

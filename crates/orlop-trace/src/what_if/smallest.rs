@@ -25,7 +25,7 @@ pub struct Smallest {
     pub retries: u64,
     /// It does not run in so many bytes; `None` if it runs in as little as what lives at once.
     pub fails: Option<u64>,
-    /// It runs without a retry in so many bytes; `None` if it has retries in any memory.
+    /// It runs without a retry in so many bytes; `None` if it has retries in twice what it holds, too.
     pub without_retry: Option<u64>,
     /// How many sizes were tried.
     pub tried: u32,
@@ -52,6 +52,16 @@ impl Smallest {
             }
         };
         let mut calm = (retries == 0).then_some(good);
+        if calm.is_none() {
+            // A limit of the process counts a request as a whole, though a part of it is there already.
+            let mut bad = good;
+            calm = Some(good.saturating_mul(2)).filter(|&more| retries_in(more) == Some(0));
+            while let Some((middle, calm)) =
+                calm.as_mut().and_then(|calm| Some((middle(bad, *calm, fine)?, calm)))
+            {
+                if retries_in(middle) == Some(0) { *calm = middle } else { bad = middle }
+            }
+        }
         let mut fails = None;
         if let Some(retries_there) = retries_in(least) {
             (good, retries) = (least, retries_there);

@@ -53,6 +53,46 @@ fn the_replay_under_the_conditions_of_a_run_is_the_run() {
     }
 }
 
+/// Files may claim that memory went back at every request, with as many blocks as there is room for, or that none followed. Each
+/// is swept in seconds; with a look at all blocks, or at all events, for each it would take hours.
+#[test]
+fn many_releases_are_read_in_time() {
+    let (common, region) = (1 << 40, 2 << 40);
+    let event = |action, address, bytes| Event::new(action, address, bytes);
+    let lost_and_gained =
+        [Action::RegionLost, Action::RegionGained].map(|action| event(action, region, 20 * MIB));
+    let mut alone = vec![event(Action::RegionGained, region, 20 * MIB)];
+    alone.extend(std::iter::repeat_n(lost_and_gained, 200_000).flatten());
+    let mut many = vec![event(Action::RegionGained, common, 1 << 30)];
+    many.extend((0..100_000).map(|place| event(Action::Allocate, common + 4096 * place, 4096)));
+    many.push(event(Action::RegionGained, region, 20 * MIB));
+    for _ in 0..50_000 {
+        many.extend(lost_and_gained);
+        many.extend([Action::Allocate, Action::FreeRequested].map(|action| event(action, region, 2 * MIB)));
+    }
+    for events in [alone, many] {
+        let mut history = DeviceHistory::default();
+        history.events = events;
+        let begun = std::time::Instant::now();
+        let _ = RunConditions::of(&history, &TorchConf::default());
+        assert!(begun.elapsed().as_secs() < 120);
+    }
+}
+
+/// What runs without a retry in the memory of the run does so in some memory.
+#[test]
+fn where_a_limit_counts_whole_requests_there_is_memory_without_a_retry() {
+    let recordings = recordings();
+    let history = &recordings["streams.gc3"];
+    let device = device(history);
+    let rules = vec![orlop_trace::what_if::Rules::torch("expandable_segments:True").expect("it is known")];
+    let report = WhatIf::recorded(&Workload::of(device), history, device).rules(rules).smallest(true).run();
+    for row in &report.rows {
+        let calm = row.smallest.expect("it runs").without_retry;
+        assert!(row.outcome.retries > 0 || calm.is_some_and(|calm| Some(calm) <= report.memory), "{row:?}");
+    }
+}
+
 /// A run of PyTorch's allocator that is recorded as PyTorch records it.
 struct Recorded {
     engine: Engine<NullDevice>,

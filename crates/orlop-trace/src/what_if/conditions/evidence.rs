@@ -199,17 +199,20 @@ impl Release {
     }
 
     /// Whether a free block would have served the request that grew, so that it gave nothing back. What it may have waited
-    /// for does not count.
+    /// for does not count. What is looked at for that is taken from `looks`.
     pub(super) fn was_needless(
         &self,
         history: &DeviceHistory,
         conf: &TorchConf,
         moments: &Moments<'_>,
+        looks: &mut usize,
     ) -> bool {
         let Then::Growth(growth, _) = self.then else { return false };
+        // Where more is given back or freed first, another request follows.
+        let ends = |action| matches!(action, Action::FreeRequested | Action::RegionLost | Action::Unmapped);
         let served = history.events.iter().enumerate().skip(growth + 1);
         let Some((place, request)) = served
-            .take_while(|(_, event)| !matches!(event.action, Action::FreeRequested))
+            .take_while(|(_, event)| !ends(event.action))
             .find(|(_, event)| event.action == Action::Allocate)
         else {
             return false;
@@ -224,7 +227,10 @@ impl Release {
                 && segment.pool == pool
                 && segment.small == (size <= policy.small_limit)
         };
-        moments.after(self.before_waiting(history)).iter().filter(serves).any(|segment| {
+        let segments = moments.after(self.before_waiting(history));
+        let looked_at = segments.iter().map(|segment| segment.blocks.len() + 1).sum();
+        *looks = looks.saturating_sub(looked_at);
+        segments.iter().filter(serves).any(|segment| {
             let free = segment.blocks.iter().filter(|block| block.state == BlockState::Free);
             free.map(|block| usize::try_from(block.bytes).unwrap_or(usize::MAX)).any(|bytes| {
                 let is_split = size < policy.max_split;
