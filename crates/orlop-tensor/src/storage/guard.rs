@@ -105,11 +105,11 @@ impl<'a> WriteGuard<'a> {
 
     /// Makes the block larger where it is, in the current context's budgets; whether that could be.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
-        // SAFETY: as in `replace`.
-        let grow = |place: *mut MemoryBlock| {
-            Context::with_current(|now| now.grow_in_place(unsafe { &mut *place }, bytes))
-        };
-        self.cell.block().with_mut(grow)
+        self.cell.block().with_mut(|place| {
+            // SAFETY: as in `replace`.
+            let block = unsafe { &mut *place };
+            Context::with_current(|context| context.grow_in_place(block, bytes))
+        })
     }
 
     /// Bytes in use.
