@@ -236,8 +236,9 @@ mod tests {
         let itself = Arc::new(OnceLock::<NodeAllocators>::new());
         let calls = AtomicU32::new(0);
         let allocators = NodeAllocators::with_nodes(2, {
-            let itself = Arc::clone(&itself);
+            let itself = Arc::downgrade(&itself);
             move |node| {
+                let itself = itself.upgrade().unwrap();
                 let allocators = itself.get().unwrap();
                 match node {
                     Some(1) => allocators.for_node(Some(0)).cloned(),
