@@ -12,8 +12,12 @@ use crate::workspace::{members, package_args, present};
 /// Crates whose tests touch raw memory most.
 const ADDRESS: [&str; 3] = ["orlop-alloc", "orlop-tensor", "orlop-testkit"];
 
-/// Tests that leak on purpose, by parts of their names.
-const LEAKS_ON_PURPOSE: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_deleter_may_do_anything"];
+/// Tests in which memory is kept on purpose, by parts of their names: of allocators that are broken, and where user code
+/// panicked while a device might still use the memory. There, leaks are not errors; everything else is.
+const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_deleter_may_do_anything"];
+
+/// Those of them that Miri interprets.
+const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
 /// Crates whose unit tests Miri can interpret in reasonable time.
 const MIRI: [&str; 3] = ["orlop-core", "orlop-alloc", "orlop-tensor"];
@@ -22,7 +26,10 @@ const MIRI: [&str; 3] = ["orlop-core", "orlop-alloc", "orlop-tensor"];
 const MIRI_ALONE: &str = "orlop-alloc";
 
 /// The modules of it that are run after the others.
-const MIRI_APART: [&str; 3] = ["observer::", "device::", "profile::"];
+const MIRI_APART: [&str; 3] = ["observer::", "device::", "profile::observer_tests::"];
+
+/// What no run of it interprets: tables and the text of reports, which are safe code and take minutes.
+const MIRI_TABLES: &str = "profile::tests::";
 
 /// The integration tests that are about memory, of the crate that hands it to safe code.
 const MIRI_OUTSIDE: &str = "orlop-tensor";
@@ -49,21 +56,34 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
     if names.is_empty() {
         return Ok(Outcome::no_crate(&ADDRESS));
     }
-    let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", &host]);
-    command.args(package_args(&names));
+    let skipped: Vec<&str> = KEEP_MEMORY.iter().flat_map(|name| ["--skip", name]).collect();
+    address_of(shell, "san-address", &host, &names, 1, &skipped)?;
+    address_of(shell, "san-address-kept", &host, &names, 0, &KEEP_MEMORY)?;
+    Ok(Outcome::Passed(names.join(", ")))
+}
+
+/// Runs the tests that `filters` choose; with `leaks`, memory that is never freed is an error too.
+fn address_of(
+    shell: &Shell,
+    label: &str,
+    host: &str,
+    names: &[&str],
+    leaks: u8,
+    filters: &[&str],
+) -> Result<()> {
+    let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", host]);
+    command.args(package_args(names));
     // The word for the code: what is freed has to go, where it is kept else.
     command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=address --cfg orlop_asan"));
-    command.env("ASAN_OPTIONS", "detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1");
+    let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
+    command.env("ASAN_OPTIONS", format!("detect_leaks={leaks}:{options}"));
     command.env("CARGO_TARGET_DIR", shell.target().join("asan"));
-    // Allocators that are broken on purpose leak on purpose, and so does memory that is kept because user code panicked
-    // while a device might still use it. Fewer random programs than the plain tests run:
-    // each step is several times slower.
-    command.arg("--").args(LEAKS_ON_PURPOSE.iter().flat_map(|name| ["--skip", name]));
+    command.arg("--").args(filters);
+    // Fewer random programs than the plain tests run: each step is several times slower.
     if std::env::var_os("ORLOP_CONFORMANCE_CASES").is_none() {
         command.env("ORLOP_CONFORMANCE_CASES", "1");
     }
-    shell.run("san-address", &mut command)?;
-    Ok(Outcome::Passed(names.join(", ")))
+    shell.run(label, &mut command)
 }
 
 /// Where sanitizers are, or why not.
@@ -115,11 +135,12 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
             // In two runs, because each has a limit of time.
-            let without: Vec<&str> = MIRI_APART.iter().flat_map(|name| ["--skip", name]).collect();
+            let without = [&MIRI_APART[..], &[MIRI_TABLES]].concat();
+            let without: Vec<&str> = without.iter().flat_map(|name| ["--skip", name]).collect();
             units(shell, "san-miri-alone", &first, &without)?;
             units(shell, "san-miri-apart", &first, &MIRI_APART)
         });
-        let others = units(shell, "san-miri", &rest, &[]).and_then(|()| outside(shell, &rest));
+        let others = others(shell, &rest);
         beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(others)
     })?;
     if names.contains(&CONCURRENT) {
@@ -127,6 +148,18 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
         MODELS.iter().try_for_each(|(label, flags)| seeds(shell, label, flags))?;
     }
     Ok(Outcome::Passed(names.join(", ")))
+}
+
+fn others(shell: &Shell, names: &[&str]) -> Result<()> {
+    let skipped: Vec<&str> = MIRI_KEEP_MEMORY.iter().flat_map(|name| ["--skip", name]).collect();
+    units(shell, "san-miri", names, &skipped)?;
+    if names.contains(&MIRI_OUTSIDE) {
+        let mut command =
+            shell.nightly_cargo(&["miri", "test", "--quiet", "--lib", "-p", MIRI_OUTSIDE, "--"]);
+        let command = command.args(MIRI_KEEP_MEMORY);
+        interpreted_with(shell, "san-miri-kept", command, &["-Zmiri-ignore-leaks"])?;
+    }
+    outside(shell, names)
 }
 
 fn units(shell: &Shell, label: &str, names: &[&str], filters: &[&str]) -> Result<()> {

@@ -81,7 +81,7 @@ pub(crate) struct Keeper<T: Recycled>(PhantomData<T>);
 
 /// Under a checker that finds uses of freed memory, what is freed has to go. (What the compiler knows of AddressSanitizer
 /// is not stable, so `xtask san` says it.)
-const KEEPS: bool = !cfg!(any(miri, loom, orlop_asan));
+const KEEPS: bool = !cfg!(any(loom, orlop_asan));
 
 /// Room for a value on the heap, ours alone, until it is given to [`give_place`].
 #[inline(always)]

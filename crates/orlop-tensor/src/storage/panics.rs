@@ -136,9 +136,7 @@ enum World {
 const FAR: Device = Device::custom(96, 0);
 
 impl World {
-    /// What an observer has panicked about is not given back: no world for a checker that finds leaks.
-    const ALL: &[Self] =
-        if cfg!(miri) { &[Self::Backing, Self::Far] } else { &[Self::Backing, Self::Observed, Self::Far] };
+    const ALL: [Self; 3] = [Self::Backing, Self::Observed, Self::Far];
 
     fn inside(self, test: impl FnOnce(&TensorOptions<'_>)) {
         static BACKING: OnceLock<AllocatorRef> = OnceLock::new();
@@ -172,7 +170,8 @@ impl World {
     }
 }
 
-const BYTES: usize = 100;
+/// A storage's size. An interpreter takes its time over each byte.
+const BYTES: usize = if cfg!(miri) { 12 } else { 100 };
 const MARK: u8 = 7;
 
 /// A storage full of marks.
@@ -188,9 +187,10 @@ fn tensor(storage: &Storage) -> Tensor {
 
 /// Has an operation panic at each call of user code. It gets two storages; what it leaves of the first is looked at.
 fn panics_everywhere(name: &str, operation: impl Fn(&TensorOptions<'_>, &Storage, &Storage) -> Result<()>) {
-    for &world in World::ALL {
+    for world in World::ALL {
         world.inside(|options| {
-            for at in 1.. {
+            let mut at = 1;
+            loop {
                 let (storage, other) = (full(options), full(options));
                 FUSE.set(at);
                 let result = catch_unwind(AssertUnwindSafe(|| operation(options, &storage, &other)));
@@ -203,6 +203,8 @@ fn panics_everywhere(name: &str, operation: impl Fn(&TensorOptions<'_>, &Storage
                 if is_through {
                     break;
                 }
+                // An interpreter leaves out more and more of the late calls.
+                at += if cfg!(miri) { 1 + at / 3 } else { 1 };
             }
         });
     }
@@ -224,7 +226,8 @@ fn check(storage: &Storage, name: &str) {
 
 #[test]
 fn growing_and_shrinking() {
-    for bytes in [0, 1, BYTES + 1, 10 * BYTES] {
+    let sizes: &[usize] = if cfg!(miri) { &[0, 10 * BYTES] } else { &[0, 1, BYTES + 1, 10 * BYTES] };
+    for &bytes in sizes {
         panics_everywhere("resize", |_, storage, _| storage.resize(bytes));
     }
     panics_everywhere("to nothing and back", |options, _, _| {
@@ -257,7 +260,9 @@ fn binding_late() {
             storage.bind(BYTES)?;
         }
         tensor(&storage).fill_(MARK)?;
+        let left = FUSE.replace(0);
         check(&storage, "bind");
+        FUSE.set(left);
         bound.unwrap_or_else(|panic| resume_unwind(panic))
     });
 }
