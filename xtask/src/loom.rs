@@ -41,7 +41,8 @@ pub(crate) struct Subject {
 }
 
 /// All of them.
-pub(crate) const SUBJECTS: [Subject; 3] = [
+pub(crate) const SUBJECTS: [Subject; 4] = [
+    Subject { package: "orlop-sync", arguments: &["--test", "loom"], target: "loom" },
     Subject { package: "orlop-alloc", arguments: &["--test", "loom"], target: "loom" },
     Subject { package: "orlop-tensor", arguments: &["--lib"], target: "orlop_tensor" },
     Subject { package: "orlop-trace", arguments: &["--test", "loom"], target: "loom" },

@@ -10,7 +10,7 @@ use crate::shell::Shell;
 use crate::workspace::{members, package_args, present};
 
 /// Crates whose tests touch raw memory most.
-const ADDRESS: [&str; 3] = ["orlop-alloc", "orlop-tensor", "orlop-testkit"];
+const ADDRESS: [&str; 4] = ["orlop-sync", "orlop-alloc", "orlop-tensor", "orlop-testkit"];
 
 /// Tests in which memory is kept on purpose, by parts of their names: of allocators that are broken, and where user code
 /// panicked while a device might still use the memory. There, leaks are not errors; everything else is.
@@ -20,7 +20,7 @@ const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_d
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
 /// Crates whose unit tests Miri can interpret in reasonable time.
-const MIRI: [&str; 3] = ["orlop-core", "orlop-alloc", "orlop-tensor"];
+const MIRI: [&str; 4] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-tensor"];
 
 /// The one of them that takes as long as the others.
 const MIRI_ALONE: &str = "orlop-alloc";
@@ -36,11 +36,13 @@ const MIRI_OUTSIDE: &str = "orlop-tensor";
 const MIRI_TESTS: [&str; 6] =
     ["access::", "lazy::", "storage::", "workspace::", "dlpack::import", "dlpack::export"];
 
-/// The tests whose outcome depends on which thread comes first, of the crate with the protocols.
+/// The tests whose outcome depends on which thread comes first: the protocols, and the crate that lives by them.
+const PROTOCOLS: &str = "orlop-sync";
 const CONCURRENT: &str = "orlop-alloc";
 const LIFETIMES: &str = "handle::lifetimes::";
 const RACES: &str = "_the_last_";
-const THREADS: [&str; 5] = [LIFETIMES, "protocol::", "observer::", "threads", "memory_block::"];
+const THREADS: [&str; 7] =
+    [LIFETIMES, "slots::", "thread_slot::", "mutex::", "observer::", "threads", "memory_block::"];
 
 /// How many orders of threads Miri tries the [`RACES`] among them in, under each of its models of references.
 const SEEDS: &str = "-Zmiri-many-seeds=0..2";
@@ -107,9 +109,9 @@ pub(crate) fn thread(shell: &Shell) -> Result<Outcome> {
     if !has_component(shell, "rust-src") {
         return Ok(Outcome::Skipped("nightly has no rust-src; `cargo xtask setup` says why".to_owned()));
     }
-    let names = present(&members(shell)?, &[CONCURRENT]);
+    let names = present(&members(shell)?, &[PROTOCOLS, CONCURRENT]);
     if names.is_empty() {
-        return Ok(Outcome::no_crate(&[CONCURRENT]));
+        return Ok(Outcome::no_crate(&[PROTOCOLS, CONCURRENT]));
     }
     let mut command = shell.nightly_cargo(&["test", "--quiet", "-Zbuild-std", "--lib", "--target", &host]);
     command.args(package_args(&names)).arg("--").args(THREADS);

@@ -1,8 +1,8 @@
 //! The trait every engine and adaptor implements.
 
-use crate::protocol::{Counter, Entry};
 use crate::{AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
+use orlop_sync::{Counter, Entry};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     }
 
     /// Closes the [`Allocator::counter`], which engines with one implement: see
-    /// [`Ledger::close`](crate::protocol::Ledger::close). With a pointer as [`Allocator::deallocate_counted`], and for the
+    /// [`Ledger::close`](orlop_sync::Ledger::close). With a pointer as [`Allocator::deallocate_counted`], and for the
     /// same reason.
     ///
     /// # Safety

@@ -13,7 +13,6 @@
 //! | bare | Rust's own kinds of allocators: a global one, one for collections | [`bare`] |
 //! | context | which allocator serves a device and kind; budgets, the reclaim ladder | [`context`] |
 //! | profile | what is still alive by tag, what each step needed | [`profile`] |
-//! | protocols | the concurrent parts, checked by loom | [`protocol`] |
 //!
 //! A block's way down: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from
 //! the [`backing::Backing`]. Its way back: `Block::drop` → [`Allocator::deallocate`] with the streams that
@@ -32,8 +31,6 @@ mod deleter;
 pub mod device;
 mod device_memory;
 mod device_ops;
-#[cfg(all(test, unix, not(miri), not(loom)))]
-mod dies;
 pub mod engine;
 mod error;
 mod handle;
@@ -43,7 +40,6 @@ pub mod numa;
 mod observer;
 mod out_of_memory;
 pub mod profile;
-pub mod protocol;
 mod raw;
 mod records;
 pub mod registry;
@@ -51,8 +47,7 @@ mod replaceable;
 mod request;
 mod shield;
 mod stats;
-#[doc(hidden)]
-pub mod sync;
+mod stream_uses;
 mod system_memory;
 mod tag;
 mod typed;
@@ -71,11 +66,13 @@ pub use self::observer::{
     Event, EventClock, Observer, RegionAction, RegionEvent, RegionWatch, RegionWatches,
 };
 pub use self::out_of_memory::{BinUse, OutOfMemory, Refusal};
-pub use self::raw::{Access, AllocationId, RawBlock, Record};
+pub use self::raw::{Access, RawBlock, Record};
 pub use self::request::Request;
 pub use self::stats::Stats;
+pub use self::stream_uses::StreamUses;
 pub use self::tag::Tag;
 pub use self::typed::TypedBlock;
+pub use orlop_sync::{Account, AllocationId, Counter, Entry, Totals};
 
 /// With this the crate's own tests run in memory of the engine that they test.
 #[cfg(all(test, feature = "self-hosted", not(loom)))]

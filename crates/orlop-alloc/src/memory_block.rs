@@ -9,9 +9,9 @@
 //! (`share.leave`), and who finds itself alone (`share.alone`, acquire) has seen all of that.
 
 use crate::handle::handle_of;
-use crate::sync::atomic::Ordering;
-use crate::sync::ordering;
 use crate::{AllocatorRef, Block, RawBlock, Record};
+use orlop_sync::atomic::Ordering;
+use orlop_sync::ordering;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

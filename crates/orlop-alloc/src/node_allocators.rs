@@ -6,8 +6,8 @@
 
 use crate::context::CpuConfig;
 use crate::registry::{Registry, registry};
-use crate::sync::Mutex;
 use crate::{AllocatorRef, Error, Result, numa};
+use orlop_sync::Mutex;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::OnceLock;

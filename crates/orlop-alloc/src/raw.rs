@@ -1,67 +1,11 @@
 //! What passes between engines, adaptors and handles: a pointer to the record of a block.
 
 use crate::handle::Head;
-use crate::protocol::StreamUses;
-use crate::sync::atomic::AtomicU32;
-use crate::{Deleter, Error, Request, Result, Tag};
+use crate::{AllocationId, Deleter, Error, Request, Result, StreamUses, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
-use std::cell::Cell;
-use std::fmt;
+use orlop_sync::atomic::AtomicU32;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Names one allocation for the life of the process, however often its address is used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AllocationId(u64);
-
-/// How many ids there are in a range: more than any thread ever gives out.
-const RANGE_LOG2: u32 = 40;
-
-impl AllocationId {
-    /// The id of blocks that nobody counts: empty ones, and memory from outside that no context has taken in.
-    pub const NONE: Self = Self(0);
-
-    /// A new id. Each thread draws from a range of its own: no shared counter on this path.
-    #[must_use]
-    pub fn next() -> Self {
-        thread_local! {
-            static NEXT: Cell<u64> = const { Cell::new(0) };
-        }
-        let id = match NEXT.get() {
-            0 => Self::new_range(),
-            id => id,
-        };
-        NEXT.set(id + 1);
-        Self(id)
-    }
-
-    /// An id from a range of [`AllocationId::new_range`].
-    pub(crate) const fn of_range(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The first of a range of new ids that the caller gives out in order. Ranges begin anew after some sixteen
-    /// million.
-    #[cold]
-    pub(crate) fn new_range() -> u64 {
-        static RANGES: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: ranges only need to differ. One more, so that the first of the first is not `NONE`.
-        (RANGES.fetch_add(1, Ordering::Relaxed) << RANGE_LOG2) + 1
-    }
-
-    /// As a number; zero for [`AllocationId::NONE`].
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for AllocationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Who can reach the bytes of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,7 +183,7 @@ impl Record {
 }
 
 // SAFETY: the field that nobody else uses while the record is in a list.
-unsafe impl crate::protocol::Linked for Record {
+unsafe impl orlop_sync::Linked for Record {
     #[inline(always)]
     fn link(&self) -> Option<NonNull<Self>> {
         self.owner.map(NonNull::cast)

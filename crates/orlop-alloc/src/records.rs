@@ -3,9 +3,9 @@
 //! A record must not move while its block lives, so each is in a box; a list of used boxes saves going to
 //! the system's allocator each time.
 
-use crate::protocol::Slots;
-use crate::protocol::thread_slot;
 use crate::{RawBlock, Record, Request};
+use orlop_sync::Slots;
+use orlop_sync::thread_slot;
 use std::fmt;
 
 /// How many unused records a thread keeps.

@@ -1,8 +1,8 @@
 //! The figures of one allocator, and the table that shows them (P17).
 
-use crate::protocol::{Account, Totals};
 use crate::{OutOfMemory, Refusal, Usage};
 use orlop_core::{ByteSize, MemoryKind};
+use orlop_sync::{Account, Totals};
 use std::fmt;
 
 /// What an allocator handed out, and what it holds for that.

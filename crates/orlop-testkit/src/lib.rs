@@ -41,6 +41,8 @@
 pub mod backings;
 pub mod bfc;
 pub mod device;
+#[cfg(unix)]
+pub mod dies;
 pub mod far;
 pub mod fault;
 pub mod golden;

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`core`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
 //! | [`alloc`] | allocators, blocks, backings, adaptors, context | `orlop-alloc` |
+//! | [`sync`] | thread slots, sharded counters, remote free lists, for writers of engines | `orlop-sync` |
 #![cfg_attr(
     feature = "plan",
     doc = "| [`plan`] | static memory plans: lifetimes in, offsets out | `orlop-plan` |"
@@ -34,6 +35,7 @@ pub use orlop_alloc as alloc;
 pub use orlop_core as core;
 #[cfg(feature = "plan")]
 pub use orlop_plan as plan;
+pub use orlop_sync as sync;
 #[cfg(feature = "tensor")]
 pub use orlop_tensor as tensor;
 #[cfg(feature = "trace")]

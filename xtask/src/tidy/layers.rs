@@ -6,9 +6,10 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with the crates it rests on. It may use those, and whatever they rest on.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("orlop-core", &[]),
-    ("orlop-alloc", &["orlop-core"]),
+    ("orlop-sync", &["orlop-core"]),
+    ("orlop-alloc", &["orlop-sync"]),
     ("orlop-plan", &["orlop-core"]),
     ("orlop-tensor", &["orlop-alloc"]),
     ("orlop-cuda", &["orlop-alloc"]),

@@ -16,10 +16,10 @@
 use super::hardening::{HardenedBuilder, Hardening};
 use super::name_over;
 use crate::backing::{Backing, HugePages, Line, Mmap};
-use crate::protocol::Mutex;
 use crate::shield::report;
 use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Semantics, Usage};
 use orlop_core::Device;
+use orlop_sync::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

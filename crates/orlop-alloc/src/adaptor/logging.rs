@@ -8,10 +8,10 @@
 //! told of goes on. While the log is off, a call costs one relaxed load.
 
 use super::LogSwitch;
-use crate::protocol::Mutex;
 use crate::shield::{report, shielded};
 use crate::{Allocator, Found, RawBlock, Request, Result, Tag};
 use orlop_core::StreamId;
+use orlop_sync::Mutex;
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};

@@ -145,8 +145,8 @@ mod tests {
     use crate::backing::Null;
     use crate::engine::Direct;
     use crate::out_of_memory::Refusal;
-    use crate::protocol::Mutex;
     use orlop_core::{Device, MemoryKind};
+    use orlop_sync::Mutex;
     use std::sync::Arc;
 
     type Log = Arc<Mutex<Vec<(usize, u32, Refusal)>>>;

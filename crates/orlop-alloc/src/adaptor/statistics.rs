@@ -7,8 +7,8 @@
 //! All counters change together under one mutex, so that peaks and totals agree exactly. That is one lock per
 //! call: the adaptor is for measuring, not for serving.
 
-use crate::protocol::Mutex;
 use crate::{Allocator, Found, RawBlock, Request, Result};
+use orlop_sync::Mutex;
 use std::mem;
 use std::ptr::NonNull;
 

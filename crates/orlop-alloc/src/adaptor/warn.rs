@@ -278,8 +278,8 @@ mod tests {
     use crate::AllocatorRef;
     use crate::backing::Null;
     use crate::engine::Direct;
-    use crate::protocol::Mutex;
     use orlop_core::Device;
+    use orlop_sync::Mutex;
     use std::sync::Arc;
 
     type Seen = Arc<Mutex<Vec<Warning>>>;

@@ -3,8 +3,8 @@
 use super::{Header, allocate, deallocate, header, offset, put_header, with_header};
 use crate::backing::{HugePages, Mmap};
 use crate::caching::Caching;
-use crate::protocol::{Counter, Returns, Totals};
 use crate::{Allocator, Record, Result, Stats};
+use orlop_sync::{Counter, Returns, Totals};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_panic_inside_ends_the_process() {
-        crate::dies::dies("bare::global::tests::a_panic_inside_ends_the_process", || {
+        orlop_testkit::dies::dies("bare::global::tests::a_panic_inside_ends_the_process", || {
             let unwound = std::panic::catch_unwind(|| contained(|| panic!("inside")));
             assert!(unwound.is_err());
         });

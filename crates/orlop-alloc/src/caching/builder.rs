@@ -5,10 +5,10 @@ use super::classes::GRANULE;
 use crate::backing::{Backing, Shielded};
 use crate::central::heap::Heap;
 use crate::central::{Policy, RegionGrowth, Split};
-use crate::protocol::thread_slot::SLOTS;
-use crate::protocol::{Grown, Ledger, Returns};
 use crate::{AllocatorRef, Result};
 use crossbeam_utils::CachePadded;
+use orlop_sync::thread_slot::SLOTS;
+use orlop_sync::{Grown, Ledger, Returns};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 

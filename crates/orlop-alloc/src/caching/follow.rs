@@ -15,8 +15,8 @@ use crate::backing::Backing;
 use crate::central::chunks::LIMIT;
 use crate::central::heap::Heap;
 use crate::central::place::{next_to_meet, place};
-use crate::protocol::Mutex;
 use crate::{Error, RawBlock, Result};
+use orlop_sync::Mutex;
 use std::sync::atomic::Ordering;
 
 /// A plan may use so many holes.

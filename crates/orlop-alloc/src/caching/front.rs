@@ -9,9 +9,9 @@ use super::learn::{Learned, Learner};
 use super::plan::Plan;
 use super::tags::{TagCounts, TagSums};
 use super::token::Token;
-use crate::protocol::Linked;
 use crate::{AllocationId, Record, Tag};
 use orlop_core::MemoryKind;
+use orlop_sync::Linked;
 use std::ptr::NonNull;
 
 const WORDS: usize = CLASSES.div_ceil(64);

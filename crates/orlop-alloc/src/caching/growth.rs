@@ -19,9 +19,9 @@ use crate::central::chunks::{Index, Mapped};
 use crate::central::heap::{Ask, Heap};
 use crate::central::regions::Gain;
 use crate::out_of_memory::Refusal;
-use crate::protocol::{Centre as _, Growth, Mutex, thread_slot};
 use crate::{Error, OutOfMemory, RawBlock, Result};
 use orlop_core::Alignment;
+use orlop_sync::{Centre as _, Growth, Mutex, thread_slot};
 use std::sync::atomic::Ordering;
 
 /// Lines are this long if the system lets them, else shorter.

@@ -45,15 +45,13 @@ use self::tags::TagSums;
 use self::token::Token;
 use crate::backing::{Backing, Global, Shielded};
 use crate::central::heap::{Ask, Heap, Taken};
-use crate::protocol::{
-    Centre as _, Counter, Entry, Grown, Holding, Ledger, Returns, StreamUses, thread_slot,
-};
 use crate::{
     AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result,
     Semantics, Tag, TagUse, Usage,
 };
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
+use orlop_sync::{Centre as _, Counter, Entry, Grown, Holding, Ledger, Returns, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 #[cfg(all(unix, not(loom)))]
@@ -398,7 +396,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         let tag = record.tag;
-        record.uses = StreamUses::new();
+        record.uses = crate::StreamUses::new();
         // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
         let seat = thread_slot::current();
         let mut held = engine.ledger.hold(seat);

@@ -5,7 +5,7 @@ use super::index::ClassIndex;
 use crate::backing::Backing;
 use crate::central::heap::Heap;
 use crate::central::regions::Gone;
-use crate::protocol::Mutex;
+use orlop_sync::Mutex;
 
 /// Pages of free chunks go to the system if there are so many bytes together.
 const DISCARD: usize = 16 << 10;

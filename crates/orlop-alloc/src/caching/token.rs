@@ -21,7 +21,7 @@ const NOTE: u32 = 50;
 pub(super) const NOTES: usize = 1 << (64 - NOTE);
 
 const _: () = assert!(super::classes::CLASSES < 1 << (HOME - CLASS));
-const _: () = assert!(crate::protocol::thread_slot::SLOTS <= 1 << (NOTE - HOME));
+const _: () = assert!(orlop_sync::thread_slot::SLOTS <= 1 << (NOTE - HOME));
 
 /// See the head of this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

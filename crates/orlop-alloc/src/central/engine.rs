@@ -11,14 +11,14 @@ use super::policy::{Policy, RegionGrowth};
 use super::regions::Gain;
 use crate::backing::{Backing, Global, Region, Shielded};
 use crate::out_of_memory::Refusal;
-use crate::protocol::{Centre as _, Grown, Growth};
 use crate::shield::report;
-use crate::sync::Mutex;
 use crate::{
     Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics,
     TagUse, Usage,
 };
 use orlop_core::{Alignment, Device};
+use orlop_sync::Mutex;
+use orlop_sync::{Centre as _, Grown, Growth};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -17,9 +17,9 @@ use super::policy::Policy;
 use super::regions::Gain;
 use super::stamps::Stamps;
 use super::watch::Watched;
-use crate::protocol::Centre;
 use crate::{Access, Error, Found, RawBlock, Record, Request, Result};
 use orlop_core::{Alignment, Device};
+use orlop_sync::Centre;
 use std::ptr::NonNull;
 
 /// A request as the heap sees it.

@@ -44,9 +44,9 @@ pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
 use self::ladder::Counts;
 use self::routes::{Found, Routes};
 use crate::observer::{Observer, ObserverSlot, RegionWatch, is_same, tell};
-use crate::protocol::{Account, Totals};
 use crate::{AllocatorRef, Block, DeviceMemory, Error, Request, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_sync::{Account, Totals};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

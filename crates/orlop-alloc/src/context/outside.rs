@@ -9,11 +9,11 @@
 
 use super::Context;
 use crate::observer::tell;
-use crate::protocol::{Counter, Entry, Ledger, thread_slot};
 use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };
 use orlop_core::Device;
+use orlop_sync::{Counter, Entry, Ledger, thread_slot};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::OnceLock;

@@ -8,12 +8,12 @@ use super::private::{PoolId, StreamFilter};
 use super::stats::DeviceStats;
 use crate::observer::tell;
 use crate::shield::{report, shielded};
-use crate::sync::Mutex;
 use crate::{
     Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
     RegionWatch, Request, Result, Semantics, Usage,
 };
 use orlop_core::{Device, MemoryKind};
+use orlop_sync::Mutex;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;

@@ -11,13 +11,13 @@
 use crate::backing::{Backing, Global, Region, Shielded};
 use crate::observer::tell;
 use crate::out_of_memory::Refusal;
-use crate::protocol::{Centre, Grown, Growth, Mutex};
 use crate::records::Records;
 use crate::{
     Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionEvent, RegionWatch,
     RegionWatches, Request, Result, Semantics, Usage,
 };
 use orlop_core::{Alignment, Device};
+use orlop_sync::{Centre, Grown, Growth, Mutex};
 use std::ptr::NonNull;
 use std::sync::Arc;
 

@@ -15,9 +15,9 @@ use super::bound::Bound;
 use super::lru::{self, Lru};
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
-use crate::protocol::{Counter, Entry, Ledger, Mutex, StreamUses, thread_slot};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::{Alignment, Device};
+use orlop_sync::{Counter, Entry, Ledger, Mutex, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -307,7 +307,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             unsafe { engine.supply.lose(&record, record.align.max(ALIGN)) };
             return Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
-        record.uses = StreamUses::new();
+        record.uses = crate::StreamUses::new();
         let mut held = engine.ledger.hold(thread_slot::current());
         match held.value().put(record) {
             Ok(()) => Ok(held.leave(kind, granted, requested)),

@@ -10,10 +10,10 @@
 
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
-use crate::protocol::thread_slot;
-use crate::protocol::{Counter, Entry, Ledger, StreamUses};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::{Alignment, Device};
+use orlop_sync::thread_slot;
+use orlop_sync::{Counter, Entry, Ledger};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -221,7 +221,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
             unsafe { engine.supply.lose(&record, record.align) };
             return Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
         }
-        record.uses = StreamUses::new();
+        record.uses = crate::StreamUses::new();
         let mut held = engine.ledger.hold(thread_slot::current());
         held.value().buckets[bucket].push(record);
         Ok(held.leave(kind, granted, requested))

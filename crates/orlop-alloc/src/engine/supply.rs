@@ -4,12 +4,12 @@
 
 use crate::backing::{Backing, Region, Shielded};
 use crate::out_of_memory::Refusal;
-use crate::sync::Mutex;
 use crate::{
     Error, OutOfMemory, Record, RegionAction, RegionEvent, RegionWatch, RegionWatches, Request, Result,
     Semantics, Usage,
 };
 use orlop_core::{Alignment, Device, StreamId};
+use orlop_sync::Mutex;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

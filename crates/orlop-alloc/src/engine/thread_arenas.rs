@@ -10,13 +10,13 @@
 
 use super::arena::{Arena, Reset};
 use crate::backing::Backing;
-use crate::protocol::Mutex;
-use crate::protocol::thread_slot::{self, SLOTS};
 use crate::{
     Allocator, AllocatorRef, OutOfMemory, RawBlock, RegionWatch, RegionWatches, Request, Result, Semantics,
     Usage,
 };
 use orlop_core::Device;
+use orlop_sync::Mutex;
+use orlop_sync::thread_slot::{self, SLOTS};
 use std::sync::{Arc, OnceLock};
 
 /// Bits of a block's token that its arena has for itself; above is the number of the arena.

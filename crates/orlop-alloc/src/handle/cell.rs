@@ -27,10 +27,10 @@
 
 use super::link::Link;
 use crate::observer::{Event, RegionWatch};
-use crate::protocol::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
 use crate::raw::Owner;
 use crate::shield::report;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Record, Request, Result, Stats};
+use orlop_sync::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -10,8 +10,8 @@
 //! pointer out, under the same lock. (A fourth rule beside those of `cell`.) With the lock held only figures are read.
 
 use super::cell::Shared;
-use crate::protocol::Totals;
 use crate::{Allocator, AllocatorRef, Stats};
+use orlop_sync::Totals;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

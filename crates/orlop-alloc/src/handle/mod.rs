@@ -25,13 +25,13 @@ use self::cell::{Exits, Shared, destroy};
 use self::link::Link;
 use crate::block::Block;
 use crate::observer::{Event, RegionWatch, is_same, tell};
-use crate::protocol::{Entry, Handles, Ledger, Lent, thread_slot};
 use crate::raw::Owner;
 use crate::{
     Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats,
     TagUse, Usage,
 };
 use orlop_core::Device;
+use orlop_sync::{Entry, Handles, Ledger, Lent, thread_slot};
 use std::fmt;
 use std::mem::offset_of;
 use std::ops::Deref;

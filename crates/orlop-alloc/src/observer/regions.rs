@@ -29,9 +29,9 @@
 
 use super::{Event, EventClock, Observer, observe};
 use crate::shield::shielded;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
 use orlop_core::{Device, StreamId};
+use orlop_sync::Mutex;
+use orlop_sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;

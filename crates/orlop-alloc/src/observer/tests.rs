@@ -8,9 +8,9 @@ use crate::central::{Central, Policy, RegionGrowth};
 use crate::device::{self, DeviceAllocator, NullDevice, TorchConf};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::profile::Observers;
-use crate::sync::{Mutex, MutexGuard};
 use crate::{Allocator as _, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
+use orlop_sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 

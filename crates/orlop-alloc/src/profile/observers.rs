@@ -1,9 +1,9 @@
 //! Any number of observers in the place of one.
 
 use crate::observer::{is_same, observe, tell};
-use crate::protocol::Lent;
 use crate::{Allocator, AllocatorRef, Context, DeviceMemory, Event, Observer, RegionWatch};
 use orlop_core::{Device, MemoryKind};
+use orlop_sync::Lent;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

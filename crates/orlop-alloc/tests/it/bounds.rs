@@ -1,16 +1,17 @@
 //! What may cross threads, and how large what is handed around is.
 
+use orlop_alloc::StreamUses;
 use orlop_alloc::adaptor::{Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::{Global, Mmap, Null, Pinned, Region, System, Visited};
 use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::context::{Budget, CpuConfig, Standing};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
-use orlop_alloc::protocol::{Grown, Ledger, Slots, StreamUses};
 use orlop_alloc::registry::Registry;
 use orlop_alloc::{
     AllocatorRef, Block, Context, Deleter, Error, HostOps, NodeAllocators, OutOfMemory, RawBlock, Record,
     Request, Stats, Tag, TypedBlock,
 };
+use orlop_sync::{Grown, Ledger, Slots};
 use static_assertions::{assert_eq_size, assert_impl_all, assert_not_impl_any};
 use std::cell::Cell;
 use std::fmt::Debug;

@@ -5,10 +5,10 @@ use orlop_alloc::backing::{Null, System};
 use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::engine::{Direct, Pow2};
-use orlop_alloc::protocol::thread_slot::Seat;
-use orlop_alloc::protocol::{Entry, Ledger};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_core::{Device, MemoryKind};
+use orlop_sync::thread_slot::Seat;
+use orlop_sync::{Entry, Ledger};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

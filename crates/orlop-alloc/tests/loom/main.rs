@@ -5,13 +5,7 @@
 #![cfg(loom)]
 
 mod caching;
-mod grown;
 mod handles;
-mod ledger;
-mod lent;
-mod owner;
 mod regions;
-mod returns;
 mod shared;
-mod slots;
 mod streams;

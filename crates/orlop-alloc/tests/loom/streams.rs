@@ -3,7 +3,7 @@
 
 use loom::sync::Arc;
 use loom::thread;
-use orlop_alloc::protocol::StreamUses;
+use orlop_alloc::StreamUses;
 use orlop_core::StreamId;
 
 fn recorded(uses: &StreamUses) -> Vec<u64> {

@@ -10,7 +10,7 @@
 //! * **Long runs go to a file.** [`Recorder::drain`] writes what is new since the last call to a
 //!   [`BinaryWriter`]; call it often enough that no ring runs over.
 //! * **Nobody waits.** Readers and writers do not: see the module `ring`. Threads have rings by
-//!   [slots](orlop_alloc::protocol::thread_slot); those beyond the thirty-second share some, behind a lock each.
+//!   [slots](orlop_sync::thread_slot); those beyond the thirty-second share some, behind a lock each.
 //!   Annotations, backtraces and changes of regions are rare, and take a lock of the recorder's.
 //! * **No recursion.** Blocks that the recorder itself takes from a watched allocator are not noted, but counted as lost.
 //!   Regions are noted that an allocator gains for them: others' blocks will lie there, too.

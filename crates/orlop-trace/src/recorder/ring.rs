@@ -13,8 +13,8 @@
 //! plain moves on x86.
 
 use crossbeam_utils::CachePadded;
-use orlop_alloc::sync::atomic::{AtomicU64, Ordering};
-use orlop_alloc::sync::ordering;
+use orlop_sync::atomic::{AtomicU64, Ordering};
+use orlop_sync::ordering;
 
 /// Records of `W` words.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::record::{Record, WORDS};
 use super::ring::Ring;
 use super::thread::Busy;
-use orlop_alloc::protocol::thread_slot::{self, OWNED, SLOTS};
+use orlop_sync::thread_slot::{self, OWNED, SLOTS};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 

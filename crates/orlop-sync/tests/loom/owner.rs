@@ -6,9 +6,9 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
-use orlop_alloc::protocol::thread_slot::Seat;
-use orlop_alloc::protocol::{Entry, Handles, Ledger};
 use orlop_core::MemoryKind;
+use orlop_sync::thread_slot::Seat;
+use orlop_sync::{Entry, Handles, Ledger};
 use std::ptr::NonNull;
 
 pub(crate) const KIND: MemoryKind = MemoryKind::Default;

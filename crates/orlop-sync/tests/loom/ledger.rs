@@ -5,8 +5,8 @@ use crate::owner::{KIND, Owner, seat};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
-use orlop_alloc::protocol::thread_slot::OWNED;
-use orlop_alloc::protocol::{Entry, Ledger};
+use orlop_sync::thread_slot::OWNED;
+use orlop_sync::{Entry, Ledger};
 
 /// A slot that several threads may use.
 const SHARED: usize = OWNED;

@@ -12,15 +12,14 @@ macro_rules! ordering {
     ($name:literal, $ordering:ident) => {{
         #[cfg(loom)]
         {
-            $crate::sync::mutated($name, $crate::sync::atomic::Ordering::$ordering)
+            $crate::mutated($name, $crate::atomic::Ordering::$ordering)
         }
         #[cfg(not(loom))]
         {
-            $crate::sync::atomic::Ordering::$ordering
+            $crate::atomic::Ordering::$ordering
         }
     }};
 }
-pub use crate::ordering;
 
 #[cfg(loom)]
 #[doc(hidden)]

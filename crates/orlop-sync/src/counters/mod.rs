@@ -41,12 +41,16 @@
 //! the function is still returning that did it. So [`Holding`] and [`Ledger::close`] have a pointer to the ledger and no
 //! reference, as `Arc` does: what a function gets by reference must live until it has returned.
 
-use super::accounts::{Account, Counter, Entry, Totals};
+mod accounts;
+
+pub use self::accounts::{Account, Counter, Entry, Totals};
+
 use super::slots::{AllHeld, Held, Slots};
 use super::thread_slot::{self, SLOTS, Seat};
 use crate::AllocationId;
-use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use crate::sync::{End, Mutex, MutexGuard, ordering};
+use crate::ordering;
+use crate::primitives::atomic::{AtomicI64, AtomicU64, Ordering};
+use crate::primitives::{End, Mutex, MutexGuard};
 use orlop_core::MemoryKind;
 use std::ptr::NonNull;
 
@@ -559,7 +563,7 @@ impl<T> Counter for Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// Nobody uses the ledger's words any more: see `sync/end.rs`.
+    /// Nobody uses the ledger's words any more: see `primitives/end.rs`.
     #[doc(hidden)]
     pub fn end(&mut self) {
         self.slots.end();

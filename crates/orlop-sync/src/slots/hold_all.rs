@@ -4,9 +4,9 @@
 //! an owner that had said `busy` and was about to find the gate closed is not there to take it back, so that is done for it.
 
 use super::{CLOSED, LeaveWhenDone, OpenWhenDone, Slots};
-use crate::protocol::thread_slot::OWNED;
-use crate::sync::atomic::Ordering;
-use crate::sync::{MutexGuard, fence};
+use crate::primitives::atomic::Ordering;
+use crate::primitives::{MutexGuard, fence};
+use crate::thread_slot::OWNED;
 use std::fmt;
 
 /// All slots, which nobody else is inside of until this is dropped.

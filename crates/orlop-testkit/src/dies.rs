@@ -7,7 +7,7 @@ use std::process::{Command, exit};
 const NAME: &str = "ORLOP_TEST_THAT_DIES";
 
 /// Runs the test of this name again, in a process of its own, in which `deed` must abort. Its standard error.
-pub(crate) fn dies(name: &str, deed: impl FnOnce()) -> String {
+pub fn dies(name: &str, deed: impl FnOnce()) -> String {
     if std::env::var_os(NAME).is_some_and(|told| told == name) {
         deed();
         exit(0);

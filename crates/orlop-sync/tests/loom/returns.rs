@@ -3,7 +3,7 @@
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use orlop_alloc::protocol::{Linked, Returns};
+use orlop_sync::{Linked, Returns};
 use std::ptr::NonNull;
 
 struct Element {

@@ -5,7 +5,7 @@
 //! So whatever holds atomics that several threads share ends each of them in its `Drop`.
 
 /// A word that nobody uses any more.
-pub(crate) trait End {
+pub trait End {
     /// Under loom: an exclusive access. The model fails if a use is not ordered before it. Otherwise nothing.
     fn end(&mut self);
 }
@@ -19,7 +19,7 @@ impl<T> End for T {
 #[cfg(loom)]
 mod imp {
     use super::End;
-    use crate::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
+    use crate::primitives::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 
     macro_rules! ends {
         ($($atomic:ty),*) => {$(

@@ -4,8 +4,8 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use orlop_alloc::protocol::Slots;
-use orlop_alloc::protocol::thread_slot::{OWNED, Seat};
+use orlop_sync::Slots;
+use orlop_sync::thread_slot::{OWNED, Seat};
 
 /// The seat of owned slot `index`.
 fn own(index: usize) -> Seat {

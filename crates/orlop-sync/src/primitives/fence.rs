@@ -11,34 +11,35 @@
 //! races.
 
 #[cfg(loom)]
-use super::ordering;
+use crate::ordering;
 #[cfg(loom)]
 use loom::sync::atomic::fence;
 
 /// Whether [`light`] and [`heavy`] work as a pair in this process. If not, nobody may rely on `light`.
 #[cfg(loom)]
-pub(crate) fn asymmetric() -> bool {
+pub fn asymmetric() -> bool {
     true
 }
 
 /// The frequent side's fence, between its write and its read.
 #[cfg(loom)]
-pub(crate) fn light() {
+pub fn light() {
     fence(ordering!("fence.light", SeqCst));
 }
 
 /// The rare side's fence, between its write and its read.
 #[cfg(loom)]
-pub(crate) fn heavy() {
+pub fn heavy() {
     fence(ordering!("fence.heavy", SeqCst));
 }
 
 #[cfg(not(loom))]
-pub(crate) use self::imp::{asymmetric, heavy};
+pub use self::imp::{asymmetric, heavy};
 
+/// The frequent side's fence, between its write and its read.
 #[cfg(not(loom))]
 #[inline(always)]
-pub(crate) fn light() {
+pub fn light() {
     #[cfg(not(miri))]
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     #[cfg(miri)]
@@ -60,12 +61,14 @@ mod imp {
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0) == 0 }
     }
 
-    pub(crate) fn asymmetric() -> bool {
+    /// Returns `true` if [`light`](super::light) and [`heavy`] work as a pair in this process.
+    pub fn asymmetric() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
     }
 
-    pub(crate) fn heavy() {
+    /// The rare side's fence, between its write and its read.
+    pub fn heavy() {
         if !asymmetric() {
             return fence(Ordering::SeqCst);
         }
@@ -80,11 +83,12 @@ mod imp {
 #[cfg(all(not(loom), any(not(target_os = "linux"), miri)))]
 mod imp {
     /// Miri takes the way that threads take on Linux.
-    pub(crate) fn asymmetric() -> bool {
+    pub fn asymmetric() -> bool {
         cfg!(miri)
     }
 
-    pub(crate) fn heavy() {
+    /// The rare side's fence, between its write and its read.
+    pub fn heavy() {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 }

@@ -7,8 +7,9 @@
 //!
 //! * `returns.push` (release, an element and its link were written) pairs with `returns.take` (acquire).
 
-use crate::sync::atomic::{AtomicPtr, Ordering};
-use crate::sync::{Backoff, ordering};
+use crate::ordering;
+use crate::primitives::Backoff;
+use crate::primitives::atomic::{AtomicPtr, Ordering};
 use std::fmt;
 use std::ptr::{self, NonNull};
 

@@ -41,8 +41,9 @@ mod tests;
 pub use self::hold_all::AllHeld;
 
 use super::thread_slot::{OWNED, SLOTS, Seat};
-use crate::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use crate::sync::{Backoff, End, MutPtr, Mutex, UnsafeCell, fence, ordering};
+use crate::ordering;
+use crate::primitives::atomic::{AtomicPtr, AtomicU8, Ordering};
+use crate::primitives::{Backoff, End, MutPtr, Mutex, UnsafeCell, fence};
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};

@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use orlop_alloc::protocol::{Centre, Grown, Growth, Mutex};
+use orlop_sync::{Centre, Grown, Growth, Mutex};
 
 /// Pieces, and how many there ever were.
 #[derive(Default)]

@@ -12,7 +12,7 @@
 //! Giving a number back and taking it are release and acquire: the next owner of a slot sees what the one
 //! before left in it.
 
-use crate::sync::fence::asymmetric;
+use crate::primitives::fence::asymmetric;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -14,8 +14,9 @@
 //! * [`Handles::join`] and [`Handles::join_from_block`] are relaxed. They lead to nothing that the one who joins has not
 //!   seen: it has a handle, or a block that was handed out by the allocator and then handed to it.
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{End, ordering};
+use crate::ordering;
+use crate::primitives::End;
+use crate::primitives::atomic::{AtomicUsize, Ordering};
 
 /// The count; see the head of this file. One handle at first.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ impl Handles {
 }
 
 impl Handles {
-    /// Nobody uses the count any more: see `sync/end.rs`.
+    /// Nobody uses the count any more: see `primitives/end.rs`.
     #[doc(hidden)]
     pub fn end(&mut self) {
         self.0.end();

@@ -10,9 +10,9 @@
 //! A node is written before it is published and never changed after (`streams.push`, release). Whoever
 //! walks the list loads the head with acquire (`streams.walk`), and older nodes were published before it.
 
-use crate::sync::atomic::{AtomicPtr, Ordering};
-use crate::sync::{UnsafeCell, ordering};
 use orlop_core::StreamId;
+use orlop_sync::atomic::{AtomicPtr, Ordering};
+use orlop_sync::{UnsafeCell, ordering};
 use std::{fmt, ptr};
 
 /// A grow-only set of [`StreamId`]s. Empty costs one word and no allocation.

@@ -1,7 +1,7 @@
 //! Who is inside of a slot, and cannot enter it again. Loom has the interleavings of threads.
 
 use super::*;
-use crate::protocol::thread_slot;
+use crate::thread_slot;
 
 /// The thread's own slot is refused while it is inside, and stays what it is for visitors.
 #[test]
@@ -24,7 +24,7 @@ fn a_thread_that_is_inside_does_not_get_in_again() {
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn entering_twice_ends_the_process() {
-    let errors = crate::dies::dies("protocol::slots::tests::entering_twice_ends_the_process", || {
+    let errors = orlop_testkit::dies::dies("slots::tests::entering_twice_ends_the_process", || {
         let slots = Slots::<u32>::new();
         let Some(seat) = seat_of_its_own() else { std::process::abort() };
         slots.with(seat, |outer| slots.with(seat, |inner| *inner = *outer + 1));
@@ -35,7 +35,7 @@ fn entering_twice_ends_the_process() {
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn visiting_from_inside_ends_the_process() {
-    let errors = crate::dies::dies("protocol::slots::tests::visiting_from_inside_ends_the_process", || {
+    let errors = orlop_testkit::dies::dies("slots::tests::visiting_from_inside_ends_the_process", || {
         let slots = Slots::<u32>::new();
         let Some(seat) = seat_of_its_own() else { std::process::abort() };
         slots.with(seat, |outer| slots.visit(|inner, ()| *inner = *outer + 1));

@@ -17,7 +17,7 @@
 //! Two mutexes and no atomics. The order growth → centre is the only one; nobody holds the centre's lock
 //! while waiting for growth.
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::primitives::{Mutex, MutexGuard};
 
 /// What a centre must be able to do. The methods run under the centre's lock and must be short.
 pub trait Centre {

@@ -4,7 +4,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use orlop_alloc::protocol::Lent;
+use orlop_sync::Lent;
 
 /// What is lent. Loom sees if a use is not ordered before its end.
 #[derive(Clone)]

@@ -17,9 +17,9 @@
 //! over.
 
 use super::thread_slot::{self, OWNED, SLOTS};
-use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use crate::sync::ordering;
-use crate::sync::{Backoff, Mutex, fence};
+use crate::ordering;
+use crate::primitives::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::primitives::{Backoff, Mutex, fence};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,0 +1,21 @@
+//! What the protocols are built from: `std`'s primitives, or loom's under `--cfg loom`.
+
+mod backoff;
+mod cell;
+mod end;
+pub mod fence;
+mod mutex;
+mod ordering;
+
+pub use self::backoff::Backoff;
+pub use self::cell::{MutPtr, UnsafeCell};
+pub use self::end::End;
+pub use self::mutex::{Mutex, MutexGuard};
+#[cfg(loom)]
+#[doc(hidden)]
+pub use self::ordering::mutation::mutated;
+
+#[cfg(loom)]
+pub use loom::sync::atomic;
+#[cfg(not(loom))]
+pub use std::sync::atomic;

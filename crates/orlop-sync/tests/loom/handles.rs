@@ -1,0 +1,122 @@
+//! `handles.leave`, `handles.only`: the last handle has seen what was done through all, and is one, also when blocks make
+//! handles while it goes.
+
+use crate::owner::{KIND, Owner, seat};
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering;
+use loom::thread;
+use orlop_sync::Entry;
+
+impl Owner {
+    /// A handle is used, and goes.
+    fn drop_handle(&self) {
+        self.touch();
+        if self.handles().leave() {
+            self.touch();
+            self.close();
+        }
+    }
+
+    /// Whoever holds a block makes a handle of it, allocates by that, and returns what it got.
+    fn allocate_from_block(&self, slot: usize) -> bool {
+        let joined = self.handles().join_from_block();
+        if joined {
+            self.ledger().enter(seat(slot), KIND, 64, 10);
+            self.touch();
+            assert_eq!(self.ledger().hold(seat(slot)).leave(KIND, 64, 10), Entry::More, "a handle is held");
+            self.drop_handle();
+        }
+        joined
+    }
+}
+
+/// Before the ledger is closed, whose fences would hide it: the engine is trimmed first.
+#[test]
+fn the_last_handle_has_seen_what_the_others_did() {
+    fn leave(owner: &Owner) {
+        owner.touch();
+        if owner.handles().leave() {
+            // SAFETY: no block lives and no handle; loom checks.
+            owner.memory.with_mut(|memory| unsafe { *memory = 1 });
+            owner.close();
+        }
+    }
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.handles().join();
+        let other = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || leave(&owner))
+        };
+        leave(&owner);
+        other.join().unwrap();
+        assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn the_only_handle_has_seen_what_the_others_did() {
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.handles().join();
+        let other = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || {
+                owner.touch();
+                assert!(!owner.handles().leave());
+            })
+        };
+        if owner.handles().only() {
+            // SAFETY: nobody else uses it; loom checks.
+            owner.memory.with_mut(|memory| unsafe { *memory = 1 });
+        }
+        other.join().unwrap();
+    });
+}
+
+/// A block asks for a handle while the last one goes, and then comes back.
+#[test]
+fn a_block_asks_while_the_last_handle_goes() {
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.ledger().enter(seat(0), KIND, 64, 10);
+        let other = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || {
+                owner.allocate_from_block(0);
+                owner.return_block(0);
+            })
+        };
+        owner.drop_handle();
+        other.join().unwrap();
+        assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
+        assert!(!owner.handles().join_from_block(), "never again");
+    });
+}
+
+/// The same, while the last other block comes back: three that could each be the last.
+#[test]
+fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
+    loom::model(|| {
+        let owner = Owner::new();
+        owner.ledger().enter(seat(0), KIND, 64, 10);
+        owner.ledger().enter(seat(1), KIND, 64, 10);
+        let asks = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || {
+                if owner.handles().join_from_block() {
+                    owner.drop_handle();
+                }
+                owner.return_block(0);
+            })
+        };
+        let returns = {
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || owner.return_block(1))
+        };
+        owner.drop_handle();
+        asks.join().unwrap();
+        returns.join().unwrap();
+        assert_eq!(owner.destroyed.load(Ordering::Relaxed), 1);
+    });
+}

@@ -1,0 +1,13 @@
+//! Every interleaving of the protocol types, with two slots and at most three threads.
+//!
+//! Run by `cargo xtask loom`; `cargo xtask loom --mutate` weakens each named ordering in turn and expects a
+//! test here to fail. Each test says which orderings it is there for.
+#![cfg(loom)]
+
+mod grown;
+mod handles;
+mod ledger;
+mod lent;
+mod owner;
+mod returns;
+mod slots;
