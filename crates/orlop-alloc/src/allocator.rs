@@ -15,8 +15,6 @@ pub struct Semantics {
     /// reused at once, right for memory that only the host touches; recording a stream on such a block is an error
     /// ([`Block::record_stream`](crate::Block::record_stream)).
     pub stream_ordered: bool,
-    /// True if calls switch the thread's current device by themselves and put it back.
-    pub switches_device: bool,
     /// True if the pages of every block are locked for DMA. False for other memory, and for an allocator of pinned memory
     /// in a process where nobody can pin: its blocks are plain host memory, and copies from them are slower. See
     /// [`Pinned`](crate::backing::Pinned).

@@ -17,6 +17,9 @@ pub struct Stats {
     pub usage: Usage,
     /// Frees that were refused as foreign or double.
     pub refused_frees: u64,
+    /// Whether blocks of kind [`HostPinned`](MemoryKind::HostPinned) were handed out whose pages are not locked for DMA: see
+    /// [`Semantics::pinned`](crate::Semantics::pinned).
+    pub has_unpinned: bool,
 }
 
 impl Stats {
@@ -74,7 +77,14 @@ impl fmt::Display for Stats {
             ByteSize(self.usage.peak_reserved),
             ByteSize(self.cached()),
             ByteSize(self.usage.deferred),
-        )
+        )?;
+        if self.totals.uncounted {
+            f.write_str("\nbyte statistics are off: bytes and peaks are missing above")?;
+        }
+        if self.has_unpinned {
+            write!(f, "\n{} memory is not pinned: its pages are not locked for DMA", MemoryKind::HostPinned)?;
+        }
+        Ok(())
     }
 }
 

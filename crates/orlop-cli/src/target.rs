@@ -3,6 +3,9 @@
 //! What is new is written beside the file, under a name that nobody else has, and takes its place in the end. Where there is
 //! nothing to be replaced it is written directly: devices, pipes, the standard output, and files whose folder or mount lets nobody
 //! take their place. Links stay links, and read-only files are refused.
+//!
+//! Tensors are written by the same rule, with its own code: `interchange/replace.rs` in `orlop-tensor`. What is changed here
+//! is to be changed there.
 
 use crate::inputs::STANDARD;
 use orlop::trace::check_output;

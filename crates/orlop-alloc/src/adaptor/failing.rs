@@ -53,7 +53,8 @@ fn uniform(seed: u64, call: u64) -> f64 {
 
 /// Fails some requests with [`Refusal::Injected`]; passes the others on.
 ///
-/// A failed request never reaches upstream. Frees always pass.
+/// A failed request never reaches upstream. Frees always pass. No block grows in place: one that becomes larger is a
+/// request, as the rules need it.
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Failing, Rule};

@@ -38,6 +38,8 @@ const FILLED: usize = 240;
 
 /// Looks after the blocks of another allocator; see the head of its file.
 ///
+/// No block grows in place, also where upstream's would: one that becomes larger moves, and what uses its old place is found.
+///
 /// ```
 /// use orlop_alloc::adaptor::Hardened;
 /// use orlop_alloc::{backing::System, engine::Direct, AllocatorRef, Request};

@@ -8,6 +8,7 @@
 use super::name_over;
 use crate::out_of_memory::Refusal;
 use crate::{Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result};
+use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,6 +16,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 ///
 /// Bytes are counted as granted, after upstream's rounding. A refusal is [`Error::OutOfMemory`] with
 /// [`Refusal::Limit`]; its `reserved` is what lives through this limit.
+///
+/// A block that grows in place is charged first, for the next multiple of 256 bytes, and refused if that is too much. An
+/// engine that rounds up further may pass the limit by so much, because growth cannot be undone; it is counted.
 ///
 /// ```
 /// use orlop_alloc::adaptor::Limit;
@@ -56,6 +60,13 @@ impl Reservation<'_> {
 
     fn keep(mut self) {
         self.bytes = 0;
+    }
+
+    /// Keeps what was needed in the end, be it more or less.
+    fn settle(mut self, needed: usize) {
+        let more = needed.saturating_sub(self.bytes);
+        self.used.fetch_add(more, Ordering::Relaxed);
+        self.bytes = self.bytes.saturating_sub(needed);
     }
 }
 
@@ -148,6 +159,21 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
         unsafe { self.inner.deallocate(block) }?;
         self.used.fetch_sub(granted, Ordering::Relaxed);
         Ok(())
+    }
+
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let granted = block.granted;
+        let Ok(rounded) = Alignment::PLANNED.round_up(bytes) else { return false };
+        let mut reservation = Reservation { used: &self.used, bytes: 0 };
+        if reservation.grow(self.limit(), rounded.saturating_sub(granted)).is_err() {
+            return false;
+        }
+        // SAFETY: the caller's promise; upstream's own block.
+        let grown = unsafe { self.inner.grow_in_place(block, bytes) };
+        if grown {
+            reservation.settle(block.granted.saturating_sub(granted));
+        }
+        grown
     }
 
     fn name(&self) -> &str {

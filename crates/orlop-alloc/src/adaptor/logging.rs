@@ -348,6 +348,20 @@ unsafe impl<A: Allocator> Allocator for Logging<A> {
         result
     }
 
+    /// Two lines, as observers see it: the block came back, and was handed out again larger.
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let before = block.requested;
+        // SAFETY: the caller's promise; upstream's own block.
+        let grown = unsafe { self.inner.grow_in_place(block, bytes) };
+        if grown && self.enabled() {
+            // Nobody else is given the address meanwhile: no other line of it comes between.
+            for (action, bytes) in [(Action::Free, before), (Action::Allocate, block.requested)] {
+                self.log(action, block.address(), bytes, block.stream, block.tag);
+            }
+        }
+        grown
+    }
+
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
         let pointer = ptr.as_ptr().addr();
         let logged = self.enabled();

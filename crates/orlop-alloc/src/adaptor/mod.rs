@@ -16,6 +16,10 @@
 //! read on its own page. Every adaptor is an [`Allocator`] itself and hands upstream's blocks on as they are
 //! ([`Tracking`] adds an id where upstream gives none, [`Hardened`] hands them on a little shorter), so that any order of stacking works.
 //!
+//! A block grows in place ([`Allocator::grow_in_place`]) where upstream's does, and each adaptor counts what is more. Two
+//! refuse it, so that a block that becomes larger is a new one: over [`Failing`] it is a request, which the rules can fail;
+//! over [`Hardened`] it moves, and what still writes to its old place is found.
+//!
 //! The upstream may be an engine or an [`AllocatorRef`](crate::AllocatorRef), of a known type or erased.
 //!
 //! ```
@@ -105,6 +109,12 @@ macro_rules! forward {
         unsafe fn deallocate(&self, block: $crate::RawBlock) -> $crate::Result<()> {
             // SAFETY: the caller's promises; `allocate` hands out upstream's blocks unchanged.
             unsafe { self.$inner.deallocate(block) }
+        }
+    };
+    (@grow_in_place $inner:ident) => {
+        unsafe fn grow_in_place(&self, block: &mut $crate::RawBlock, bytes: usize) -> bool {
+            // SAFETY: the caller's promise; `allocate` hands out upstream's blocks unchanged.
+            unsafe { self.$inner.grow_in_place(block, bytes) }
         }
     };
     (@deallocate_raw $inner:ident) => {

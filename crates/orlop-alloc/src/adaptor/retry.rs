@@ -121,8 +121,8 @@ unsafe impl<A: Allocator> Allocator for Retry<A> {
         }
     }
 
-    forward!(inner: deallocate, deallocate_raw, name, device, device_memory, usage, reset_peak, semantics,
-        trim, find, tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify,
+    forward!(inner: deallocate, deallocate_raw, grow_in_place, name, device, device_memory, usage, reset_peak,
+        semantics, trim, find, tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify,
         watch_regions, allocated_size_slow, set_statistics);
 }
 

@@ -64,6 +64,12 @@ impl Counters {
         change(&mut self.blocks, 1);
     }
 
+    /// A block that became larger by so many bytes.
+    fn grow(&mut self, granted: usize, requested: usize) {
+        self.granted.add(i64::try_from(granted).unwrap_or(i64::MAX));
+        self.requested.add(i64::try_from(requested).unwrap_or(i64::MAX));
+    }
+
     fn absorb(&mut self, inside: &Self) {
         self.granted.absorb(&inside.granted);
         self.requested.absorb(&inside.requested);
@@ -198,6 +204,18 @@ unsafe impl<A: Allocator> Allocator for Statistics<A> {
         unsafe { self.inner.deallocate(block) }?;
         self.scopes.lock().innermost.each(granted, requested, Counter::subtract);
         Ok(())
+    }
+
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let (granted, requested) = (block.granted, block.requested);
+        // SAFETY: the caller's promise; upstream's own block.
+        let grown = unsafe { self.inner.grow_in_place(block, bytes) };
+        if grown {
+            let (more, asked) =
+                (block.granted.saturating_sub(granted), block.requested.saturating_sub(requested));
+            self.scopes.lock().innermost.grow(more, asked);
+        }
+        grown
     }
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {

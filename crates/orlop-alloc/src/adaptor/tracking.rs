@@ -304,6 +304,25 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         unsafe { self.give_back(block, entry) }
     }
 
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let (address, id, granted) = (block.address(), block.id, block.granted);
+        let entry = self.entries.get(&address).map(|entry| *entry);
+        let Some(entry) = entry.filter(|entry| entry.id == id) else { return false };
+        // SAFETY: as upstream handed it out.
+        unsafe { block.record_mut() }.id = entry.upstream_id;
+        // SAFETY: the caller's promise; the entry proves that it is a live block of upstream's.
+        let grown = unsafe { self.inner.grow_in_place(block, bytes) };
+        // SAFETY: the name that users know.
+        unsafe { block.record_mut() }.id = id;
+        if grown {
+            self.count_in(block.granted.saturating_sub(granted));
+            if let Some(mut entry) = self.entries.get_mut(&address) {
+                (entry.granted, entry.requested) = (block.granted, block.requested);
+            }
+        }
+        grown
+    }
+
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
         let entry = self.take(ptr.as_ptr().addr(), None)?;
         // SAFETY: the record of a live block of upstream's, which its user gave up (the caller's promise).

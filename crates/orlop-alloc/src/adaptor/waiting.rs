@@ -175,7 +175,7 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
         self.wake();
     }
 
-    forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
+    forward!(inner: grow_in_place, name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
         has_raw_deleter, opaque_handles, describe, verify, watch_regions, allocated_size_slow,
         set_statistics);
 }

@@ -204,6 +204,14 @@ impl<A: Allocator> Warn<A> {
         &self.inner
     }
 
+    /// Counts so many bytes more, and warns of what lives then.
+    fn count_in(&self, granted: usize) {
+        let live = self.live.fetch_add(granted as u64, Ordering::Relaxed) + granted as u64;
+        if self.total.rings(live) {
+            self.warn(&Warning::Total { live, threshold: self.total.threshold });
+        }
+    }
+
     #[cold]
     fn warn(&self, warning: &Warning) {
         // A block may be in hand.
@@ -224,11 +232,23 @@ unsafe impl<A: Allocator> Allocator for Warn<A> {
             self.warn(&Warning::Single { bytes, threshold: self.single.threshold, kind, tag });
         }
         let block = self.inner.allocate(request)?;
-        let live = self.live.fetch_add(block.granted as u64, Ordering::Relaxed) + block.granted as u64;
-        if self.total.rings(live) {
-            self.warn(&Warning::Total { live, threshold: self.total.threshold });
-        }
+        self.count_in(block.granted);
         Ok(block)
+    }
+
+    /// Warns of what has grown, as of a request for all of it.
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        let granted = block.granted;
+        // SAFETY: the caller's promise; upstream's own block.
+        if !unsafe { self.inner.grow_in_place(block, bytes) } {
+            return false;
+        }
+        let (kind, tag) = (block.kind, block.tag);
+        if self.single.rings(bytes as u64) {
+            self.warn(&Warning::Single { bytes, threshold: self.single.threshold, kind, tag });
+        }
+        self.count_in(block.granted.saturating_sub(granted));
+        true
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

@@ -79,6 +79,8 @@ impl GlobalAllocator {
             totals: engine.counter().map_or_else(Totals::default, Counter::totals),
             usage: engine.usage(),
             refused_frees: REFUSED.load(Ordering::Relaxed),
+            // What it hands out is of the default kind.
+            has_unpinned: false,
         })
     }
 

@@ -11,12 +11,13 @@ use super::index::ClassIndex;
 use super::learn::Learned;
 use super::plan::{Parts, Plan, Planned, holds};
 use super::token::Token;
+use crate::Record;
 use crate::backing::Backing;
 use crate::central::chunks::LIMIT;
 use crate::central::heap::Heap;
 use crate::central::place::{next_to_meet, place};
-use crate::{Error, RawBlock, Result};
 use orlop_sync::Mutex;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 /// A plan may use so many holes.
@@ -92,12 +93,9 @@ impl<B: Backing> Caching<B> {
         }
     }
 
-    /// The block at `address` if that is in a plan's memory.
-    ///
-    /// # Safety
-    ///
-    /// Nobody holds the block any more.
-    pub(super) unsafe fn find_planned(&self, address: usize) -> Option<Result<RawBlock>> {
+    /// How large the block at `address` is and its record, if it is one of a plan's. The outer `None` says that no plan has
+    /// the address.
+    pub(super) fn find_planned(&self, address: usize) -> Option<Option<(usize, NonNull<Record>)>> {
         if self.plans.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -106,24 +104,7 @@ impl<B: Backing> Caching<B> {
             let Some(plan) = front.plan() else { return };
             if plan.extents().any(|extent| extent.addresses().contains(&address)) {
                 let live = plan.live().find(|&(start, ..)| start == address);
-                // SAFETY: a record of a live block, which was given up (the caller's promise).
-                let block = live.map(|(_, _, record)| unsafe { RawBlock::found(record) });
-                found = Some(block.ok_or(Error::DoubleFree { address }));
-            }
-        });
-        found
-    }
-
-    /// Bytes of the block at `address`, if it is one of a plan's. The outer `None` says that no plan has the address.
-    pub(super) fn find_planned_size(&self, address: usize) -> Option<Option<usize>> {
-        if self.plans.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let mut found = None;
-        self.ledger.visit(|front| {
-            let Some(plan) = front.plan() else { return };
-            if plan.extents().any(|extent| extent.addresses().contains(&address)) {
-                found = Some(plan.live().find(|&(start, ..)| start == address).map(|(_, size, _)| size));
+                found = Some(live.map(|(_, size, record)| (size, record)));
             }
         });
         found

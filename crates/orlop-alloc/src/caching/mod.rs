@@ -450,8 +450,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
         let address = ptr.as_ptr().addr();
-        if let Some(planned) = self.find_planned_size(address) {
-            return planned;
+        if let Some(planned) = self.find_planned(address) {
+            return planned.map(|(size, _)| size);
         }
         self.heap.lock().find(address).ok().map(|(_, found)| found.granted)
     }
@@ -469,13 +469,16 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
         let address = ptr.as_ptr().addr();
-        // SAFETY: the caller's promise: the block was given up.
-        let block = match unsafe { self.find_planned(address) } {
-            Some(found) => found?,
+        let block = match self.find_planned(address) {
+            Some(planned) => {
+                let (_, record) = planned.ok_or(Error::DoubleFree { address })?;
+                // SAFETY: a record of a live block, which was given up (the caller's promise).
+                unsafe { RawBlock::found(record) }
+            }
             None => {
                 let heap = self.heap.lock();
                 let (index, _) = heap.find(address)?;
-                // SAFETY: as above: the chunk is in use, and no lease.
+                // SAFETY: the block was given up (the caller's promise); the chunk is in use, and no lease.
                 unsafe { heap.block_of(index) }.ok_or(Error::DoubleFree { address })?
             }
         };

@@ -147,7 +147,11 @@ impl Context {
         let routes = self.inner.routes.get_or_new(device);
         let serving = match routes.accounts() {
             // What comes by a gate is charged there.
-            Some(accounts) if !routes.is_over_gate(&allocator) => self.gated(allocator.clone(), accounts),
+            Some(accounts) if !routes.is_over_gate(&allocator) => {
+                let gate = self.gated(allocator.clone(), accounts);
+                routes.add_gate(allocator.clone(), gate.clone());
+                gate
+            }
             _ => allocator.clone(),
         };
         // It is charged by its gate from now on, and no longer by its own figures.
@@ -282,6 +286,7 @@ impl Context {
             sum.usage.deferred += stats.usage.deferred;
             sum.usage.metadata += stats.usage.metadata;
             sum.refused_frees += stats.refused_frees;
+            sum.has_unpinned |= stats.has_unpinned;
         }
         sum
     }
@@ -431,6 +436,7 @@ fn add_totals(sum: &mut Totals, part: &Totals) {
         add(sum, part);
     }
     sum.largest = sum.largest.max(part.largest);
+    sum.uncounted |= part.uncounted;
 }
 
 #[cfg(all(test, not(loom)))]

@@ -8,6 +8,7 @@
 //! Budgets do not bound it: the memory is there already, and refusing to count it would help nobody.
 
 use super::Context;
+use crate::handle::destroy_owner;
 use crate::observer::tell;
 use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
@@ -139,6 +140,7 @@ unsafe impl Allocator for Outside {
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
         // SAFETY: the account is there until the block has left (the caller's promise).
         let account = unsafe { this.as_ref() };
+        let owner = block.owner;
         // SAFETY: the record is the block's own (`Block::foreign`, `Block::borrowed`).
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
@@ -153,11 +155,13 @@ unsafe impl Allocator for Outside {
         });
         let panic = catch_unwind(run).err();
         let entry = account.ledger.hold(thread_slot::current()).leave(kind, granted, requested);
-        match panic {
-            None => Ok(entry),
-            // If this was the last of the account, the account leaks. That is safe.
-            Some(panic) => resume_unwind(panic),
+        let Some(panic) = panic else { return Ok(entry) };
+        if let (Entry::Last, Some(owner)) = (entry, owner) {
+            // Whoever called is unwound, and does not learn that this was the last of the account.
+            // SAFETY: the cell that the block was counted in (`Context::adopt_in`), told `Last` just now.
+            unsafe { destroy_owner(owner) };
         }
+        resume_unwind(panic)
     }
 
     fn counter(&self) -> Option<&dyn Counter> {
@@ -192,5 +196,39 @@ unsafe impl Allocator for Outside {
 
     fn reset_peak(&self) {
         self.ledger.reset_peaks();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Access, Deleter, Record};
+
+    /// The context is gone, and its account goes with the last block, whatever the deleter does.
+    #[test]
+    fn an_account_ends_also_with_a_deleter_that_panics() {
+        let context = Context::new();
+        let mut bytes = [0u8; 64];
+        let adopt = |panics: bool, bytes: &mut [u8; 64]| {
+            let mut record = Record::new(NonNull::from(bytes).cast(), 64, Device::CPU, Access::Host);
+            record.requested = 64;
+            let deleter = Deleter::from_closure(move |_| {
+                if panics {
+                    resume_unwind(Box::new("deleter"));
+                }
+            });
+            // SAFETY: the bytes live longer than the blocks, which nobody reads or writes.
+            context.adopt(unsafe { Block::foreign(record, deleter) })
+        };
+        let [first, last] = [adopt(true, &mut bytes), adopt(true, &mut bytes)];
+        let routes = context.inner.routes.get_or_new(Device::CPU);
+        let account = routes.outside.foreign().map(|account| account.clone().erase().downgrade());
+        let account = account.unwrap();
+        drop(routes);
+        drop(context);
+        let drops = |block: Block| catch_unwind(AssertUnwindSafe(|| drop(block)));
+        assert!(drops(first).is_err() && !account.is_gone());
+        assert_eq!(account.totals().unwrap().all.live_bytes, 64);
+        assert!(drops(last).is_err() && account.is_gone());
     }
 }

@@ -4,7 +4,10 @@
 //! counts what the allocator holds as long as that is there, and keeps it no longer. What counts is all that the allocator
 //! has handed out, as with those that are registered; two contexts that were passed the same one count it both.
 //!
-//! Budgets need no gate before it, and no charge for each block: what such allocators hold is read from their own figures
+//! One that is or was registered here after budgets were set has a gate, which charges it also when it is passed: figures of its
+//! own would count again what lives of what the gate handed out.
+//!
+//! Budgets need no gate before any other, and no charge for each block: what such allocators hold is read from their own figures
 //! when a request is charged ([`Accounts`](super::budget::Accounts)). While one is asked the request itself is charged, so
 //! that two threads cannot pass a bound together.
 
@@ -98,6 +101,10 @@ impl Context {
     /// kind here. What it holds counts in [`Context::stats`] and [`Context::memory_map`] from now on, as long as it is
     /// there; the context's observer is told of it, unless it has one of its own; and the budgets of the context hold.
     ///
+    /// Budgets read what it holds from its own figures. An allocator
+    /// [without statistics](AllocatorRef::with_statistics) has none: each request is bounded, but what lives of it counts
+    /// nothing. [Register](Context::register) such an allocator if it is to count against budgets.
+    ///
     /// The context does not keep the allocator alive.
     ///
     /// # Errors
@@ -126,11 +133,9 @@ impl Context {
         }
         let (kind, granted) = (block.kind, block.granted);
         let routes = self.inner.routes.get(block.device);
-        let accounts = routes.as_ref().and_then(|routes| routes.accounts());
         // What comes from a gate is charged there.
-        let is_charged =
-            || routes.as_ref().and_then(|routes| routes.get(kind)).is_some_and(|gate| block.is_from(gate));
-        let Some(accounts) = accounts.filter(|_| !is_charged()) else {
+        let routes = routes.as_ref().filter(|routes| !routes.is_from_gate(block));
+        let Some(accounts) = routes.and_then(|routes| routes.accounts()) else {
             return block.with_block(|block| block.grow_in_place(bytes)).unwrap_or(false);
         };
         let Some(more) = growth(granted, bytes) else { return false };

@@ -164,6 +164,7 @@ impl Context {
             // One gate for each allocator, so that kinds behind the same one stay so.
             for allocator in routes.distinct() {
                 let gate = self.gated(allocator.clone(), &accounts);
+                routes.add_gate(allocator.clone(), gate.clone());
                 let serves =
                     |kind: &MemoryKind| routes.registered(*kind).is_some_and(|r| r.same_as(allocator));
                 for kind in MemoryKind::ALL.into_iter().filter(serves) {

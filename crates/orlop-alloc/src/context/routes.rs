@@ -7,7 +7,7 @@ use super::budget::Accounts;
 use super::outside::OutsideAccounts;
 use super::passed::Passed;
 use crate::replaceable::Replaceable;
-use crate::{Allocator as _, AllocatorRef, DeviceOps};
+use crate::{Allocator as _, AllocatorRef, DeviceOps, MemoryBlock};
 use dashmap::DashMap;
 use orlop_core::{Device, MemoryKind};
 use std::ops::Deref;
@@ -16,6 +16,16 @@ use std::sync::{Arc, OnceLock};
 
 /// CUDA devices with a place of their own.
 const CUDA_PLACES: usize = 16;
+
+/// The number of no context: they count from one.
+const NO_CONTEXT: u64 = 0;
+
+/// An allocator behind a budget's gate.
+#[derive(Debug)]
+struct Gated {
+    upstream: AllocatorRef,
+    gate: AllocatorRef,
+}
 
 /// What a context knows of one device.
 #[derive(Debug, Default)]
@@ -27,6 +37,8 @@ pub(super) struct DeviceRoutes {
     pub(super) ops: Replaceable<Arc<dyn DeviceOps>>,
     stream: AtomicU64,
     accounts: OnceLock<Arc<Accounts>>,
+    /// Every gate there ever was, because blocks may still come from any of them.
+    gates: Replaceable<Gated>,
     /// Allocators that were passed for requests.
     pub(super) passed: Arc<Passed>,
     /// Memory from outside.
@@ -45,8 +57,17 @@ impl DeviceRoutes {
         self.registered[kind.index()].get()
     }
 
+    /// Registers an allocator. The one before is noted by no context then: if it is passed for requests from now on, who
+    /// charges it is to be looked for again.
     pub(super) fn register(&self, kind: MemoryKind, allocator: AllocatorRef) {
-        self.registered[kind.index()].set(Some(allocator));
+        if let Some(before) = self.registered[kind.index()].set(Some(allocator)) {
+            before.set_noted_by(NO_CONTEXT);
+        }
+    }
+
+    /// Notes which gate stands before an allocator.
+    pub(super) fn add_gate(&self, upstream: AllocatorRef, gate: AllocatorRef) {
+        self.gates.set(Some(Gated { upstream, gate }));
     }
 
     pub(super) fn serve(&self, kind: MemoryKind, allocator: AllocatorRef) {
@@ -75,22 +96,27 @@ impl DeviceRoutes {
         distinct
     }
 
-    /// Who serves here for an allocator that is registered or serves itself: the gate before it, or the allocator.
+    /// Who serves here for an allocator that is registered or serves itself, or was and did: the gate before it, or the
+    /// allocator. One that was registered without a gate is like any other.
     pub(super) fn registration_of(&self, allocator: &AllocatorRef) -> Option<&AllocatorRef> {
-        self.kinds.iter().zip(&self.registered).find_map(|(serving, registered)| {
+        let current = self.kinds.iter().zip(&self.registered).find_map(|(serving, registered)| {
             let serving = serving.get()?;
             let is_it = serving.same_as(allocator) || registered.get().is_some_and(|r| r.same_as(allocator));
             is_it.then_some(serving)
-        })
+        });
+        let is_it = |gated: &&Gated| gated.gate.same_as(allocator) || gated.upstream.same_as(allocator);
+        let gate = || self.gates.all().into_iter().rfind(is_it).map(|gated| &gated.gate);
+        current.or_else(gate)
     }
 
     /// Whether what the allocator hands out comes by way of a budget's gate of this device, and is charged there.
     pub(super) fn is_over_gate(&self, allocator: &AllocatorRef) -> bool {
-        let gates = self.kinds.iter().zip(&self.registered).filter_map(|(serving, registered)| {
-            let serving = serving.get()?;
-            registered.get().is_some_and(|registered| !registered.same_as(serving)).then_some(serving)
-        });
-        gates.into_iter().any(|gate| allocator.is_over(gate))
+        self.gates.all().into_iter().any(|gated| allocator.is_over(&gated.gate))
+    }
+
+    /// Whether a block comes from a budget's gate of this device.
+    pub(super) fn is_from_gate(&self, block: &MemoryBlock) -> bool {
+        self.gates.all().into_iter().any(|gated| block.is_from(&gated.gate))
     }
 
     pub(super) fn accounts(&self) -> Option<&Arc<Accounts>> {

@@ -30,6 +30,7 @@ use crate::observer::{Event, RegionWatch};
 use crate::raw::Owner;
 use crate::shield::report;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Record, Request, Result, Stats};
+use orlop_core::MemoryKind;
 use orlop_sync::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -130,8 +131,11 @@ impl<A: ?Sized + Allocator> Shared<A> {
 
     /// What happened so far: the ledger's figures and the engine's.
     pub(super) fn stats(&self) -> Stats {
+        let totals = self.counter().map_or_else(Totals::default, Counter::totals);
+        let pinned = &totals.kinds[MemoryKind::HostPinned.index()];
         Stats {
-            totals: self.counter().map_or_else(Totals::default, Counter::totals),
+            has_unpinned: pinned.allocations > 0 && !self.allocator.semantics().pinned,
+            totals,
             usage: self.allocator.usage(),
             refused_frees: self.refused_frees.load(Ordering::Relaxed),
         }
@@ -388,6 +392,19 @@ unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
         // SAFETY: `Entry::Last` is told once, when no handle and no block remains (rule 3).
         unsafe { destroy(owner) };
     }
+}
+
+/// Destroys the cell of a block that was the last.
+///
+/// # Safety
+///
+/// The caller was told [`Entry::Last`] by this cell's ledger, and tells nobody else.
+#[cold]
+pub(crate) unsafe fn destroy_owner(owner: Owner) {
+    // SAFETY: the cell is there until it is destroyed (the caller's promise).
+    let shared = unsafe { owner.as_ref() }.shared;
+    // SAFETY: the caller's promise.
+    unsafe { destroy(shared) };
 }
 
 /// # Safety

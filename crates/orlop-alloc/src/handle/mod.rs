@@ -18,7 +18,7 @@ mod cell;
 mod lifetimes;
 mod link;
 
-pub(crate) use self::cell::{Head, grow_block, handle_of, return_block};
+pub(crate) use self::cell::{Head, destroy_owner, grow_block, handle_of, return_block};
 pub(crate) use self::link::WeakAllocator;
 
 use self::cell::{Exits, Shared, destroy};
@@ -54,6 +54,9 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
 
     /// Puts `allocator` behind a handle. With `counted: false` its statistics leave bytes and peaks out: blocks are still
     /// counted, because the allocator must outlive them, and [`Stats::usage`] still says what is reserved.
+    ///
+    /// Budgets of a context hold for it where it is registered. Where it is only passed for requests, nothing of what lives
+    /// counts against them: see [`Context::allocate_from`](crate::Context::allocate_from).
     #[must_use]
     pub fn with_statistics(mut allocator: A, counted: bool) -> Self {
         allocator.set_statistics(counted);

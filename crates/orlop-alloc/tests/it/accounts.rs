@@ -472,3 +472,81 @@ fn a_last_handle_that_goes_meanwhile_ends_with_nothing_locked() {
     std::thread::spawn(move || context.set_observer(Some(Arc::new(Regions::default()))));
     end.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
 }
+
+/// Its gate charges it, as it charges what lives from before.
+#[test]
+fn what_was_registered_and_is_passed_stays_in_the_budget() {
+    let context = context();
+    context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
+    let [former, current] = [(), ()].map(|()| Arena::new(System::new(), 1 << 20).erase());
+    context.register(Device::CPU, KIND, former.clone()).unwrap();
+    // It is noted as one that is registered.
+    let early = context.allocate_from(&former, &request(1000)).unwrap();
+    context.register(Device::CPU, KIND, current).unwrap();
+    let mut late = context.allocate_from(&former, &request(6000)).unwrap().share();
+    let live = || context.standing(Device::CPU, KIND).live;
+    assert_eq!((live(), context.memory_map().live(KIND)), (7000, 7000));
+    for refused in
+        [context.allocate_from(&former, &request(4000)), context.allocate(Device::CPU, &request(4000))]
+    {
+        assert!(matches!(refused, Err(Error::OutOfMemory(report)) if report.refusal == Refusal::Budget));
+    }
+    // The difference fits once.
+    assert!(context.grow_in_place(&mut late, 8000) && !context.grow_in_place(&mut late, 9500));
+    assert_eq!(live(), 9000);
+    drop((early, late));
+    assert_eq!((live(), context.memory_map().live(KIND)), (0, 0));
+}
+
+/// No gate was ever before it, so its own figures count.
+#[test]
+fn what_was_registered_before_there_were_budgets_is_counted_when_it_is_passed() {
+    let context = context();
+    let [former, current] = [(), ()].map(|()| Arena::new(System::new(), 1 << 20).erase());
+    context.register(Device::CPU, KIND, former.clone()).unwrap();
+    drop(context.allocate_from(&former, &request(1000)).unwrap());
+    context.register(Device::CPU, KIND, current).unwrap();
+    context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
+    let _held = context.allocate_from(&former, &request(6000)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    assert_eq!(context.memory_map().live(KIND), 6000);
+    assert!(context.allocate_from(&former, &request(6000)).is_err());
+}
+
+/// As its documentation says: no figures, no budget, unless it is registered.
+#[test]
+fn an_allocator_without_statistics_counts_where_it_is_registered() {
+    let context = context();
+    context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
+    let silent = AllocatorRef::with_statistics(Direct::engine(System::new()), false).erase();
+    let _passed = context.allocate_from(&silent, &request(6000)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert!(context.allocate_from(&silent, &request(12_000)).is_err(), "a request alone is bounded");
+    context.register(Device::CPU, KIND, silent.clone()).unwrap();
+    let _registered = context.allocate_from(&silent, &request(6000)).unwrap();
+    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    assert!(context.allocate_from(&silent, &request(6000)).is_err());
+}
+
+#[test]
+fn figures_say_what_they_do_not_tell() {
+    let plain = AllocatorRef::new(Direct::engine(System::new())).erase();
+    let silent = AllocatorRef::with_statistics(Direct::engine(System::new()), false).erase();
+    drop(plain.allocate(&request(100)).unwrap());
+    let table = plain.stats().to_string();
+    assert!(!table.contains("statistics") && !table.contains("pinned"), "{table}");
+    let pinned = Request::new(100).kind(MemoryKind::HostPinned);
+    drop([plain.allocate(&pinned).unwrap(), silent.allocate(&pinned).unwrap()]);
+    let [plain_table, silent_table] = [&plain, &silent].map(|allocator| allocator.stats().to_string());
+    let unpinned = format!("{} memory is not pinned", MemoryKind::HostPinned);
+    assert!(plain_table.contains(&unpinned) && !plain_table.contains("statistics"), "{plain_table}");
+    assert!(
+        silent_table.contains(&unpinned) && silent_table.contains("statistics are off"),
+        "{silent_table}"
+    );
+    // So do sums.
+    let context = context();
+    context.register(Device::CPU, MemoryKind::HostPinned, silent).unwrap();
+    let sum = context.stats(Device::CPU);
+    assert!(sum.totals.uncounted && sum.has_unpinned);
+}

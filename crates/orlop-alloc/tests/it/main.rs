@@ -8,6 +8,7 @@ mod callbacks;
 mod child;
 mod defaults;
 mod environment;
+mod growth;
 mod handles;
 mod holders;
 mod logs;

@@ -50,6 +50,9 @@ pub struct Totals {
     pub kinds: [Account; MemoryKind::COUNT],
     /// The largest block so far, in granted bytes.
     pub largest: u64,
+    /// Whether byte statistics are off here, or for a part of a sum: see
+    /// [`AllocatorRef::with_statistics`](crate::AllocatorRef::with_statistics).
+    pub uncounted: bool,
 }
 
 /// What an engine that keeps its own ledger tells of it.

@@ -282,7 +282,7 @@ impl<T> Ledger<T> {
     #[must_use]
     pub fn totals(&self) -> Totals {
         let largest = if self.counted { self.largest.load(Ordering::Relaxed) } else { 0 };
-        let mut totals = Totals { largest, ..Totals::default() };
+        let mut totals = Totals { largest, uncounted: !self.counted, ..Totals::default() };
         // Outgoing first: see the head of this file.
         for shard in self.slots.shared() {
             for (account, entries) in totals.kinds.iter_mut().zip(&shard.kinds) {

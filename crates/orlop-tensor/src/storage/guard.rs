@@ -26,6 +26,9 @@ pub(crate) struct ReadGuard<'a> {
 #[derive(Debug)]
 pub(crate) struct WriteGuard<'a> {
     cell: &'a Cell,
+    /// The block of which the storage got a copy. Fields are dropped after `drop` has run, so nobody writes any more when
+    /// this runs user code: see the head of `cell`.
+    former: Option<MemoryBlock>,
 }
 
 impl<'a> ReadGuard<'a> {
@@ -63,7 +66,7 @@ impl<'a> WriteGuard<'a> {
     /// For who is the writer now.
     #[inline]
     pub(super) fn new(cell: &'a Cell) -> Self {
-        Self { cell }
+        Self { cell, former: None }
     }
 
     /// The block, while the guard lives.
@@ -128,10 +131,10 @@ impl<'a> WriteGuard<'a> {
             return Ok(());
         }
         let alone = copy(self.block(), self.bytes())?;
-        let shared = self.replace(alone);
+        // The others may have gone meanwhile: then the block goes back with the guard. There was no former one, because a
+        // guard does this once.
+        self.former = Some(self.replace(alone));
         self.cell.borrows.clear(Flags::COPY_ON_WRITE);
-        // Only now: the others may have gone meanwhile, and then the block goes back here, which runs user code.
-        drop(shared);
         Ok(())
     }
 
@@ -165,5 +168,52 @@ impl Drop for WriteGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.cell.borrows.end_write();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::storage::{Storage, cow::copy_of};
+    use crate::{Result, TensorOptions};
+    use orlop_alloc::backing::System;
+    use orlop_alloc::engine::Direct;
+    use orlop_alloc::{Event, Observer};
+    use std::sync::{Arc, Mutex};
+
+    /// Uses a storage when memory goes back, once.
+    #[derive(Default)]
+    struct Reenters {
+        storage: Mutex<Option<Storage>>,
+        outcome: Mutex<Option<Result<()>>>,
+    }
+
+    impl Observer for Reenters {
+        fn observe(&self, event: &Event<'_>) {
+            let storage = self.storage.lock().expect("nobody panics").take();
+            if let (Event::Freed { .. }, Some(storage)) = (event, storage) {
+                *self.outcome.lock().expect("nobody panics") = Some(storage.write().map(|_| ()));
+            }
+        }
+    }
+
+    /// The other owner of a lazy copy's block goes while it is copied.
+    #[test]
+    fn a_block_that_was_copied_goes_back_when_nobody_writes() {
+        let allocator = Direct::new(System::new()).erase();
+        let storage = Storage::new(100, &TensorOptions::new().allocator(&allocator)).unwrap();
+        let mut clone = Some(storage.lazy_clone().unwrap());
+        let reenters = Arc::new(Reenters::default());
+        allocator.set_observer(Some(Arc::clone(&reenters) as Arc<dyn Observer>));
+        let guard = storage.cell().write_by(|block, bytes| {
+            clone = None;
+            let copy = copy_of(block, bytes);
+            *reenters.storage.lock().unwrap() = Some(storage.clone());
+            copy
+        });
+        let guard = guard.unwrap();
+        assert!(guard.block().is_unique() && reenters.outcome.lock().unwrap().is_none());
+        drop(guard);
+        let outcome = reenters.outcome.lock().unwrap().take();
+        assert!(matches!(outcome, Some(Ok(()))), "{outcome:?}");
     }
 }

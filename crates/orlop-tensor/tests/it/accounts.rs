@@ -1,5 +1,6 @@
 //! What tensors hold is counted in the context in force, whatever it is made of.
 
+use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
 use orlop_alloc::context::{Budget, CpuConfig, Source};
 use orlop_alloc::engine::Arena;
@@ -157,4 +158,22 @@ fn growing_in_place_needs_no_more_than_the_difference() {
         drop(copy);
         storage.resize(95 << 10).unwrap();
     });
+}
+
+/// An adaptor counts what grows in place, or refuses it.
+#[test]
+fn growing_in_place_behind_a_limit() {
+    let arena = Arena::new(System::new(), 1 << 20).erase();
+    let limited = AllocatorRef::new(Limit::new(arena, 100 << 10));
+    let used = || limited.used();
+    let allocator = limited.clone().erase();
+    let storage = Storage::new(60 << 10, &TensorOptions::new().allocator(&allocator)).unwrap();
+    let address = storage.as_ptr().unwrap();
+    // Old and new together would not fit.
+    storage.resize(90 << 10).unwrap();
+    assert_eq!((storage.as_ptr().unwrap(), used()), (address, 90 << 10));
+    assert!(storage.resize(110 << 10).is_err());
+    assert_eq!((storage.nbytes(), used()), (90 << 10, 90 << 10));
+    drop(storage);
+    assert_eq!(used(), 0);
 }

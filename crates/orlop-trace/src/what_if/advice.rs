@@ -117,6 +117,11 @@ impl fmt::Display for Doubt {
                  allocator, or its parts do not belong together; to record a run, call {RECORD_HISTORY} before it and \
                  {DUMP_SNAPSHOT} after it"
             ),
+            Self::NoReserved => write!(
+                f,
+                "the recording does not tell how much memory the run held, so its replay cannot be checked; a snapshot of \
+                 PyTorch's does: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} after it"
+            ),
             Self::EndsElsewhere { recorded, replayed } => {
                 write!(f, "the recorded run {}, and its replay {}", end(recorded), end(replayed))
             }

@@ -31,6 +31,8 @@ pub enum Doubt {
         /// How many were recorded.
         allocations: u64,
     },
+    /// Nothing tells how much memory the run held: neither segments nor a count.
+    NoReserved,
     /// Either the recorded run ran out of memory or its replay did, and the other did not.
     EndsElsewhere {
         /// The event of the recorded run.
@@ -95,14 +97,15 @@ impl<'a> RecordedRun<'a> {
         if let Some(doubt) = self.fidelity.and_then(no_address) {
             return Some(doubt);
         }
-        let recorded = self.peak_reserved?;
+        let Some(recorded) = self.peak_reserved else { return Some(Doubt::NoReserved) };
         let failed = replay.out_of_memory.map(|failed| failed.event.unwrap_or(0));
         if failed.is_some() != self.failed.is_some() {
             return Some(Doubt::EndsElsewhere { recorded: self.failed, replayed: failed });
         }
         // A replay ends where a request fails; a program may go on. With several streams it depends on the clock which one.
         let until = self.failed.and_then(|event| usize::try_from(event).ok());
-        let recorded = until.map_or(Some(recorded), |until| peak_reserved_after(self.history, until))?;
+        // Before its first segment a run holds nothing.
+        let recorded = until.map_or(recorded, |until| peak_reserved_after(self.history, until).unwrap_or(0));
         let replayed = replay.peak_reserved;
         (!is_same(recorded, replayed)).then_some(Doubt::PeakDiffers { recorded, replayed })
     }

@@ -1,10 +1,12 @@
 //! What is advised, and when nothing is.
 
 use crate::torch_runs::{device, recordings};
-use orlop_trace::history::{Action, DeviceHistory, Event, History, Workload};
+use orlop_alloc::device::TorchConf;
+use orlop_trace::history::{Action, DeviceHistory, Event, History, Sites, Workload};
 use orlop_trace::report::{Verdict, WhatIfRow as PageRow};
 use orlop_trace::what_if::{
-    AdviceReason, Doubt, RECORD_HISTORY, Rules, WhatIf, WhatIfReport, recording_doubt, settings,
+    AdviceReason, Doubt, RECORD_HISTORY, Rules, RunConditions, WhatIf, WhatIfReport, recording_doubt,
+    settings,
 };
 use std::path::Path;
 
@@ -161,4 +163,48 @@ fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
     let report = sweep.memory(Some(80 << 30)).run();
     assert_eq!(report.replayed_peak_reserved, report.recorded_peak_reserved);
     assert_eq!((report.memory, report.rows[0].outcome.peak_reserved), (Some(80 << 30), 6252 * MIB));
+}
+
+/// A list of requests: whatever a replay comes to, nothing tells whether the run did so, too.
+#[test]
+fn without_segments_there_is_no_advice() {
+    let mut history = recordings().remove("resnet-train.default").expect("it is shipped");
+    let is_of_segments = |event: &Event| {
+        let actions =
+            [Action::RegionGained, Action::RegionLost, Action::Mapped, Action::Unmapped, Action::Snapshot];
+        actions.contains(&event.action)
+    };
+    let device = &mut history.devices[0];
+    device.start.clear();
+    device.end.clear();
+    device.details.clear();
+    device.events.retain(|event| !is_of_segments(event));
+    let report = sweep(&history);
+    assert!(report.fidelity.is_none() && report.recorded_peak_reserved.is_none());
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoReserved)));
+    assert!(report.reason.to_string().contains("cannot be checked"));
+    // What others counted is something to hold a replay against.
+    history.devices[0].counted_reserved = report.replayed_peak_reserved;
+    let report = sweep(&history);
+    assert!(report.fidelity.is_none() && report.advice.is_some(), "{}", report.reason);
+}
+
+/// As the documentation says: nothing but call sites would tell them apart.
+#[test]
+fn a_call_before_a_request_that_raises_the_peak_looks_like_a_limit() {
+    let (first, second) = (20 * MIB, 40 * MIB);
+    let mut device = DeviceHistory::default();
+    device.events = vec![
+        Event::new(Action::RegionGained, 1 << 40, first),
+        Event::new(Action::Allocate, 1 << 40, first),
+        Event::new(Action::FreeRequested, 1 << 40, first),
+        Event::new(Action::FreeCompleted, 1 << 40, first),
+        Event::new(Action::RegionLost, 1 << 40, first),
+        Event::new(Action::RegionGained, 1 << 41, second),
+        Event::new(Action::Allocate, 1 << 41, second),
+    ];
+    let limit = |device: &DeviceHistory| RunConditions::of(device, &TorchConf::default()).limit;
+    assert_eq!(limit(&device).map(|limit| limit.bytes), Some(second));
+    device.events[4].site = Sites::default().stack(&[1]);
+    assert_eq!(limit(&device), None, "the call sites differ");
 }

@@ -12,6 +12,9 @@
 //! too, if the request cannot have done it: a free block would have served the request; the call sites differ; or no limit
 //! explains it, because the run held as much at another time as it would have been refused here.
 //!
+//! One call cannot be told from a retry: in a recording without call sites, right before a request that no free block served,
+//! where the run held the most. A limit is concluded from it that the run did not have: no less than it held.
+//!
 //! What is left bounds the limit: it allowed the most that was ever held, and it refused what was held at a retry together
 //! with the growth that followed. A collection tells that its share of the limit was passed, and growth without one, while
 //! there was something to collect, that it was not.
@@ -34,7 +37,8 @@ const LOOKS: usize = 1 << 22;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunConditions {
-    /// The memory that the run could hold; `None` if nothing was refused.
+    /// The memory that the run could hold; `None` if nothing was refused. Without call sites, a call of `empty_cache` right
+    /// before a request that raises the peak looks like a refusal, and gives a limit that was not there.
     pub limit: Option<MemoryLimit>,
     /// The events at which the program emptied the cache, in order: of each call the first region that went back.
     pub cache_releases: Vec<u32>,

@@ -1,0 +1,133 @@
+//! Blocks that grow in place behind adaptors, and what each adaptor counts.
+
+use orlop_alloc::adaptor::{
+    Action, Decision, Failing, Hardened, Limit, Logging, Retry, Statistics, TotalMemory, Tracking, Waiting,
+    Warn,
+};
+use orlop_alloc::backing::System;
+use orlop_alloc::caching::Caching;
+use orlop_alloc::engine::Arena;
+use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// An allocator whose last block grows in place.
+fn upstream() -> AllocatorRef {
+    Arena::new(System::new(), 1 << 16).erase()
+}
+
+/// A block of 1000 bytes that has become one of 3000, without moving.
+fn grown<A: Allocator>(allocator: &AllocatorRef<A>) -> Block {
+    let mut block = allocator.allocate(&Request::new(1000)).expect("there is memory");
+    let ptr = block.as_ptr();
+    assert!(block.grow_in_place(3000), "{}", allocator.name());
+    assert_eq!((block.as_ptr(), block.len()), (ptr, 3000));
+    let account = allocator.stats().totals.all;
+    assert_eq!((account.live_bytes, account.requested_bytes), (block.capacity() as u64, 3000));
+    block
+}
+
+#[test]
+fn adaptors_that_count_nothing_hand_growth_on() {
+    drop(grown(&AllocatorRef::new(Retry::new(upstream(), 1, |_, _, _| Decision::GiveUp))));
+    drop(grown(&AllocatorRef::new(Waiting::new(upstream(), Duration::from_secs(1)))));
+    let caching =
+        AllocatorRef::new(Retry::new(Caching::builder(System::new()).build(), 1, |_, _, _| Decision::GiveUp));
+    drop(grown(&caching));
+    assert_eq!(caching.inner().stats().live(), 0);
+}
+
+#[test]
+fn a_limit_counts_growth_or_refuses_it() {
+    let upstream = upstream();
+    let allocator = AllocatorRef::new(Limit::new(upstream.clone(), 4096));
+    let mut block = grown(&allocator);
+    assert_eq!(allocator.used(), block.capacity());
+    // 4000 fit by themselves, but their next multiple of 256 has to.
+    allocator.set_limit(4090);
+    assert!(!block.grow_in_place(4000) && block.len() == 3000);
+    assert!(!block.grow_in_place(usize::MAX));
+    assert_eq!((allocator.used(), upstream.stats().live()), (block.capacity(), block.capacity() as u64));
+    allocator.set_limit(4096);
+    assert!(block.grow_in_place(4096));
+    assert!(!block.grow_in_place(4097) && allocator.allocate(&Request::new(1)).is_err());
+    drop(block);
+    assert_eq!((allocator.used(), upstream.stats().live()), (0, 0));
+}
+
+#[test]
+fn a_refusal_upstream_leaves_nothing_charged() {
+    let allocator = AllocatorRef::new(Limit::new(upstream(), 1 << 15));
+    let mut first = grown(&allocator);
+    let last = allocator.allocate(&Request::new(100)).expect("there is memory");
+    assert!(!first.grow_in_place(4000), "it is not the last");
+    assert_eq!(allocator.used(), first.capacity() + last.capacity());
+}
+
+#[test]
+fn statistics_count_what_is_more_and_no_block() {
+    let allocator = AllocatorRef::new(Statistics::new(upstream()));
+    let block = grown(&allocator);
+    let counters = allocator.counters();
+    assert_eq!(
+        (counters.requested.current, counters.requested.total, counters.requested.peak),
+        (3000, 3000, 3000)
+    );
+    assert_eq!(counters.granted.current, i64::try_from(block.capacity()).expect("small"));
+    assert_eq!((counters.blocks.current, counters.blocks.total), (1, 1));
+    drop(block);
+    let counters = allocator.counters();
+    assert_eq!((counters.granted.current, counters.requested.current, counters.blocks.current), (0, 0, 0));
+}
+
+#[test]
+fn tracking_knows_the_new_size() {
+    let allocator = AllocatorRef::new(Tracking::new(upstream()));
+    let block = grown(&allocator);
+    let (id, capacity) = (block.id(), block.capacity());
+    let live = allocator.live();
+    assert_eq!((live[0].requested, live[0].granted, live[0].id), (3000, capacity, id));
+    assert_eq!((allocator.live_bytes(), allocator.high_water_mark()), (capacity as u64, capacity as u64));
+    let ptr = block.into_raw_ptr().expect("it frees bare addresses");
+    // SAFETY: given away just now, and freed once.
+    let freed = unsafe { allocator.free(ptr, None) };
+    assert!(freed.is_ok() && allocator.live_bytes() == 0, "{freed:?}");
+}
+
+#[test]
+fn a_log_has_a_free_and_an_allocation() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&lines);
+    let allocator = AllocatorRef::new(Logging::to_callback(upstream(), move |record| {
+        log.lock().expect("nobody panics").push((record.action, record.bytes));
+    }));
+    drop(grown(&allocator));
+    let lines = lines.lock().expect("nobody panics");
+    let expected =
+        [(Action::Allocate, 1000), (Action::Free, 1000), (Action::Allocate, 3000), (Action::Free, 3000)];
+    assert_eq!(*lines, expected);
+}
+
+#[test]
+fn warnings_are_of_the_whole_block() {
+    let warn = Warn::builder(upstream()).memory(TotalMemory::Bytes(5000)).single(0.5, 5).total(0.5, 5);
+    let allocator = AllocatorRef::new(warn.build());
+    let block = grown(&allocator);
+    assert_eq!(allocator.warnings(), 2, "one of 3000 bytes at once, one of 3000 in all");
+    drop(block);
+    drop(allocator.allocate(&Request::new(2400)).expect("there is memory"));
+    assert_eq!(allocator.warnings(), 2, "what was freed is not counted any more");
+}
+
+/// See the heads of their files.
+#[test]
+fn failing_and_hardened_refuse_growth() {
+    let failing = AllocatorRef::new(Failing::new(upstream(), []));
+    let hardened = AllocatorRef::new(Hardened::builder(upstream()).build());
+    for mut block in [failing.allocate(&Request::new(1000)), hardened.allocate(&Request::new(1000))]
+        .map(|block| block.expect("there is memory"))
+    {
+        assert!(!block.grow_in_place(3000) && block.len() == 1000);
+    }
+    assert_eq!(hardened.found(), 0);
+}
