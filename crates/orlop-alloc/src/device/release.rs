@@ -172,7 +172,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Gives the region of a free chunk back to the device. False, and the region stays, if the chunk is not free or is not
-    /// all of its region: blocks may be in the rest.
+    /// all of its region (blocks may be in the rest), or if its stream could not be waited for.
     pub(super) fn release_region(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, pool, region, stream, .. } = chunk;
@@ -180,6 +180,9 @@ impl<B: DeviceBacking> Engine<B> {
         let is_all = home.is_some_and(|home| (home.address, home.bytes, home.page) == (address, size, None));
         if chunk.state != State::Free || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
+        }
+        if !self.finish(stream) {
+            return false;
         }
         let small = self.pools[pool as usize].small;
         self.take(index);
@@ -192,7 +195,6 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_segments.sub(1);
         }
         self.stats.num_device_free += 1;
-        self.finish(stream);
         // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and size, and no
         // neighbours. It was free, so that no stream used it but its own, which is done.
         unsafe { self.backing.release(address, size) };
@@ -217,21 +219,24 @@ impl<B: DeviceBacking> Engine<B> {
         let (page, Range { start, end }) = (home.page?, home.whole_pages(address..address + size)?);
         let bytes = bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX);
         let begin = start.max(end.saturating_sub(bytes));
+        if !self.finish(stream) {
+            return None;
+        }
         let unmapped = self.hollow(index, begin, end)?;
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);
         self.stats.num_device_free += 1;
         self.note(RegionAction::Unmapped, region, begin, end - begin);
-        self.finish(stream);
         // SAFETY: the pages lay in a free chunk; the stream that it was kept for is done.
         unsafe { self.backing.unmap(begin, end - begin, page) };
         Some(unmapped)
     }
 
-    /// Waits until a stream has done all that was put into it: what lay in its free chunks may be anybody's then.
-    pub(super) fn finish(&self, stream: u32) {
-        let event = self.backing.record(self.streams.id(stream));
-        self.backing.synchronize(event);
+    /// Waits until a stream has done all that was put into it: what lay in its free chunks may be anybody's then. False if
+    /// the backing panicked.
+    #[must_use]
+    pub(super) fn finish(&self, stream: u32) -> bool {
+        self.backing.finish(self.streams.id(stream))
     }
 
     /// Makes the middle of a free chunk one without pages, and merges it with its neighbours of that sort. The caller
