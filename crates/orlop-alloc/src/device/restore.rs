@@ -4,7 +4,6 @@
 //! in place, of one pool and stream) is taken to begin where the range does; the range is as long as PyTorch makes them, or
 //! ends where something else begins.
 
-use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{DeviceBlock, Engine, LARGE, SMALL};
 use super::error::DeviceError;
