@@ -331,33 +331,6 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Waits for all streams and gives everything back that is in no block's region (PyTorch: `empty_cache`). What is held
-    /// from now on keeps to what is in use from now on.
-    pub fn empty_cache(&mut self) {
-        self.cool();
-        self.release_cached(0);
-        self.lower_high_water(0);
-    }
-
-    /// Forgets that more than `target` bytes were in use, but for those that are.
-    fn lower_high_water(&mut self, target: u64) {
-        let active = self.stats.active_bytes.all.current;
-        self.high_water = self.high_water.min(target.max(active));
-    }
-
-    /// Gives free memory back until at most `target` bytes are held, as far as live blocks allow. Returns the bytes that went
-    /// back. It waits for all streams if more is held; during a capture, which that would end, nothing goes back. That more
-    /// than `target` bytes were ever in use counts no more, if more was held.
-    pub fn trim(&mut self, target: u64) -> u64 {
-        let before = self.stats.reserved_bytes.all.current;
-        if before > target && !self.private.is_capturing() {
-            self.cool();
-            self.release_cached(target);
-            self.lower_high_water(target);
-        }
-        before - self.stats.reserved_bytes.all.current
-    }
-
     /// The chunk that was freed last goes where the others are.
     pub(super) fn cool(&mut self) {
         let hot = std::mem::replace(&mut self.hot, NONE);

@@ -75,7 +75,7 @@ impl Program {
 
     fn prove(&self, name: &str) {
         self.engine.verify().expect("it holds");
-        // Without pages nothing moves: where one request is a twentieth of all memory, the moment decides.
+        // Without pages nothing moves: where one request is a tenth of all memory, the moment decides.
         let moves = matches!(self.engine.policy().growth, Growth::Pages { .. });
         let most = if moves || self.blocks.len() >= 1000 { 1.3 } else { 1.5 };
         assert!(self.ratio() <= most, "{name}: {:.2} of the peak in use were held", self.ratio());
