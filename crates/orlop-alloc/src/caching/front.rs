@@ -89,57 +89,60 @@ fn fingerprint(record: &Record) -> u32 {
 }
 
 impl Front {
-    /// A block for a request, from its stack or from the plan, if its size is allowed and nothing has to be counted under
-    /// tags: its record is of the request's kind and tag.
+    /// Whether requests for so many bytes are served by the plan, if by anybody quickly.
     #[inline(always)]
-    pub(super) fn take_quickly(
+    pub(super) fn plans_for(&self, bytes: usize) -> bool {
+        bytes > self.taken_up_to
+    }
+
+    /// A block for a request, and its size, from its stack, if the size is allowed and nothing has to be counted under tags:
+    /// its record is of the request's kind and tag.
+    #[inline(always)]
+    pub(super) fn take_stacked(
         &mut self,
         request: &Request,
         allowed: impl FnOnce(usize) -> bool,
-    ) -> Option<NonNull<Record>> {
-        if request.bytes > self.taken_up_to {
-            if request.tag != Tag::NONE {
-                return None;
-            }
-            return self.take_planned(request, allowed);
-        }
+    ) -> Option<(NonNull<Record>, usize)> {
         let top = self.tops.get_mut(class_for(request.bytes))?;
         let place = (*top)?;
         // SAFETY: `push` put it into the stack, which owns it.
         let record = unsafe { place.as_ref() };
-        if !allowed(record.granted) || record.tag != request.tag || record.kind != request.kind {
+        let granted = record.granted;
+        if !allowed(granted) || record.tag != request.tag || record.kind != request.kind {
             return None;
         }
         *top = record.link();
-        self.cached -= record.granted;
-        Some(place)
+        self.cached -= granted;
+        Some((place, granted))
     }
 
+    /// A block for a request, and its size, from the plan, if the size is allowed. It is not counted under its tag.
     #[inline(always)]
-    fn take_planned(
+    pub(super) fn take_planned(
         &mut self,
         request: &Request,
         allowed: impl FnOnce(usize) -> bool,
-    ) -> Option<NonNull<Record>> {
+    ) -> Option<(NonNull<Record>, usize)> {
         let mut place = self.plan.as_mut()?.take(request.bytes, allowed)?;
         // SAFETY: the plan hands it out.
         let record = unsafe { place.as_mut() };
         (record.tag, record.kind) = (request.tag, request.kind);
-        Some(place)
+        Some((place, record.granted))
     }
 
-    /// [`Front::take_quickly`], and what is to be counted under tags is.
+    /// A block for a request, and its size, from its stack or from the plan, if the size is allowed. What is to be counted
+    /// under tags is.
     #[inline(always)]
     pub(super) fn take_counted(
         &mut self,
         request: &Request,
         allowed: impl FnOnce(usize) -> bool,
-    ) -> Option<NonNull<Record>> {
-        if request.bytes > self.taken_up_to {
-            let place = self.take_planned(request, allowed)?;
+    ) -> Option<(NonNull<Record>, usize)> {
+        if self.plans_for(request.bytes) {
+            let (place, granted) = self.take_planned(request, allowed)?;
             // SAFETY: taken just now, so nobody else has it.
             self.tags.enter(unsafe { place.as_ref() });
-            return Some(place);
+            return Some((place, granted));
         }
         let top = self.tops.get_mut(class_for(request.bytes))?;
         let mut place = (*top)?;
@@ -153,7 +156,7 @@ impl Front {
         self.tags.leave(record);
         (record.tag, record.kind) = (request.tag, request.kind);
         self.tags.enter(record);
-        Some(place)
+        Some((place, record.granted))
     }
 
     #[inline(always)]

@@ -241,9 +241,9 @@ impl<B: Backing> Caching<B> {
         let mut held = self.ledger.try_hold()?;
         let figures = held.figures();
         let allowed = |granted| !figures.is_notable(request.kind, granted);
-        let place = held.value().take_counted(request, allowed)?;
+        let found = held.value().take_counted(request, allowed)?;
         // SAFETY: taken just now.
-        Some(unsafe { hand_out(held, place, request) })
+        Some(unsafe { hand_out(held, found, request) })
     }
 
     /// The quick way of a block, with no stream's use, that this slot does not keep without counting it: one with a tag goes
@@ -295,12 +295,16 @@ impl<B: Backing> Caching<B> {
 ///
 /// # Safety
 ///
-/// `place` was just taken from the slot's front.
+/// The record, of a block of so many bytes, was just taken from the slot's front.
 #[inline(always)]
-unsafe fn hand_out(held: Holding<'_, Front>, mut place: NonNull<Record>, request: &Request) -> RawBlock {
+unsafe fn hand_out(
+    held: Holding<'_, Front>,
+    (mut place, granted): (NonNull<Record>, usize),
+    request: &Request,
+) -> RawBlock {
+    let id = held.enter_unnoted(request.kind, granted, request.bytes);
     // SAFETY: nobody else has it (the caller).
     let record = unsafe { place.as_mut() };
-    let id = held.enter_unnoted(request.kind, record.granted, request.bytes);
     record.assign_like(request, id);
     // SAFETY: a record of ours, which goes with the block from now on.
     unsafe { RawBlock::found(place) }
@@ -321,13 +325,21 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let mut held = self.ledger.try_hold()?;
         let figures = held.figures();
         let allowed = |granted| !figures.is_notable(request.kind, granted);
-        let Some(place) = held.value().take_quickly(request, allowed) else {
-            // A call with nothing to keep is a jump: the slot is left, and entered again.
-            drop(held);
-            return self.take_counted(request);
-        };
-        // SAFETY: taken just now.
-        Some(unsafe { hand_out(held, place, request) })
+        // Each way to its own end: one for both would have to look again for what is known.
+        if !held.value().plans_for(request.bytes) {
+            if let Some(found) = held.value().take_stacked(request, allowed) {
+                // SAFETY: taken just now.
+                return Some(unsafe { hand_out(held, found, request) });
+            }
+        } else if request.tag == Tag::NONE
+            && let Some(found) = held.value().take_planned(request, allowed)
+        {
+            // SAFETY: taken just now.
+            return Some(unsafe { hand_out(held, found, request) });
+        }
+        // A call with nothing to keep is a jump: the slot is left, and entered again.
+        drop(held);
+        self.take_counted(request)
     }
 
     unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
