@@ -95,25 +95,28 @@ impl Front {
         bytes > self.taken_up_to
     }
 
-    /// A block for a request, and its size, from its stack, if the size is allowed and nothing has to be counted under tags:
-    /// its record is of the request's kind and tag.
+    /// A block for a request, and its size, from its stack, if the size is allowed. `Some(None)` if it would have to be
+    /// counted: its record is not of the request's kind and tag.
     #[inline(always)]
     pub(super) fn take_stacked(
         &mut self,
         request: &Request,
         allowed: impl FnOnce(usize) -> bool,
-    ) -> Option<(NonNull<Record>, usize)> {
+    ) -> Option<Option<(NonNull<Record>, usize)>> {
         let top = self.tops.get_mut(class_for(request.bytes))?;
         let place = (*top)?;
         // SAFETY: `push` put it into the stack, which owns it.
         let record = unsafe { place.as_ref() };
         let granted = record.granted;
-        if !allowed(granted) || record.tag != request.tag || record.kind != request.kind {
+        if !allowed(granted) {
             return None;
+        }
+        if record.tag != request.tag || record.kind != request.kind {
+            return Some(None);
         }
         *top = record.link();
         self.cached -= granted;
-        Some((place, granted))
+        Some(Some((place, granted)))
     }
 
     /// A block for a request, and its size, from the plan, if the size is allowed. It is not counted under its tag.

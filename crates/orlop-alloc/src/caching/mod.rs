@@ -327,13 +327,12 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let allowed = |granted| !figures.is_notable(request.kind, granted);
         // Each way to its own end: one for both would have to look again for what is known.
         if !held.value().plans_for(request.bytes) {
-            if let Some(found) = held.value().take_stacked(request, allowed) {
+            if let Some(found) = held.value().take_stacked(request, allowed)? {
                 // SAFETY: taken just now.
                 return Some(unsafe { hand_out(held, found, request) });
             }
-        } else if request.tag == Tag::NONE
-            && let Some(found) = held.value().take_planned(request, allowed)
-        {
+        } else if request.tag == Tag::NONE {
+            let found = held.value().take_planned(request, allowed)?;
             // SAFETY: taken just now.
             return Some(unsafe { hand_out(held, found, request) });
         }
