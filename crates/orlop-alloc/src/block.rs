@@ -2,6 +2,7 @@
 
 use crate::handle::{grow_block, handle_of, return_block};
 use crate::raw::Record;
+use crate::records::{boxed, unboxed};
 use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
@@ -49,7 +50,7 @@ impl Block {
     /// not matter.
     pub unsafe fn foreign(record: Record, deleter: Deleter) -> Self {
         let record = Record { deleter: Some(deleter), outside: true, ..record.of_nobody() };
-        Self::new(RawBlock::new(Box::new(record)))
+        Self::new(RawBlock::new(boxed(record)))
     }
 
     /// Borrows memory from outside: nothing happens when the block goes.
@@ -59,7 +60,7 @@ impl Block {
     /// As for [`Block::foreign`], until the block is gone.
     pub unsafe fn borrowed(record: Record) -> Self {
         let record = Record { outside: true, ..record.of_nobody() };
-        Self::new(RawBlock::new(Box::new(record)))
+        Self::new(RawBlock::new(boxed(record)))
     }
 
     /// Where it begins. Valid for [`Block::capacity`] bytes.
@@ -295,6 +296,7 @@ unsafe fn end(raw: RawBlock) {
     if let Some(deleter) = record.deleter.take() {
         deleter.run(record.ptr);
     }
+    unboxed(record);
 }
 
 impl fmt::Debug for Block {

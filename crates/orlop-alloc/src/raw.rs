@@ -124,12 +124,17 @@ impl Record {
     /// [`Record::assign`] for a record without stream uses.
     #[inline(always)]
     pub(crate) fn assign_unused(&mut self, request: &Request, id: AllocationId) {
-        debug_assert!(self.uses.is_empty());
+        (self.tag, self.kind) = (request.tag, request.kind);
+        self.assign_like(request, id);
+    }
+
+    /// [`Record::assign_unused`] for a record that was of the request's kind and tag before.
+    #[inline(always)]
+    pub(crate) fn assign_like(&mut self, request: &Request, id: AllocationId) {
+        debug_assert!(self.uses.is_empty() && self.tag == request.tag && self.kind == request.kind);
         self.id = id;
         self.requested = request.bytes;
         self.stream = request.stream;
-        self.tag = request.tag;
-        self.kind = request.kind;
         self.align = request.align;
     }
 

@@ -9,8 +9,7 @@ use super::learn::{Learned, Learner};
 use super::plan::Plan;
 use super::tags::{TagCounts, TagSums};
 use super::token::Token;
-use crate::{AllocationId, Record, Tag};
-use orlop_core::MemoryKind;
+use crate::{AllocationId, Record, Request, Tag};
 use orlop_sync::Linked;
 use std::ptr::NonNull;
 
@@ -48,7 +47,7 @@ pub(super) struct Front {
     least: usize,
     /// What [`Front::tell`] told.
     told: usize,
-    /// Bytes under tags.
+    /// Bytes under tags, with those that wait in stacks.
     tags: TagCounts,
 }
 
@@ -90,26 +89,77 @@ fn fingerprint(record: &Record) -> u32 {
 }
 
 impl Front {
-    /// A block for so many bytes, from its stack or from the plan, if its size is allowed.
+    /// Whether requests for so many bytes are served by the plan, if by anybody quickly.
     #[inline(always)]
-    pub(super) fn take_quickly(
+    pub(super) fn plans_for(&self, bytes: usize) -> bool {
+        bytes > self.taken_up_to
+    }
+
+    /// A block for a request, and its size, from its stack, if the size is allowed. `Some(None)` if it would have to be
+    /// counted: its record is not of the request's kind and tag.
+    #[inline(always)]
+    pub(super) fn take_stacked(
         &mut self,
-        bytes: usize,
+        request: &Request,
         allowed: impl FnOnce(usize) -> bool,
-    ) -> Option<NonNull<Record>> {
-        if bytes > self.taken_up_to {
-            return self.plan.as_mut()?.take(bytes, allowed);
-        }
-        let top = self.tops.get_mut(class_for(bytes))?;
+    ) -> Option<Option<(NonNull<Record>, usize)>> {
+        let top = self.tops.get_mut(class_for(request.bytes))?;
         let place = (*top)?;
         // SAFETY: `push` put it into the stack, which owns it.
         let record = unsafe { place.as_ref() };
+        let granted = record.granted;
+        if !allowed(granted) {
+            return None;
+        }
+        if record.tag != request.tag || record.kind != request.kind {
+            return Some(None);
+        }
+        *top = record.link();
+        self.cached -= granted;
+        Some(Some((place, granted)))
+    }
+
+    /// A block for a request, and its size, from the plan, if the size is allowed. It is not counted under its tag.
+    #[inline(always)]
+    pub(super) fn take_planned(
+        &mut self,
+        request: &Request,
+        allowed: impl FnOnce(usize) -> bool,
+    ) -> Option<(NonNull<Record>, usize)> {
+        let mut place = self.plan.as_mut()?.take(request.bytes, allowed)?;
+        // SAFETY: the plan hands it out.
+        let record = unsafe { place.as_mut() };
+        (record.tag, record.kind) = (request.tag, request.kind);
+        Some((place, record.granted))
+    }
+
+    /// A block for a request, and its size, from its stack or from the plan, if the size is allowed. What is to be counted
+    /// under tags is.
+    #[inline(always)]
+    pub(super) fn take_counted(
+        &mut self,
+        request: &Request,
+        allowed: impl FnOnce(usize) -> bool,
+    ) -> Option<(NonNull<Record>, usize)> {
+        if self.plans_for(request.bytes) {
+            let (place, granted) = self.take_planned(request, allowed)?;
+            // SAFETY: taken just now, so nobody else has it.
+            self.tags.enter(unsafe { place.as_ref() });
+            return Some((place, granted));
+        }
+        let top = self.tops.get_mut(class_for(request.bytes))?;
+        let mut place = (*top)?;
+        // SAFETY: `push` put it into the stack, which owns it.
+        let record = unsafe { place.as_mut() };
         if !allowed(record.granted) {
             return None;
         }
         *top = record.link();
         self.cached -= record.granted;
-        Some(place)
+        self.tags.leave(record);
+        (record.tag, record.kind) = (request.tag, request.kind);
+        self.tags.enter(record);
+        Some((place, record.granted))
     }
 
     #[inline(always)]
@@ -122,7 +172,8 @@ impl Front {
         Some(record)
     }
 
-    /// Puts a block where it waits, if that is quickly done. If not, it is as it was.
+    /// Puts a block where it waits, if that is quickly done and nothing has to be counted under tags. If not, it is as it
+    /// was.
     ///
     /// # Safety
     ///
@@ -130,10 +181,11 @@ impl Front {
     #[inline(always)]
     pub(super) unsafe fn put_quickly(&mut self, place: NonNull<Record>) -> bool {
         // SAFETY: the caller's promise.
-        let token = Token(unsafe { place.as_ref() }.token);
+        let record = unsafe { place.as_ref() };
+        let token = Token(record.token);
         if token.is_planned() {
             // SAFETY: the caller's promise.
-            return unsafe { self.put_planned(place, token) };
+            return record.tag == Tag::NONE && unsafe { self.put_planned(place, token) };
         }
         if token.home() != self.home || token.class() >= self.put_below || self.cached >= self.most {
             return false;
@@ -141,6 +193,23 @@ impl Front {
         // SAFETY: the class was just seen to be less than `put_below`; the caller's promise.
         unsafe { self.push(place) };
         true
+    }
+
+    /// Gives a block with a tag back to the plan, if that is the one which it was served from. If not, it is as it was.
+    ///
+    /// # Safety
+    ///
+    /// It is a block of this engine's, and nobody uses it or its record any more.
+    pub(super) unsafe fn put_planned_counted(&mut self, place: NonNull<Record>) -> bool {
+        // SAFETY: the caller's promise.
+        let record = unsafe { place.as_ref() };
+        let token = Token(record.token);
+        if !token.is_planned() || !self.plan.as_ref().is_some_and(|plan| plan.knows(token)) {
+            return false;
+        }
+        self.tags.leave(record);
+        // SAFETY: the caller's promise.
+        unsafe { self.put_planned(place, token) }
     }
 
     /// Gives a block back to the plan, if that is the one which it was served from.
@@ -189,6 +258,7 @@ impl Front {
             return Some(unsafe { Box::from_raw(record.as_ptr()) });
         }
         let mut record = self.pop(class)?;
+        self.tags.leave(&record);
         record.token = Token(record.token).noted(0).0;
         Some(record)
     }
@@ -212,10 +282,11 @@ impl Front {
     }
 
     /// Keeps a block of this engine's that came back, of a class below [`CLASSES`]. `Some` if it is of a plan that there
-    /// is no more.
+    /// is no more: not counted under its tag any more.
     pub(super) fn put(&mut self, record: Box<Record>) -> Option<Box<Record>> {
         let token = Token(record.token);
         if token.is_planned() {
+            self.tags.leave(&record);
             let place = NonNull::from(Box::leak(record));
             // SAFETY: the engine's block, and it was ours alone.
             let kept = unsafe { self.put_planned(place, token) };
@@ -356,7 +427,7 @@ impl Front {
         self.plan.as_ref()
     }
 
-    /// Takes all blocks out of the stacks from class `from` on; whether there were any.
+    /// Takes all blocks out of the stacks from class `from` on, not counted under tags any more; whether there were any.
     pub(super) fn drain(&mut self, from: usize, mut give: impl FnMut(Box<Record>)) -> bool {
         let before = self.cached;
         for word in from / 64..WORDS {
@@ -367,6 +438,7 @@ impl Front {
                 let class = 64 * word + filled.trailing_zeros() as usize;
                 filled &= filled - 1;
                 while let Some(record) = self.pop(class) {
+                    self.tags.leave(&record);
                     give(record);
                 }
             }
@@ -386,17 +458,17 @@ impl Front {
         (std::mem::replace(&mut self.told, now), now)
     }
 
-    /// Counts bytes under a tag that are handed out, or, negative, come back.
-    #[inline(always)]
-    pub(super) fn count_tag(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
-        if tag != Tag::NONE {
-            self.tags.add(kind, tag, bytes);
-        }
+    /// What is counted under tags here.
+    pub(super) fn tags(&mut self) -> &mut TagCounts {
+        &mut self.tags
     }
 
-    /// Adds what is counted under tags to `sums`.
+    /// Adds what is counted under tags to `sums`, but for what is in the stacks.
     pub(super) fn add_tags_to(&self, sums: &mut TagSums) {
         sums.add(&self.tags);
+        for (_, record) in self.records() {
+            sums.leave(record);
+        }
     }
 
     /// All blocks, to look at, with their classes.

@@ -9,11 +9,11 @@
 //! So nothing is gained while something cached would do.
 
 use super::Caching;
+use super::UNCACHED;
 use super::classes::GRANULE;
 use super::follow::Plans;
 use super::index::ClassIndex;
 use super::token::Token;
-use super::{UNCACHED, signed};
 use crate::backing::{Backing, Line, Region};
 use crate::central::chunks::{Index, Mapped};
 use crate::central::heap::{Ask, Heap};
@@ -258,7 +258,7 @@ impl<B: Backing> Caching<B> {
         (record.granted, record.requested) = (granted, bytes);
         record.token = Token::new(place as usize, UNCACHED, token.home()).0;
         let mut held = self.ledger.hold(thread_slot::current());
-        held.value().count_tag(block.kind, block.tag, signed(more));
+        held.value().tags().add(block.kind, block.tag, more);
         held.grow(block.kind, more, asked, granted);
         true
     }

@@ -178,12 +178,13 @@ impl<B: Backing> Caching<B> {
             let is_zero = unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
             held = self.ledger.hold(thread_slot::current());
             if !is_zero {
+                held.value().tags().enter(&block);
                 // SAFETY: every block of this engine has a record of this engine's.
                 self.put_back(held.value(), unsafe { block.into_record() })?;
                 return Err(Error::CannotZero { device: self.backing.device() });
             }
         }
-        held.value().count_tag(request.kind, request.tag, signed(block.granted));
+        held.value().tags().enter(&block);
         held.enter(request.kind, block.granted, request.bytes);
         Ok(block)
     }
@@ -192,9 +193,10 @@ impl<B: Backing> Caching<B> {
     fn put_back(&self, front: &mut Front, record: Box<Record>) -> Result<()> {
         let token = Token(record.token);
         if token.class() >= CLASSES {
+            front.tags().leave(&record);
             self.heap.lock().put_record(record);
         } else if token.home() != front.home() {
-            self.bring_home(token, RawBlock::new(record));
+            self.bring_home(front, record);
         } else {
             if !token.is_planned() && !front.has_room() {
                 self.make_room(front);
@@ -230,51 +232,20 @@ impl<B: Backing> Caching<B> {
         }
     }
 
-    /// The quick way to a block. `count` may note it in the slot.
-    #[inline(always)]
-    fn take_quickly(&self, request: &Request, count: impl FnOnce(&mut Front, usize)) -> Option<RawBlock> {
+    /// [`Allocator::take_cached`] for a block that the slot has, but counted under another tag than the request's, or not at
+    /// all as a plan's are. Not inlined, so that the way of all others needs no stack frame.
+    #[inline(never)]
+    fn take_counted(&self, request: &Request) -> Option<RawBlock> {
         let mut held = self.ledger.try_hold()?;
         let figures = held.figures();
         let allowed = |granted| !figures.is_notable(request.kind, granted);
-        let mut place = held.value().take_quickly(request.bytes, allowed)?;
-        // SAFETY: taken just now, so nobody else has it.
-        let record = unsafe { place.as_mut() };
-        count(held.value(), record.granted);
-        let id = held.enter_unnoted(request.kind, record.granted, request.bytes);
-        record.assign_unused(request, id);
-        // SAFETY: a record of ours, which goes with the block from now on.
-        Some(unsafe { RawBlock::found(place) })
+        let found = held.value().take_counted(request, allowed)?;
+        // SAFETY: taken just now.
+        Some(unsafe { hand_out(held, found, request) })
     }
 
-    /// The quick way to a block with a tag. Not inlined, so that the way without one needs no stack frame.
-    #[inline(never)]
-    fn take_tagged(&self, request: &Request) -> Option<RawBlock> {
-        let count = |front: &mut Front, granted| front.count_tag(request.kind, request.tag, signed(granted));
-        self.take_quickly(request, count)
-    }
-
-    /// The quick way of a block with a tag and without a stream's use.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Allocator::give_cached`].
-    #[inline(never)]
-    unsafe fn give_tagged(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
-        // SAFETY: the engine is there until the block has left (the caller's promise).
-        let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
-        let (kind, tag) = (block.kind, block.tag);
-        let (granted, requested) = (block.granted, block.requested);
-        // SAFETY: every block of this engine has a record of this engine's, and the block is the caller's no more.
-        if !unsafe { held.value().put_quickly(block.record()) } {
-            return Some(block);
-        }
-        held.value().count_tag(kind, tag, -signed(granted));
-        held.leave_open(kind, granted, requested);
-        None
-    }
-
-    /// The quick way of a block, with no stream's use, that this slot does not keep: if it is another's, it goes home.
+    /// The quick way of a block, with no stream's use, that this slot does not keep without counting it: one with a tag goes
+    /// back to the plan, one of another slot goes home.
     ///
     /// # Safety
     ///
@@ -284,23 +255,27 @@ impl<B: Backing> Caching<B> {
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
         let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
-        let token = Token(block.token);
-        if token.home() == held.value().home() || token.class() >= CLASSES {
-            return Some(block);
-        }
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
-        engine.bring_home(token, block);
+        // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
+        if !unsafe { held.value().put_planned_counted(block.record()) } {
+            let token = Token(block.token);
+            if token.home() == held.value().home() || token.class() >= CLASSES {
+                return Some(block);
+            }
+            // SAFETY: every block of this engine has a record of this engine's.
+            engine.bring_home(held.value(), unsafe { block.into_record() });
+        }
         held.leave_open(kind, granted, requested);
         None
     }
 
-    /// Gives a block, of a class and with no stream's use, to the slot that handed it out.
-    fn bring_home(&self, token: Token, block: RawBlock) {
-        // SAFETY: every block of this engine has a record of this engine's.
-        let mut record = unsafe { block.into_record() };
+    /// Gives a block, of a class and with no stream's use, to the slot that handed it out. This front counts it.
+    fn bring_home(&self, front: &mut Front, mut record: Box<Record>) {
+        front.tags().leave(&record);
+        record.tag = Tag::NONE;
         // Who frees its address a second time is told.
         record.id = AllocationId::NONE;
-        self.returns[token.home()].push(record);
+        self.returns[Token(record.token).home()].push(record);
     }
 
     /// With no quick way for a block: makes room for it, or finds out that there is.
@@ -314,10 +289,23 @@ impl<B: Backing> Caching<B> {
     }
 }
 
-/// Bytes as a difference: no block has more than half the address space.
+/// Makes a record a block for a request of its kind and tag, and counts it. Calls nothing.
+///
+/// # Safety
+///
+/// The record, of a block of so many bytes, was just taken from the slot's front.
 #[inline(always)]
-fn signed(bytes: usize) -> i64 {
-    (bytes as u64).cast_signed()
+unsafe fn hand_out(
+    held: Holding<'_, Front>,
+    (mut place, granted): (NonNull<Record>, usize),
+    request: &Request,
+) -> RawBlock {
+    let id = held.enter_unnoted(request.kind, granted, request.bytes);
+    // SAFETY: nobody else has it (the caller).
+    let record = unsafe { place.as_mut() };
+    record.assign_like(request, id);
+    // SAFETY: a record of ours, which goes with the block from now on.
+    unsafe { RawBlock::found(place) }
 }
 
 // SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the
@@ -332,20 +320,28 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
             return None;
         }
-        if request.tag != Tag::NONE {
-            self.take_tagged(request)
-        } else {
-            self.take_quickly(request, |_, _| {})
+        let mut held = self.ledger.try_hold()?;
+        let figures = held.figures();
+        let allowed = |granted| !figures.is_notable(request.kind, granted);
+        // Each way to its own end: one for both would have to look again for what is known.
+        if !held.value().plans_for(request.bytes) {
+            if let Some(found) = held.value().take_stacked(request, allowed)? {
+                // SAFETY: taken just now.
+                return Some(unsafe { hand_out(held, found, request) });
+            }
+        } else if request.tag == Tag::NONE {
+            let found = held.value().take_planned(request, allowed)?;
+            // SAFETY: taken just now.
+            return Some(unsafe { hand_out(held, found, request) });
         }
+        // A call with nothing to keep is a jump: the slot is left, and entered again.
+        drop(held);
+        self.take_counted(request)
     }
 
     unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         if !block.uses.is_empty() {
             return Some(block);
-        }
-        if block.tag != Tag::NONE {
-            // SAFETY: the caller's promise.
-            return unsafe { Self::give_tagged(this, block) };
         }
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
@@ -353,7 +349,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_quickly(block.record()) } {
-            // A call with nothing to keep is a jump: the slot is left, and entered again.
+            // As in `take_cached`.
             drop(held);
             // SAFETY: the caller's promise; the block is as it was.
             return unsafe { Self::give_elsewhere(this, block) };
@@ -395,14 +391,12 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
-        let tag = record.tag;
         record.uses = crate::StreamUses::new();
         // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
         let seat = thread_slot::current();
         let mut held = engine.ledger.hold(seat);
         let front = held.value();
         front.set_home(seat.index());
-        front.count_tag(kind, tag, -signed(granted));
         engine.put_back(front, record)?;
         Ok(held.leave(kind, granted, requested))
     }

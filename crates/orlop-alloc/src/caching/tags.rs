@@ -1,10 +1,16 @@
 //! Live bytes by kind and tag, counted by slot.
 //!
 //! Who asked for a block is written into its record by the thread that takes it, and the heap is not told. So each slot
-//! counts what it handed out under a tag, less what it took back, whoever handed that out; the sum over all slots is what
-//! lives. Blocks without a tag are not counted here: what the ledger has beside the others is theirs.
+//! counts what it took from the heap under a tag, less what it put back there, whoever had taken that. A block that waits in
+//! a stack stays counted under the tag that it had last: mostly the next request has the same, and then nothing is to be
+//! done. Only if it has another, the block is counted anew. The sum over all slots, less what waits in stacks, is what lives.
+//!
+//! The record of a plan serves several sizes: such blocks are counted when they are handed out and when they come back. A
+//! block that another thread returned is counted out by that one, before it goes home.
+//!
+//! Blocks without a tag are not counted here: what the ledger has beside the others is theirs.
 
-use crate::{Tag, TagUse};
+use crate::{Record, Tag, TagUse};
 use orlop_core::MemoryKind;
 use std::collections::HashMap;
 
@@ -24,10 +30,35 @@ fn key(kind: MemoryKind, tag: Tag) -> u64 {
     u64::from(tag.number()) << 8 | kind.index() as u64
 }
 
+/// Bytes as a difference: no block has more than half the address space.
+fn signed(bytes: usize) -> i64 {
+    (bytes as u64).cast_signed()
+}
+
 impl TagCounts {
-    /// Counts bytes that are handed out, or, negative, come back.
+    /// Counts a block from now on, if it has a tag.
     #[inline(always)]
-    pub(super) fn add(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
+    pub(super) fn enter(&mut self, record: &Record) {
+        self.add(record.kind, record.tag, record.granted);
+    }
+
+    /// Counts a block that has [entered](TagCounts::enter) no more.
+    #[inline(always)]
+    pub(super) fn leave(&mut self, record: &Record) {
+        self.change(record.kind, record.tag, -signed(record.granted));
+    }
+
+    /// Counts so many bytes more.
+    #[inline(always)]
+    pub(super) fn add(&mut self, kind: MemoryKind, tag: Tag, bytes: usize) {
+        self.change(kind, tag, signed(bytes));
+    }
+
+    #[inline(always)]
+    fn change(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
+        if tag == Tag::NONE {
+            return;
+        }
         let key = key(kind, tag);
         // Tags are numbered in order, so that neighbours do not share a place.
         let place = tag.number() as usize % NEAR;
@@ -66,6 +97,13 @@ pub(super) struct TagSums(HashMap<u64, i64>);
 impl TagSums {
     pub(super) fn add(&mut self, counts: &TagCounts) {
         counts.add_to(&mut self.0);
+    }
+
+    /// Without a block that is counted and does not live.
+    pub(super) fn leave(&mut self, record: &Record) {
+        if record.tag != Tag::NONE {
+            *self.0.entry(key(record.kind, record.tag)).or_default() -= signed(record.granted);
+        }
     }
 
     /// By kind and tag, with what has no tag: the rest of what `live` says of each kind.

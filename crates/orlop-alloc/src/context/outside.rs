@@ -10,6 +10,7 @@
 use super::Context;
 use crate::handle::destroy_owner;
 use crate::observer::tell;
+use crate::records::unboxed;
 use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };
@@ -145,7 +146,7 @@ unsafe impl Allocator for Outside {
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         let (ptr, deleter) = (record.ptr, record.deleter.take());
-        drop(record);
+        unboxed(record);
         // Counted out after the memory is gone, and also if the deleter panics. The deleter may end handles and other blocks
         // of this account: this block is still counted, so the account is there.
         let run = AssertUnwindSafe(|| {

@@ -220,7 +220,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         let (start, size) = (inner.engine.address(block), inner.engine.size(block));
         let address = if slack == 0 { start } else { request.align.round_up(start)? };
         // SAFETY: a block of the engine's, which nobody uses yet.
-        if request.zeroed && !unsafe { inner.engine.backing().zero(start, size, request.stream) } {
+        if request.zeroed && !unsafe { inner.engine.backing.zero(start, size, request.stream) } {
             // It is live: it came a moment ago.
             let _freed = inner.engine.free(block);
             return Err(Error::CannotZero { device: self.device });
@@ -264,7 +264,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
 
     fn device_memory(&self) -> Option<DeviceMemory> {
         let inner = self.inner.lock();
-        let backing = inner.engine.backing();
+        let backing = &inner.engine.backing;
         backing.free_memory().map(|free| DeviceMemory { total: backing.memory(), free })
     }
 

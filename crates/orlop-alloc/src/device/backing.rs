@@ -24,7 +24,10 @@ pub struct EventId(pub u64);
 ///    does not overlap; what `allocate` and `reserve_addresses` give begins at a multiple of 512 bytes;
 /// 2. an event is done only when all that was in its stream before it is done, and `wait` makes a stream wait for that.
 ///
-/// Engines call it with their lock held: it must not ask the engine it stands under.
+/// Engines call it with their lock held: it must not ask the engine it stands under. A panic ends at the call and is traced.
+/// What gives memory back, and `forget`, counts as done then, and anything else as not done: what asks for memory or zeros has
+/// refused, and the event of `is_done`, `synchronize` and `wait` is still there. `has_pages`, `memory` and `device` are called
+/// once, before an engine has anything.
 pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// Gets so many bytes; `None` if there are no more.
     fn allocate(&self, bytes: usize) -> Option<usize>;

@@ -94,8 +94,11 @@ impl<B: DeviceBacking> Engine<B> {
                 kept.push(index);
                 continue;
             }
-            self.merge_for(stream, index, &mut waited);
-            merged = true;
+            if self.merge_for(stream, index, &mut waited) {
+                merged = true;
+            } else {
+                kept.push(index);
+            }
         }
         for index in kept {
             self.borders.add(&mut self.chunks, index);
@@ -103,8 +106,9 @@ impl<B: DeviceBacking> Engine<B> {
         merged
     }
 
-    /// Merges a free chunk with all free ones around it. The stream that gets it waits for the others, once for each.
-    fn merge_for(&mut self, stream: u32, index: Index, waited: &mut Vec<u32>) {
+    /// Merges a free chunk with all free ones around it. The stream that gets it waits for the others, once for each; if it
+    /// cannot, nothing has changed.
+    fn merge_for(&mut self, stream: u32, index: Index, waited: &mut Vec<u32>) -> bool {
         let pool = self.chunks[index].pool;
         let is_free = |chunks: &Chunks, index: Index| {
             chunks.get(index).is_some_and(|chunk| chunk.state == State::Free && chunk.pool == pool)
@@ -117,9 +121,16 @@ impl<B: DeviceBacking> Engine<B> {
         while is_free(&self.chunks, next) {
             let part = self.chunks[next];
             if part.stream != stream && !waited.contains(&part.stream) {
-                self.wait_for(stream, part.stream);
+                if !self.wait_for(stream, part.stream) {
+                    return false;
+                }
                 waited.push(part.stream);
             }
+            next = part.next;
+        }
+        next = first;
+        while is_free(&self.chunks, next) {
+            let part = self.chunks[next];
             self.take(next);
             self.uncount_split(next);
             if next != first {
@@ -131,6 +142,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
         self.chunks[first].stream = stream;
         self.insert_free(first);
+        true
     }
 
     /// A free piece is about to be put in anew, and counted then.

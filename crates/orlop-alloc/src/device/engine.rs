@@ -12,6 +12,7 @@ use super::policy::{Growth, Policy};
 use super::pool::{Pool, Regions, Streams};
 use super::private::PrivatePools;
 use super::rounds::Rounds;
+use super::shielded::ShieldedDevice;
 use super::stats::DeviceStats;
 use crate::RegionWatches;
 use crate::central::{Free, SortedRuns};
@@ -79,7 +80,7 @@ pub(super) struct Search {
 /// # Ok::<(), orlop_alloc::device::DeviceError>(())
 /// ```
 pub struct Engine<B: DeviceBacking> {
-    pub(super) backing: B,
+    pub(super) backing: ShieldedDevice<B>,
     pub(super) policy: Policy,
     /// The most bytes that may be held.
     pub(super) limit: Option<u64>,
@@ -102,6 +103,9 @@ pub struct Engine<B: DeviceBacking> {
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(super) hot: Index,
     pub(super) stats: DeviceStats,
+    /// The most bytes that were in use at once, since the engine was new or gave its free memory back: what is held keeps to
+    /// that. Whoever resets the peaks in `stats` resets his own figures, not this.
+    pub(super) high_water: u64,
     pub(super) callbacks: Vec<Box<dyn FnMut() -> bool + Send>>,
     pub(super) watches: RegionWatches,
 }
@@ -110,7 +114,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Over a device, by these rules; sizes in them that are none are rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
-        let policy = policy.put_right();
+        let (policy, backing) = (policy.put_right(), ShieldedDevice::new(backing));
         let pool = |small: bool| {
             let kind = if small { policy.small_index } else { super::policy::IndexKind::Ordered };
             Pool::new(small, None, kind, policy.granule)
@@ -138,6 +142,7 @@ impl<B: DeviceBacking> Engine<B> {
             whole_regions: SortedRuns::default(),
             hot: NONE,
             stats: DeviceStats::default(),
+            high_water: 0,
             callbacks: Vec::new(),
             watches: RegionWatches::default(),
         };
@@ -156,7 +161,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// The device.
     #[must_use]
     pub fn backing(&self) -> &B {
-        &self.backing
+        self.backing.inner()
     }
 
     /// What was counted.
@@ -165,7 +170,8 @@ impl<B: DeviceBacking> Engine<B> {
         &self.stats
     }
 
-    /// Peaks start again from where the figures are.
+    /// Peaks start again from where the figures are. What the engine holds does not depend on them: see
+    /// [`Beyond::hold_to_peak`](super::Beyond::hold_to_peak).
     pub fn reset_peaks(&mut self) {
         self.stats.reset_peaks();
     }
@@ -279,7 +285,7 @@ impl<B: DeviceBacking> Engine<B> {
         if uses != 0 {
             if self.private.is_capturing() {
                 self.chunks[index].state = State::Pending;
-                self.pending.after_capture.push(index);
+                self.pending.unmarked.push(index);
             } else {
                 self.mark(index);
             }
@@ -323,23 +329,6 @@ impl<B: DeviceBacking> Engine<B> {
             Some(chunk) if chunk.state == State::Live => Ok(block.0),
             _ => Err(DeviceError::NotLive { block: block.0 }),
         }
-    }
-
-    /// Waits for all streams and gives everything back that is in no block's region (PyTorch: `empty_cache`).
-    pub fn empty_cache(&mut self) {
-        self.cool();
-        self.release_cached(0);
-    }
-
-    /// Gives free memory back until at most `target` bytes are held, as far as live blocks allow. Returns the bytes that went
-    /// back. It waits for all streams if more is held; during a capture, which that would end, nothing goes back.
-    pub fn trim(&mut self, target: u64) -> u64 {
-        let before = self.stats.reserved_bytes.all.current;
-        if before > target && !self.private.is_capturing() {
-            self.cool();
-            self.release_cached(target);
-        }
-        before - self.stats.reserved_bytes.all.current
     }
 
     /// The chunk that was freed last goes where the others are.
@@ -441,9 +430,13 @@ impl<B: DeviceBacking> Drop for Engine<B> {
     fn drop(&mut self) {
         self.note_all_gone();
         // Blocks came back while their streams ran.
-        (0..self.streams.count()).for_each(|stream| self.finish(stream));
+        let running = (0..self.streams.count()).filter(|&stream| !self.finish(stream)).count();
         for event in self.pending.events() {
             self.backing.forget(event);
+        }
+        if running > 0 {
+            // Streams that could not be waited for may use any of it: it is lost, not given back.
+            return;
         }
         for (_, region) in self.regions.iter() {
             let Some(page) = region.page else {

@@ -27,7 +27,7 @@ impl<B: DeviceBacking> Engine<B> {
                     return Some(chunk);
                 }
                 self.make_room(search, bytes);
-                let peak = self.stats.active_bytes.all.peak;
+                let peak = self.high_water;
                 if bytes as u64 > self.held_to(peak) - peak && self.is_beyond_peak(search, bytes) {
                     // A region for several requests would be much of what a small program holds.
                     bytes = bytes.min(search.size.checked_next_multiple_of(REGION_STEP)?);
@@ -51,8 +51,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// Whether more would be held, with so many bytes for a request, than was ever in use and the slack that the policy
     /// allows.
     pub(super) fn is_beyond_peak(&self, search: Search, bytes: usize) -> bool {
-        let active = &self.stats.active_bytes.all;
-        let peak = active.peak.max(active.current + search.size as u64);
+        let active = self.stats.active_bytes.all.current;
+        let peak = self.high_water.max(active + search.size as u64);
         let held = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
         held > self.held_to(peak)
     }

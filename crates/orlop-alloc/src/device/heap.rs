@@ -153,6 +153,7 @@ impl<B: DeviceBacking> Engine<B> {
         stats.allocated_bytes.add(small, size as u64);
         stats.active.add(small, 1);
         stats.active_bytes.add(small, size as u64);
+        self.high_water = self.high_water.max(stats.active_bytes.all.current);
         stats.requested_bytes.add(small, requested as u64);
         if size >= self.policy.max_split {
             stats.oversize_allocations.add(1);

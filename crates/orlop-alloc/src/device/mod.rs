@@ -55,6 +55,7 @@ mod rehearse;
 mod release;
 mod restore;
 mod rounds;
+mod shielded;
 mod stats;
 mod stitch;
 mod streams;

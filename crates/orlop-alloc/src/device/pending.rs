@@ -23,8 +23,8 @@ pub(super) struct Pending {
     turn: usize,
     /// Streams beyond the 63rd that use a chunk.
     more: HashMap<Index, Vec<u32>>,
-    /// Blocks that came back during a capture, in which marks may not be asked about.
-    pub(super) after_capture: Vec<Index>,
+    /// Blocks that came back during a capture, in which marks may not be asked about, or whose marks could not all be put in.
+    pub(super) unmarked: Vec<Index>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Puts a mark into each stream that uses a chunk.
+    /// Puts a mark into each stream that uses a chunk. Streams into which none could be put stay in the chunk's note.
     pub(super) fn mark(&mut self, chunk: Index) {
         let uses = std::mem::take(&mut self.chunks[chunk].note);
         let few = (0..MORE).filter(|&stream| uses & (1 << stream) != 0);
@@ -67,7 +67,10 @@ impl<B: DeviceBacking> Engine<B> {
         let streams: Vec<u32> = few.chain(more.unwrap_or_default()).collect();
         self.chunks[chunk].state = State::Pending;
         for stream in streams {
-            let event = self.backing.record(self.streams.id(stream));
+            let Some(event) = self.backing.record(self.streams.id(stream)) else {
+                self.add_use(chunk, stream);
+                continue;
+            };
             let place = stream as usize;
             if place >= self.pending.queues.len() {
                 self.pending.queues.resize_with(place + 1, Queue::default);
@@ -80,17 +83,25 @@ impl<B: DeviceBacking> Engine<B> {
             self.pending.marks += 1;
             self.chunks[chunk].events += 1;
         }
+        if self.chunks[chunk].note != 0 {
+            self.pending.unmarked.push(chunk);
+        }
+    }
+
+    /// Tries again for blocks without all of their marks.
+    fn mark_unmarked(&mut self) {
+        for chunk in std::mem::take(&mut self.pending.unmarked) {
+            self.mark(chunk);
+        }
     }
 
     /// Asks about marks, and frees what they kept.
     #[inline]
     pub(super) fn poll(&mut self) {
-        if self.pending.is_empty() && self.pending.after_capture.is_empty() {
+        if self.pending.is_empty() && self.pending.unmarked.is_empty() {
             return;
         }
-        for chunk in std::mem::take(&mut self.pending.after_capture) {
-            self.mark(chunk);
-        }
+        self.mark_unmarked();
         if self.policy.beyond.poll_one { self.poll_one() } else { self.poll_all() }
     }
 
@@ -136,22 +147,22 @@ impl<B: DeviceBacking> Engine<B> {
     fn pass(&mut self, stream: usize) {
         let Some((_, chunk)) = self.pending.queues[stream].marks.pop_front() else { return };
         self.pending.marks -= 1;
-        self.chunks[chunk].events -= 1;
-        if self.chunks[chunk].events == 0 {
+        let passed = &mut self.chunks[chunk];
+        passed.events -= 1;
+        if passed.events == 0 && passed.note == 0 {
             self.settle(chunk);
         }
     }
 
-    /// Waits until all marks are passed.
+    /// Waits until all marks are passed, but for those of streams that could not be waited for.
     pub(super) fn wait_for_all(&mut self) {
         self.stats.num_sync_all_streams += 1;
-        for chunk in std::mem::take(&mut self.pending.after_capture) {
-            self.mark(chunk);
-        }
+        self.mark_unmarked();
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
-            while let Some(&(event, _)) = self.pending.queues[stream].marks.front() {
-                self.backing.synchronize(event);
+            while let Some(&(event, _)) = self.pending.queues[stream].marks.front()
+                && self.backing.synchronize(event)
+            {
                 self.pass(stream);
             }
         }

@@ -85,7 +85,8 @@ pub struct Beyond {
     /// Take a block of another stream, and let the stream that asked wait for that one on the device.
     pub steal: bool,
     /// Once more would be held than was ever in use, and this share of it (one over a power of two: 7 is a 128th), make
-    /// room first: move wholly free pages to where they are needed, or give wholly free regions back.
+    /// room first: move wholly free pages to where they are needed, or give wholly free regions back. "Ever" begins with the
+    /// engine, or with its last [`empty_cache`](super::Engine::empty_cache); resetting peaks is not a beginning.
     pub hold_to_peak: Option<u32>,
     /// Look once more after waiting for streams, and give up only then.
     pub look_again: bool,

@@ -174,7 +174,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// How many bytes may be held for a plan that is made now: as many as were held before, because there was no other way,
     /// and a page of rounding, which is not fragmentation.
     fn allowed(&self) -> u64 {
-        let held = self.held_to(self.stats.active_bytes.all.peak).max(self.stats.reserved_bytes.all.peak);
+        let held = self.held_to(self.high_water).max(self.stats.reserved_bytes.all.peak);
         held.saturating_add(self.page(LARGE) as u64)
     }
 

@@ -12,6 +12,33 @@ use std::ops::Range;
 const CANDIDATES: usize = 1 << 8;
 
 impl<B: DeviceBacking> Engine<B> {
+    /// Waits for all streams and gives everything back that is in no block's region (PyTorch: `empty_cache`). What is held
+    /// from now on keeps to what is in use from now on.
+    pub fn empty_cache(&mut self) {
+        self.cool();
+        self.release_cached(0);
+        self.lower_high_water(0);
+    }
+
+    /// Forgets that more than `target` bytes were in use, but for those that are.
+    fn lower_high_water(&mut self, target: u64) {
+        let active = self.stats.active_bytes.all.current;
+        self.high_water = self.high_water.min(target.max(active));
+    }
+
+    /// Gives free memory back until at most `target` bytes are held, as far as live blocks allow. Returns the bytes that went
+    /// back. It waits for all streams if more is held; during a capture, which that would end, nothing goes back. That more
+    /// than `target` bytes were ever in use counts no more, if more was held.
+    pub fn trim(&mut self, target: u64) -> u64 {
+        let before = self.stats.reserved_bytes.all.current;
+        if before > target && !self.private.is_capturing() {
+            self.cool();
+            self.release_cached(target);
+            self.lower_high_water(target);
+        }
+        before - self.stats.reserved_bytes.all.current
+    }
+
     /// Whether old regions are given back: only with a limit.
     #[inline]
     pub(super) fn collects(&self) -> bool {
@@ -172,7 +199,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Gives the region of a free chunk back to the device. False, and the region stays, if the chunk is not free or is not
-    /// all of its region: blocks may be in the rest.
+    /// all of its region (blocks may be in the rest), or if its stream could not be waited for.
     pub(super) fn release_region(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, pool, region, stream, .. } = chunk;
@@ -180,6 +207,9 @@ impl<B: DeviceBacking> Engine<B> {
         let is_all = home.is_some_and(|home| (home.address, home.bytes, home.page) == (address, size, None));
         if chunk.state != State::Free || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
+        }
+        if !self.finish(stream) {
+            return false;
         }
         let small = self.pools[pool as usize].small;
         self.take(index);
@@ -192,7 +222,6 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_segments.sub(1);
         }
         self.stats.num_device_free += 1;
-        self.finish(stream);
         // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and size, and no
         // neighbours. It was free, so that no stream used it but its own, which is done.
         unsafe { self.backing.release(address, size) };
@@ -217,21 +246,24 @@ impl<B: DeviceBacking> Engine<B> {
         let (page, Range { start, end }) = (home.page?, home.whole_pages(address..address + size)?);
         let bytes = bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX);
         let begin = start.max(end.saturating_sub(bytes));
+        if !self.finish(stream) {
+            return None;
+        }
         let unmapped = self.hollow(index, begin, end)?;
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);
         self.stats.num_device_free += 1;
         self.note(RegionAction::Unmapped, region, begin, end - begin);
-        self.finish(stream);
         // SAFETY: the pages lay in a free chunk; the stream that it was kept for is done.
         unsafe { self.backing.unmap(begin, end - begin, page) };
         Some(unmapped)
     }
 
-    /// Waits until a stream has done all that was put into it: what lay in its free chunks may be anybody's then.
-    pub(super) fn finish(&self, stream: u32) {
-        let event = self.backing.record(self.streams.id(stream));
-        self.backing.synchronize(event);
+    /// Waits until a stream has done all that was put into it: what lay in its free chunks may be anybody's then. False if
+    /// the backing panicked.
+    #[must_use]
+    pub(super) fn finish(&self, stream: u32) -> bool {
+        self.backing.finish(self.streams.id(stream))
     }
 
     /// Makes the middle of a free chunk one without pages, and merges it with its neighbours of that sort. The caller

@@ -4,7 +4,6 @@
 //! in place, of one pool and stream) is taken to begin where the range does; the range is as long as PyTorch makes them, or
 //! ends where something else begins.
 
-use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{DeviceBlock, Engine, LARGE, SMALL};
 use super::error::DeviceError;
@@ -53,7 +52,7 @@ impl Engine<NullDevice> {
         if self.regions.iter().next().is_some() {
             return Err(DeviceError::NotNew);
         }
-        check(segments, self.backing.memory().saturating_sub(self.backing.used()))?;
+        check(segments, self.backing.memory().saturating_sub(self.backing.inner().used()))?;
         let mut blocks = Blocks::new();
         let mut ranges: BTreeMap<Range, Vec<&DeviceSegment>> = BTreeMap::new();
         let paged = matches!(self.policy.growth, Growth::Pages { .. });
@@ -131,7 +130,7 @@ impl Engine<NullDevice> {
         // What was checked leaves no way for these to fail.
         let no_room = DeviceError::BadSegment { address, problem: "there is no room for it" };
         let pool = self.pool_of(like)?;
-        if !self.backing.hold(address, bytes, held) {
+        if !self.backing.inner().hold(address, bytes, held) {
             return Err(no_room);
         }
         let stream = self.streams.number(stream);

@@ -216,9 +216,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
         sources.truncate(used);
         let streams: BTreeSet<u32> = sources.iter().map(|&(index, _)| self.chunks[index].stream).collect();
-        for stream in streams {
-            self.finish(stream);
-        }
+        let running: BTreeSet<u32> = streams.into_iter().filter(|&stream| !self.finish(stream)).collect();
+        sources.retain(|&(index, _)| !running.contains(&self.chunks[index].stream));
         let small = self.pools[self.chunks[claim.chunk].pool as usize].small;
         for (index, pages) in sources {
             let bytes = pages.bytes.min(claim.missing());

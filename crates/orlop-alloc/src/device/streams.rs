@@ -19,16 +19,20 @@ impl<B: DeviceBacking> Engine<B> {
         let found = others.filter_map(|(_, of)| Some(of.free.find(&self.chunks, search.size)?.0));
         let found = found.filter(|&chunk| self.policy.serves(self.chunks[chunk].size, search.size));
         let chunk = found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))?;
+        if !self.wait_for(search.stream, self.chunks[chunk].stream) {
+            return None;
+        }
         self.take(chunk);
-        self.wait_for(search.stream, self.chunks[chunk].stream);
         self.stats.num_stream_steals += 1;
         Some(chunk)
     }
 
-    /// Makes a stream wait, on the device, for what another has been given so far.
-    pub(super) fn wait_for(&mut self, stream: u32, other: u32) {
-        let event = self.backing.record(self.streams.id(other));
-        self.backing.wait(self.streams.id(stream), event);
-        self.stats.num_stream_waits += 1;
+    /// Makes a stream wait, on the device, for what another has been given so far. False if it does not: memory of the other
+    /// is not for it then.
+    #[must_use]
+    pub(super) fn wait_for(&mut self, stream: u32, other: u32) -> bool {
+        let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));
+        self.stats.num_stream_waits += u64::from(waits);
+        waits
     }
 }

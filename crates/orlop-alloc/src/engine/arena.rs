@@ -311,8 +311,8 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
             Some(bumped) => bumped,
             None => self.add_segment(request)?,
         };
-        let record = Record::new(ptr, bytes, self.backing.device(), self.backing.access());
-        let block = self.records.block(record.token(segment), request);
+        let new = || Record::new(ptr, bytes, self.backing.device(), self.backing.access());
+        let block = self.records.block((ptr, bytes, segment), request, new);
         // SAFETY: just carved out; nobody else knows it.
         if request.zeroed && dirty > 0 && !unsafe { self.backing.zero(ptr, dirty.min(request.bytes)) } {
             // SAFETY: made just now, and used by nobody.

@@ -152,6 +152,8 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         Some(RawBlock::new(record))
     }
 
+    // Where it is inlined into what calls it by pointer, a call is left in it, and needs a stack frame.
+    #[inline(never)]
     unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         // The token is the bucket it was made for, also if it served a request from the one below.
         let bucket = block.token;

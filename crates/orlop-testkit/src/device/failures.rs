@@ -1,4 +1,4 @@
-//! Which calls a mock device refuses.
+//! Which calls a mock device refuses, and which panic.
 
 use super::random::Random;
 
@@ -28,11 +28,13 @@ pub(super) struct Failures {
     one_in: [usize; CALLS],
     /// By call: the calls that are left up to the one that fails; 0: none.
     countdown: [u64; CALLS],
+    /// One call in this many panics, whatever it is; 0: none.
+    panics_one_in: usize,
 }
 
 impl Failures {
     pub(super) fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), one_in: [0; CALLS], countdown: [0; CALLS] }
+        Self { random: Random::new(seed), one_in: [0; CALLS], countdown: [0; CALLS], panics_one_in: 0 }
     }
 
     pub(super) fn one_in(&mut self, call: DeviceCall, n: usize) {
@@ -41,6 +43,15 @@ impl Failures {
 
     pub(super) fn nth(&mut self, call: DeviceCall, n: u64) {
         self.countdown[call as usize] = n;
+    }
+
+    pub(super) fn panic_one_in(&mut self, n: usize) {
+        self.panics_one_in = n;
+    }
+
+    /// Whether this call panics.
+    pub(super) fn panics(&mut self) -> bool {
+        self.random.one_in(self.panics_one_in)
     }
 
     /// Whether this call fails.

@@ -8,11 +8,12 @@ use orlop_alloc::Access;
 use orlop_alloc::device::{DeviceBacking, EventId};
 use orlop_core::{Device, StreamId};
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A device without memory behind its addresses that checks every precondition of [`DeviceBacking`]: what is given back is
 /// held, pages are whole, events end once, and no memory changes hands while a stream may still run on it. It refuses the
-/// calls that it is told to refuse. Clones are the same device.
+/// calls that it is told to refuse, and panics in those that it is told to panic in. Clones are the same device.
 #[derive(Clone)]
 pub struct MockDevice(Arc<Mutex<State>>);
 
@@ -38,6 +39,13 @@ impl State {
     fn note_event(&mut self, call: &'static str, EventId(event): EventId, was_live: bool) {
         if !was_live {
             self.fault.get_or_insert(DeviceFault::EventOver { call, event });
+        }
+    }
+
+    /// Panics, if it is this call's turn, without a word on standard error.
+    fn may_panic(&mut self) {
+        if self.failures.panics() {
+            resume_unwind(Box::new("a call of the mock device"));
         }
     }
 
@@ -75,6 +83,18 @@ impl MockDevice {
     /// The `n`-th of these calls from now on fails, counted from 1.
     pub fn fail_nth(&self, call: DeviceCall, n: u64) {
         self.state().failures.nth(call, n);
+    }
+
+    /// From now on one call in `n` panics; 0: none. One that gives something back has done so by then, any other nothing.
+    pub fn panic_one_in(&self, n: usize) {
+        self.state().failures.panic_one_in(n);
+    }
+
+    /// Begins a call that may panic.
+    fn enter(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        state.may_panic();
+        state
     }
 
     /// Returns the first fault that was found.
@@ -142,7 +162,7 @@ impl fmt::Debug for MockDevice {
 // clocks of streams are joined when one waits.
 unsafe impl DeviceBacking for MockDevice {
     fn allocate(&self, bytes: usize) -> Option<usize> {
-        let mut state = self.state();
+        let mut state = self.enter();
         if state.failures.fails(DeviceCall::Allocate) { None } else { state.memory.allocate(bytes) }
     }
 
@@ -151,6 +171,7 @@ unsafe impl DeviceBacking for MockDevice {
         let State { memory, timeline, .. } = &mut *state;
         let released = memory.release(address, bytes, timeline);
         state.note(released);
+        state.may_panic();
     }
 
     fn has_pages(&self) -> bool {
@@ -158,7 +179,7 @@ unsafe impl DeviceBacking for MockDevice {
     }
 
     fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
-        let mut state = self.state();
+        let mut state = self.enter();
         if state.failures.fails(DeviceCall::Reserve) { None } else { state.memory.reserve(bytes) }
     }
 
@@ -166,10 +187,11 @@ unsafe impl DeviceBacking for MockDevice {
         let mut state = self.state();
         let released = state.memory.release_range(address, bytes);
         state.note(released);
+        state.may_panic();
     }
 
     unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
-        let mut state = self.state();
+        let mut state = self.enter();
         if state.failures.fails(DeviceCall::Map) {
             return false;
         }
@@ -182,10 +204,11 @@ unsafe impl DeviceBacking for MockDevice {
         let State { memory, timeline, .. } = &mut *state;
         let unmapped = memory.unmap(address, bytes, page, timeline);
         state.note(unmapped);
+        state.may_panic();
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, page: usize) -> bool {
-        let mut state = self.state();
+        let mut state = self.enter();
         state.refuse_in_capture("remap");
         let fails = state.failures.fails(DeviceCall::Remap);
         let State { memory, timeline, failures, .. } = &mut *state;
@@ -195,7 +218,7 @@ unsafe impl DeviceBacking for MockDevice {
     }
 
     unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> bool {
-        if self.state().failures.fails(DeviceCall::Zero) {
+        if self.enter().failures.fails(DeviceCall::Zero) {
             return false;
         }
         self.use_bytes(address, bytes, stream, true);
@@ -203,11 +226,11 @@ unsafe impl DeviceBacking for MockDevice {
     }
 
     fn record(&self, stream: StreamId) -> EventId {
-        self.state().timeline.record(stream)
+        self.enter().timeline.record(stream)
     }
 
     fn is_done(&self, event: EventId) -> bool {
-        let mut state = self.state();
+        let mut state = self.enter();
         state.refuse_in_capture("is_done");
         let known = state.timeline.poll(event);
         state.note_event("is_done", event, known.is_some());
@@ -219,7 +242,7 @@ unsafe impl DeviceBacking for MockDevice {
     }
 
     fn synchronize(&self, event: EventId) {
-        let mut state = self.state();
+        let mut state = self.enter();
         let was_live = state.timeline.complete(event);
         state.note_event("synchronize", event, was_live);
     }
@@ -228,10 +251,11 @@ unsafe impl DeviceBacking for MockDevice {
         let mut state = self.state();
         let was_live = state.timeline.forget(event);
         state.note_event("forget", event, was_live);
+        state.may_panic();
     }
 
     fn wait(&self, stream: StreamId, event: EventId) {
-        let mut state = self.state();
+        let mut state = self.enter();
         // One of the two streams would become part of the capture, or the capture would end.
         state.refuse_in_capture("wait");
         let was_live = state.timeline.wait(stream, event);

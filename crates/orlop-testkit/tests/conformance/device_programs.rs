@@ -1,14 +1,15 @@
 //! Random programs for the device engine: `ORLOP_CONFORMANCE_CASES` says how many, for more than seconds.
 
-use orlop_alloc::device::{DeviceAllocator, Engine, HostPages, NullDevice, Policy, TorchConf};
-use orlop_core::Device;
+use orlop_alloc::device::{Ask, DeviceAllocator, Engine, HostPages, NullDevice, Policy, TorchConf};
+use orlop_alloc::{Allocator, Request};
+use orlop_core::{Device, StreamId};
 use orlop_testkit::device::{DeviceCall, DeviceProgram, Ending, MockDevice, Random, policies, states};
 use orlop_testkit::suite::cases;
 use orlop_testkit::{Fault, Profile, conformance};
 
 const STEPS: usize = 400;
 
-/// A device that refuses some calls.
+/// A device that refuses some calls, and panics in some.
 fn device(random: &mut Random, seed: u64) -> MockDevice {
     let memory = random.pick(&[24 << 20, 64 << 20, 256 << 20, 1 << 30, 8 << 30]).unwrap();
     let device = MockDevice::new(memory, !random.one_in(5), seed);
@@ -16,6 +17,7 @@ fn device(random: &mut Random, seed: u64) -> MockDevice {
         device.fail_one_in(call, random.pick(&[0, 0, 40, 8, 3]).unwrap());
     }
     device.fail_one_in(DeviceCall::IsDone, random.pick(&[0, 2, 20, 1]).unwrap());
+    device.panic_one_in(random.pick(&[0, 0, 300, 30, 4]).unwrap());
     device
 }
 
@@ -24,6 +26,7 @@ fn run(policy: Policy, seed: u64) -> Result<(), Fault> {
     let device = device(&mut random, seed);
     let mut program = DeviceProgram::new(Engine::new(device.clone(), policy), seed, []);
     program.run(STEPS)?;
+    device.panic_one_in(0);
     program.finish(if random.one_in(2) { Ending::Drop } else { Ending::Empty })?;
     Ok(device.check_end()?)
 }
@@ -109,6 +112,48 @@ fn a_checked_device_under_the_suite() {
         let make = || DeviceAllocator::new(device.clone(), policy.clone()).into_ref().erase();
         conformance(&format!("{} over a mock device", policy.name), Profile::strict(), make);
         device.check_end().unwrap();
+    }
+}
+
+/// A backing that panics has refused: the request fails, the allocator goes on, and memory that a stream may still use stays.
+#[test]
+fn a_panic_of_the_backing_is_an_error_of_the_request() {
+    for policy in [Policy::orlop(), Policy::orlop_without_pages(), Policy::torch(&TorchConf::default())] {
+        let device = MockDevice::new(64 << 20, true, 0);
+        let allocator = DeviceAllocator::new(device.clone(), policy).into_ref();
+        let other = StreamId::new(1);
+        let used_elsewhere = allocator.allocate(&Request::new(8 << 20)).unwrap();
+        used_elsewhere.record_stream(other).unwrap();
+        device.panic_one_in(1);
+        drop(used_elsewhere);
+        let refused = allocator.allocate(&Request::new(40 << 20)).map(drop).unwrap_err();
+        assert!(refused.is_out_of_memory(), "{refused}");
+        let zeroed = allocator.allocate(&Request::new(4 << 20).zeroed());
+        assert!(zeroed.is_err(), "a backing that panics has not zeroed");
+        assert_eq!(allocator.trim(0), 0, "streams could not be waited for");
+        allocator.verify().unwrap();
+        device.fault().unwrap();
+        device.panic_one_in(0);
+        drop(allocator.allocate(&Request::new(40 << 20)).unwrap());
+        allocator.empty_cache();
+        allocator.verify().unwrap();
+        assert_eq!(device.used(), 0);
+        drop(allocator);
+        device.check_end().unwrap();
+    }
+}
+
+/// Streams that cannot be waited for when the engine ends may use its memory for ever: it is lost, not given back.
+#[test]
+fn an_engine_that_cannot_wait_in_the_end_gives_nothing_back() {
+    for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
+        let device = MockDevice::new(64 << 20, true, 0);
+        let mut engine = Engine::new(device.clone(), policy);
+        engine.allocate(Ask::new(8 << 20, StreamId::DEFAULT)).unwrap();
+        device.panic_one_in(1);
+        drop(engine);
+        device.fault().unwrap();
+        assert_eq!(device.used(), 8 << 20);
     }
 }
 

@@ -75,7 +75,7 @@ impl Program {
 
     fn prove(&self, name: &str) {
         self.engine.verify().expect("it holds");
-        // Without pages nothing moves: where one request is a twentieth of all memory, the moment decides.
+        // Without pages nothing moves: where one request is a tenth of all memory, the moment decides.
         let moves = matches!(self.engine.policy().growth, Growth::Pages { .. });
         let most = if moves || self.blocks.len() >= 1000 { 1.3 } else { 1.5 };
         assert!(self.ratio() <= most, "{name}: {:.2} of the peak in use were held", self.ratio());
@@ -103,6 +103,26 @@ fn what_is_held_keeps_to_what_was_in_use_however_many_streams() {
     }
 }
 
+/// As many calls of the device, as many waits and as many moves.
+#[test]
+fn peaks_that_are_reset_change_nothing_but_the_statistics() {
+    for policy in policies() {
+        let [kept, reset] = [false, true].map(|resets| {
+            let mut program = Program::new(policy.clone(), 3, 200);
+            for _ in 0..100 {
+                program.replace(50);
+                if resets {
+                    program.engine.reset_peaks();
+                }
+            }
+            let stats = program.engine.stats();
+            let calls = (stats.num_device_alloc, stats.num_device_free, stats.num_stream_waits);
+            (calls, stats.remapped_bytes, stats.reserved_bytes.all.current)
+        });
+        assert_eq!(kept, reset, "{}", policy.name);
+    }
+}
+
 /// Half an hour without optimisation, minutes with it: `cargo test --release -p orlop-alloc --lib drift -- --ignored
 /// --nocapture`.
 #[test]
@@ -119,7 +139,7 @@ fn ten_million_pairs_hold_and_cost_no_more_in_the_end() {
             for live in [100, 200, 1000, 10_000] {
                 let mut program = Program::new(policy.clone(), streams, live);
                 let name = format!("{:<14} {streams:>8} {live:>7}", policy.name);
-                // The middle of many short windows: other programs disturb some.
+                // The quickest tenth of many short windows: other programs disturb most on a busy machine.
                 let mut tenth = || {
                     let mut windows: Vec<Duration> = (0..TENTH / WINDOW)
                         .map(|_| {
@@ -130,7 +150,7 @@ fn ten_million_pairs_hold_and_cost_no_more_in_the_end() {
                         .collect();
                     program.prove(&name);
                     windows.sort_unstable();
-                    windows[windows.len() / 2].as_nanos() as f64 / WINDOW as f64
+                    windows[windows.len() / 10].as_nanos() as f64 / WINDOW as f64
                 };
                 let (first, others): (f64, Vec<f64>) = (tenth(), (1..10).map(|_| tenth()).collect());
                 let last = others[8];

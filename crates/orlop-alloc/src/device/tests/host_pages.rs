@@ -99,6 +99,7 @@ impl Program {
             Step::Empty => self.engine.empty_cache(),
             Step::Refuse(calls) => self.engine.backing().memory.refuse(calls),
         }
+        self.engine.backing().check_calls();
         self.engine.verify().unwrap();
         assert_eq!(self.engine.backing().memory.used(), self.engine.stats().reserved_bytes.all.current);
     }
@@ -118,6 +119,7 @@ impl Program {
         }
         self.engine.backing().memory.refuse(0);
         self.engine.empty_cache();
+        self.engine.backing().check_calls();
         let memory = &self.engine.backing().memory;
         memory.prove();
         assert_eq!(memory.used(), 0);

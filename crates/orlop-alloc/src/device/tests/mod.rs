@@ -2,6 +2,7 @@
 
 mod drift;
 mod given_back;
+mod high_water;
 #[cfg(target_os = "linux")]
 mod host_pages;
 mod programs;

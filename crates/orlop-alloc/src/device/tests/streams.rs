@@ -122,8 +122,14 @@ impl LateStreams {
     /// Unless a test failed, and its engine goes.
     fn prove(&self) {
         if !std::thread::panicking() {
+            let _poisoned_by_a_panic = self.work();
             self.memory.prove();
         }
+    }
+
+    /// Panics if a call of the engine did: that ended at the call.
+    pub(super) fn check_calls(&self) {
+        drop(self.work());
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
