@@ -316,8 +316,8 @@ unsafe fn hand_out(
 
 // SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the
 // granule or of the request's alignment; a block is with one user, or in one stack. 2. regions are initialised by
-// the backing's promise. 3. the quick way has no zeroed requests; `deliver_zeroed` zeroes what was used before. 4. stacks are
-// behind slots, the rest behind mutexes. 5. regions go when the engine is dropped, or when wholly free.
+// the backing's promise. 3. the quick way has no zeroed requests; `deliver_zeroed` zeroes what was used before.
+// 4. stacks are behind slots, the rest behind mutexes. 5. regions go when the engine is dropped, or when wholly free.
 // 6. each way out enters the ledger and each way in leaves it, last of all.
 unsafe impl<B: Backing> Allocator for Caching<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
