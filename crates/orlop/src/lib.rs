@@ -35,6 +35,11 @@
 //! recordings: `cargo run -p orlop --example budgets`.
 #![forbid(unsafe_code)]
 
+/// The program on the project's first page is a test.
+#[cfg(all(doctest, feature = "tensor"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub mod prelude;
 
 pub use orlop_alloc as memory;
