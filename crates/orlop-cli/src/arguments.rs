@@ -4,10 +4,10 @@ use crate::allocators;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use orlop::alloc::backing;
-use orlop::core::ByteSize;
+use orlop::memory::backing;
 use orlop::trace::Touch;
 use orlop::trace::lab::Tolerance;
+use orlop::types::ByteSize;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -359,7 +359,7 @@ impl fmt::Display for Form {
 pub(crate) const NULL: &str = "null";
 
 /// Bytes, with a unit or without: `80GiB`, `24 GB`, `1048576`.
-fn bytes(text: &str) -> Result<u64, orlop::core::Error> {
+fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 

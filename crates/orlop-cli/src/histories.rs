@@ -2,11 +2,11 @@
 
 use crate::inputs::cannot_open;
 use crate::{output, table};
-use orlop::core::Device;
 use orlop::trace::formats::numbered_device;
 use orlop::trace::history::{DeviceHistory, History, Warning};
 use orlop::trace::lab::Profile;
 use orlop::trace::what_if::{Doubt, recording_doubt};
+use orlop::types::Device;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;

@@ -7,7 +7,7 @@ use crate::isolated;
 use crate::output;
 use crate::progress::Progress;
 use crate::table;
-use orlop::alloc::backing::{Backing as _, Global};
+use orlop::memory::backing::{Backing as _, Global};
 use orlop::trace::{Replay, ReplayReport, Summary, Touch};
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -155,7 +155,7 @@ fn pools(segments: &SegmentsInfo) -> String {
 }
 
 fn stream(stream: u64) -> String {
-    orlop::core::StreamId::new(stream).to_string()
+    orlop::types::StreamId::new(stream).to_string()
 }
 
 fn holdings(text: &mut String, what: &str, held: &Holdings) {
