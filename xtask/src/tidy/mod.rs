@@ -14,7 +14,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::report::Outcome;
 use crate::shell::Shell;
-use crate::source::{Source, files};
+use crate::source::{SourceText, files};
 use crate::workspace::{Member, members};
 
 /// A broken rule.
@@ -35,7 +35,7 @@ impl Violation {
 /// Checks the whole workspace.
 pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
     let members = members(shell)?;
-    let mut found = Found::default();
+    let mut found = TidyReport::default();
     for member in &members {
         let manifest = member.folder().join("Cargo.toml");
         found.add(shell.root(), &manifest, layers::check(member));
@@ -48,7 +48,7 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
         found.add(shell.root(), &path, words::text(&text));
         if path.extension().is_some_and(|extension| extension == "rs") {
-            let source = Source::new(text);
+            let source = SourceText::new(text);
             let name = relative(shell.root(), &path);
             found.add(shell.root(), &path, rules::all(&name, &source));
             found.add(shell.root(), &path, words::code(&source));
@@ -58,12 +58,12 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct TidyReport {
     errors: usize,
     warnings: usize,
 }
 
-impl Found {
+impl TidyReport {
     fn add(&mut self, root: &Path, path: &Path, violations: Vec<Violation>) {
         for Violation { line, message, warning } in violations {
             let kind = if warning { "warning: " } else { "" };

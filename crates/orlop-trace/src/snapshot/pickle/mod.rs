@@ -25,17 +25,17 @@ mod machine;
 mod source;
 
 use self::convert::Dag;
-use self::machine::Machine;
+use self::machine::PickleMachine;
 use super::build::Build;
 use super::error::SnapshotError;
 use super::records::Whole;
-use super::value::Value as _;
+use super::value::RecordValue as _;
 use crate::history::History;
 use std::io::Read;
 
 /// Reads a snapshot.
 pub(crate) fn read(reader: impl Read) -> Result<History, SnapshotError> {
-    let (arena, root, bytes) = Machine::new(reader).run()?;
+    let (arena, root, bytes) = PickleMachine::new(reader).run()?;
     let mut build = Build::default();
     let mut dag = Dag::new(arena, bytes);
     dag.at(root).record::<Whole>(&mut build)?;
