@@ -131,7 +131,7 @@ pub(crate) struct ReplayArguments {
     pub(crate) json: bool,
 }
 
-/// A device's allocator.
+/// The allocator of a device, as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AllocatorChoice {
     /// PyTorch's, address for address
@@ -305,7 +305,7 @@ pub(crate) struct ConvertArguments {
     pub(crate) json: bool,
 }
 
-/// A form of recordings.
+/// A file format of recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RecordingForm {
     /// PyTorch's memory snapshot, which opens in memory_viz

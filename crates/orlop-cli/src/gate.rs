@@ -20,7 +20,7 @@ struct GateEntry {
     gate: Gate,
 }
 
-/// What was written.
+/// The output of a written baseline.
 #[derive(Serialize)]
 struct WrittenBaseline {
     output: String,

@@ -55,7 +55,7 @@ pub(crate) fn tell(path: &Path, warnings: &[HistoryWarning]) {
     }
 }
 
-/// What a profile is made of.
+/// The recordings that a profile may be made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProfileSource {
     /// Of a run up to its end.

@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
     output::print(&format!("{output}: {}, open it in a browser\n", bytes(size)))
 }
 
-/// What was written.
+/// The output of a written report.
 #[derive(Serialize)]
 struct WrittenReport {
     output: String,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// A file's answer.
+/// The what-if report of a file.
 #[derive(Serialize)]
 struct WhatIfEntry {
     file: String,

@@ -37,7 +37,7 @@ macro_rules! pass_on {
     };
 }
 
-/// What a [`CountingBacking`] has counted.
+/// The statistics of a [`CountingBacking`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct BackingStats {
@@ -53,7 +53,7 @@ pub struct BackingStats {
     pub peak_bytes: u64,
 }
 
-/// The records of a [`CountingBacking`].
+/// The counters of a [`CountingBacking`], shared with the test.
 #[derive(Debug, Default)]
 pub struct BackingCounters {
     books: Mutex<BackingRecords>,
@@ -251,7 +251,7 @@ impl<B: Backing> Drop for CountingBacking<B> {
     }
 }
 
-/// When a [`FailingBacking`] refuses. Healthy at first.
+/// Decides when a [`FailingBacking`] fails. At first it never does.
 #[derive(Debug, Default)]
 pub struct FailureSchedule {
     plan: Mutex<FailurePlan>,

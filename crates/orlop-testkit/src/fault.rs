@@ -4,7 +4,7 @@ use crate::device::DeviceFault;
 use orlop_alloc::Error;
 use orlop_alloc::device::DeviceError;
 
-/// A promise of an allocator that does not hold.
+/// A violated promise of an allocator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConformanceFault {

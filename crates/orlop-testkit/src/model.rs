@@ -8,7 +8,7 @@ use orlop_core::{MemoryKind, StreamId};
 use std::collections::{BTreeMap, HashSet};
 use std::slice;
 
-/// What an allocator should have counted, for one kind or for all.
+/// The statistics that an allocator should report, for one kind or for all.
 #[derive(Debug, Clone, Copy, Default)]
 struct ExpectedStats {
     allocations: u64,
@@ -62,7 +62,7 @@ pub(crate) fn contents_mut(block: &mut Block) -> Option<&mut [u8]> {
     block.bytes_mut().ok()
 }
 
-/// What came of a request.
+/// The result of a request: granted or refused.
 #[derive(Debug)]
 pub enum RequestOutcome {
     /// The model holds the block.

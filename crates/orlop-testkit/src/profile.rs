@@ -1,6 +1,6 @@
 //! What an allocator promises beyond what its trait methods say.
 
-/// Promises that the suite holds an allocator to.
+/// The promises of an allocator that the suite checks.
 ///
 /// Whether sizes are tracked, bare pointers can be freed, handles are opaque and the host can reach the bytes
 /// is asked of the allocator itself. No profile excuses from an alignment: up to 2 MiB all must serve.

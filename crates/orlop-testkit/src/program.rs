@@ -14,7 +14,7 @@ pub fn alignment(log2: u32) -> Alignment {
     1usize.checked_shl(log2).and_then(|bytes| Alignment::new(bytes).ok()).unwrap_or(Alignment::ONE)
 }
 
-/// What a program asks for.
+/// A request of a test program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramRequest {
     /// Bytes.

@@ -8,7 +8,7 @@ use orlop_core::{Device, StreamId};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A call that a [`Spy`] saw.
+/// A call to a [`Spy`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordedCall {
@@ -59,7 +59,7 @@ pub enum RecordedCall {
     },
 }
 
-/// What a [`Spy`] saw, in order.
+/// The calls to a [`Spy`], in order.
 #[derive(Debug, Default)]
 pub struct CallLog {
     seen: Mutex<Vec<RecordedCall>>,

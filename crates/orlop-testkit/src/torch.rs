@@ -140,7 +140,7 @@ fn number<T: FromStr>(words: &mut Split<'_, char>) -> Option<T> {
     words.next()?.parse().ok()
 }
 
-/// A program underway.
+/// A running program.
 struct TorchRun {
     engine: Engine<NullDevice>,
     blocks: HashMap<u64, DeviceBlock>,

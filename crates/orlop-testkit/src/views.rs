@@ -8,14 +8,14 @@ use orlop_tensor::{Error, Result, Tensor};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One program.
+/// A program of view operations, with PyTorch's results.
 #[derive(Debug, Deserialize)]
 pub struct ViewProgram {
     shape: Vec<usize>,
     ops: Vec<ViewOp>,
 }
 
-/// An operation and what came of it.
+/// A view operation and its result.
 #[derive(Debug, Deserialize)]
 struct ViewOp {
     op: String,

@@ -5,7 +5,9 @@
 
 mod facade;
 mod layers;
+mod names;
 mod rules;
+mod width;
 mod words;
 
 use std::fs;
@@ -30,6 +32,10 @@ impl Violation {
     fn error(line: usize, message: impl Into<String>) -> Self {
         Self { line, message: message.into(), warning: false }
     }
+
+    fn warning(line: usize, message: impl Into<String>) -> Self {
+        Self { line, message: message.into(), warning: true }
+    }
 }
 
 /// Checks the whole workspace.
@@ -44,15 +50,25 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
         }
         found.add(shell.root(), &member.folder().join("README.md"), readme(member));
     }
+    let (mut types, mut wide) = (Vec::new(), width::WideLines::default());
     for path in files(shell.root(), &is_ours, &|path| words::is_text(path))? {
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
         found.add(shell.root(), &path, words::text(&text));
+        wide.add(shell.root(), &members, &path, &text);
         if path.extension().is_some_and(|extension| extension == "rs") {
             let source = SourceText::new(text);
             let name = relative(shell.root(), &path);
             found.add(shell.root(), &path, rules::all(&name, &source));
             found.add(shell.root(), &path, words::code(&source));
+            let owner = members.iter().find(|member| path.starts_with(member.folder().join("src")));
+            types.extend(owner.map(|owner| names::of_member(owner, &name, &source)).unwrap_or_default());
         }
+    }
+    for (path, violation) in names::check(types) {
+        found.add(shell.root(), Path::new(&path), vec![violation]);
+    }
+    for (path, warning) in wide.warnings() {
+        found.add(shell.root(), &path, vec![warning]);
     }
     found.outcome()
 }

@@ -9,7 +9,7 @@ use std::io::{BufReader, Read};
 /// The most of a field that an error repeats, in characters.
 const SHOWN: usize = 40;
 
-/// Where the columns are.
+/// The indices of the columns.
 #[derive(Debug, Default)]
 struct CsvHeader {
     columns: usize,
@@ -56,7 +56,7 @@ impl CsvHeader {
     }
 }
 
-/// One buffer's line.
+/// The line of a buffer.
 struct CsvRow<'a> {
     fields: Vec<Cow<'a, str>>,
     line: u64,

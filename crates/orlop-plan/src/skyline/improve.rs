@@ -8,7 +8,7 @@ use super::decode::Decoder;
 use crate::normal::Normal;
 use crate::skyline::orders::ranks;
 
-/// An order and what it gives.
+/// A candidate plan: an order of buffers, and the offsets that it gives.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) height: u64,
@@ -24,7 +24,7 @@ const ANY_ONE_IN: usize = 4;
 /// At most so many buffers are moved in one go.
 const MOVES: usize = 9;
 
-/// Numbers that look random and depend on nothing but the seed: SplitMix64 (Steele, Lea and Flood, 2014).
+/// The pseudo-random generator SplitMix64 (Steele, Lea and Flood, 2014): its numbers depend on the seed only.
 #[derive(Debug)]
 pub(super) struct SplitMix64(u64);
 

@@ -3,7 +3,7 @@
 use crate::Problem;
 use crate::normal::Normal;
 
-/// What buffers can be ordered by; the largest goes first.
+/// A key by which buffers are ordered, the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OrderKey {

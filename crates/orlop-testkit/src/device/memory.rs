@@ -11,7 +11,7 @@ const STEP: usize = 2 << 20;
 /// No more addresses are set aside at once.
 const MAX_RANGE: usize = 1 << 46;
 
-/// A physical piece of memory: a region, or a page.
+/// Physical memory of the mock device: a region, or a page.
 #[derive(Debug, Default)]
 struct PhysicalMemory {
     bytes: usize,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Everything is walked once in this many steps; the accounts are checked in each.
 const VERIFY_EVERY: usize = 8;
 
-/// How a program ends.
+/// How a device program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramEnd {
     /// All blocks are freed and the cache is emptied: nothing may be held.

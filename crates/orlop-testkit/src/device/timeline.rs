@@ -7,7 +7,7 @@ use orlop_alloc::device::EventId;
 use orlop_core::StreamId;
 use std::collections::HashMap;
 
-/// How much of each stream's work is done, by the stream's number.
+/// The amount of completed work of each stream, by the stream's number.
 #[derive(Debug, Clone, Default)]
 struct StreamProgress(Vec<u64>);
 

@@ -94,7 +94,7 @@ pub fn read_rmm(reader: impl Read) -> Result<History> {
     Ok(history)
 }
 
-/// A log in the making.
+/// The state of reading a log.
 struct RmmLog {
     /// Where each of [`COLUMNS`] is.
     places: [usize; 6],

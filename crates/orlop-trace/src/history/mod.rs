@@ -147,7 +147,7 @@ pub enum BlockState {
     Free,
 }
 
-/// Something that happened.
+/// An event of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryEvent {
     /// When, in nanoseconds; only differences mean anything.
@@ -200,7 +200,7 @@ pub struct EventDetail {
     pub pool: (u64, u64),
 }
 
-/// What happened.
+/// What an event of a recording records: an allocation, a free, a change of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventAction {

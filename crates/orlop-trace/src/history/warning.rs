@@ -5,7 +5,7 @@ use std::fmt;
 /// The most warnings that a history keeps, the last of which then counts the others ([`HistoryWarning::More`]).
 pub const MAX_WARNINGS: usize = 100;
 
-/// What does not fit together in a source.
+/// An inconsistency in a recording, which reading survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HistoryWarning {

@@ -5,7 +5,7 @@ use orlop_core::StreamId;
 
 const MIB: u64 = 1 << 20;
 
-/// A device, its allocator, and what was written down.
+/// A fake allocator over a fake device, with the events that it recorded.
 #[derive(Debug, Default)]
 pub(super) struct FakeAllocator {
     /// Whether segments grow in place.

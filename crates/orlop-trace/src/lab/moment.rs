@@ -36,7 +36,7 @@ pub struct Moments<'a> {
     strays: u64,
 }
 
-/// What is known beyond the events.
+/// Facts about a recording that its events do not carry.
 #[derive(Debug)]
 struct TimelineContext {
     /// How long blocks are.

@@ -45,7 +45,7 @@ impl Naming {
     }
 }
 
-/// Sites with the same name are one for people. Each site is looked at once.
+/// Call sites grouped by name: those with the same name are one group. Each site is looked at once.
 #[derive(Debug)]
 pub(super) struct SiteGroups<'a> {
     pub(super) sites: &'a Sites,

@@ -116,7 +116,7 @@ impl Sites {
     }
 }
 
-/// Where a frame comes from.
+/// The origin of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrameOrigin {
     /// Python of the program.

@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// A request that failed.
+/// The analysis of a request that failed for lack of memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct OutOfMemoryReport {
@@ -45,7 +45,7 @@ pub struct OutOfMemoryReport {
     pub releases: Vec<Release>,
 }
 
-/// A limit that is not told, but follows from what it allowed and what it refused.
+/// Bounds on a memory limit, inferred from requests that it allowed and refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct InferredLimit {
@@ -171,7 +171,7 @@ impl InferredLimit {
     }
 }
 
-/// What is asked for, and what the device could give.
+/// The failed request, and the memory that the device could provide.
 #[derive(Debug, Clone, Copy)]
 struct RequestToFit<'a> {
     rules: &'a PoolRules,
@@ -182,7 +182,7 @@ struct RequestToFit<'a> {
     left: u64,
 }
 
-/// Blocks that could go.
+/// Blocks that could be released.
 #[derive(Debug)]
 struct ReleaseCandidate<'a> {
     way: Way,

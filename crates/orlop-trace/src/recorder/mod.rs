@@ -121,7 +121,7 @@ struct RecorderInner {
     overwritten: AtomicU64,
 }
 
-/// How far the file is that is drained to.
+/// The progress of the drained file.
 #[derive(Debug, Default)]
 struct DrainedFile {
     /// Names that are in it.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// So many different annotations and call sites are kept of each; later ones have no name.
 const MOST: usize = 1 << 20;
 
-/// Both, by their numbers from 1.
+/// Texts and stacks, by their numbers from 1.
 #[derive(Debug, Default)]
 pub(super) struct NameTables {
     texts: Vec<Box<str>>,

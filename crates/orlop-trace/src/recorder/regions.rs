@@ -30,7 +30,7 @@ use std::sync::Mutex;
 /// How much can be put aside. An allocator tells of a few regions at a time.
 const ASIDE: usize = 256;
 
-/// The events of regions, and what is held.
+/// Records the events of regions, and the regions that are held.
 #[derive(Debug)]
 pub(super) struct RegionRecorder {
     log: Mutex<RegionLog>,
@@ -38,7 +38,7 @@ pub(super) struct RegionRecorder {
     aside: Mutex<VecDeque<DeferredRecord>>,
 }
 
-/// An event as it is told.
+/// An event of a region, before it is logged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeferredRecord {
     pub(super) record: EventRecord,
@@ -68,7 +68,7 @@ struct Noted {
     written: bool,
 }
 
-/// What a file that is drained to was told of what was let go.
+/// The regions as a drained file has them.
 #[derive(Debug, Default)]
 struct DrainedRegions {
     /// What it takes to be held before the first of the events.

@@ -30,7 +30,7 @@ struct RingCounters {
     done: AtomicU64,
 }
 
-/// What [`Ring::read`] found.
+/// The result of [`Ring::read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingRead {
     /// How many records were written until then: where to go on.

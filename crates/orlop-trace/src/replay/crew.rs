@@ -42,7 +42,7 @@ struct Crew<'a> {
     over: AtomicBool,
 }
 
-/// What one thread has to tell.
+/// The result of a worker.
 #[derive(Default)]
 struct WorkerResult {
     times: Vec<Duration>,

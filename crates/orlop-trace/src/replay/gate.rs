@@ -70,7 +70,7 @@ impl StartGate {
     }
 }
 
-/// A place at the gate.
+/// A thread's membership of a gate.
 pub(super) struct GateMember<'a> {
     gate: &'a StartGate,
     done: bool,

@@ -5,7 +5,7 @@ use crate::{ReplayStep, Trace, TraceError};
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use std::hint::black_box;
 
-/// Which operation failed, counted from 0, and how.
+/// The index, from 0, of the operation that failed, and its error.
 #[derive(Debug)]
 pub(super) struct FailedOperation {
     operation: usize,

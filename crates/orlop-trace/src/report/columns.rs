@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The largest number that a browser holds exactly.
 const LARGEST: u64 = (1 << 53) - 1;
 
-/// Where a column lies in the payload.
+/// The position of a column in the payload.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct ColumnSpan {
     at: usize,

@@ -11,7 +11,7 @@ use orlop_core::StreamId;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// What the page is told of a device besides the columns.
+/// The page's data of a device, besides the columns.
 #[derive(Debug, Serialize)]
 pub(super) struct DevicePage {
     device: u32,

@@ -24,7 +24,7 @@ pub(super) struct Extent {
     pub(super) pool: u64,
 }
 
-/// What an extent serves.
+/// The class of requests that an extent serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExtentClass {
     Unknown,

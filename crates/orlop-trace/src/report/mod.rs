@@ -64,7 +64,7 @@ pub struct ReportRow {
     pub note: String,
 }
 
-/// How a way to allocate compares with the recorded one, or with the one that stands for it.
+/// How a setting compares with the recorded one, or with the baseline that stands for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhatIfVerdict {

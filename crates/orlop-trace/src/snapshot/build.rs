@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Devices are numbered below this: a list of events is written for each number.
 pub(super) use crate::formats::MAX_DEVICES;
 
-/// What a record may lack, in any format.
+/// Why a record of a snapshot is refused, in any format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RecordFault {
     #[error("{record} has no {field}, or one that is no whole number from 0 or no known word")]

@@ -63,7 +63,7 @@ pub(super) trait RecordValue: Sized {
     fn skip(self) -> Result<(), Self::Error>;
 }
 
-/// Something with named fields.
+/// A record of a snapshot: a value with named fields.
 pub(super) trait SnapshotRecord: Default {
     /// What such a thing is called.
     const NAME: &'static str;

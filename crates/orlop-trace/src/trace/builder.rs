@@ -6,7 +6,7 @@ use orlop_core::StreamId;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// What became of an id.
+/// The state of a block's id.
 #[derive(Clone, Copy)]
 enum IdState {
     Live { slot: u32, bytes: u64, since: u64 },

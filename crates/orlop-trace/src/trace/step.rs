@@ -2,7 +2,7 @@
 
 use orlop_core::StreamId;
 
-/// What a replay does.
+/// A step of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayStep {
     /// Allocate, and keep the block in this slot, which is empty.

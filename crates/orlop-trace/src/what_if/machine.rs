@@ -13,7 +13,7 @@ use orlop_core::{Device, MemoryKind, StreamId};
 /// So much memory that nothing fails for want of it: address spaces still hold some thousand ranges of it.
 pub(super) const UNLIMITED: u64 = 1 << 46;
 
-/// What an engine holds.
+/// The statistics of a simulated engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SimulatorStats {
     pub(super) reserved: u64,
@@ -50,7 +50,7 @@ pub(super) enum Simulator {
     },
 }
 
-/// How much memory there is.
+/// The amount of memory available to a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryCapacity {
     pub(super) bytes: u64,

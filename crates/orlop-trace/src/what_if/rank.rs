@@ -22,7 +22,7 @@ pub(super) struct Cost {
     retries: u64,
 }
 
-/// Why one way to allocate is better than another.
+/// The reason why one way to allocate is better than another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advantage {
     Runs,

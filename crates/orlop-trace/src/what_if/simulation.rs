@@ -20,7 +20,7 @@ pub struct Simulation<'a> {
     passes: usize,
 }
 
-/// What a [`Simulation`] came to.
+/// The result of a [`Simulation`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct SimulationOutcome {

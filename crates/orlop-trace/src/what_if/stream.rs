@@ -165,7 +165,7 @@ struct Feed {
     failed: Option<FailedRequest>,
 }
 
-/// An event by time, and at one time by place.
+/// An event in the reorder queue, ordered by time, then by position.
 struct QueuedEvent {
     event: HistoryEvent,
     place: u64,

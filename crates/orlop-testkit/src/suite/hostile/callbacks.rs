@@ -50,7 +50,7 @@ fn observer(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     Some(rig)
 }
 
-/// Strikes when it is let go of, and sees to it that this happens now and then.
+/// An observer that strikes when it is dropped, and has itself dropped now and then.
 struct StrikeOnDrop(Arc<Scene>);
 
 impl Observer for StrikeOnDrop {

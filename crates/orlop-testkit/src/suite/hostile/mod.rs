@@ -147,7 +147,7 @@ fn phases(mischief: Mischief, turn: usize) -> Range<u64> {
     if mischief == Mischief::Panic { 0..PERIOD } else { phase..phase + 1 }
 }
 
-/// Why a program failed.
+/// The reason why a hostile program failed.
 #[derive(Debug, thiserror::Error)]
 enum HostileFailure {
     #[error("{0}")]

@@ -68,7 +68,7 @@ thread_local! {
     static DEEP: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Inside a callback until dropped.
+/// Counts a callback as running until dropped.
 struct CallbackDepth;
 
 impl Drop for CallbackDepth {

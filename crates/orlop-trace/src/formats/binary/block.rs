@@ -5,7 +5,7 @@ use super::super::BlockFault;
 /// What a reader says when bytes are wrong.
 pub(super) type Read<T> = Result<T, BlockFault>;
 
-/// What is not read yet of a payload.
+/// The unread rest of a payload.
 #[derive(Debug)]
 pub(super) struct PayloadCursor<'a>(pub(super) &'a [u8]);
 

@@ -52,7 +52,7 @@ pub(super) struct Tables {
     segment: Option<u64>,
 }
 
-/// A record.
+/// A record of a binary file.
 #[derive(Debug)]
 pub(crate) enum BinaryRecord {
     Event(HistoryEvent),

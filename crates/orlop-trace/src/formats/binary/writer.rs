@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::Write;
 
-/// In which order the events of a device are written.
+/// The order in which the events of a device are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EventOrder {
     /// As they happened.

@@ -20,7 +20,7 @@ pub(super) struct CountedBytes {
     pub(super) reserved: Option<i64>,
 }
 
-/// What the counts of a device say.
+/// The totals that follow from a device's counts.
 #[derive(Debug, Default)]
 struct CountedTotals {
     /// Bytes that lived before the first event, and the event that says so.

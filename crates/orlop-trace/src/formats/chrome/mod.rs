@@ -94,7 +94,7 @@ pub fn read_chrome(reader: impl Read) -> Result<History> {
     found.finish()
 }
 
-/// Events that count.
+/// The events of a file that concern memory.
 #[derive(Default)]
 struct MemoryEvents {
     rows: Vec<MemoryRow>,
@@ -103,7 +103,7 @@ struct MemoryEvents {
     sites: Sites,
 }
 
-/// An event of memory.
+/// A memory event.
 struct MemoryRow {
     index: u64,
     device: u32,

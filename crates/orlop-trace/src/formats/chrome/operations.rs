@@ -19,7 +19,7 @@ const FRAMES: usize = 32;
 /// So many operations are open on a thread; what is deeper is left out. Python's own limit is about this.
 const OPEN: usize = 1024;
 
-/// Something that a thread did.
+/// An operation of a thread, with its time.
 #[derive(Debug, Clone, Copy)]
 struct TimedOperation {
     begin: u64,
@@ -28,13 +28,13 @@ struct TimedOperation {
     frame: u32,
 }
 
-/// Operations as they are read.
+/// The operations in the order of the file.
 #[derive(Debug, Default)]
 pub(super) struct OperationList {
     list: Vec<TimedOperation>,
 }
 
-/// Operations in order of time, and what is open of them.
+/// The operations in order of time, with those open on each thread.
 #[derive(Debug)]
 pub(super) struct NestedOperations {
     list: Vec<TimedOperation>,

@@ -129,7 +129,7 @@ pub fn read_csv(reader: impl Read) -> Result<History> {
     Ok(History { devices: gather.finish(), sites, ..History::default() })
 }
 
-/// Where each of [`COLUMNS`] is.
+/// The index of each of [`COLUMNS`] in a row.
 type ColumnPlaces = [Option<usize>; COLUMNS.len()];
 
 fn places(row: TableRow<'_>) -> Result<ColumnPlaces, FormatError> {

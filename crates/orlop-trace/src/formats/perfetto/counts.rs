@@ -4,7 +4,7 @@ use crate::history::{BlockState, DeviceHistory, EventAction, HistoryEvent};
 use orlop_core::MemoryKind;
 use std::collections::HashMap;
 
-/// Bytes of a device at a moment.
+/// The bytes of a device at an instant.
 #[derive(Debug, Default)]
 pub(super) struct DeviceCounts {
     pub(super) live: [u64; MemoryKind::COUNT],
@@ -26,7 +26,7 @@ pub(super) struct CountedBlock {
     pub(super) number: u64,
 }
 
-/// What an event changed.
+/// The changes of an event to the counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CountChange {
     /// Any counter.

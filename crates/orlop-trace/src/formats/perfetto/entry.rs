@@ -3,7 +3,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::io::{self, Write};
 
-/// An argument's value.
+/// The value of an argument of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ArgumentValue<'a> {
     Number(u64),
@@ -12,7 +12,7 @@ pub(super) enum ArgumentValue<'a> {
     Address(u64),
 }
 
-/// An entry.
+/// An entry of the Perfetto file.
 #[derive(Debug)]
 pub(super) struct PerfettoEntry<'a> {
     name: &'a str,

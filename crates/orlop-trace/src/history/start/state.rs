@@ -14,7 +14,7 @@ use crate::history::{BlockState, Segment, SegmentBlock, SiteId};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 
-/// A region, by its address.
+/// A region at the start of a recording; the key is its address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StartRegion {
     pub(super) bytes: u64,
@@ -32,7 +32,7 @@ impl StartRegion {
     }
 }
 
-/// A piece of a region, by its address.
+/// A chunk of a region at the start of a recording; the key is its address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StartChunk {
     pub(super) bytes: u64,

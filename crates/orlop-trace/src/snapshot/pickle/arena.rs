@@ -51,7 +51,7 @@ impl Chain {
     pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
 }
 
-/// Items that lie beside each other.
+/// A run of adjacent items.
 #[derive(Debug, Clone, Copy)]
 struct ItemRun {
     at: u32,
@@ -66,7 +66,7 @@ pub(super) struct PickleArena {
     texts: Vec<u8>,
 }
 
-/// A place in a chain.
+/// A position in a chain of runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ItemCursor {
     run: u32,

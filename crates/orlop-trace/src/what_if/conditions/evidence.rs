@@ -23,7 +23,7 @@ pub(super) struct Evidence {
     pub(super) releases: Vec<RegionRelease>,
 }
 
-/// Memory that went back to the device, one region after another.
+/// Consecutive releases of regions to the device.
 #[derive(Debug)]
 pub(super) struct RegionRelease {
     /// The first event of it.
