@@ -7,9 +7,9 @@
 //! lives with whom, which for large problems is most of the cost of other planners. Each step is a question to a tree.
 //! (Burke, Kendall and Whitwell, 2004, pack stock sheets by the same principle.)
 //!
-//! "Best" is an [`BufferOrder`]. No order is best for all problems, so several are tried; the first that meets the bound ends
-//! it, and one that comes as high as the best before is given up. Running time backwards would add nothing: two valleys
-//! do not share buffers, so their order in time does not matter.
+//! "Best" is a [`BufferOrder`]. No order is best for all problems, so several are tried; the first that meets the
+//! bound ends it, and one that comes as high as the best before is given up. Running time backwards would add nothing:
+//! two valleys do not share buffers, so their order in time does not matter.
 
 mod budget;
 mod contour;

@@ -32,7 +32,8 @@ fn requests_and_stream_uses_pass_every_adaptor() {
         drop(block);
         let seen = log.take();
         let allocated = seen.iter().any(|seen| {
-            matches!(seen, RecordedCall::Allocated { request: asked, id: given, .. } if *asked == request && *given == id)
+            matches!(seen, RecordedCall::Allocated { request: asked, id: given, .. }
+                if *asked == request && *given == id)
         });
         assert!(allocated, "{name}: {seen:?}");
         let returned = seen.iter().any(|seen| {

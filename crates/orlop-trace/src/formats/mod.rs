@@ -10,7 +10,7 @@
 //!
 //! Every reader takes plain or gzip-compressed bytes, holds one line, block or JSON string at a time beside the history
 //! that it makes, and bounds each of those, and what a compressed file unpacks to: a few kilobytes cannot fill the memory
-//! ([`TraceError::Bomb`](crate::TraceError::Bomb)). What does not fit together in a file that can be read otherwise is a [`Warning`](crate::history::HistoryWarning) of the history.
+//! ([`TraceError::Bomb`](crate::TraceError::Bomb)). What does not fit together in a file that can be read otherwise is a [`HistoryWarning`](crate::history::HistoryWarning) of the history.
 
 pub(crate) mod actions;
 pub mod binary;

@@ -1,12 +1,12 @@
 //! Logs of RAPIDS' memory manager (RMM): `rmm::mr::logging_resource_adaptor`, `rmm.enable_logging`, or
 //! `spark.rapids.memory.gpu.debug`.
 //!
-//! A line for each event, `Thread,Time,EventAction,Pointer,Size,Stream`. RMM's versions differ, and all of these are read:
+//! A line for each event, `Thread,Time,Action,Pointer,Size,Stream`. RMM's versions differ, and all of these are read:
 //!
 //! | column | forms |
 //! |---|---|
 //! | `Time` | `h:m:s:us`, `h:m:s.us` (of the day: after midnight it goes on), seconds with a fraction |
-//! | `EventAction` | `allocate`, `free` (also `deallocate`), `allocate failure` |
+//! | `Action` | `allocate`, `free` (also `deallocate`), `allocate failure` |
 //! | `Pointer`, `Stream` | hexadecimal with or without `0x`; `(nil)` |
 //!
 //! The first line may name the columns, in any order and with others among them; without it they are in this order. Logs

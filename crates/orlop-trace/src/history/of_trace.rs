@@ -11,8 +11,8 @@ use orlop_core::StreamId;
 const ALIGNMENT: u64 = 512;
 
 impl From<&Trace> for History {
-    /// On device 0. A free is a [`FreeRequested`](EventAction::FreeRequested) and a [`FreeCompleted`](EventAction::FreeCompleted),
-    /// as no stream holds it back.
+    /// On device 0. A free is a [`FreeRequested`](EventAction::FreeRequested) and a
+    /// [`FreeCompleted`](EventAction::FreeCompleted), as no stream holds it back.
     ///
     /// ```
     /// use orlop_trace::{Trace, history::{EventAction, History}};

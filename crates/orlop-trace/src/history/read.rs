@@ -1,6 +1,7 @@
 //! Any file that this crate knows, told by its first bytes: the one place that knows all formats.
 //!
-//! To add one: a line in [`HistoryFormat`], how it begins in [`HistoryFormat::of`], and who reads it in [`History::parse`].
+//! To add one: a variant of [`HistoryFormat`], its first bytes in [`HistoryFormat::of`], and its reader in
+//! [`History::parse`].
 
 use super::History;
 use crate::formats::{binary, chrome, csv, rmm};

@@ -77,7 +77,7 @@ pub struct Workload {
 
 impl Workload {
     /// Of what happened on a device. Events that do not follow from those before (see
-    /// [`Warning`](super::HistoryWarning)) are left out.
+    /// [`HistoryWarning`](super::HistoryWarning)) are left out.
     #[must_use]
     pub fn of(history: &DeviceHistory) -> Self {
         let mut work = Self::default();

@@ -177,7 +177,7 @@ pub(crate) fn peak_reserved_after(history: &DeviceHistory, events: usize) -> Opt
         match event.action {
             EventAction::RegionGained | EventAction::Mapped => now += u128::from(event.bytes),
             EventAction::RegionLost | EventAction::Unmapped => {
-                now = now.saturating_sub(u128::from(event.bytes))
+                now = now.saturating_sub(u128::from(event.bytes));
             }
             _ => continue,
         }

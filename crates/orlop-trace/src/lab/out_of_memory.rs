@@ -100,7 +100,7 @@ impl OutOfMemoryReport {
         }
     }
 
-    /// Of an [`OutOfMemoryReport`](crate::history::EventAction::OutOfMemory) event at this place.
+    /// Of an [`OutOfMemory`](crate::history::EventAction::OutOfMemory) event at this place.
     pub(super) fn of(
         place: usize,
         event: &HistoryEvent,

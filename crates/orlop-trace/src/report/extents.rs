@@ -65,7 +65,7 @@ impl Extents {
                     extents.gain(Extent { pool, ..fresh(event, now, class) });
                 }
                 EventAction::RegionLost | EventAction::Unmapped => {
-                    extents.lose(event.address, event.bytes, now)
+                    extents.lose(event.address, event.bytes, now);
                 }
                 _ => {}
             }

@@ -144,7 +144,9 @@ prop_compose! {
             device.memory = memory;
             device.events = events
                 .into_iter()
-                .map(|(event, (text, site))| HistoryEvent { text: texts[text % texts.len()], site: name(site), ..event })
+                .map(|(event, (text, site))| {
+                    HistoryEvent { text: texts[text % texts.len()], site: name(site), ..event }
+                })
                 .collect();
             device.start = start.into_iter().map(named).collect();
             device.end = end.into_iter().map(named).collect();

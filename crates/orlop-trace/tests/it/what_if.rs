@@ -167,8 +167,13 @@ prop_compose! {
         start in prop::collection::btree_set((0_u32..3, 0_u64..4), 0..6),
         events in prop::collection::vec((0_u32..3, 0_u64..16, 0_usize..5, 0_u64..8, 0_u64..1 << 24, 0_u64..3), 0..80),
     ) -> History {
-        const ACTIONS: [EventAction; 5] =
-            [EventAction::Allocate, EventAction::Allocate, EventAction::FreeRequested, EventAction::FreeCompleted, EventAction::Use];
+        const ACTIONS: [EventAction; 5] = [
+            EventAction::Allocate,
+            EventAction::Allocate,
+            EventAction::FreeRequested,
+            EventAction::FreeCompleted,
+            EventAction::Use,
+        ];
         let mut history = History::default();
         for number in 0..3 {
             let mut device = DeviceHistory::default();

@@ -60,7 +60,8 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
 }
 
 /// Reads a history, plain or gzip. Of a file that is cut off or damaged it has all up to there, and
-/// [`Warning::CutOff`](crate::history::HistoryWarning::CutOff) or [`Warning::Damaged`](crate::history::HistoryWarning::Damaged) says where that is.
+/// [`CutOff`](crate::history::HistoryWarning::CutOff) or [`Damaged`](crate::history::HistoryWarning::Damaged) says
+/// where that is.
 ///
 /// # Errors
 ///

@@ -141,7 +141,7 @@ impl Undo {
                 self.warn(HistoryWarning::NotInSegments { device, address, bytes });
             }
             None if self.state.is_used(address) => {
-                self.warn(HistoryWarning::Overlap { device, event, address })
+                self.warn(HistoryWarning::Overlap { device, event, address });
             }
             None => self.warn(HistoryWarning::NotInSegments { device, address, bytes }),
         }

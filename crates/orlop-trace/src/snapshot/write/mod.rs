@@ -1,7 +1,7 @@
 //! A history as a snapshot, in either form.
 //!
-//! [`whole`] says what stands where; an [`SnapshotOutput`] says how it is written. A snapshot has microseconds and no threads,
-//! memory kinds or [uses](EventAction::Use): those of a history that has them are left out.
+//! [`whole`] says what stands where; a [`SnapshotOutput`] says how it is written. A snapshot has microseconds and no
+//! threads, memory kinds or [uses](EventAction::Use): those of a history that has them are left out.
 //!
 //! A snapshot's segments are those in the end. A recording does not have them; they follow from its events, as far as these
 //! tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer. What was recorded without regions
