@@ -31,7 +31,7 @@ use crate::raw::Owner;
 use crate::shield::report;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Record, Request, Result, Stats};
 use orlop_core::MemoryKind;
-use orlop_sync::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
+use orlop_sync::{Counter, Entry, Handles, Ledger, SwapCell, Totals, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,7 +83,7 @@ pub(crate) struct Shared<A: ?Sized> {
     pub(super) ledger: Option<Ledger>,
     pub(super) refused_frees: AtomicU64,
     /// The observer, with what it is yet to be told of regions: one relaxed load while there is none.
-    pub(super) watch: Lent<Arc<RegionWatch>>,
+    pub(super) watch: SwapCell<Arc<RegionWatch>>,
     /// To weak handles.
     pub(super) link: Link,
     pub(super) allocator: A,

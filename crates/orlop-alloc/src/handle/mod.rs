@@ -31,7 +31,7 @@ use crate::{
     TagUse, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{Entry, Handles, Ledger, Lent, thread_slot};
+use orlop_sync::{Entry, Handles, Ledger, SwapCell, thread_slot};
 use std::fmt;
 use std::mem::offset_of;
 use std::ops::Deref;
@@ -74,7 +74,7 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
             handles: Handles::new(),
             ledger,
             refused_frees: AtomicU64::new(0),
-            watch: Lent::default(),
+            watch: SwapCell::default(),
             link: Link::default(),
             allocator,
         };

@@ -7,7 +7,7 @@
 mod grown;
 mod handles;
 mod ledger;
-mod lent;
 mod owner;
 mod returns;
 mod slots;
+mod swap_cell;
