@@ -6,8 +6,8 @@
 //! | [`Ledger`] | sharded counters: blocks and bytes counted per slot; sums are exact at a quiet moment and never negative; reports which thread must destroy the owner |
 //! | [`Handles`] | the handles of an owner: blocks can create them too, but never again after the last one was dropped |
 //! | [`SwapCell`] | a value that is read often and replaced rarely: the old value is dropped when no reader is left |
-//! | [`Returns`] | a remote free list: any thread adds to it, one takes everything, without a lock |
-//! | [`Grown`] | a central heap that grows: threads that find it empty at the same time add one region, not one each |
+//! | [`RemoteFreeList`] | a remote free list: any thread adds to it, one takes everything, without a lock |
+//! | [`GrowableHeap`] | a central heap that grows: threads that find it empty at the same time add one region, not one each |
 //! | [`AllocationId`] | a number for each allocation, unique in the process, drawn without a shared counter |
 //!
 //! Engines put their data behind these types and need no atomics of their own. Under `--cfg loom` everything is built from
@@ -15,22 +15,22 @@
 
 mod allocation_id;
 mod counters;
-mod grown;
+mod growable_heap;
 mod handles;
 mod primitives;
-mod returns;
+mod remote_free_list;
 mod slots;
 mod swap_cell;
 pub mod thread_slot;
 
 pub use self::allocation_id::AllocationId;
 pub use self::counters::{Account, AllCounted, Counter, Entry, Figures, Holding, Ledger, Totals};
-pub use self::grown::{Centre, Grown, Growth};
+pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::primitives::mutated;
 pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
-pub use self::returns::{Linked, Returns, Taken};
+pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
 pub use self::slots::{AllHeld, Held, Slots};
 pub use self::swap_cell::{SwapCell, SwapGuard};

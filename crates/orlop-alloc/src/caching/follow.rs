@@ -58,8 +58,8 @@ impl<B: Backing> Caching<B> {
 
     /// Keeps what other threads brought back to this slot.
     pub(super) fn take_back(&self, front: &mut Front) {
-        let Some(returns) = self.returns.get(front.home()) else { return };
-        for record in returns.take() {
+        let Some(remote_frees) = self.remote_frees.get(front.home()) else { return };
+        for record in remote_frees.take() {
             if let Some(record) = front.put(record) {
                 // A block that is not there any more is nobody's: no memory can be used twice by leaving it.
                 let _ = self.heap.lock().put_placed(record);

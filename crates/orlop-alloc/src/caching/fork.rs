@@ -23,7 +23,7 @@ use crate::bare::{FromSystem, GlobalAllocator};
 use crate::central::heap::Heap;
 use crate::{Error, Result};
 use orlop_sync::MutexGuard;
-use orlop_sync::{AllCounted, Grown, Ledger};
+use orlop_sync::{AllCounted, GrowableHeap, Ledger};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -49,7 +49,7 @@ const GLOBAL: u64 = 0;
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     ledger: NonNull<Ledger<Front>>,
-    heap: NonNull<Grown<Heap<ClassIndex>>>,
+    heap: NonNull<GrowableHeap<Heap<ClassIndex>>>,
 }
 
 // SAFETY: shared access from any thread, as the engine itself gives: it is `Sync`.
@@ -69,7 +69,7 @@ impl Held {
     /// The engine is in the list until this is gone.
     unsafe fn take(parts: Parts) -> Self {
         // SAFETY: the invariant of `Parts`, and the caller's promise.
-        let heap: &'static Grown<_> = unsafe { parts.heap.as_ref() };
+        let heap: &'static GrowableHeap<_> = unsafe { parts.heap.as_ref() };
         // SAFETY: as above.
         let ledger: &'static Ledger<_> = unsafe { parts.ledger.as_ref() };
         let growth = heap.stop_growing();

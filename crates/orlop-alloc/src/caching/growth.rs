@@ -21,7 +21,7 @@ use crate::central::regions::Gain;
 use crate::out_of_memory::Refusal;
 use crate::{Error, OutOfMemory, RawBlock, Result};
 use orlop_core::Alignment;
-use orlop_sync::{Centre as _, Growth, Mutex, thread_slot};
+use orlop_sync::{CentralHeap as _, HeapGrowth, Mutex, thread_slot};
 use std::sync::atomic::Ordering;
 
 /// Lines are this long if the system lets them, else shorter.
@@ -65,10 +65,10 @@ impl<'a, B: Backing> Search<'a, B> {
     }
 }
 
-impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
+impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
     type Error = Error;
 
-    fn gain(&mut self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Result<Gain> {
+    fn grow(&mut self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Result<Gain> {
         let engine = self.engine;
         loop {
             match self.step {

@@ -51,7 +51,9 @@ use crate::{
 };
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
-use orlop_sync::{Centre as _, Counter, Entry, Grown, Holding, Ledger, Returns, thread_slot};
+use orlop_sync::{
+    CentralHeap as _, Counter, Entry, GrowableHeap, Holding, Ledger, RemoteFreeList, thread_slot,
+};
 use std::ptr::NonNull;
 use std::sync::Arc;
 #[cfg(all(unix, not(loom)))]
@@ -91,14 +93,14 @@ const LOGGED: [usize; 2] = [64, 4096];
 pub struct Caching<B: Backing = Global> {
     /// Counts, and what each thread has at hand.
     ledger: Ledger<Front>,
-    heap: Grown<Heap<ClassIndex>>,
+    heap: GrowableHeap<Heap<ClassIndex>>,
     backing: Shielded<B>,
     limit: usize,
     /// One part in so many of what is held may be cached when a block is cut from the heap. Never less than at
     /// first: see `growth`.
     slack: AtomicUsize,
     /// By slot: its blocks that other threads brought back.
-    returns: Box<[CachePadded<Returns<Record>>]>,
+    remote_frees: Box<[CachePadded<RemoteFreeList<Record>>]>,
     /// Whether rounds are learned.
     learns: bool,
     /// How many plans there are, what the heap grew by beside them, and what they and the logs take.
@@ -275,7 +277,7 @@ impl<B: Backing> Caching<B> {
         record.tag = Tag::NONE;
         // Who frees its address a second time is told.
         record.id = AllocationId::NONE;
-        self.returns[Token(record.token).home()].push(record);
+        self.remote_frees[Token(record.token).home()].push(record);
     }
 
     /// With no quick way for a block: makes room for it, or finds out that there is.
@@ -430,7 +432,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn usage(&self) -> Usage {
-        let slots = self.ledger.slots() * size_of::<Front>() + size_of_val(&*self.returns);
+        let slots = self.ledger.slots() * size_of::<Front>() + size_of_val(&*self.remote_frees);
         self.heap.lock().usage(slots + self.notes.load(Ordering::Relaxed))
     }
 

@@ -11,7 +11,7 @@ use orlop_alloc::{
     AllocatorRef, Block, Context, Deleter, Error, HostOps, NodeAllocators, OutOfMemory, RawBlock, Record,
     Request, Stats, Tag, TypedBlock,
 };
-use orlop_sync::{Grown, Ledger, Slots};
+use orlop_sync::{GrowableHeap, Ledger, Slots};
 use static_assertions::{assert_eq_size, assert_impl_all, assert_not_impl_any};
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -72,5 +72,5 @@ assert_eq_size!(Option<Block>, usize);
 #[test]
 fn the_protocol_types_are_public() {
     fn named<T>() {}
-    named::<Grown<()>>();
+    named::<GrowableHeap<()>>();
 }
