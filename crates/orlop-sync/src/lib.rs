@@ -32,5 +32,5 @@ pub use self::handles::Handles;
 pub use self::primitives::mutated;
 pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
 pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
-pub use self::slots::{AllHeld, Held, Slots};
+pub use self::slots::{QuiescedSlots, SlotGuard, Slots};
 pub use self::swap_cell::{SwapCell, SwapGuard};

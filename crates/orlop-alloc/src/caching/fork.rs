@@ -73,7 +73,7 @@ impl Held {
         // SAFETY: as above.
         let ledger: &'static Ledger<_> = unsafe { parts.ledger.as_ref() };
         let growth = heap.stop_growing();
-        let slots = ledger.hold_all();
+        let slots = ledger.quiesce();
         Self { heap: heap.lock(), slots, growth }
     }
 

@@ -257,9 +257,9 @@ impl<B: Backing> Caching<B> {
         let record = unsafe { block.record_mut() };
         (record.granted, record.requested) = (granted, bytes);
         record.token = Token::new(place as usize, UNCACHED, token.home()).0;
-        let mut held = self.ledger.hold(thread_slot::current());
+        let mut held = self.ledger.enter(thread_slot::current());
         held.value().tags().add(block.kind, block.tag, more);
-        held.grow(block.kind, more, asked, granted);
+        held.count_growth(block.kind, more, asked, granted);
         true
     }
 

@@ -131,11 +131,11 @@ impl<B: Backing> Caching<B> {
     /// A block from what the thread has at hand or from the heap as it is.
     fn search(&self, ask: &Ask<'_>, class: usize) -> Option<Result<RawBlock>> {
         let request = ask.request;
-        let seat = thread_slot::current();
-        let mut held = self.ledger.hold(seat);
-        let figures = held.figures();
+        let slot = thread_slot::current();
+        let mut held = self.ledger.enter(slot);
+        let figures = held.counts();
         let front = held.value();
-        front.set_home(seat.index());
+        front.set_home(slot.index());
         if front.has_learned(class) {
             self.follow(front);
         }
@@ -155,7 +155,7 @@ impl<B: Backing> Caching<B> {
             let Taken { mut block, dirty } = heap.take(ask)?;
             // SAFETY: a record of ours, and the token is our note.
             let record = unsafe { block.record_mut() };
-            record.token = Token::new(record.token, class, seat.index()).0;
+            record.token = Token::new(record.token, class, slot.index()).0;
             (block, dirty)
         };
         // SAFETY: as above.
@@ -178,7 +178,7 @@ impl<B: Backing> Caching<B> {
             drop(held);
             // SAFETY: it holds what was asked for, and nobody else knows it yet.
             let is_zero = unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
-            held = self.ledger.hold(thread_slot::current());
+            held = self.ledger.enter(thread_slot::current());
             if !is_zero {
                 held.value().tags().enter(&block);
                 // SAFETY: every block of this engine has a record of this engine's.
@@ -187,7 +187,7 @@ impl<B: Backing> Caching<B> {
             }
         }
         held.value().tags().enter(&block);
-        held.enter(request.kind, block.granted, request.bytes);
+        held.count_in(request.kind, block.granted, request.bytes);
         Ok(block)
     }
 
@@ -238,9 +238,9 @@ impl<B: Backing> Caching<B> {
     /// all as a plan's are. Not inlined, so that the way of all others needs no stack frame.
     #[inline(never)]
     fn take_counted(&self, request: &Request) -> Option<RawBlock> {
-        let mut held = self.ledger.try_hold()?;
-        let figures = held.figures();
-        let allowed = |granted| !figures.is_notable(request.kind, granted);
+        let mut held = self.ledger.try_enter()?;
+        let figures = held.counts();
+        let allowed = |granted| !figures.exceeds_limit(request.kind, granted);
         let found = held.value().take_counted(request, allowed)?;
         // SAFETY: taken just now.
         Some(unsafe { hand_out(held, found, request) })
@@ -256,7 +256,7 @@ impl<B: Backing> Caching<B> {
     unsafe fn give_elsewhere(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
+        let Some(mut held) = engine.ledger.try_enter() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_planned_counted(block.record()) } {
@@ -267,7 +267,7 @@ impl<B: Backing> Caching<B> {
             // SAFETY: every block of this engine has a record of this engine's.
             engine.bring_home(held.value(), unsafe { block.into_record() });
         }
-        held.leave_open(kind, granted, requested);
+        held.count_out_open(kind, granted, requested);
         None
     }
 
@@ -302,7 +302,7 @@ unsafe fn hand_out(
     (mut place, granted): (NonNull<Record>, usize),
     request: &Request,
 ) -> RawBlock {
-    let id = held.enter_unnoted(request.kind, granted, request.bytes);
+    let id = held.count_in_below_limit(request.kind, granted, request.bytes);
     // SAFETY: nobody else has it (the caller).
     let record = unsafe { place.as_mut() };
     record.assign_like(request, id);
@@ -322,9 +322,9 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
             return None;
         }
-        let mut held = self.ledger.try_hold()?;
-        let figures = held.figures();
-        let allowed = |granted| !figures.is_notable(request.kind, granted);
+        let mut held = self.ledger.try_enter()?;
+        let figures = held.counts();
+        let allowed = |granted| !figures.exceeds_limit(request.kind, granted);
         // Each way to its own end: one for both would have to look again for what is known.
         if !held.value().plans_for(request.bytes) {
             if let Some(found) = held.value().take_stacked(request, allowed)? {
@@ -347,7 +347,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         }
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
+        let Some(mut held) = engine.ledger.try_enter() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_quickly(block.record()) } {
@@ -356,7 +356,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             // SAFETY: the caller's promise; the block is as it was.
             return unsafe { Self::give_elsewhere(this, block) };
         }
-        held.leave_open(kind, granted, requested);
+        held.count_out_open(kind, granted, requested);
         None
     }
 
@@ -371,13 +371,13 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         }
         self.backing.check_not_entered()?;
         let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
-        let seat = thread_slot::current();
-        let mut held = self.ledger.hold(seat);
+        let slot = thread_slot::current();
+        let mut held = self.ledger.enter(slot);
         let front = held.value();
-        front.set_home(seat.index());
+        front.set_home(slot.index());
         // SAFETY: a record of ours, and the token is our note.
         let record = unsafe { block.record_mut() };
-        record.token = Token::new(record.token, class, seat.index()).0;
+        record.token = Token::new(record.token, class, slot.index()).0;
         front.note_taken(record);
         self.deliver(held, request, block, dirty)
     }
@@ -395,12 +395,12 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         record.uses = crate::StreamUses::new();
         // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
-        let seat = thread_slot::current();
-        let mut held = engine.ledger.hold(seat);
+        let slot = thread_slot::current();
+        let mut held = engine.ledger.enter(slot);
         let front = held.value();
-        front.set_home(seat.index());
+        front.set_home(slot.index());
         engine.put_back(front, record)?;
-        Ok(held.leave(kind, granted, requested))
+        Ok(held.count_out(kind, granted, requested))
     }
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
@@ -499,7 +499,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn tag_uses(&self) -> Vec<TagUse> {
         let mut sums = TagSums::default();
-        self.ledger.visit(|front| front.add_tags_to(&mut sums));
+        self.ledger.for_each_slot(|front| front.add_tags_to(&mut sums));
         let totals = self.ledger.totals();
         sums.uses(|kind| totals.kinds[kind.index()].live_bytes)
     }
@@ -513,7 +513,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     fn verify(&self) -> Result<()> {
         self.heap.lock().verify()?;
         let mut broken = None;
-        self.ledger.visit(|front| {
+        self.ledger.for_each_slot(|front| {
             if !front.is_consistent() {
                 broken = Some(Error::Corrupt { rule: "what is cached adds up", address: 0 });
             }

@@ -99,7 +99,7 @@ impl Context {
         // Observers tell blocks apart by it.
         // SAFETY: an id changes nothing of what the record says of the memory, and nobody below handed the block out.
         unsafe { raw.record_mut() }.id = AllocationId::next();
-        account.ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+        account.ledger.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
         account.take_in(raw)
     }
 
@@ -155,7 +155,7 @@ unsafe impl Allocator for Outside {
             }
         });
         let panic = catch_unwind(run).err();
-        let entry = account.ledger.hold(thread_slot::current()).leave(kind, granted, requested);
+        let entry = account.ledger.enter(thread_slot::current()).count_out(kind, granted, requested);
         let Some(panic) = panic else { return Ok(entry) };
         if let (Entry::Last, Some(owner)) = (entry, owner) {
             // Whoever called is unwound, and does not learn that this was the last of the account.

@@ -139,7 +139,7 @@ impl<B: Backing> Pool<B> {
         let mut found = None;
         self.ledger.with(thread_slot::current(), Lru::missed);
         if cacheable && self.ledger.slots() > 1 {
-            self.ledger.visit(|cache| found = found.take().or_else(|| cache.take(key)));
+            self.ledger.for_each_slot(|cache| found = found.take().or_else(|| cache.take(key)));
         }
         let record = match found {
             Some(mut record) => {
@@ -158,7 +158,7 @@ impl<B: Backing> Pool<B> {
                 record
             }
         };
-        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
+        self.ledger.enter(thread_slot::current()).count_in(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
     }
 
@@ -171,8 +171,8 @@ impl<B: Backing> Pool<B> {
                 let mut bound = self.bound.lock();
                 let places = bound.free.min(PLACES);
                 bound.free -= places;
-                let seat = thread_slot::current();
-                let mut cache = self.ledger.hold(seat);
+                let slot = thread_slot::current();
+                let mut cache = self.ledger.enter(slot);
                 let (puts, misses) = cache.value().news();
                 (bound.puts, bound.misses) = (bound.puts + puts, bound.misses + misses);
                 cache.value().add_places(places);
@@ -207,9 +207,9 @@ impl<B: Backing> Pool<B> {
     /// The oldest block of the thread that keeps the most, and its place for this thread.
     fn take_from_the_richest(&self) -> Option<Box<Record>> {
         let mut most = 0;
-        self.ledger.visit(|cache| most = most.max(cache.held()));
+        self.ledger.for_each_slot(|cache| most = most.max(cache.held()));
         let mut taken = None;
-        self.ledger.visit(|cache| {
+        self.ledger.for_each_slot(|cache| {
             if taken.is_none() && most > 0 && cache.held() >= most {
                 taken = cache.take_oldest();
                 if taken.is_some() {
@@ -234,14 +234,14 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             return None;
         }
         let key = self.rounding.round(request.bytes);
-        let mut held = self.ledger.try_hold()?;
+        let mut held = self.ledger.try_enter()?;
         let class = held.value().known_class(key)?;
         let granted = held.value().newest(class)?.granted;
-        if held.is_notable(request.kind, granted) {
+        if held.exceeds_limit(request.kind, granted) {
             return None;
         }
         let mut record = held.value().take_newest(class)?;
-        let id = held.enter_unnoted(request.kind, granted, request.bytes);
+        let id = held.count_in_below_limit(request.kind, granted, request.bytes);
         record.assign_unused(request, id);
         Some(RawBlock::new(record))
     }
@@ -252,14 +252,14 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         }
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
+        let Some(mut held) = engine.ledger.try_enter() else { return Some(block) };
         if !held.value().has_place(&block) {
             return Some(block);
         }
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record from `allocate`.
         held.value().put_quickly(unsafe { block.into_record() });
-        held.leave_open(kind, granted, requested);
+        held.count_out_open(kind, granted, requested);
         None
     }
 
@@ -271,7 +271,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         let cacheable = request.align <= ALIGN;
         let key = self.rounding.round(request.bytes.max(1));
         if cacheable {
-            let mut held = self.ledger.hold(thread_slot::current());
+            let mut held = self.ledger.enter(thread_slot::current());
             if let Some(mut record) = held.value().take(key) {
                 if request.zeroed {
                     // Outside the slot: a backing is user code.
@@ -281,9 +281,9 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
                         self.keep(record);
                         return Err(self.supply.cannot_zero());
                     }
-                    held = self.ledger.hold(thread_slot::current());
+                    held = self.ledger.enter(thread_slot::current());
                 }
-                held.enter(request.kind, record.granted, request.bytes);
+                held.count_in(request.kind, record.granted, request.bytes);
                 record.assign(request);
                 return Ok(RawBlock::new(record));
             }
@@ -305,16 +305,16 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         if record.token == UNCACHED {
             // SAFETY: gained for this block alone, with this alignment (`look_elsewhere`).
             unsafe { engine.supply.lose(&record, record.align.max(ALIGN)) };
-            return Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
+            return Ok(engine.ledger.enter(thread_slot::current()).count_out(kind, granted, requested));
         }
         record.uses = crate::StreamUses::new();
-        let mut held = engine.ledger.hold(thread_slot::current());
+        let mut held = engine.ledger.enter(thread_slot::current());
         match held.value().put(record) {
-            Ok(()) => Ok(held.leave(kind, granted, requested)),
+            Ok(()) => Ok(held.count_out(kind, granted, requested)),
             Err(record) => {
                 drop(held);
                 engine.keep(record);
-                Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested))
+                Ok(engine.ledger.enter(thread_slot::current()).count_out(kind, granted, requested))
             }
         }
     }
@@ -344,7 +344,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
 
     fn usage(&self) -> Usage {
         let mut metadata = 0;
-        self.ledger.visit(|cache| metadata += cache.metadata());
+        self.ledger.for_each_slot(|cache| metadata += cache.metadata());
         self.supply.usage(metadata)
     }
 
@@ -368,7 +368,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     fn trim(&self, target: u64) -> u64 {
         let mut excess = self.supply.reserved().saturating_sub(target);
         let mut gone = Vec::new();
-        self.ledger.visit(|cache| {
+        self.ledger.for_each_slot(|cache| {
             while excess > 0 {
                 let Some(record) = cache.take_oldest() else { break };
                 excess = excess.saturating_sub(record.granted as u64);

@@ -154,7 +154,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
         match self.allocator.allocate(request) {
             Ok(raw) => {
                 if let Some(ledger) = &self.ledger {
-                    ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+                    ledger.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
                 if let Some(watch) = self.watch.get() {
                     self.tell_taken(&watch, &raw);
@@ -180,7 +180,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
         if let Some(ledger) = &self.ledger {
             let (more, asked) =
                 (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
-            ledger.hold(thread_slot::current()).grow(raw.kind, more, asked, raw.granted);
+            ledger.enter(thread_slot::current()).count_growth(raw.kind, more, asked, raw.granted);
         }
         if let Some(watch) = self.watch.get() {
             self.tell_grown(&watch, raw, granted, requested);
@@ -286,7 +286,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
             *refused = Some(cell.refuse(error));
             return Entry::More;
         }
-        ledger.hold(thread_slot::current()).leave(kind, granted, requested)
+        ledger.enter(thread_slot::current()).count_out(kind, granted, requested)
     }
 
     /// Closes whatever counts. After [`Entry::Last`] the caller destroys the cell.

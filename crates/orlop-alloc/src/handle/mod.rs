@@ -354,8 +354,8 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                     watch.tell();
                 }
                 if let Some(ledger) = &shared.ledger {
-                    let seat = thread_slot::current();
-                    let entry = ledger.hold(seat).leave(found.kind, found.granted, found.requested);
+                    let slot = thread_slot::current();
+                    let entry = ledger.enter(slot).count_out(found.kind, found.granted, found.requested);
                     // A handle is held, so the ledger is open.
                     debug_assert_eq!(entry, Entry::More);
                 }

@@ -45,8 +45,8 @@ mod accounts;
 
 pub use self::accounts::{Account, Counter, Entry, Totals};
 
-use super::slots::{AllHeld, Held, Slots};
-use super::thread_slot::{self, SLOTS, Seat};
+use super::slots::{QuiescedSlots, SlotGuard, Slots};
+use super::thread_slot::{self, SLOTS, ThreadSlot};
 use crate::AllocationId;
 use crate::ordering;
 use crate::primitives::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -112,8 +112,8 @@ struct Levels {
 impl Ledger {
     /// Counts a block that was handed out. The caller holds a handle, so the ledger is open.
     #[inline(always)]
-    pub fn enter(&self, seat: Seat, kind: MemoryKind, granted: usize, requested: usize) {
-        self.hold(seat).enter(kind, granted, requested);
+    pub fn count_in(&self, slot: ThreadSlot, kind: MemoryKind, granted: usize, requested: usize) {
+        self.enter(slot).count_in(kind, granted, requested);
     }
 }
 
@@ -137,33 +137,33 @@ impl<T: Default> Ledger<T> {
 
     /// Runs `f` on the value of this thread's slot.
     #[inline]
-    pub fn with<R>(&self, seat: Seat, f: impl FnOnce(&mut T) -> R) -> R {
-        self.slots.with(seat, f)
+    pub fn with<R>(&self, slot: ThreadSlot, f: impl FnOnce(&mut T) -> R) -> R {
+        self.slots.with(slot, f)
     }
 
     /// Enters this thread's slot, if it is at home there and nothing has to be waited for or made. Calls nothing.
     #[inline(always)]
-    pub fn try_hold(&self) -> Option<Holding<'_, T>> {
-        let local = self.slots.try_hold(thread_slot::owned()?)?;
+    pub fn try_enter(&self) -> Option<Holding<'_, T>> {
+        let local = self.slots.try_enter(thread_slot::owned()?)?;
         Some(Holding { ledger: NonNull::from(self), local })
     }
 
     /// Enters this thread's slot, for using its value and then counting a block in or out.
     #[inline(always)]
-    pub fn hold(&self, seat: Seat) -> Holding<'_, T> {
-        Holding { ledger: NonNull::from(self), local: self.slots.hold(seat) }
+    pub fn enter(&self, slot: ThreadSlot) -> Holding<'_, T> {
+        Holding { ledger: NonNull::from(self), local: self.slots.enter(slot) }
     }
 }
 
 impl<T> Ledger<T> {
     /// Visits the value of every slot that was ever used.
-    pub fn visit(&self, mut f: impl FnMut(&mut T)) {
-        self.slots.visit(|value, _| f(value));
+    pub fn for_each_slot(&self, mut f: impl FnMut(&mut T)) {
+        self.slots.for_each_slot(|value, _| f(value));
     }
 
     /// Waits until nobody counts, and keeps everybody from it.
-    pub fn hold_all(&self) -> AllCounted<'_, T> {
-        let slots = self.slots.hold_all();
+    pub fn quiesce(&self) -> AllCounted<'_, T> {
+        let slots = self.slots.quiesce();
         AllCounted { levels: self.levels.lock(), slots }
     }
 
@@ -175,7 +175,7 @@ impl<T> Ledger<T> {
     /// By slot: whether it was used before, and nothing was counted there since the last call.
     pub fn idle_slots(&self) -> [bool; SLOTS] {
         let mut idle = [false; SLOTS];
-        for (number, shard) in self.slots.numbered_shared() {
+        for (number, shard) in self.slots.indexed_shared() {
             let count = |entries: &Entries| {
                 entries
                     .blocks_in
@@ -345,11 +345,11 @@ impl<T> Ledger<T> {
 #[derive(Debug)]
 pub struct AllCounted<'a, T> {
     levels: MutexGuard<'a, Levels>,
-    slots: AllHeld<'a, T, Shard>,
+    slots: QuiescedSlots<'a, T, Shard>,
 }
 
 impl<T> AllCounted<'_, T> {
-    /// Lets go where this thread is the only one left: see [`AllHeld::release_alone`].
+    /// Lets go where this thread is the only one left: see [`QuiescedSlots::release_alone`].
     pub fn release_alone(self) {
         drop(self.levels);
         self.slots.release_alone();
@@ -361,7 +361,7 @@ impl<T> AllCounted<'_, T> {
 pub struct Holding<'a, T> {
     /// Borrowed for `'a`; no reference (head of this file).
     ledger: NonNull<Ledger<T>>,
-    local: Held<'a, T, Shard>,
+    local: SlotGuard<'a, T, Shard>,
 }
 
 /// A total of what left, with the promise that all of that is seen to have entered.
@@ -384,27 +384,27 @@ impl<'a, T> Holding<'a, T> {
 
     /// Whether [`Ledger::close`] came before: a block that leaves may be the last.
     #[inline(always)]
-    pub fn sealed(&self) -> bool {
-        self.local.sealed()
+    pub fn is_sealed(&self) -> bool {
+        self.local.is_sealed()
     }
 
     /// The slot's figures, to be looked at while its value is changed.
     #[inline(always)]
     #[must_use]
-    pub fn figures(&self) -> Figures<'a> {
+    pub fn counts(&self) -> Figures<'a> {
         Figures { shard: self.local.shared() }
     }
 
-    /// Whether counting such a block in would need more than this slot: see [`Figures::is_notable`].
+    /// Whether counting such a block in would need more than this slot: see [`Figures::exceeds_limit`].
     #[inline(always)]
     #[must_use]
-    pub fn is_notable(&self, kind: MemoryKind, granted: usize) -> bool {
-        self.figures().is_notable(kind, granted)
+    pub fn exceeds_limit(&self, kind: MemoryKind, granted: usize) -> bool {
+        self.counts().exceeds_limit(kind, granted)
     }
 
     /// Counts a block that is handed out and is not notable, and leaves the slot. Its id. Calls nothing.
     #[inline(always)]
-    pub fn enter_unnoted(self, kind: MemoryKind, granted: usize, requested: usize) -> AllocationId {
+    pub fn count_in_below_limit(self, kind: MemoryKind, granted: usize, requested: usize) -> AllocationId {
         let entries = &self.local.shared().kinds[kind.index()];
         let id = entries.next_id();
         add(&entries.blocks_in, 1, Ordering::Relaxed);
@@ -415,13 +415,13 @@ impl<'a, T> Holding<'a, T> {
 
     /// Counts a block that comes back while the ledger is open, and leaves the slot. Calls nothing.
     #[inline(always)]
-    pub fn leave_open(self, kind: MemoryKind, granted: usize, requested: usize) {
-        debug_assert!(!self.local.sealed());
-        self.count_out(kind, granted, requested);
+    pub fn count_out_open(self, kind: MemoryKind, granted: usize, requested: usize) {
+        debug_assert!(!self.local.is_sealed());
+        self.add_out(kind, granted, requested);
     }
 
     #[inline(always)]
-    fn count_out(&self, kind: MemoryKind, granted: usize, requested: usize) {
+    fn add_out(&self, kind: MemoryKind, granted: usize, requested: usize) {
         let entries = &self.local.shared().kinds[kind.index()];
         // Release, see the head of this file. (Not named: under loom the light fence on the way into the slot is a
         // full one, orders what entered before with all that follows, and hides the loss.)
@@ -434,7 +434,7 @@ impl<'a, T> Holding<'a, T> {
     /// Counts a block that is handed out, and leaves the slot. The caller holds a handle of the owner, so the
     /// ledger is open.
     #[inline(always)]
-    pub fn enter(self, kind: MemoryKind, granted: usize, requested: usize) {
+    pub fn count_in(self, kind: MemoryKind, granted: usize, requested: usize) {
         let entries = &self.local.shared().kinds[kind.index()];
         if entries.ids.load(Ordering::Relaxed) == 0 {
             entries.ids.store(AllocationId::new_range(), Ordering::Relaxed);
@@ -459,7 +459,7 @@ impl<'a, T> Holding<'a, T> {
 
     /// Counts that a block of the owner became larger by so many bytes and has `whole` now, and leaves the slot. The caller
     /// holds the block.
-    pub fn grow(self, kind: MemoryKind, granted: usize, requested: usize, whole: usize) {
+    pub fn count_growth(self, kind: MemoryKind, granted: usize, requested: usize, whole: usize) {
         let entries = &self.local.shared().kinds[kind.index()];
         add(&entries.granted_in, granted as u64, Ordering::Relaxed);
         add(&entries.requested_in, requested as u64, Ordering::Relaxed);
@@ -478,10 +478,10 @@ impl<'a, T> Holding<'a, T> {
     /// Counts a block that came back, and leaves the slot. On [`Entry::Last`] nobody else uses the owner any
     /// more.
     #[inline(always)]
-    pub fn leave(self, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
-        self.count_out(kind, granted, requested);
+    pub fn count_out(self, kind: MemoryKind, granted: usize, requested: usize) -> Entry {
+        self.add_out(kind, granted, requested);
         let Self { ledger, local } = self;
-        let sealed = local.sealed();
+        let sealed = local.is_sealed();
         drop(local);
         // Not sealed: `close` has yet to visit this slot and will find the entry. The slot is left, and this
         // thread must not touch the ledger again.
@@ -507,7 +507,7 @@ impl Figures<'_> {
     /// Whether counting such a block in would need more than the slot: it may be a peak, or the first of its kind.
     #[inline(always)]
     #[must_use]
-    pub fn is_notable(self, kind: MemoryKind, granted: usize) -> bool {
+    pub fn exceeds_limit(self, kind: MemoryKind, granted: usize) -> bool {
         let entries = &self.shard.kinds[kind.index()];
         let balance = entries.balance().wrapping_add_unsigned(granted as u64);
         balance > entries.limit.load(Ordering::Relaxed)

@@ -1,7 +1,7 @@
 //! `handles.leave`, `handles.only`: the last handle has seen what was done through all, and is one, also when blocks make
 //! handles while it goes.
 
-use crate::owner::{KIND, Owner, seat};
+use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
@@ -18,12 +18,16 @@ impl Owner {
     }
 
     /// Whoever holds a block makes a handle of it, allocates by that, and returns what it got.
-    fn allocate_from_block(&self, slot: usize) -> bool {
+    fn allocate_from_block(&self, index: usize) -> bool {
         let joined = self.handles().join_from_block();
         if joined {
-            self.ledger().enter(seat(slot), KIND, 64, 10);
+            self.ledger().count_in(slot(index), KIND, 64, 10);
             self.touch();
-            assert_eq!(self.ledger().hold(seat(slot)).leave(KIND, 64, 10), Entry::More, "a handle is held");
+            assert_eq!(
+                self.ledger().enter(slot(index)).count_out(KIND, 64, 10),
+                Entry::More,
+                "a handle is held"
+            );
             self.drop_handle();
         }
         joined
@@ -79,7 +83,7 @@ fn the_only_handle_has_seen_what_the_others_did() {
 fn a_block_asks_while_the_last_handle_goes() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().enter(seat(0), KIND, 64, 10);
+        owner.ledger().count_in(slot(0), KIND, 64, 10);
         let other = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {
@@ -99,8 +103,8 @@ fn a_block_asks_while_the_last_handle_goes() {
 fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().enter(seat(0), KIND, 64, 10);
-        owner.ledger().enter(seat(1), KIND, 64, 10);
+        owner.ledger().count_in(slot(0), KIND, 64, 10);
+        owner.ledger().count_in(slot(1), KIND, 64, 10);
         let asks = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {

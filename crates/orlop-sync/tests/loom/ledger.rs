@@ -1,7 +1,7 @@
 //! `ledger.last`, `ledger.close`: exactly one is told `Last`, and it may destroy what all others used.
 //! Also: live figures are never negative, and exact at a quiet moment.
 
-use crate::owner::{KIND, Owner, seat};
+use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
@@ -15,8 +15,8 @@ const SHARED: usize = OWNED;
 fn blocks_outlive_the_last_handle() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().enter(seat(0), KIND, 64, 10);
-        owner.ledger().enter(seat(1), KIND, 64, 10);
+        owner.ledger().count_in(slot(0), KIND, 64, 10);
+        owner.ledger().count_in(slot(1), KIND, 64, 10);
         let returners: Vec<_> = [0, 1]
             .map(|slot| {
                 let owner = Arc::clone(&owner);
@@ -35,8 +35,8 @@ fn blocks_outlive_the_last_handle() {
 fn blocks_that_come_back_elsewhere_count_too() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().enter(seat(0), KIND, 64, 10);
-        owner.ledger().enter(seat(0), KIND, 64, 10);
+        owner.ledger().count_in(slot(0), KIND, 64, 10);
+        owner.ledger().count_in(slot(0), KIND, 64, 10);
         let returner = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || owner.return_block(SHARED))
@@ -52,9 +52,9 @@ fn blocks_that_come_back_elsewhere_count_too() {
 fn reads_while_a_block_passes(made_before: u64) {
     let ledger = Arc::new(Ledger::<()>::new(true));
     for _ in 0..made_before {
-        for slot in [0, 1] {
-            ledger.enter(seat(slot), KIND, 64, 10);
-            assert_eq!(ledger.hold(seat(slot)).leave(KIND, 64, 10), Entry::More);
+        for index in [0, 1] {
+            ledger.count_in(slot(index), KIND, 64, 10);
+            assert_eq!(ledger.enter(slot(index)).count_out(KIND, 64, 10), Entry::More);
         }
     }
     let reader = {
@@ -66,8 +66,8 @@ fn reads_while_a_block_passes(made_before: u64) {
             assert!(seen.live_bytes <= 64);
         })
     };
-    ledger.enter(seat(0), KIND, 64, 10);
-    assert_eq!(ledger.hold(seat(1)).leave(KIND, 64, 10), Entry::More);
+    ledger.count_in(slot(0), KIND, 64, 10);
+    assert_eq!(ledger.enter(slot(1)).count_out(KIND, 64, 10), Entry::More);
     reader.join().unwrap();
     let quiet = ledger.totals().all;
     let passed = 2 * made_before + 1;

@@ -7,16 +7,16 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use orlop_core::MemoryKind;
-use orlop_sync::thread_slot::Seat;
+use orlop_sync::thread_slot::ThreadSlot;
 use orlop_sync::{Entry, Handles, Ledger};
 use std::ptr::NonNull;
 
 pub(crate) const KIND: MemoryKind = MemoryKind::Default;
 
-/// The seat of a slot. Each test gives an owned one to one thread at a time.
-pub(crate) fn seat(index: usize) -> Seat {
-    // SAFETY: as said.
-    unsafe { Seat::new(index) }
+/// The slot of a slot. Each test gives an owned one to one thread at a time.
+pub(crate) fn slot(index: usize) -> ThreadSlot {
+    // SAFETY: below `SLOTS`; each test gives an owned slot to one thread at a time.
+    unsafe { ThreadSlot::new(index) }
 }
 
 /// One handle at first.
@@ -76,8 +76,8 @@ impl Owner {
         }
     }
 
-    pub(crate) fn return_block(&self, slot: usize) {
+    pub(crate) fn return_block(&self, index: usize) {
         self.touch();
-        self.finish(self.ledger().hold(seat(slot)).leave(KIND, 64, 10));
+        self.finish(self.ledger().enter(slot(index)).count_out(KIND, 64, 10));
     }
 }
