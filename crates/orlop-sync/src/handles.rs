@@ -1,7 +1,7 @@
 //! How many handles an allocator has, and whether there can ever be another.
 //!
 //! Handles are made from handles, and from blocks: whoever holds a block may ask its allocator for more memory, although
-//! no handle is at hand. Blocks are not counted here (the [`Ledger`](super::Ledger) does that), so a block may come to an
+//! no handle is at hand. Blocks are not counted here (the [`ShardedCounters`](super::ShardedCounters) do that), so a block may come to an
 //! allocator whose last handle went, or is going just now. Then the answer is no, for good: the count never rises from
 //! zero, whoever brings it there closes the ledger once, and nothing enters a ledger that is closed.
 //!

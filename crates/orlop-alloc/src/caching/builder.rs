@@ -8,7 +8,7 @@ use crate::central::{Policy, RegionGrowth, Split};
 use crate::{AllocatorRef, Result};
 use crossbeam_utils::CachePadded;
 use orlop_sync::thread_slot::SLOTS;
-use orlop_sync::{GrowableHeap, Ledger, RemoteFreeList};
+use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
@@ -107,7 +107,7 @@ impl<B: Backing> CachingBuilder<B> {
             release_when_stuck: true,
         };
         Caching {
-            ledger: Ledger::new(self.statistics),
+            counters: ShardedCounters::new(self.statistics),
             heap: GrowableHeap::new(Heap::new(policy, self.backing.device(), self.backing.access())),
             backing: Shielded::new(self.backing),
             limit: self.limit,

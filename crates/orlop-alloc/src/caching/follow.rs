@@ -80,7 +80,7 @@ impl<B: Backing> Caching<B> {
     /// Merges all that any thread has cached; whether that was anything.
     pub(super) fn merge_all(&self, heap: &Mutex<Heap<ClassIndex>>, plans: Plans) -> bool {
         let mut any = false;
-        self.ledger.for_each_slot(|front| any |= self.merge(heap, front, plans));
+        self.counters.for_each_slot(|front| any |= self.merge(heap, front, plans));
         any
     }
 
@@ -100,7 +100,7 @@ impl<B: Backing> Caching<B> {
             return None;
         }
         let mut found = None;
-        self.ledger.for_each_slot(|front| {
+        self.counters.for_each_slot(|front| {
             let Some(plan) = front.plan() else { return };
             if plan.extents().any(|extent| extent.addresses().contains(&address)) {
                 let live = plan.live().find(|&(start, ..)| start == address);

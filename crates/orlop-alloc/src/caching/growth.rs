@@ -80,7 +80,7 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
                 }
                 Step::Everybody => {
                     self.step = Step::Plans;
-                    if engine.ledger.slots() > 1 && engine.merge_all(heap, Plans::Keep) {
+                    if engine.counters.slots() > 1 && engine.merge_all(heap, Plans::Keep) {
                         return Ok(Gain::Nothing);
                     }
                 }
@@ -149,7 +149,7 @@ fn steps(need: usize, held: usize) -> [usize; 2] {
 impl<B: Backing> Caching<B> {
     /// Merges what this thread has cached; also its plan, if it does something else at the moment.
     pub(super) fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        self.ledger.with(thread_slot::current(), |front| {
+        self.counters.with(thread_slot::current(), |front| {
             let strays = front.plan().is_some_and(|plan| plan.strayed() > 0);
             self.merge(heap, front, if strays { Plans::End } else { Plans::Keep })
         })
@@ -257,7 +257,7 @@ impl<B: Backing> Caching<B> {
         let record = unsafe { block.record_mut() };
         (record.granted, record.requested) = (granted, bytes);
         record.token = Token::new(place as usize, UNCACHED, token.home()).0;
-        let mut held = self.ledger.enter(thread_slot::current());
+        let mut held = self.counters.enter(thread_slot::current());
         held.value().tags().add(block.kind, block.tag, more);
         held.count_growth(block.kind, more, asked, granted);
         true

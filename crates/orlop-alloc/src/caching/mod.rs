@@ -52,7 +52,8 @@ use crate::{
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
 use orlop_sync::{
-    CentralHeap as _, Counter, Entry, GrowableHeap, Holding, Ledger, RemoteFreeList, thread_slot,
+    CentralHeap as _, Counter, CounterGuard, GrowableHeap, OwnerState, RemoteFreeList, ShardedCounters,
+    thread_slot,
 };
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -92,7 +93,7 @@ const LOGGED: [usize; 2] = [64, 4096];
 #[derive(Debug)]
 pub struct Caching<B: Backing = Global> {
     /// Counts, and what each thread has at hand.
-    ledger: Ledger<Front>,
+    counters: ShardedCounters<Front>,
     heap: GrowableHeap<Heap<ClassIndex>>,
     backing: Shielded<B>,
     limit: usize,
@@ -132,7 +133,7 @@ impl<B: Backing> Caching<B> {
     fn search(&self, ask: &Ask<'_>, class: usize) -> Option<Result<RawBlock>> {
         let request = ask.request;
         let slot = thread_slot::current();
-        let mut held = self.ledger.enter(slot);
+        let mut held = self.counters.enter(slot);
         let figures = held.counts();
         let front = held.value();
         front.set_home(slot.index());
@@ -168,7 +169,7 @@ impl<B: Backing> Caching<B> {
     /// zero.
     fn deliver<'a>(
         &'a self,
-        mut held: Holding<'a, Front>,
+        mut held: CounterGuard<'a, Front>,
         request: &Request,
         block: RawBlock,
         dirty: usize,
@@ -178,7 +179,7 @@ impl<B: Backing> Caching<B> {
             drop(held);
             // SAFETY: it holds what was asked for, and nobody else knows it yet.
             let is_zero = unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
-            held = self.ledger.enter(thread_slot::current());
+            held = self.counters.enter(thread_slot::current());
             if !is_zero {
                 held.value().tags().enter(&block);
                 // SAFETY: every block of this engine has a record of this engine's.
@@ -238,7 +239,7 @@ impl<B: Backing> Caching<B> {
     /// all as a plan's are. Not inlined, so that the way of all others needs no stack frame.
     #[inline(never)]
     fn take_counted(&self, request: &Request) -> Option<RawBlock> {
-        let mut held = self.ledger.try_enter()?;
+        let mut held = self.counters.try_enter()?;
         let figures = held.counts();
         let allowed = |granted| !figures.exceeds_limit(request.kind, granted);
         let found = held.value().take_counted(request, allowed)?;
@@ -256,7 +257,7 @@ impl<B: Backing> Caching<B> {
     unsafe fn give_elsewhere(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_enter() else { return Some(block) };
+        let Some(mut held) = engine.counters.try_enter() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_planned_counted(block.record()) } {
@@ -298,7 +299,7 @@ impl<B: Backing> Caching<B> {
 /// The record, of a block of so many bytes, was just taken from the slot's front.
 #[inline(always)]
 unsafe fn hand_out(
-    held: Holding<'_, Front>,
+    held: CounterGuard<'_, Front>,
     (mut place, granted): (NonNull<Record>, usize),
     request: &Request,
 ) -> RawBlock {
@@ -322,7 +323,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
             return None;
         }
-        let mut held = self.ledger.try_enter()?;
+        let mut held = self.counters.try_enter()?;
         let figures = held.counts();
         let allowed = |granted| !figures.exceeds_limit(request.kind, granted);
         // Each way to its own end: one for both would have to look again for what is known.
@@ -347,7 +348,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         }
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_enter() else { return Some(block) };
+        let Some(mut held) = engine.counters.try_enter() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_quickly(block.record()) } {
@@ -372,7 +373,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         self.backing.check_not_entered()?;
         let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
         let slot = thread_slot::current();
-        let mut held = self.ledger.enter(slot);
+        let mut held = self.counters.enter(slot);
         let front = held.value();
         front.set_home(slot.index());
         // SAFETY: a record of ours, and the token is our note.
@@ -387,16 +388,16 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         record.uses = crate::StreamUses::new();
-        // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
+        // Inside the slot, because after `count_out` the engine may be gone. Nobody who has the heap waits for a slot.
         let slot = thread_slot::current();
-        let mut held = engine.ledger.enter(slot);
+        let mut held = engine.counters.enter(slot);
         let front = held.value();
         front.set_home(slot.index());
         engine.put_back(front, record)?;
@@ -409,18 +410,18 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn counter(&self) -> Option<&dyn Counter> {
-        Some(&self.ledger)
+        Some(&self.counters)
     }
 
-    unsafe fn close(this: NonNull<Self>) -> Entry {
+    unsafe fn close(this: NonNull<Self>) -> OwnerState {
         // SAFETY: the engine is there until then (the caller's promise).
-        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
         // SAFETY: the caller's promise.
-        unsafe { Ledger::close(ledger) }
+        unsafe { ShardedCounters::close(counters) }
     }
 
     fn set_statistics(&mut self, on: bool) {
-        self.ledger.set_counted(on);
+        self.counters.set_counted(on);
     }
 
     fn device(&self) -> Device {
@@ -432,7 +433,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn usage(&self) -> Usage {
-        let slots = self.ledger.slots() * size_of::<Front>() + size_of_val(&*self.remote_frees);
+        let slots = self.counters.slots() * size_of::<Front>() + size_of_val(&*self.remote_frees);
         self.heap.lock().usage(slots + self.notes.load(Ordering::Relaxed))
     }
 
@@ -499,8 +500,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn tag_uses(&self) -> Vec<TagUse> {
         let mut sums = TagSums::default();
-        self.ledger.for_each_slot(|front| front.add_tags_to(&mut sums));
-        let totals = self.ledger.totals();
+        self.counters.for_each_slot(|front| front.add_tags_to(&mut sums));
+        let totals = self.counters.totals();
         sums.uses(|kind| totals.kinds[kind.index()].live_bytes)
     }
 
@@ -513,7 +514,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     fn verify(&self) -> Result<()> {
         self.heap.lock().verify()?;
         let mut broken = None;
-        self.ledger.for_each_slot(|front| {
+        self.counters.for_each_slot(|front| {
             if !front.is_consistent() {
                 broken = Some(Error::Corrupt { rule: "what is cached adds up", address: 0 });
             }

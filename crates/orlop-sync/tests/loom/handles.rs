@@ -5,7 +5,7 @@ use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
-use orlop_sync::Entry;
+use orlop_sync::OwnerState;
 
 impl Owner {
     /// A handle is used, and goes.
@@ -21,11 +21,11 @@ impl Owner {
     fn allocate_from_block(&self, index: usize) -> bool {
         let joined = self.handles().join_from_block();
         if joined {
-            self.ledger().count_in(slot(index), KIND, 64, 10);
+            self.counters().count_in(slot(index), KIND, 64, 10);
             self.touch();
             assert_eq!(
-                self.ledger().enter(slot(index)).count_out(KIND, 64, 10),
-                Entry::More,
+                self.counters().enter(slot(index)).count_out(KIND, 64, 10),
+                OwnerState::InUse,
                 "a handle is held"
             );
             self.drop_handle();
@@ -83,7 +83,7 @@ fn the_only_handle_has_seen_what_the_others_did() {
 fn a_block_asks_while_the_last_handle_goes() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().count_in(slot(0), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
         let other = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {
@@ -103,8 +103,8 @@ fn a_block_asks_while_the_last_handle_goes() {
 fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().count_in(slot(0), KIND, 64, 10);
-        owner.ledger().count_in(slot(1), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
+        owner.counters().count_in(slot(1), KIND, 64, 10);
         let asks = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {

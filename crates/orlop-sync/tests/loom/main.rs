@@ -4,9 +4,9 @@
 //! test here to fail. Each test says which orderings it is there for.
 #![cfg(loom)]
 
+mod counters;
 mod growable_heap;
 mod handles;
-mod ledger;
 mod owner;
 mod remote_free_list;
 mod slots;

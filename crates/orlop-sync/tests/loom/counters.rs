@@ -1,4 +1,4 @@
-//! `ledger.last`, `ledger.close`: exactly one is told `Last`, and it may destroy what all others used.
+//! `counters.last`, `counters.close`: exactly one is told `Unused`, and it may destroy what all others used.
 //! Also: live figures are never negative, and exact at a quiet moment.
 
 use crate::owner::{KIND, Owner, slot};
@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 use orlop_sync::thread_slot::OWNED;
-use orlop_sync::{Entry, Ledger};
+use orlop_sync::{OwnerState, ShardedCounters};
 
 /// A slot that several threads may use.
 const SHARED: usize = OWNED;
@@ -15,8 +15,8 @@ const SHARED: usize = OWNED;
 fn blocks_outlive_the_last_handle() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().count_in(slot(0), KIND, 64, 10);
-        owner.ledger().count_in(slot(1), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
+        owner.counters().count_in(slot(1), KIND, 64, 10);
         let returners: Vec<_> = [0, 1]
             .map(|slot| {
                 let owner = Arc::clone(&owner);
@@ -35,8 +35,8 @@ fn blocks_outlive_the_last_handle() {
 fn blocks_that_come_back_elsewhere_count_too() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().count_in(slot(0), KIND, 64, 10);
-        owner.ledger().count_in(slot(0), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
         let returner = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || owner.return_block(SHARED))
@@ -50,26 +50,26 @@ fn blocks_that_come_back_elsewhere_count_too() {
 
 /// A block enters in one slot and leaves from another, as after a hand-over, while somebody reads.
 fn reads_while_a_block_passes(made_before: u64) {
-    let ledger = Arc::new(Ledger::<()>::new(true));
+    let counters = Arc::new(ShardedCounters::<()>::new(true));
     for _ in 0..made_before {
         for index in [0, 1] {
-            ledger.count_in(slot(index), KIND, 64, 10);
-            assert_eq!(ledger.enter(slot(index)).count_out(KIND, 64, 10), Entry::More);
+            counters.count_in(slot(index), KIND, 64, 10);
+            assert_eq!(counters.enter(slot(index)).count_out(KIND, 64, 10), OwnerState::InUse);
         }
     }
     let reader = {
-        let ledger = Arc::clone(&ledger);
+        let counters = Arc::clone(&counters);
         thread::spawn(move || {
-            let seen = ledger.totals().all;
+            let seen = counters.totals().all;
             assert!(seen.allocations >= seen.frees);
             assert!(seen.allocated_bytes >= seen.freed_bytes);
             assert!(seen.live_bytes <= 64);
         })
     };
-    ledger.count_in(slot(0), KIND, 64, 10);
-    assert_eq!(ledger.enter(slot(1)).count_out(KIND, 64, 10), Entry::More);
+    counters.count_in(slot(0), KIND, 64, 10);
+    assert_eq!(counters.enter(slot(1)).count_out(KIND, 64, 10), OwnerState::InUse);
     reader.join().unwrap();
-    let quiet = ledger.totals().all;
+    let quiet = counters.totals().all;
     let passed = 2 * made_before + 1;
     assert_eq!((quiet.allocations, quiet.frees, quiet.live_bytes), (passed, passed, 0));
     assert_eq!(quiet.requested_bytes, 0);
