@@ -1,22 +1,23 @@
 //! A central heap that threads allocate from, and that grows when no free chunk fits.
 //!
-//! Growing calls the operating system or a driver: microseconds to milliseconds. Holding the heap's lock meanwhile would
-//! block every thread that only returns a block (PyTorch's allocator does so across `cudaMalloc`). So growth has a lock
-//! of its own, taken *before* the heap's:
+//! Growing calls the operating system or a driver: microseconds to milliseconds. Holding the heap's lock
+//! meanwhile would block every thread that only returns a block (PyTorch's allocator does so across
+//! `cudaMalloc`). So growth has a lock of its own, taken *before* the heap's:
 //!
 //! 1. search the heap under its lock; if a chunk fits, done;
-//! 2. take the growth lock, then search again: a thread that grew the heap in the meantime has probably left enough;
-//! 3. if nothing fits still, determine the size under the heap's lock, release that lock, obtain the region, take the
-//!    lock again, and add the region and take the chunk in the same critical section, so that no other thread can take
-//!    the memory first.
+//! 2. take the growth lock, then search again: a thread that grew the heap in the meantime has probably left
+//!    enough;
+//! 3. if nothing fits still, determine the size under the heap's lock, release that lock, obtain the region,
+//!    take the lock again, and add the region and take the chunk in the same critical section, so that no
+//!    other thread can take the memory first.
 //!
-//! Threads that find the heap empty at the same moment thus add one region, not one each, while other threads allocate
-//! and free.
+//! Threads that find the heap empty at the same moment thus add one region, not one each, while other threads
+//! allocate and free.
 //!
 //! # Ordering
 //!
-//! Two mutexes and no atomics. The only lock order is growth → heap: no thread waits for the growth lock while it holds
-//! the heap's.
+//! Two mutexes and no atomics. The only lock order is growth → heap: no thread waits for the growth lock
+//! while it holds the heap's.
 
 use crate::primitives::{Mutex, MutexGuard};
 
@@ -36,14 +37,14 @@ pub trait CentralHeap {
     fn add(&mut self, region: Self::Region);
 }
 
-/// A way to obtain regions for a [`CentralHeap`]. It runs under the growth lock only, so it may be slow; it may lock the
-/// heap briefly.
+/// A way to obtain regions for a [`CentralHeap`]. It runs under the growth lock only, so it may be slow; it
+/// may lock the heap briefly.
 pub trait HeapGrowth<C: CentralHeap> {
     /// Why no region can be obtained.
     type Error;
 
-    /// Obtains a region for `request`, or frees chunks inside the heap. It is called again while the request does not
-    /// fit.
+    /// Obtains a region for `request`, or frees chunks inside the heap. It is called again while the request
+    /// does not fit.
     ///
     /// # Errors
     ///

@@ -10,9 +10,9 @@
 //! | [`GrowableHeap`] | a central heap: threads that find it empty at the same time add one region, not one each |
 //! | [`AllocationId`] | a number for each allocation, unique in the process, drawn without a shared counter |
 //!
-//! Engines keep their data behind these types and need no atomics of their own. Under `--cfg loom` everything is built
-//! from loom's primitives instead of `std`'s. Every atomic ordering has a name ([`ordering!`]), so that a test can weaken
-//! it.
+//! Engines keep their data behind these types and need no atomics of their own. Under `--cfg loom` everything
+//! is built from loom's primitives instead of `std`'s. Every atomic ordering has a name ([`ordering!`]), so
+//! that a test can weaken it.
 
 mod allocation_id;
 mod counters;

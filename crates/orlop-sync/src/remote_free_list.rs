@@ -1,7 +1,7 @@
 //! A lock-free list of blocks freed by other threads: any thread pushes, one swap takes the whole list.
 //!
-//! Because the list is only ever taken whole, it has no ABA problem: no thread compares the head with an element that
-//! may have been removed and pushed again.
+//! Because the list is only ever taken whole, it has no ABA problem: no thread compares the head with an
+//! element that may have been removed and pushed again.
 //!
 //! # Ordering
 //!
@@ -121,7 +121,8 @@ impl<T: Linked> fmt::Debug for Taken<T> {
     }
 }
 
-// SAFETY: elements move between threads, and one thread at a time can reach each, as in a channel: `T: Send` is enough.
+// SAFETY: elements move between threads, and one thread at a time can reach each, as in a channel: `T: Send`
+// is enough.
 unsafe impl<T: Linked + Send> Sync for RemoteFreeList<T> {}
 // SAFETY: it owns its elements, and sends them along.
 unsafe impl<T: Linked + Send> Send for RemoteFreeList<T> {}

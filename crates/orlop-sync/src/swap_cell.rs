@@ -1,19 +1,21 @@
 //! A cell that holds a shared value: read often and without a lock, replaced rarely.
 //!
-//! A cell that is set once or twice can keep every value it ever held, because a reader may still use the old one.
-//! Observers are set and removed throughout a program: kept values would accumulate, and each would keep its buffers
-//! alive. So readers are counted here, and a replaced value is dropped as soon as no reader is counted.
+//! A cell that is set once or twice can keep every value it ever held, because a reader may still use the old
+//! one. Observers are set and removed throughout a program: kept values would accumulate, and each would keep
+//! its buffers alive. So readers are counted here, and a replaced value is dropped as soon as no reader is
+//! counted.
 //!
-//! Reading an empty cell costs one relaxed load. Readers are counted by thread slot: a thread that owns its slot counts
-//! with two plain stores, and a writer pays with the heavy fence of an asymmetric pair, as in [`Slots`](super::Slots).
+//! Reading an empty cell costs one relaxed load. Readers are counted by thread slot: a thread that owns its
+//! slot counts with two plain stores, and a writer pays with the heavy fence of an asymmetric pair, as in
+//! [`Slots`](super::Slots).
 //!
 //! # Ordering
 //!
-//! A reader adds to its count and then loads the value; a writer stores the new value and then loads the counts. Each
-//! executes a fence in between (light for the reader, heavy for the writer); threads that share a slot count with
-//! locked instructions, all of them sequentially consistent. So if the two race, the writer sees the count or the
-//! reader sees the new value. Taking a count down (`swap_cell.release`, release) pairs with the writer's load of it
-//! (acquire): every use of the value happens before it is dropped.
+//! A reader adds to its count and then loads the value; a writer stores the new value and then loads the
+//! counts. Each executes a fence in between (light for the reader, heavy for the writer); threads that share
+//! a slot count with locked instructions, all of them sequentially consistent. So if the two race, the writer
+//! sees the count or the reader sees the new value. Taking a count down (`swap_cell.release`, release) pairs
+//! with the writer's load of it (acquire): every use of the value happens before it is dropped.
 
 use super::thread_slot::{self, OWNED, SLOTS};
 use crate::ordering;
@@ -36,8 +38,8 @@ pub struct SwapCell<T> {
     replaced: Mutex<Vec<NonNull<T>>>,
 }
 
-// SAFETY: the cell owns its values, several threads can have references to one, and any thread may drop it: `T` is both
-// `Send` and `Sync`.
+// SAFETY: the cell owns its values, several threads can have references to one, and any thread may drop it:
+// `T` is both `Send` and `Sync`.
 unsafe impl<T: Send + Sync> Send for SwapCell<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for SwapCell<T> {}
@@ -128,11 +130,11 @@ impl<T> SwapCell<T> {
         self.set_if(value, |_| true).unwrap_or(None)
     }
 
-    /// Does what [`SwapCell::set`] does if `condition` holds for the current value, and returns `value` as the error
-    /// otherwise.
+    /// Does what [`SwapCell::set`] does if `condition` holds for the current value, and returns `value` as
+    /// the error otherwise.
     ///
-    /// `condition` runs under the writers' lock, so no other thread replaces the value between the two. It must not set
-    /// the same cell.
+    /// `condition` runs under the writers' lock, so no other thread replaces the value between the two. It
+    /// must not set the same cell.
     pub fn set_if(
         &self,
         value: Option<T>,
@@ -162,8 +164,8 @@ impl<T> SwapCell<T> {
         Ok(before)
     }
 
-    /// Waits until replaced values have no readers and drops them. It gives up after a bounded number of attempts, so it
-    /// serves values whose guards are short-lived.
+    /// Waits until replaced values have no readers and drops them. It gives up after a bounded number of
+    /// attempts, so it serves values whose guards are short-lived.
     pub fn settle(&self) {
         const TRIES: usize = if cfg!(loom) { 2 } else { 1000 };
         let backoff = Backoff::new();
@@ -183,8 +185,8 @@ impl<T> SwapCell<T> {
     /// Takes the replaced values if no reader is counted, and nothing otherwise.
     fn take_unread(&self, replaced: &mut Vec<NonNull<T>>) -> Vec<Box<T>> {
         let counts = self.readers.get().into_iter().flat_map(|readers| readers.iter());
-        // Each load comes after the swap and its fence: both happened under the lock that this thread holds. A reader
-        // that counts later gets the new value.
+        // Each load comes after the swap and its fence: both happened under the lock that this thread holds.
+        // A reader that counts later gets the new value.
         if counts.into_iter().any(|count| count.load(Ordering::SeqCst) != 0) {
             return Vec::new();
         }

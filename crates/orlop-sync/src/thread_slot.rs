@@ -1,16 +1,17 @@
 //! Assigns slots to threads.
 //!
-//! Slot numbers are small: the lowest free one is assigned, and a thread gives its number back when it ends. So a program
-//! with eight threads uses eight slots, however many threads it starts over time. Each of the first [`OWNED`] slots
-//! belongs to one thread, which [`Slots`](super::Slots) relies on. The others are shared: by threads that found no free
-//! slot, by threads that are ending, and by all threads where the system has no asymmetric fence.
+//! Slot numbers are small: the lowest free one is assigned, and a thread gives its number back when it ends.
+//! So a program with eight threads uses eight slots, however many threads it starts over time. Each of the
+//! first [`OWNED`] slots belongs to one thread, which [`Slots`](super::Slots) relies on. The others are
+//! shared: by threads that found no free slot, by threads that are ending, and by all threads where the
+//! system has no asymmetric fence.
 //!
 //! Nothing here allocates, and [`current`] works during thread exit.
 //!
 //! # Ordering
 //!
-//! Giving a number back is a release, taking it is an acquire: the next owner of a slot sees what the previous one left
-//! in it.
+//! Giving a number back is a release, taking it is an acquire: the next owner of a slot sees what the
+//! previous one left in it.
 
 use crate::primitives::fence::asymmetric;
 use std::cell::Cell;
@@ -29,8 +30,8 @@ pub const OWNED: usize = if cfg!(loom) {
 /// The number of all slots: [`OWNED`] owned ones, then the same number of shared ones.
 pub const SLOTS: usize = 2 * OWNED;
 
-/// The right of a thread to use a slot. [`current`] returns it for the calling thread; it is valid until the thread calls
-/// [`current`] again or ends.
+/// The right of a thread to use a slot. [`current`] returns it for the calling thread; it is valid until the
+/// thread calls [`current`] again or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadSlot {
     index: usize,
@@ -44,8 +45,8 @@ impl ThreadSlot {
     /// # Safety
     ///
     /// 1. `index` is below [`SLOTS`].
-    /// 2. If `index` is below [`OWNED`], no other thread uses the slot until this thread has given it up, and giving it
-    ///    up happens before the other thread's first use.
+    /// 2. If `index` is below [`OWNED`], no other thread uses the slot until this thread has given it up, and
+    ///    giving it up happens before the other thread's first use.
     #[must_use]
     pub const unsafe fn new(index: usize) -> Self {
         Self { index, thread: PhantomData }
@@ -102,7 +103,8 @@ fn known() -> usize {
 #[cfg(loom)]
 use self::modelled::number as known;
 
-/// Slots of a model's threads, which are not threads of the system: numbered by first use, and never given back.
+/// Slots of a model's threads, which are not threads of the system: numbered by first use, and never given
+/// back.
 #[cfg(loom)]
 mod modelled {
     use super::{SLOTS, UNSET};
@@ -146,7 +148,8 @@ fn take_number() -> usize {
     loop {
         let free = taken.trailing_ones() as usize;
         if free >= OWNED {
-            // All numbers are taken: share a slot, chosen by the address of this thread's stack. Never given back.
+            // All numbers are taken: share a slot, chosen by the address of this thread's stack. Never given
+            // back.
             let spread = (&raw const taken).addr() >> 12;
             return OWNED + spread % OWNED;
         }

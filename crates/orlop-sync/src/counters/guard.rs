@@ -52,8 +52,8 @@ impl<'a, T> CounterGuard<'a, T> {
         &mut self.slot
     }
 
-    /// Returns `true` if [`ShardedCounters::close`] sealed the slot before it was entered: a block that is counted out may
-    /// be the last.
+    /// Returns `true` if [`ShardedCounters::close`] sealed the slot before it was entered: a block that is
+    /// counted out may be the last.
     #[inline(always)]
     #[must_use]
     pub fn is_sealed(&self) -> bool {
@@ -67,15 +67,16 @@ impl<'a, T> CounterGuard<'a, T> {
         SlotCounts { shard: self.slot.shared() }
     }
 
-    /// Returns `true` if counting in such a block needs more than this slot: see [`SlotCounts::exceeds_limit`].
+    /// Returns `true` if counting in such a block needs more than this slot: see
+    /// [`SlotCounts::exceeds_limit`].
     #[inline(always)]
     #[must_use]
     pub fn exceeds_limit(&self, kind: MemoryKind, granted: usize) -> bool {
         self.counts().exceeds_limit(kind, granted)
     }
 
-    /// Counts in a block that is handed out and does not exceed the limit, leaves the slot, and returns the block's id.
-    /// Calls nothing.
+    /// Counts in a block that is handed out and does not exceed the limit, leaves the slot, and returns the
+    /// block's id. Calls nothing.
     #[inline(always)]
     pub fn count_in_below_limit(self, kind: MemoryKind, granted: usize, requested: usize) -> AllocationId {
         let counts = self.kind(kind);
@@ -84,8 +85,8 @@ impl<'a, T> CounterGuard<'a, T> {
         id
     }
 
-    /// Counts in a block that is handed out, and leaves the slot. The caller holds a handle of the owner, so the counters
-    /// are open.
+    /// Counts in a block that is handed out, and leaves the slot. The caller holds a handle of the owner, so
+    /// the counters are open.
     #[inline(always)]
     pub fn count_in(self, kind: MemoryKind, granted: usize, requested: usize) {
         let counts = self.kind(kind);
@@ -108,8 +109,8 @@ impl<'a, T> CounterGuard<'a, T> {
         }
     }
 
-    /// Counts the growth of a block by `granted` and `requested` bytes to `whole` granted bytes, and leaves the slot. The
-    /// caller holds the block.
+    /// Counts the growth of a block by `granted` and `requested` bytes to `whole` granted bytes, and leaves
+    /// the slot. The caller holds the block.
     pub fn count_growth(self, kind: MemoryKind, granted: usize, requested: usize, whole: usize) {
         let counts = self.kind(kind);
         counts.add_bytes_in(granted as u64, requested as u64);
@@ -132,15 +133,16 @@ impl<'a, T> CounterGuard<'a, T> {
         self.kind(kind).add_out(granted as u64, requested as u64);
     }
 
-    /// Counts out a block that was returned, and leaves the slot. On [`OwnerState::Unused`] no other thread uses the owner.
+    /// Counts out a block that was returned, and leaves the slot. On [`OwnerState::Unused`] no other thread
+    /// uses the owner.
     #[inline(always)]
     pub fn count_out(self, kind: MemoryKind, granted: usize, requested: usize) -> OwnerState {
         self.kind(kind).add_out(granted as u64, requested as u64);
         let Self { counters, slot } = self;
         let is_sealed = slot.is_sealed();
         drop(slot);
-        // Not sealed: `close` has yet to visit this slot and will find the block counted out. The slot is left, and this
-        // thread must not touch the counters again.
+        // Not sealed: `close` has yet to visit this slot and will find the block counted out. The slot is
+        // left, and this thread must not touch the counters again.
         // SAFETY: a block that was counted in leaves with this call, and not before.
         if is_sealed { unsafe { ShardedCounters::count_out_sealed(counters) } } else { OwnerState::InUse }
     }

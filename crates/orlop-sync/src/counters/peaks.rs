@@ -7,7 +7,8 @@ use super::ShardedCounters;
 use super::shard::{KindCounts, load_out};
 use crate::primitives::atomic::Ordering;
 
-/// The bytes by which a slot may exceed its balance at the last settlement when there is no room below the peak.
+/// The bytes by which a slot may exceed its balance at the last settlement when there is no room below the
+/// peak.
 const MIN_SHARE: i64 = 64 << 10;
 
 /// The highest sums of live bytes that settlements found.
@@ -55,8 +56,8 @@ impl<T> ShardedCounters<T> {
 
     /// Sums the live bytes of all slots.
     fn live_bytes(&self) -> LiveBytes {
-        // The incoming totals are read before the outgoing ones: a block that is counted in and out meanwhile is missed,
-        // not counted twice, and no sum is higher than what was live at a moment between the two.
+        // The incoming totals are read before the outgoing ones: a block that is counted in and out meanwhile
+        // is missed, not counted twice, and no sum is higher than what was live at a moment between the two.
         let mut live = LiveBytes { bytes: [0; KINDS], used: 0, slots: 0 };
         for shard in self.slots.shared() {
             live.slots += 1;

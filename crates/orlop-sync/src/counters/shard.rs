@@ -25,8 +25,9 @@ pub(super) struct KindCounts {
     pub(super) blocks_out: AtomicU64,
     pub(super) granted_out: AtomicU64,
     pub(super) requested_out: AtomicU64,
-    /// The slot settles when its balance exceeds this. May be negative: the balance of a slot that frees blocks of other
-    /// slots is. `i64::MIN` until a block was counted in: the first one always exceeds it, whatever the slot freed before.
+    /// The slot settles when its balance exceeds this. May be negative: the balance of a slot that frees
+    /// blocks of other slots is. `i64::MIN` until a block was counted in: the first one always exceeds it,
+    /// whatever the slot freed before.
     pub(super) limit: AtomicI64,
     /// The id of this slot's next block of this kind is this plus `blocks_in`. Zero: none was counted in yet.
     pub(super) ids: AtomicU64,
@@ -53,7 +54,8 @@ impl Shard {
         self.kinds.iter().map(live).sum()
     }
 
-    /// Records the number of operations so far, and returns `true` if it has not changed since the previous call.
+    /// Records the number of operations so far, and returns `true` if it has not changed since the previous
+    /// call.
     pub(super) fn note_operations(&self) -> bool {
         let operations = |counts: &KindCounts| {
             let blocks_in = counts.blocks_in.load(Ordering::Relaxed);
@@ -103,8 +105,9 @@ impl KindCounts {
     /// Adds one block to the outgoing totals. The caller is inside the slot.
     #[inline(always)]
     pub(super) fn add_out(&self, granted: u64, requested: u64) {
-        // Release: see the head of `counters/mod.rs`. (Not named: under loom the light fence on entry to the slot is a
-        // full one, orders the incoming totals before all that follows, and would hide a weaker ordering here.)
+        // Release: see the head of `counters/mod.rs`. (Not named: under loom the light fence on entry to the
+        // slot is a full one, orders the incoming totals before all that follows, and would hide a weaker
+        // ordering here.)
         let out = Ordering::Release;
         add(&self.blocks_out, 1, out);
         add(&self.granted_out, granted, out);
@@ -145,16 +148,16 @@ pub struct SlotCounts<'a> {
 }
 
 impl SlotCounts<'_> {
-    /// Returns the granted bytes counted in here and not out, or zero if more was counted out, because the blocks came from
-    /// other slots.
+    /// Returns the granted bytes counted in here and not out, or zero if more was counted out, because the
+    /// blocks came from other slots.
     #[must_use]
     pub fn balance(self) -> usize {
         let balance: i64 = self.shard.kinds.iter().map(KindCounts::balance).sum();
         usize::try_from(balance).unwrap_or(0)
     }
 
-    /// Returns `true` if counting in a block of `granted` bytes needs more than this slot: it may make a new peak, or be
-    /// the first of its kind.
+    /// Returns `true` if counting in a block of `granted` bytes needs more than this slot: it may make a new
+    /// peak, or be the first of its kind.
     #[inline(always)]
     #[must_use]
     pub fn exceeds_limit(self, kind: MemoryKind, granted: usize) -> bool {

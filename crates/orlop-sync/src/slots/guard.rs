@@ -11,9 +11,9 @@ use std::ptr::NonNull;
 
 /// Exclusive access to the value of a thread's slot, until it is dropped.
 ///
-/// As soon as the slot is left another thread may drop the slots, even while a function that received the guard is still
-/// running. So the guard has no reference except the one to the `busy` word: an atomic may be freed while a reference to
-/// it exists.
+/// As soon as the slot is left another thread may drop the slots, even while a function that received the
+/// guard is still running. So the guard has no reference except the one to the `busy` word: an atomic may be
+/// freed while a reference to it exists.
 pub struct SlotGuard<'a, V, S = ()> {
     // Dropped in this order: the access ends before the slot is left.
     value: MutPtr<V>,
@@ -51,8 +51,8 @@ impl<V, S> Deref for SlotGuard<'_, V, S> {
 
     #[inline(always)]
     fn deref(&self) -> &V {
-        // SAFETY: by the handshake or the lock (head of `slots/mod.rs`) no other thread is inside until `_leave` has
-        // run, and `self` is borrowed for as long as the reference lives.
+        // SAFETY: by the handshake or the lock (head of `slots/mod.rs`) no other thread is inside until
+        // `_leave` has run, and `self` is borrowed for as long as the reference lives.
         unsafe { self.value.deref() }
     }
 }

@@ -1,22 +1,23 @@
-//! One value per thread slot: a thread enters its own slot without a locked instruction, and any thread can visit all.
+//! One value per thread slot: a thread enters its own slot without a locked instruction, and any thread can
+//! visit all.
 //!
 //! # Why not thread-local values
 //!
-//! A thread-local value can be reached by its own thread only: a destructor must flush it at thread exit, it cannot be
-//! trimmed while its thread sleeps, and no other thread can read it. A slot belongs to the *allocator*; a thread has the
-//! right to use it (see [`thread_slot`](super::thread_slot)). Thread exit needs no code: the next thread with that slot
-//! finds the value that the previous one left.
+//! A thread-local value can be reached by its own thread only: a destructor must flush it at thread exit, it
+//! cannot be trimmed while its thread sleeps, and no other thread can read it. A slot belongs to the
+//! *allocator*; a thread has the right to use it (see [`thread_slot`](super::thread_slot)). Thread exit needs
+//! no code: the next thread with that slot finds the value that the previous one left.
 //!
 //! # Owned slots: a handshake
 //!
-//! An owned slot is nearly always entered by one thread, its owner. The owner sets `busy` and then reads the gate; a
-//! visitor closes the gate and then reads `busy`. Each needs a full fence between its two steps, or both could miss the
-//! other's store. The owner's is the light one of an asymmetric pair and costs nothing; the visitor pays with a system
-//! call.
+//! An owned slot is nearly always entered by one thread, its owner. The owner sets `busy` and then reads the
+//! gate; a visitor closes the gate and then reads `busy`. Each needs a full fence between its two steps, or
+//! both could miss the other's store. The owner's is the light one of an asymmetric pair and costs nothing;
+//! the visitor pays with a system call.
 //!
-//! A thread that is inside its slot cannot enter it again, whatever it calls there: `busy` is read before it is set.
-//! [`Slots::try_enter`] then returns `None`; the other entries end the process, because both callers would have exclusive
-//! access to the value. The check costs one load of the byte that is stored next.
+//! A thread that is inside its slot cannot enter it again, whatever it calls there: `busy` is read before it
+//! is set. [`Slots::try_enter`] then returns `None`; the other entries end the process, because both callers
+//! would have exclusive access to the value. The check costs one load of the byte that is stored next.
 //!
 //! # Shared slots: a lock
 //!
@@ -24,15 +25,15 @@
 //!
 //! # One visitor at a time
 //!
-//! A visitor holds a mutex during its visit. An owner that finds the gate closed waits for the same mutex, and so does
-//! one that enters for the first time, to create the slot's value.
+//! A visitor holds a mutex during its visit. An owner that finds the gate closed waits for the same mutex,
+//! and so does one that enters for the first time, to create the slot's value.
 //!
 //! # Ordering
 //!
-//! * `slots.leave` (release, the owner leaves) pairs with `slots.vacant` (acquire, a visitor reads `busy` as zero), and
-//!   in shared slots with `slots.take`;
-//! * `slots.open` (release, a visitor leaves) pairs with `slots.enter` and `slots.try` (acquire, the owner reads the gate
-//!   as open);
+//! * `slots.leave` (release, the owner leaves) pairs with `slots.vacant` (acquire, a visitor reads `busy` as
+//!   zero), and in shared slots with `slots.take`;
+//! * `slots.open` (release, a visitor leaves) pairs with `slots.enter` and `slots.try` (acquire, the owner
+//!   reads the gate as open);
 //! * `slots.made` (release) publishes a slot's body to `slots.peek` (acquire).
 
 mod guard;
@@ -52,7 +53,8 @@ use crate::primitives::{Mutex, fence};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 
-/// A `V` for each thread slot, which one thread at a time can change, and an `S` beside it that all threads can read.
+/// A `V` for each thread slot, which one thread at a time can change, and an `S` beside it that all threads
+/// can read.
 ///
 /// Both are created when a thread first enters the slot.
 pub struct Slots<V, S = ()> {
@@ -60,9 +62,9 @@ pub struct Slots<V, S = ()> {
     visitors: Mutex<()>,
 }
 
-// SAFETY: a `&Slots` gives access to a `V` only through `SlotGuard` and visits, which exclude each other and order each
-// access after the one before (head of this file). That is what a mutex does, so `V: Send` is enough. An `S` is reached
-// by `&` from all threads at once.
+// SAFETY: a `&Slots` gives access to a `V` only through `SlotGuard` and visits, which exclude each other and
+// order each access after the one before (head of this file). That is what a mutex does, so `V: Send` is
+// enough. An `S` is reached by `&` from all threads at once.
 unsafe impl<V: Send, S: Send + Sync> Sync for Slots<V, S> {}
 // SAFETY: the slots own their bodies: sending them sends a `V` and an `S` for each.
 unsafe impl<V: Send, S: Send> Send for Slots<V, S> {}
@@ -75,7 +77,8 @@ impl<V: Default, S: Default> Slots<V, S> {
         Self { slots: (0..SLOTS).map(slot).collect(), visitors: Mutex::default() }
     }
 
-    /// Enters an owned slot that was used before, unless a visitor is there or this thread is inside. Calls nothing.
+    /// Enters an owned slot that was used before, unless a visitor is there or this thread is inside. Calls
+    /// nothing.
     #[inline(always)]
     pub fn try_enter(&self, own_slot: ThreadSlot) -> Option<SlotGuard<'_, V, S>> {
         let slot = self.slot(own_slot);
@@ -92,8 +95,9 @@ impl<V: Default, S: Default> Slots<V, S> {
 
     /// Enters this thread's slot. Waits for a visitor to leave.
     ///
-    /// Guards are for short sections and do not nest. A thread that enters an owned slot while it is inside ends the
-    /// process. One that enters during its own visit, or enters a shared slot while it is inside, deadlocks.
+    /// Guards are for short sections and do not nest. A thread that enters an owned slot while it is inside
+    /// ends the process. One that enters during its own visit, or enters a shared slot while it is inside,
+    /// deadlocks.
     #[inline(always)]
     pub fn enter(&self, own_slot: ThreadSlot) -> SlotGuard<'_, V, S> {
         let slot = self.slot(own_slot);
@@ -117,7 +121,8 @@ impl<V: Default, S: Default> Slots<V, S> {
 
     #[inline(always)]
     fn slot(&self, own_slot: ThreadSlot) -> &Slot<V, S> {
-        // SAFETY: there are `SLOTS` slots (`new`), and a `ThreadSlot`'s index is below that (`ThreadSlot::new`).
+        // SAFETY: there are `SLOTS` slots (`new`), and a `ThreadSlot`'s index is below that
+        // (`ThreadSlot::new`).
         unsafe { self.slots.get_unchecked(own_slot.index()) }
     }
 
@@ -132,10 +137,12 @@ impl<V: Default, S: Default> Slots<V, S> {
             slot.lock();
             slot.create_body();
         } else {
-            // This thread is not inside after all. Release: a visitor may take this store for the end of an earlier
-            // guard. (Not named: loom orders a thread's later stores with its earlier releases, and would not miss it.)
+            // This thread is not inside after all. Release: a visitor may take this store for the end of an
+            // earlier guard. (Not named: loom orders a thread's later stores with its earlier releases, and
+            // would not miss it.)
             slot.busy.store(0, Ordering::Release);
-            // A visitor that held the mutex before has opened the gate; one that takes it later will find `busy` set.
+            // A visitor that held the mutex before has opened the gate; one that takes it later will find
+            // `busy` set.
             let _no_visitors = self.visitors.lock();
             slot.create_body();
             slot.busy.store(BUSY, Ordering::Relaxed);
@@ -145,7 +152,8 @@ impl<V: Default, S: Default> Slots<V, S> {
 }
 
 impl<V, S> Slots<V, S> {
-    /// Runs `f` on the value of every slot that was ever used. Owners of slots not yet visited wait meanwhile.
+    /// Runs `f` on the value of every slot that was ever used. Owners of slots not yet visited wait
+    /// meanwhile.
     pub fn for_each_slot(&self, mut f: impl FnMut(&mut V, &S)) {
         // A body that is not seen here was created after this call began.
         self.visit_where(
@@ -160,8 +168,8 @@ impl<V, S> Slots<V, S> {
         );
     }
 
-    /// Marks every slot, used or not: from now on [`SlotGuard::is_sealed`] is true. Runs `f` on the shared part of each
-    /// used slot at the moment it is marked.
+    /// Marks every slot, used or not: from now on [`SlotGuard::is_sealed`] is true. Runs `f` on the shared
+    /// part of each used slot at the moment it is marked.
     pub fn seal(&self, mut f: impl FnMut(&S)) {
         self.visit_where(
             |_| true,
@@ -223,7 +231,8 @@ impl<V, S> Slots<V, S> {
         }
     }
 
-    /// Does nothing: a model assigns slots to threads itself, also slots that `thread_slot` gives to other threads.
+    /// Does nothing: a model assigns slots to threads itself, also slots that `thread_slot` gives to other
+    /// threads.
     #[cfg(loom)]
     fn refuse_if_inside(&self) {}
 
@@ -233,13 +242,14 @@ impl<V, S> Slots<V, S> {
     }
 }
 
-/// Ends the process: code that runs inside a slot entered it again, for example a backing or a global allocator above
-/// this one.
+/// Ends the process: code that runs inside a slot entered it again, for example a backing or a global
+/// allocator above this one.
 #[cold]
 #[inline(never)]
 fn entered_twice() -> ! {
     use std::io::Write;
-    // As bytes and unbuffered: nothing may be allocated here. The process ends even if the message cannot be written.
+    // As bytes and unbuffered: nothing may be allocated here. The process ends even if the message cannot be
+    // written.
     let _ = std::io::stderr().write_all(b"orlop: an allocator was called from inside of itself\n");
     std::process::abort()
 }

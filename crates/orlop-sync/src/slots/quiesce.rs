@@ -1,8 +1,8 @@
 //! Exclusive access to every slot at once: for `fork`, which copies all memory at one moment.
 //!
-//! Quiescing works as a visit does, but of all slots together, and ends in the parent as a visit does. In the child there
-//! are no other threads: an owner that had set `busy` and was about to find the gate closed does not exist there to
-//! clear it, so the child clears it.
+//! Quiescing works as a visit does, but of all slots together, and ends in the parent as a visit does. In the
+//! child there are no other threads: an owner that had set `busy` and was about to find the gate closed does
+//! not exist there to clear it, so the child clears it.
 
 use super::Slots;
 use super::slot::{CLOSED, LeaveOnDrop, OpenOnDrop};

@@ -9,14 +9,14 @@ use std::ptr;
 /// A slot's state and value; see the head of the [module](super) for the protocol.
 #[repr(C)]
 pub(super) struct Slot<V, S> {
-    /// Zero or [`BUSY`]. In owned slots: the owner is inside, or about to read the gate. In shared slots: a thread is
-    /// inside.
+    /// Zero or [`BUSY`]. In owned slots: the owner is inside, or about to read the gate. In shared slots: a
+    /// thread is inside.
     pub(super) busy: AtomicU8,
     /// Null until the slot is first used; constant from then on.
     body: AtomicPtr<Body<V, S>>,
     /// Zero lets the owner in; otherwise a set of [`CLOSED`], [`EMPTY`] and [`SEALED`]. In owned slots it
-    /// changes only while the visitors' mutex is held. Not in the same word as `busy`: on some processors a load next to a byte that was just stored
-    /// waits for the store.
+    /// changes only while the visitors' mutex is held. Not in the same word as `busy`: on some processors a
+    /// load next to a byte that was just stored waits for the store.
     pub(super) gate: AtomicU8,
 }
 
@@ -45,8 +45,8 @@ impl<V, S> Slot<V, S> {
     /// Returns the body if the slot was ever used.
     pub(super) fn body(&self) -> Option<&Body<V, S>> {
         let body = self.body.load(ordering!("slots.peek", Acquire));
-        // SAFETY: null, or from `Box::into_raw` and freed by `drop_body` when the slots are dropped; `&self` does not
-        // outlive them.
+        // SAFETY: null, or from `Box::into_raw` and freed by `drop_body` when the slots are dropped; `&self`
+        // does not outlive them.
         unsafe { body.as_ref() }
     }
 
@@ -62,16 +62,16 @@ impl<V, S> Slot<V, S> {
     /// Returns the guard of a slot that the caller has entered and that has a body.
     #[inline(always)]
     pub(super) fn guard(&self, sealed: bool) -> SlotGuard<'_, V, S> {
-        // Relaxed: this thread created the body, or its entry is ordered after the creation: by the gate, by the lock,
-        // or by taking over the slot.
+        // Relaxed: this thread created the body, or its entry is ordered after the creation: by the gate, by
+        // the lock, or by taking over the slot.
         let body = self.body.load(Ordering::Relaxed);
         // SAFETY: the gate was not `EMPTY`, or `enter_slow` created the body; it lives as long as the slots.
         let body = unsafe { &*body };
         SlotGuard::new(body.value.get_mut(), &body.shared, sealed, &self.busy)
     }
 
-    /// Waits until the owner is outside. The gate is closed and the heavy fence executed, so an owner that enters later
-    /// finds the gate closed.
+    /// Waits until the owner is outside. The gate is closed and the heavy fence executed, so an owner that
+    /// enters later finds the gate closed.
     pub(super) fn wait_for_owner(&self) {
         let backoff = Backoff::new();
         let vacant = ordering!("slots.vacant", Acquire);
