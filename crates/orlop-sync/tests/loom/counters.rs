@@ -1,5 +1,5 @@
-//! `counters.last`, `counters.close`: exactly one is told `Unused`, and it may destroy what all others used.
-//! Also: live figures are never negative, and exact at a quiet moment.
+//! `counters.last`, `counters.close`: exactly one call returns `Unused`, and its thread may destroy what the others used.
+//! Also: live sums are never negative, and exact while no thread counts.
 
 use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;
@@ -48,7 +48,7 @@ fn blocks_that_come_back_elsewhere_count_too() {
     });
 }
 
-/// A block enters in one slot and leaves from another, as after a hand-over, while somebody reads.
+/// A block is counted in in one slot and out in another, as after a hand-over, while a third thread reads.
 fn reads_while_a_block_passes(made_before: u64) {
     let counters = Arc::new(ShardedCounters::<()>::new(true));
     for _ in 0..made_before {
@@ -80,7 +80,7 @@ fn live_is_never_negative_and_exact_when_quiet() {
     loom::model(|| reads_while_a_block_passes(0));
 }
 
-/// The slots are there: making one publishes what its maker did before.
+/// With slots that exist already: creating one would publish what its thread did before.
 #[test]
 fn live_is_never_negative_in_slots_that_were_used_before() {
     loom::model(|| reads_while_a_block_passes(1));

@@ -1,5 +1,5 @@
-//! `handles.leave`, `handles.only`: the last handle has seen what was done through all, and is one, also when blocks make
-//! handles while it goes.
+//! `handles.leave`, `handles.only`: the last handle has seen what was done through all others, and there is exactly one
+//! last handle, also when blocks create handles while it is dropped.
 
 use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;
@@ -8,7 +8,7 @@ use loom::thread;
 use orlop_sync::OwnerState;
 
 impl Owner {
-    /// A handle is used, and goes.
+    /// Uses a handle, and drops it.
     fn drop_handle(&self) {
         self.touch();
         if self.handles().leave() {
@@ -17,7 +17,7 @@ impl Owner {
         }
     }
 
-    /// Whoever holds a block makes a handle of it, allocates by that, and returns what it got.
+    /// Creates a handle from a block, allocates with it, returns the new block, and drops the handle.
     fn allocate_from_block(&self, index: usize) -> bool {
         let joined = self.handles().join_from_block();
         if joined {
@@ -34,7 +34,7 @@ impl Owner {
     }
 }
 
-/// Before the ledger is closed, whose fences would hide it: the engine is trimmed first.
+/// Before the counters are closed, whose fences would hide it: the engine is trimmed first.
 #[test]
 fn the_last_handle_has_seen_what_the_others_did() {
     fn leave(owner: &Owner) {
@@ -71,14 +71,14 @@ fn the_only_handle_has_seen_what_the_others_did() {
             })
         };
         if owner.handles().only() {
-            // SAFETY: nobody else uses it; loom checks.
+            // SAFETY: no other thread uses it; loom checks.
             owner.memory.with_mut(|memory| unsafe { *memory = 1 });
         }
         other.join().unwrap();
     });
 }
 
-/// A block asks for a handle while the last one goes, and then comes back.
+/// A handle is created from a block while the last one is dropped; then the block is returned.
 #[test]
 fn a_block_asks_while_the_last_handle_goes() {
     loom::model(|| {
@@ -98,7 +98,7 @@ fn a_block_asks_while_the_last_handle_goes() {
     });
 }
 
-/// The same, while the last other block comes back: three that could each be the last.
+/// The same, while the last other block is returned: each of the three can be the last.
 #[test]
 fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
     loom::model(|| {

@@ -1,7 +1,7 @@
-//! An allocator's cell, for models: what handles and blocks use, and the last of both destroys.
+//! An allocator's cell, for models: handles and blocks use it, and the last of both destroys it.
 //!
-//! Its memory goes with the model. Its end is what the destroyer does to it: an exclusive access to every word, which loom
-//! checks against all uses, before and after.
+//! Its memory is freed with the model. Its end is what the destroying thread does: an exclusive access to every word, which
+//! loom checks against all uses, before and after.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -19,11 +19,11 @@ pub(crate) fn slot(index: usize) -> ThreadSlot {
     unsafe { ThreadSlot::new(index) }
 }
 
-/// One handle at first.
+/// The cell, created with one handle.
 pub(crate) struct Owner {
     handles: std::cell::UnsafeCell<Handles>,
     counters: std::cell::UnsafeCell<ShardedCounters>,
-    /// Used by every handle and return, destroyed by the last: loom sees if one use is not ordered before that.
+    /// Used by every handle and return, destroyed by the last: loom reports a use that is not ordered before that.
     pub(crate) memory: UnsafeCell<u32>,
     pub(crate) destroyed: AtomicUsize,
 }
@@ -66,7 +66,7 @@ impl Owner {
 
     pub(crate) fn finish(&self, state: OwnerState) {
         if state == OwnerState::Unused {
-            // SAFETY: `Unused` means that nobody uses it any more; loom checks.
+            // SAFETY: `Unused` means that no other thread uses it; loom checks.
             self.memory.with_mut(|memory| unsafe { *memory = 0 });
             // SAFETY: as above.
             unsafe { &mut *self.handles.get() }.end();
