@@ -3,8 +3,7 @@
 //!
 //! Whatever the bytes, a reader answers with a value or a typed error. What was read can be looked at and written.
 
-use orlop::alloc::device::{Policy, TorchConf};
-use orlop::core::{ByteSize, DType, Device, MemoryFormat, MemoryKind};
+use orlop::memory::device::{Policy, TorchConf};
 use orlop::plan::Problem;
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
@@ -15,6 +14,7 @@ use orlop::trace::formats::{binary, chrome, csv, perfetto, rmm};
 use orlop::trace::history::{DeviceHistory, History, Workload};
 use orlop::trace::snapshot::{write_json, write_pickle};
 use orlop::trace::what_if::{Rules, Simulation, StreamedReplay};
+use orlop::types::{ByteSize, DType, Device, MemoryFormat, MemoryKind};
 use std::io;
 
 /// A reader, by the name of its target.

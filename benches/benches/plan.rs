@@ -7,7 +7,7 @@
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion};
 use flate2::read::GzDecoder;
-use orlop_plan::{Budget, Buffer, ORDERS, Plan, Problem, Skyline, Verdict, greedy_by_size, verify};
+use orlop_plan::{Buffer, ORDERS, Plan, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::hint::black_box;
@@ -123,7 +123,7 @@ fn main() {
         bench.plan("first order", name, &problem, |problem| Skyline::new().orders([ORDERS[0]]).plan(problem));
         bench.plan("all orders", name, &problem, |problem| Skyline::new().plan(problem));
         if name.starts_with("minimalloc") {
-            let budget = Budget::iterations(ITERATIONS);
+            let budget = SearchBudget::iterations(ITERATIONS);
             bench.plan("1000 iterations", name, &problem, |problem| {
                 Skyline::new().budget(budget).plan(problem)
             });

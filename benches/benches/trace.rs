@@ -5,7 +5,7 @@ use criterion::{Criterion, Throughput};
 use orlop_alloc::backing::Mmap;
 use orlop_alloc::caching::Caching;
 use orlop_alloc::{AllocatorRef, Event, Observer, Request, Tag};
-use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, Order};
+use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, EventOrder};
 use orlop_trace::recorder::Recorder;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn files(criterion: &mut Criterion) {
     let history = recorder.history();
     let events = &history.devices[0].events;
     let write = || {
-        let mut writer = BinaryWriter::new(Vec::new(), Order::Exact).expect("memory takes all");
+        let mut writer = BinaryWriter::new(Vec::new(), EventOrder::Exact).expect("memory takes all");
         for event in events {
             writer.event(0, event, &history.sites).expect("memory takes all");
         }

@@ -3,7 +3,7 @@
 pub mod peers;
 pub mod scenes;
 
-use orlop_trace::{Step, Trace};
+use orlop_trace::{ReplayStep, Trace};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -56,8 +56,8 @@ pub type Operations = Box<[Operation]>;
 pub fn operations(trace: &Trace) -> Operations {
     let slot = |slot: usize| u32::try_from(slot).expect("few blocks live at once");
     let operation = |step| match step {
-        Step::Allocate { slot: at, bytes, .. } => Operation { bytes, slot: slot(at), returned: false },
-        Step::Free { slot: at } => Operation { bytes: 0, slot: slot(at), returned: true },
+        ReplayStep::Allocate { slot: at, bytes, .. } => Operation { bytes, slot: slot(at), returned: false },
+        ReplayStep::Free { slot: at } => Operation { bytes: 0, slot: slot(at), returned: true },
     };
     trace.steps().map(operation).collect()
 }

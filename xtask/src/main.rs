@@ -34,11 +34,11 @@ use crate::shell::Shell;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Task,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Task {
     /// Install what the other commands need, as far as that is possible here
     Setup,
     /// Run everything that must hold before a change lands
@@ -115,9 +115,9 @@ fn main() -> ExitCode {
     let shell = &Shell::new();
     let report = &mut Report::default();
     match Cli::parse().command {
-        Command::Setup => setup::run(shell, report),
-        Command::Ci { no_install } => ci::run(shell, report, !no_install),
-        Command::Loom { full, mutate, filter } => {
+        Task::Setup => setup::run(shell, report),
+        Task::Ci { no_install } => ci::run(shell, report, !no_install),
+        Task::Loom { full, mutate, filter } => {
             let depth = if full { Depth::Full } else { Depth::Short };
             if mutate {
                 report.step("loom --mutate", || mutate::run(shell, depth, filter.as_deref()));
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
                 report.step("loom", || loom::run(shell, depth, filter.as_deref()));
             }
         }
-        Command::San { address, thread, miri } => {
+        Task::San { address, thread, miri } => {
             let all = !(address || thread || miri);
             if all || address {
                 report.step("san: address", || san::address(shell));
@@ -137,23 +137,23 @@ fn main() -> ExitCode {
                 report.step("san: miri", || san::miri(shell));
             }
         }
-        Command::Bench { name, args } => {
+        Task::Bench { name, args } => {
             report.step("bench", || checks::bench(shell, name.as_deref(), &args));
         }
-        Command::Fuzz { target, seconds, short: true } => {
+        Task::Fuzz { target, seconds, short: true } => {
             report.step("fuzz --short", || {
                 fuzz::short(shell, target.as_deref(), seconds.map_or(fuzz::SHORT, fuzz::Length::Seconds))
             });
         }
-        Command::Fuzz { target, seconds, short: false } => {
+        Task::Fuzz { target, seconds, short: false } => {
             report.step("fuzz", || fuzz::run(shell, target.as_deref(), seconds.unwrap_or(60)));
         }
-        Command::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
-        Command::Tidy => report.step("tidy", || tidy::run(shell)),
-        Command::Powerset => powerset::run(shell, report),
-        Command::Deny => checks::deny(shell, report),
-        Command::Targets => checks::targets(shell, report),
-        Command::Golden { data } => golden::run(shell, report, &data),
+        Task::Stress { minutes } => report.step("stress", || checks::stress(shell, minutes)),
+        Task::Tidy => report.step("tidy", || tidy::run(shell)),
+        Task::Powerset => powerset::run(shell, report),
+        Task::Deny => checks::deny(shell, report),
+        Task::Targets => checks::targets(shell, report),
+        Task::Golden { data } => golden::run(shell, report, &data),
     }
     report.exit_code()
 }

@@ -35,7 +35,7 @@ struct Mutant {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Verdict {
+enum MutantVerdict {
     /// A model's assertion failed.
     Killed,
     /// Every model passed.
@@ -88,7 +88,7 @@ fn run_on(shell: &Shell, subject: &Subject, depth: Depth, mutants: &[Mutant]) ->
     });
     let verdicts = verdicts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let verdicts = verdicts.into_iter().collect::<Result<Vec<_>>>()?;
-    Ok(verdicts.iter().filter(|verdict| **verdict == Verdict::Killed).count())
+    Ok(verdicts.iter().filter(|verdict| **verdict == MutantVerdict::Killed).count())
 }
 
 fn next<'a>(queue: &Mutex<impl Iterator<Item = &'a Mutant>>) -> Option<&'a Mutant> {
@@ -111,7 +111,7 @@ fn mutants(shell: &Shell, subject: &Subject, filter: Option<&str>) -> Result<Vec
 }
 
 impl Mutant {
-    fn run(&self, shell: &Shell, models: &Models, depth: Depth, folder: &Path) -> Result<Verdict> {
+    fn run(&self, shell: &Shell, models: &Models, depth: Depth, folder: &Path) -> Result<MutantVerdict> {
         let log = self.log(folder);
         let mut command = models.command(shell, depth);
         command.arg("--nocapture").env("ORLOP_LOOM_MUTATE", format!("{}={}", self.name, self.ordering));
@@ -127,11 +127,11 @@ impl Mutant {
             // The first failing model decides; the others would only cost time.
             if failures(&text) > text.matches(TOO_LONG).count() {
                 stop(&mut child).map_err(Error::io(&log))?;
-                return Ok(Verdict::Killed);
+                return Ok(MutantVerdict::Killed);
             }
             if start.elapsed() > LIMIT {
                 stop(&mut child).map_err(Error::io(&log))?;
-                return Ok(Verdict::TimedOut);
+                return Ok(MutantVerdict::TimedOut);
             }
             thread::sleep(Duration::from_millis(100));
         }
@@ -142,13 +142,13 @@ impl Mutant {
     }
 
     /// One line for every mutant that was not killed.
-    fn tell(&self, verdict: &Result<Verdict>) {
+    fn tell(&self, verdict: &Result<MutantVerdict>) {
         let said = match verdict {
-            Ok(Verdict::Killed) => return,
-            Ok(Verdict::Survived) => "survived".to_owned(),
-            Ok(Verdict::TimedOut) => format!("not decided within {} s", LIMIT.as_secs()),
-            Ok(Verdict::Endless) => "made a model endless, but broke no assertion".to_owned(),
-            Ok(Verdict::Crashed(status)) => format!("crashed without an assertion ({status})"),
+            Ok(MutantVerdict::Killed) => return,
+            Ok(MutantVerdict::Survived) => "survived".to_owned(),
+            Ok(MutantVerdict::TimedOut) => format!("not decided within {} s", LIMIT.as_secs()),
+            Ok(MutantVerdict::Endless) => "made a model endless, but broke no assertion".to_owned(),
+            Ok(MutantVerdict::Crashed(status)) => format!("crashed without an assertion ({status})"),
             Err(error) => error.to_string(),
         };
         println!("mutant {}: {} -> {}: {said}", self.name, self.from, self.ordering);
@@ -160,16 +160,16 @@ fn failures(log: &str) -> usize {
     log.lines().filter(|line| line.ends_with("... FAILED") || *line == "FAILED").count()
 }
 
-fn judge(status: ExitStatus, log: &str) -> Verdict {
+fn judge(status: ExitStatus, log: &str) -> MutantVerdict {
     if status.success() {
-        return Verdict::Survived;
+        return MutantVerdict::Survived;
     }
     let endless = log.matches(TOO_LONG).count();
     let panics = log.matches("panicked at").count();
     if failures(log).max(panics) > endless {
-        return Verdict::Killed;
+        return MutantVerdict::Killed;
     }
-    if endless > 0 { Verdict::Endless } else { Verdict::Crashed(status) }
+    if endless > 0 { MutantVerdict::Endless } else { MutantVerdict::Crashed(status) }
 }
 
 #[cfg(all(test, unix))]
@@ -186,19 +186,19 @@ mod tests {
     fn only_an_assertion_kills() {
         let failed =
             "test a ... ok\nthread 'b' panicked at src/b.rs:1:1:\nassertion failed\ntest b ... FAILED\n";
-        assert_eq!(judge(code(0), "test a ... ok"), Verdict::Survived);
-        assert_eq!(judge(code(101), failed), Verdict::Killed);
+        assert_eq!(judge(code(0), "test a ... ok"), MutantVerdict::Survived);
+        assert_eq!(judge(code(101), failed), MutantVerdict::Killed);
         let endless = format!("thread 'b' panicked at rt.rs:1:1:\n{TOO_LONG}.\ntest b ... FAILED\n");
-        assert_eq!(judge(code(101), &endless), Verdict::Endless);
-        assert_eq!(judge(code(101), &format!("{endless}{failed}")), Verdict::Killed);
+        assert_eq!(judge(code(101), &endless), MutantVerdict::Endless);
+        assert_eq!(judge(code(101), &format!("{endless}{failed}")), MutantVerdict::Killed);
     }
 
     #[test]
     fn a_signal_kills_only_after_a_panic() {
         let segfault = ExitStatus::from_raw(11);
-        assert_eq!(judge(segfault, "running 3 tests\n"), Verdict::Crashed(segfault));
+        assert_eq!(judge(segfault, "running 3 tests\n"), MutantVerdict::Crashed(segfault));
         let abort = ExitStatus::from_raw(6);
-        assert_eq!(judge(abort, "thread 'b' panicked at src/b.rs:1:1:\nboom\n"), Verdict::Killed);
+        assert_eq!(judge(abort, "thread 'b' panicked at src/b.rs:1:1:\nboom\n"), MutantVerdict::Killed);
     }
 
     #[test]

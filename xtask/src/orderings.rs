@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::source::{Source, rust_files};
+use crate::source::{SourceText, rust_files};
 
 /// One call of the macro.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) fn sites(folder: &Path) -> Result<Vec<Site>> {
     let mut all = Vec::new();
     let mut seen = BTreeMap::<String, PathBuf>::new();
     for path in rust_files(folder)? {
-        let source = Source::read(&path)?;
+        let source = SourceText::read(&path)?;
         for (line, found) in scan(&source) {
             let fail = |problem| Error::Ordering { path: path.clone(), line, problem };
             let site = found.map_err(fail)?;
@@ -51,7 +51,7 @@ pub(crate) fn sites(folder: &Path) -> Result<Vec<Site>> {
 
 const CALL: &str = "ordering!(";
 
-fn scan(source: &Source) -> Vec<(usize, std::result::Result<Site, &'static str>)> {
+fn scan(source: &SourceText) -> Vec<(usize, std::result::Result<Site, &'static str>)> {
     let sites = source.words(CALL);
     sites.map(|at| (source.line(at), parse(&source.uncommented[at + CALL.len()..]))).collect()
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     fn scan_text(text: &str) -> Vec<(usize, std::result::Result<Site, &'static str>)> {
-        scan(&Source::new(text.to_owned()))
+        scan(&SourceText::new(text.to_owned()))
     }
 
     #[test]

@@ -30,26 +30,26 @@ impl Outcome {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum StepVerdict {
     Passed,
     Failed,
     Skipped,
 }
 
 #[derive(Debug)]
-struct Row {
+struct StepRow {
     name: String,
-    verdict: Verdict,
+    verdict: StepVerdict,
     detail: String,
     time: Duration,
 }
 
-impl Row {
+impl StepRow {
     fn line(&self, width: usize) -> String {
         let verdict = match self.verdict {
-            Verdict::Passed => "ok",
-            Verdict::Failed => "FAILED",
-            Verdict::Skipped => "skipped:",
+            StepVerdict::Passed => "ok",
+            StepVerdict::Failed => "FAILED",
+            StepVerdict::Skipped => "skipped:",
         };
         let seconds = self.time.as_secs_f64();
         format!("{verdict:<8} {:<width$}{seconds:>8.1} s  {}", self.name, self.detail).trim_end().to_owned()
@@ -59,7 +59,7 @@ impl Row {
 /// All steps of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    rows: Vec<Row>,
+    rows: Vec<StepRow>,
 }
 
 impl Report {
@@ -73,15 +73,15 @@ impl Report {
         self.silent_step(name, work);
     }
 
-    fn silent_step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) -> &Row {
+    fn silent_step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) -> &StepRow {
         let start = Instant::now();
         let (verdict, detail) = match work() {
-            Ok(Outcome::Passed(detail)) => (Verdict::Passed, detail),
-            Ok(Outcome::Skipped(why)) => (Verdict::Skipped, why),
-            Err(error) => (Verdict::Failed, error.to_string()),
+            Ok(Outcome::Passed(detail)) => (StepVerdict::Passed, detail),
+            Ok(Outcome::Skipped(why)) => (StepVerdict::Skipped, why),
+            Err(error) => (StepVerdict::Failed, error.to_string()),
         };
         let index = self.rows.len();
-        self.rows.push(Row { name: name.to_owned(), verdict, detail, time: start.elapsed() });
+        self.rows.push(StepRow { name: name.to_owned(), verdict, detail, time: start.elapsed() });
         &self.rows[index]
     }
 
@@ -98,19 +98,19 @@ impl Report {
 
     /// Success when nothing failed.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        if self.count(Verdict::Failed) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self.count(StepVerdict::Failed) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
     fn counts(&self) -> String {
         format!(
             "{} passed, {} failed, {} skipped",
-            self.count(Verdict::Passed),
-            self.count(Verdict::Failed),
-            self.count(Verdict::Skipped)
+            self.count(StepVerdict::Passed),
+            self.count(StepVerdict::Failed),
+            self.count(StepVerdict::Skipped)
         )
     }
 
-    fn count(&self, verdict: Verdict) -> usize {
+    fn count(&self, verdict: StepVerdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 }

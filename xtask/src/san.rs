@@ -1,6 +1,8 @@
 //! `san`: memory errors and races that a green test can hide, by AddressSanitizer, ThreadSanitizer and Miri.
 
-use std::process::Command;
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Result;
 use crate::loom::with_rustflags;
@@ -33,6 +35,7 @@ const MIRI_TABLES: &str = "profile::tests::";
 
 /// The integration tests that are about memory, of the crate that hands it to safe code.
 const MIRI_OUTSIDE: &str = "orlop-tensor";
+const MIRI_BUILD: [&str; 4] = ["--features", "dlpack", "--test", "it"];
 const MIRI_TESTS: [&str; 6] =
     ["access::", "lazy::", "storage::", "workspace::", "dlpack::import", "dlpack::export"];
 
@@ -132,75 +135,74 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
     if names.is_empty() {
         return Ok(Outcome::no_crate(&MIRI));
     }
-    // Miri runs one thread at a time: two of it make use of two processors.
-    let (first, rest): (Vec<&str>, Vec<&str>) = names.iter().copied().partition(|&name| name == MIRI_ALONE);
+    // Miri interprets one thread at a time: several runs side by side use all processors.
+    let runs = runs(&names);
+    let queue = Mutex::new(runs.iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || std::iter::from_fn(next).map(|run| run.start(shell)).fold(Ok(()), Result::and);
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
     std::thread::scope(|scope| {
-        let beside = scope.spawn(|| {
-            // In two runs, because each has a limit of time.
-            let without = [&MIRI_APART[..], &[MIRI_TABLES]].concat();
-            let without: Vec<&str> = without.iter().flat_map(|name| ["--skip", name]).collect();
-            units(shell, "san-miri-alone", &first, &without)?;
-            units(shell, "san-miri-apart", &first, &MIRI_APART)
-        });
-        let others = others(shell, &rest);
-        beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(others)
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let done =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        done.fold(Ok(()), Result::and)
     })?;
-    if names.contains(&CONCURRENT) {
-        // Several seeds at once.
-        MODELS.iter().try_for_each(|(label, flags)| seeds(shell, label, flags))?;
-    }
     Ok(Outcome::Passed(names.join(", ")))
 }
 
-fn others(shell: &Shell, names: &[&str]) -> Result<()> {
-    let skipped: Vec<&str> = MIRI_KEEP_MEMORY.iter().flat_map(|name| ["--skip", name]).collect();
-    units(shell, "san-miri", names, &skipped)?;
-    if names.contains(&MIRI_OUTSIDE) {
-        let mut command =
-            shell.nightly_cargo(&["miri", "test", "--quiet", "--lib", "-p", MIRI_OUTSIDE, "--"]);
-        let command = command.args(MIRI_KEEP_MEMORY);
-        interpreted_with(shell, "san-miri-kept", command, &["-Zmiri-ignore-leaks"])?;
+/// One run of tests under Miri.
+#[derive(Debug, Default)]
+struct MiriRun {
+    label: String,
+    packages: Vec<&'static str>,
+    /// What of the packages is built.
+    build: &'static [&'static str],
+    filters: Vec<&'static str>,
+    flags: Vec<&'static str>,
+}
+
+/// All runs over the crates that are there, the longest first. A crate whose tests take long has several: each run has a
+/// limit of time.
+fn runs(names: &[&str]) -> Vec<MiriRun> {
+    fn without(tests: &[&'static str]) -> Vec<&'static str> {
+        tests.iter().flat_map(|name| ["--skip", name]).collect()
     }
-    outside(shell, names)
-}
-
-fn units(shell: &Shell, label: &str, names: &[&str], filters: &[&str]) -> Result<()> {
-    if names.is_empty() {
-        return Ok(());
+    let run = |label: &str, packages: &[&'static str], filters: Vec<&'static str>| {
+        let packages = packages.iter().copied().filter(|package| names.contains(package)).collect();
+        MiriRun { label: format!("san-miri-{label}"), packages, build: &["--lib"], filters, flags: vec![] }
+    };
+    let others: Vec<&str> = MIRI.into_iter().filter(|&package| package != MIRI_ALONE).collect();
+    let mut runs = vec![
+        run("alone", &[MIRI_ALONE], without(&[&MIRI_APART[..], &[MIRI_TABLES]].concat())),
+        MiriRun {
+            flags: vec!["-Zmiri-ignore-leaks"],
+            ..run("kept", &[MIRI_OUTSIDE], MIRI_KEEP_MEMORY.to_vec())
+        },
+        run("others", &others, without(&MIRI_KEEP_MEMORY)),
+        MiriRun { build: &MIRI_BUILD, ..run("outside", &[MIRI_OUTSIDE], MIRI_TESTS.to_vec()) },
+        run("apart", &[MIRI_ALONE], MIRI_APART.to_vec()),
+    ];
+    for (label, model) in MODELS {
+        let seeds = run(&format!("seeds-{label}"), &[CONCURRENT], vec![RACES]);
+        runs.push(MiriRun { flags: vec![SEEDS, model], ..seeds });
     }
-    let mut command = shell.nightly_cargo(&["miri", "test", "--quiet", "--lib"]);
-    interpreted(shell, label, command.args(package_args(names)).arg("--").args(filters))
+    runs.retain(|run| !run.packages.is_empty());
+    runs
 }
 
-fn outside(shell: &Shell, names: &[&str]) -> Result<()> {
-    if !names.contains(&MIRI_OUTSIDE) {
-        return Ok(());
+impl MiriRun {
+    fn start(&self, shell: &Shell) -> Result<()> {
+        let mut command = shell.nightly_cargo(&["miri", "test", "--quiet"]);
+        command.args(package_args(&self.packages)).args(self.build).arg("--").args(&self.filters);
+        // Property tests keep to a few cases: Miri is a hundred times slower than the machine.
+        let cases = std::env::var("PROPTEST_CASES").unwrap_or_else(|_| "4".to_owned());
+        command.env("PROPTEST_CASES", cases);
+        // Tests read the environment and the clock.
+        let own = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
+        let flags = [&[own.as_str()], &self.flags[..]].concat().join(" ");
+        command.env("MIRIFLAGS", flags).env("CARGO_TARGET_DIR", shell.target().join("miri"));
+        shell.run(&self.label, &mut command)
     }
-    let mut command = shell.nightly_cargo(&["miri", "test", "--quiet", "-p", MIRI_OUTSIDE]);
-    command.args(["--features", "dlpack", "--test", "it", "--"]).args(MIRI_TESTS);
-    interpreted(shell, "san-miri-outside", &mut command)
-}
-
-fn seeds(shell: &Shell, label: &str, model: &str) -> Result<()> {
-    let mut command = shell.nightly_cargo(&["miri", "test", "--quiet", "--lib", "-p", CONCURRENT, RACES]);
-    interpreted_with(shell, &format!("san-miri-seeds-{label}"), &mut command, &[SEEDS, model])
-}
-
-/// Runs tests under Miri.
-fn interpreted(shell: &Shell, name: &str, command: &mut Command) -> Result<()> {
-    interpreted_with(shell, name, command, &[])
-}
-
-/// Runs tests under Miri with more flags than all runs have.
-fn interpreted_with(shell: &Shell, name: &str, command: &mut Command, flags: &[&str]) -> Result<()> {
-    // Property tests keep to a few cases: Miri is a hundred times slower than the machine.
-    let cases = std::env::var("PROPTEST_CASES").unwrap_or_else(|_| "4".to_owned());
-    command.env("PROPTEST_CASES", cases);
-    // Tests read the environment and the clock.
-    let own = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
-    let flags = [&[own.as_str()], flags].concat().join(" ");
-    command.env("MIRIFLAGS", flags).env("CARGO_TARGET_DIR", shell.target().join("miri"));
-    shell.run(name, command)
 }
 
 /// The machine's own target.

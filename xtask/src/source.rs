@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 /// A source text in three forms of the same length.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     /// As written.
     pub(crate) text: String,
     /// Without comments.
@@ -20,7 +20,7 @@ pub(crate) struct Source {
     pub(crate) code: String,
 }
 
-impl Source {
+impl SourceText {
     /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         fs::read_to_string(path).map(Self::new).map_err(Error::io(path))
@@ -35,12 +35,12 @@ impl Source {
         while at < bytes.len() {
             let (end, kind) = token(&text, at);
             match kind {
-                Token::Code => {}
-                Token::Comment => {
+                SourceToken::Code => {}
+                SourceToken::Comment => {
                     blank(&mut uncommented[at..end]);
                     blank(&mut code[at..end]);
                 }
-                Token::Literal => {
+                SourceToken::Literal => {
                     let closed = end > at + 1 && matches!(bytes[end - 1], b'"' | b'\'' | b'#');
                     blank(&mut code[at + 1..end - usize::from(closed)]);
                 }
@@ -101,7 +101,7 @@ pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Token {
+enum SourceToken {
     Code,
     Comment,
     /// A literal with one delimiter byte at each end (raw strings: what is between the outermost quotes and hashes).
@@ -109,25 +109,25 @@ enum Token {
 }
 
 /// The token that starts at a byte, and where it ends.
-fn token(text: &str, at: usize) -> (usize, Token) {
+fn token(text: &str, at: usize) -> (usize, SourceToken) {
     let rest = &text.as_bytes()[at..];
     match rest {
-        [b'/', b'/', ..] => (at + until(rest, b'\n'), Token::Comment),
-        [b'/', b'*', ..] => (at + block_comment(rest), Token::Comment),
-        [b'"', ..] => (at + quoted(rest, b'"'), Token::Literal),
+        [b'/', b'/', ..] => (at + until(rest, b'\n'), SourceToken::Comment),
+        [b'/', b'*', ..] => (at + block_comment(rest), SourceToken::Comment),
+        [b'"', ..] => (at + quoted(rest, b'"'), SourceToken::Literal),
         [b'\'', ..] => match character(&text[at..]) {
-            Some(length) => (at + length, Token::Literal),
-            None => (at + 1, Token::Code), // A lifetime or a label.
+            Some(length) => (at + length, SourceToken::Literal),
+            None => (at + 1, SourceToken::Code), // A lifetime or a label.
         },
         [first, ..] if first.is_ascii_alphanumeric() || *first == b'_' || !first.is_ascii() => {
             let word = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_' || !b.is_ascii());
             let length = word.count();
             match (&rest[..length], raw_string(&rest[length..])) {
-                (b"r" | b"br" | b"cr", Some(literal)) => (at + length + literal, Token::Literal),
-                _ => (at + length, Token::Code),
+                (b"r" | b"br" | b"cr", Some(literal)) => (at + length + literal, SourceToken::Literal),
+                _ => (at + length, SourceToken::Code),
             }
         }
-        _ => (at + 1, Token::Code),
+        _ => (at + 1, SourceToken::Code),
     }
 }
 
@@ -197,8 +197,8 @@ fn blank(bytes: &mut [u8]) {
 mod tests {
     use super::*;
 
-    fn source(text: &str) -> Source {
-        let source = Source::new(text.to_owned());
+    fn source(text: &str) -> SourceText {
+        let source = SourceText::new(text.to_owned());
         assert_eq!(source.code.len(), text.len());
         assert_eq!(source.uncommented.len(), text.len());
         assert_eq!(source.code.matches('\n').count(), text.matches('\n').count());

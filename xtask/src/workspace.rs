@@ -15,7 +15,7 @@ pub(crate) struct Member {
     manifest_path: PathBuf,
     dependencies: Vec<Dependency>,
     features: BTreeMap<String, Vec<String>>,
-    targets: Vec<Target>,
+    targets: Vec<CargoTarget>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -26,19 +26,19 @@ struct Dependency {
 }
 
 #[derive(Debug, Deserialize)]
-struct Target {
+struct CargoTarget {
     kind: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Metadata {
+struct CargoMetadata {
     packages: Vec<Member>,
 }
 
 /// All members, in the order of their names.
 pub(crate) fn members(shell: &Shell) -> Result<Vec<Member>> {
     let text = shell.capture(&mut shell.cargo(&["metadata", "--format-version=1", "--no-deps"]))?;
-    let metadata: Metadata = serde_json::from_str(&text)
+    let metadata: CargoMetadata = serde_json::from_str(&text)
         .map_err(|source| Error::Json { origin: "cargo metadata".to_owned(), source })?;
     let mut members = metadata.packages;
     members.sort_by(|a, b| a.name.cmp(&b.name));

@@ -3,19 +3,27 @@
 //! The panic hook has reported the panic by then. What remains is that the engine's own work goes on.
 
 use crate::bare::may_trace;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls user code. `None` if it panicked.
+#[inline(always)]
 pub(crate) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => Some(result),
         Err(payload) => {
-            // A payload is user code too: its destructor may panic, and so may the payload of that panic.
-            if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                std::mem::forget(another);
-            }
+            end(payload);
             None
         }
+    }
+}
+
+/// A payload is user code too: its destructor may panic, and so may the payload of that panic.
+#[cold]
+#[inline(never)]
+fn end(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
     }
 }
 

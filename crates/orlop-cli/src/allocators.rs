@@ -1,11 +1,11 @@
 //! Which allocators there are: those of the process's registry, by name.
 
 use crate::arguments::NULL;
-use orlop::alloc::backing::{self, Global, Null};
-use orlop::alloc::registry::{FactoryOptions, registry};
-use orlop::alloc::{AllocatorRef, Result};
-use orlop::core::Device;
+use orlop::memory::backing::{self, Global, Null};
+use orlop::memory::registry::{FactoryOptions, registry};
+use orlop::memory::{AllocatorRef, Result};
 use orlop::trace::{Replay, ReplayReport, TraceError, replay_in_smallest_pool};
+use orlop::types::Device;
 use std::sync::Arc;
 
 /// Works in one pool of a size that must be given: here, the smallest that holds the trace.

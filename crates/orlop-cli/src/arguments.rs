@@ -4,10 +4,10 @@ use crate::allocators;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use orlop::alloc::backing;
-use orlop::core::ByteSize;
+use orlop::memory::backing;
 use orlop::trace::Touch;
 use orlop::trace::lab::Tolerance;
+use orlop::types::ByteSize;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ pub(crate) struct ReplayArguments {
 
     /// Replays through this allocator of a device, over addresses instead of memory
     #[arg(long, value_name = "NAME", conflicts_with_all = ["allocators", "backing", "threads", "touch"])]
-    pub(crate) policy: Option<Allocator>,
+    pub(crate) policy: Option<AllocatorChoice>,
 
     /// Settings for --policy torch, as in PYTORCH_CUDA_ALLOC_CONF [default: PyTorch's defaults]
     #[arg(long, value_name = "SETTINGS", requires = "policy")]
@@ -131,9 +131,9 @@ pub(crate) struct ReplayArguments {
     pub(crate) json: bool,
 }
 
-/// A device's allocator.
+/// The allocator of a device, as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Allocator {
+pub(crate) enum AllocatorChoice {
     /// PyTorch's, address for address
     Torch,
     /// orlop's, on a device whose pages can be moved
@@ -298,16 +298,16 @@ pub(crate) struct ConvertArguments {
     /// The form to write [default: by the ending of OUTPUT: .pickle or .pkl, .json (a snapshot), .trace.json (for Perfetto),
     /// .csv, .orlop]
     #[arg(long, value_name = "FORM")]
-    pub(crate) to: Option<Form>,
+    pub(crate) to: Option<RecordingForm>,
 
     /// Prints JSON, an object, instead of a sentence
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// A form of recordings.
+/// A file format of recordings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum RecordingForm {
     /// PyTorch's memory snapshot, which opens in memory_viz
     Pickle,
     /// The same snapshot as JSON
@@ -320,7 +320,7 @@ pub(crate) enum Form {
     Orlop,
 }
 
-impl Form {
+impl RecordingForm {
     /// What a file of this name is; `None` if the name does not say.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_ascii_lowercase();
@@ -336,14 +336,14 @@ impl Form {
     }
 }
 
-impl Form {
+impl RecordingForm {
     /// As it is named in arguments.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for RecordingForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pickle => "a PyTorch snapshot (pickle)",
@@ -359,7 +359,7 @@ impl fmt::Display for Form {
 pub(crate) const NULL: &str = "null";
 
 /// Bytes, with a unit or without: `80GiB`, `24 GB`, `1048576`.
-fn bytes(text: &str) -> Result<u64, orlop::core::Error> {
+fn bytes(text: &str) -> Result<u64, orlop::types::Error> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 

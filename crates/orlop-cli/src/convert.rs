@@ -1,9 +1,9 @@
 //! `orlop convert`.
 
-use crate::arguments::{self, ConvertArguments, Form};
+use crate::arguments::{self, ConvertArguments, RecordingForm};
 use crate::{histories, output, table, target};
 use orlop::trace::formats::{binary, csv, perfetto};
-use orlop::trace::history::{History, Warning};
+use orlop::trace::history::{History, HistoryWarning};
 use orlop::trace::snapshot;
 use serde::Serialize;
 use std::io::Write;
@@ -12,7 +12,7 @@ use std::path::Path;
 /// Runs `orlop convert`.
 pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Vec<String>> {
     let target = &arguments.output;
-    let form = arguments.to.or_else(|| Form::of(target)).unwrap_or_else(|| unknown(target));
+    let form = arguments.to.or_else(|| RecordingForm::of(target)).unwrap_or_else(|| unknown(target));
     let history = histories::read(&arguments.file).map_err(|error| vec![error])?;
     let bytes = target::put_named(target, &arguments.file, |file| write(&history, form, file))
         .map_err(|error| vec![error])?;
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<(), Vec<String>> {
             form: form.name(),
             events,
             bytes,
-            warnings: Warning::count(&history.warnings),
+            warnings: HistoryWarning::count(&history.warnings),
         });
     }
     let Some(bytes) = bytes else { return Ok(()) };
@@ -54,13 +54,13 @@ struct Converted {
     warnings: u64,
 }
 
-fn write(history: &History, form: Form, file: &mut impl Write) -> Result<(), String> {
+fn write(history: &History, form: RecordingForm, file: &mut impl Write) -> Result<(), String> {
     let written = match form {
-        Form::Pickle => snapshot::write_pickle(history, file),
-        Form::Json => snapshot::write_json(history, file),
-        Form::Perfetto => perfetto::write_perfetto(history, file),
-        Form::Csv => csv::write_csv(history, file),
-        Form::Orlop => binary::write_binary(history, file),
+        RecordingForm::Pickle => snapshot::write_pickle(history, file),
+        RecordingForm::Json => snapshot::write_json(history, file),
+        RecordingForm::Perfetto => perfetto::write_perfetto(history, file),
+        RecordingForm::Csv => csv::write_csv(history, file),
+        RecordingForm::Orlop => binary::write_binary(history, file),
     };
     written.map_err(|error| error.to_string())
 }

@@ -1,7 +1,7 @@
 //! `orlop diff`.
 
 use crate::arguments::DiffArguments;
-use crate::histories::{self, Source};
+use crate::histories::{self, ProfileSource};
 use crate::output;
 use crate::table::{self, bytes, count, more, plain};
 use orlop::trace::lab::{Amount, DeviceDiff, Diff, Matching, SiteDiff};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 
 #[derive(Serialize)]
-struct Entry {
+struct DiffEntry {
     before: String,
     after: String,
     #[serde(flatten)]
@@ -19,7 +19,7 @@ struct Entry {
 pub(crate) fn run(arguments: &DiffArguments) -> Result<(), Vec<String>> {
     let depth = arguments.naming.depth.get();
     let [before, after] = [&arguments.before, &arguments.after]
-        .map(|file| histories::profile_of_either(file, depth, Source::Any));
+        .map(|file| histories::profile_of_either(file, depth, ProfileSource::Any));
     let (before, after) = match (before, after) {
         (Ok(before), Ok(after)) => (before, after),
         (before, after) => return Err([before.err(), after.err()].into_iter().flatten().collect()),
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<(), Vec<String>> {
         diff.devices.iter_mut().map(|device| cut(device, arguments.naming.top.get())).collect();
     if arguments.json {
         let [before, after] = [&arguments.before, &arguments.after].map(|file| file.display().to_string());
-        return output::print_json(&Entry { before, after, diff });
+        return output::print_json(&DiffEntry { before, after, diff });
     }
     let texts: Vec<String> =
         diff.devices.iter().zip(hidden).map(|(device, hidden)| text(device, hidden)).collect();

@@ -2,7 +2,7 @@
 
 use crate::arguments::GateArguments;
 use crate::diff::{amounts, name, sites};
-use crate::histories::{self, Source};
+use crate::histories::{self, ProfileSource};
 use crate::table::{self, bytes, count, more};
 use crate::{output, target};
 use orlop::trace::lab::{Check, Gate, Measure, Profile, SiteDiff, Tolerance};
@@ -13,16 +13,16 @@ use std::path::Path;
 const NAMED: usize = 3;
 
 #[derive(Serialize)]
-struct Entry {
+struct GateEntry {
     file: String,
     baseline: String,
     #[serde(flatten)]
     gate: Gate,
 }
 
-/// What was written.
+/// The output of a written baseline.
 #[derive(Serialize)]
-struct Written {
+struct WrittenBaseline {
     output: String,
     /// Of the file; none if it is no file.
     bytes: Option<u64>,
@@ -37,10 +37,10 @@ pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
     }
     // The command line has one or the other.
     let Some(path) = &arguments.baseline else { return Ok(()) };
-    let baseline = histories::profile_of_either(path, depth, Source::Whole);
+    let baseline = histories::profile_of_either(path, depth, ProfileSource::Whole);
     // Names are compared: they are made the same way.
     let depth = baseline.as_ref().map_or(depth, |baseline| baseline.depth);
-    let run = histories::profile_of_either(&arguments.file, depth, Source::Whole);
+    let run = histories::profile_of_either(&arguments.file, depth, ProfileSource::Whole);
     let (baseline, run) = match (baseline, run) {
         (Ok(baseline), Ok(run)) => (baseline, run),
         (baseline, run) => return Err([baseline.err(), run.err()].into_iter().flatten().collect()),
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &GateArguments) -> Result<(), Vec<String>> {
     }
     if arguments.json {
         let [file, baseline] = [&arguments.file, path].map(|file| file.display().to_string());
-        output::print_json(&Entry { file, baseline, gate })?;
+        output::print_json(&GateEntry { file, baseline, gate })?;
     } else {
         output::print(&text(&gate))?;
     }
@@ -66,7 +66,7 @@ fn write(path: &Path, run: &Path, profile: &Profile, json: bool) -> Result<(), V
     let size = target::put_bytes(path, run, text.as_bytes()).map_err(|failure| vec![failure])?;
     let output = path.display().to_string();
     if json {
-        return output::print_json(&Written { output, bytes: size });
+        return output::print_json(&WrittenBaseline { output, bytes: size });
     }
     let Some(size) = size else { return Ok(()) };
     output::print(&format!("{output}: the baseline, {}\n", bytes(size)))

@@ -2,11 +2,11 @@
 
 use crate::inputs::cannot_open;
 use crate::{output, table};
-use orlop::core::Device;
 use orlop::trace::formats::numbered_device;
-use orlop::trace::history::{DeviceHistory, History, Warning};
+use orlop::trace::history::{DeviceHistory, History, HistoryWarning};
 use orlop::trace::lab::Profile;
 use orlop::trace::what_if::{Doubt, recording_doubt};
+use orlop::types::Device;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
@@ -41,10 +41,11 @@ pub(crate) fn read_quietly(path: &Path) -> Result<History, String> {
 }
 
 /// Says what does not fit together in a file: it was read, and it may be less than was hoped.
-pub(crate) fn tell(path: &Path, warnings: &[Warning]) {
+pub(crate) fn tell(path: &Path, warnings: &[HistoryWarning]) {
     let file = path.display();
-    let told = warnings.iter().filter(|warning| !matches!(warning, Warning::More { .. })).take(WARNINGS);
-    let mut more = Warning::count(warnings);
+    let told =
+        warnings.iter().filter(|warning| !matches!(warning, HistoryWarning::More { .. })).take(WARNINGS);
+    let mut more = HistoryWarning::count(warnings);
     for warning in told {
         output::complain(&format!("{file}: {warning}"));
         more = more.saturating_sub(1);
@@ -54,9 +55,9 @@ pub(crate) fn tell(path: &Path, warnings: &[Warning]) {
     }
 }
 
-/// What a profile is made of.
+/// The recordings that a profile may be made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ProfileSource {
     /// Of a run up to its end.
     Whole,
     /// Of as much as there is.
@@ -65,7 +66,7 @@ pub(crate) enum Source {
 
 /// A profile that was written, or that of a history, with names of so many lines. It may come through a pipe: it is opened
 /// once.
-pub(crate) fn profile_of_either(path: &Path, depth: usize, source: Source) -> Result<Profile, String> {
+pub(crate) fn profile_of_either(path: &Path, depth: usize, source: ProfileSource) -> Result<Profile, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let mut file = open(path)?;
     let mut head = Vec::new();
@@ -77,7 +78,7 @@ pub(crate) fn profile_of_either(path: &Path, depth: usize, source: Source) -> Re
     let whole = Cursor::new(head).chain(file);
     if !is_profile {
         let history = parse(path, whole)?;
-        if source == Source::Whole {
+        if source == ProfileSource::Whole {
             to_the_end(path, &history.warnings)?;
             of_a_run(path, &history)?;
         }
@@ -89,7 +90,7 @@ pub(crate) fn profile_of_either(path: &Path, depth: usize, source: Source) -> Re
     if !profile.is_known() {
         return Err(wrong(&"was written by another version of orlop"));
     }
-    if source == Source::Whole && profile.devices.iter().all(|device| device.allocations == 0) {
+    if source == ProfileSource::Whole && profile.devices.iter().all(|device| device.allocations == 0) {
         return Err(wrong(&Doubt::NoHistory));
     }
     Ok(profile)
@@ -116,8 +117,10 @@ fn parse(path: &Path, file: impl Read) -> Result<History, String> {
 }
 
 /// That a file has its end: what comes before that can be used, but does not stand for the whole run.
-pub(crate) fn to_the_end(path: &Path, warnings: &[Warning]) -> Result<(), String> {
-    let part = |warning: &&Warning| matches!(warning, Warning::CutOff { .. } | Warning::Damaged { .. });
+pub(crate) fn to_the_end(path: &Path, warnings: &[HistoryWarning]) -> Result<(), String> {
+    let part = |warning: &&HistoryWarning| {
+        matches!(warning, HistoryWarning::CutOff { .. } | HistoryWarning::Damaged { .. })
+    };
     let told = warnings.iter().find(part);
     told.map_or(Ok(()), |warning| Err(format!("{}: {warning}", path.display())))
 }

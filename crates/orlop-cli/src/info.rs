@@ -1,7 +1,7 @@
 //! `orlop trace info`.
 
 use crate::arguments::InfoArguments;
-use crate::inputs::{self, Named};
+use crate::inputs::{self, NamedTrace};
 use crate::output;
 use crate::table::{self, bytes, count};
 use orlop::trace::{Lifetimes, SizeBucket, TraceInfo};
@@ -12,21 +12,21 @@ use std::fmt::Write as _;
 const BAR: usize = 32;
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct InfoEntry<'a> {
     trace: &'a str,
     #[serde(flatten)]
     info: TraceInfo,
 }
 
-impl<'a> Entry<'a> {
-    fn of(named: &'a Named) -> Self {
+impl<'a> InfoEntry<'a> {
+    fn of(named: &'a NamedTrace) -> Self {
         Self { trace: &named.name, info: TraceInfo::of(&named.trace) }
     }
 }
 
 pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Vec<String>> {
     let traces = inputs::read(&arguments.traces)?;
-    let entries: Vec<Entry<'_>> = traces.iter().map(Entry::of).collect();
+    let entries: Vec<InfoEntry<'_>> = traces.iter().map(InfoEntry::of).collect();
     if arguments.json {
         return output::print_json(&entries);
     }
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Vec<String>> {
     output::print(&texts.join("\n"))
 }
 
-fn text(entry: &Entry<'_>) -> String {
+fn text(entry: &InfoEntry<'_>) -> String {
     let info = &entry.info;
     let mut text = format!("{}\n", entry.trace);
     let mut say = |what: &str, value: String| {

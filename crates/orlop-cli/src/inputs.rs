@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// A trace, its file, and its name: the file's, without its endings.
-pub(crate) struct Named {
+pub(crate) struct NamedTrace {
     pub(crate) file: PathBuf,
     pub(crate) name: String,
     pub(crate) trace: Trace,
@@ -18,7 +18,7 @@ pub(crate) const STANDARD: &str = "-";
 const ENDINGS: [&str; 2] = [".csv.gz", ".csv"];
 
 /// Reads them all, so that a bad one is known before anything runs. Every bad one is told.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Named>, Vec<String>> {
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<NamedTrace>, Vec<String>> {
     let mut traces = Vec::new();
     let mut failures = Vec::new();
     for path in paths {
@@ -37,7 +37,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Named>, Vec<String>> {
                         Err(error) if is_other(&error) => failures.push(format!(
                             "{error}; other recordings than traces: see `orlop replay --policy` and `orlop snapshot info`"
                         )),
-                        Ok(trace) => traces.push(Named { name: name(&file), file, trace }),
+                        Ok(trace) => traces.push(NamedTrace { name: name(&file), file, trace }),
                         Err(error) => failures.push(error.to_string()),
                     }
                 }

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 #[cfg(feature = "global-allocator")]
 #[global_allocator]
-static GLOBAL: orlop::alloc::bare::GlobalAllocator = orlop::alloc::bare::GlobalAllocator;
+static GLOBAL: orlop::memory::bare::GlobalAllocator = orlop::memory::bare::GlobalAllocator;
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {

@@ -2,12 +2,12 @@
 
 use crate::allocators;
 use crate::arguments::{NULL, ReplayArguments};
-use crate::inputs::{self, Named};
+use crate::inputs::{self, NamedTrace};
 use crate::isolated;
 use crate::output;
 use crate::progress::Progress;
 use crate::table;
-use orlop::alloc::backing::{Backing as _, Global};
+use orlop::memory::backing::{Backing as _, Global};
 use orlop::trace::{Replay, ReplayReport, Summary, Touch};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -47,9 +47,9 @@ fn choices(arguments: &ReplayArguments) -> Vec<String> {
 }
 
 /// Several runs are processes that read their trace again. What came through a pipe is gone by then.
-fn unrepeatable(traces: &[Named], choices: &[String]) -> Vec<String> {
+fn unrepeatable(traces: &[NamedTrace], choices: &[String]) -> Vec<String> {
     let pipes = traces.iter().filter(|named| !named.file.is_file());
-    let told = |named: &Named| {
+    let told = |named: &NamedTrace| {
         format!(
             "{}: this can be read only once: name one allocator, and no other trace",
             named.file.display()
@@ -64,7 +64,7 @@ fn touch(arguments: &ReplayArguments) -> Touch {
 }
 
 /// As the command line says.
-fn prepared<'a>(arguments: &ReplayArguments, named: &'a Named) -> Replay<'a> {
+fn prepared<'a>(arguments: &ReplayArguments, named: &'a NamedTrace) -> Replay<'a> {
     let replay =
         Replay::new(&named.trace).named(&named.name).threads(arguments.threads.get()).touch(touch(arguments));
     match arguments.repeat {
@@ -76,7 +76,7 @@ fn prepared<'a>(arguments: &ReplayArguments, named: &'a Named) -> Replay<'a> {
 /// What worked, and what did not: one allocator that fails on one trace does not stop the others.
 fn reports(
     arguments: &ReplayArguments,
-    traces: &[Named],
+    traces: &[NamedTrace],
     choices: &[String],
     backing: &Global,
 ) -> (Vec<ReplayReport>, Vec<String>) {
@@ -109,7 +109,12 @@ fn here(replay: &Replay<'_>, choice: &str, backing: &Global) -> Result<ReplayRep
     Ok(report)
 }
 
-fn text(arguments: &ReplayArguments, traces: &[Named], reports: &[ReplayReport], backing: &str) -> String {
+fn text(
+    arguments: &ReplayArguments,
+    traces: &[NamedTrace],
+    reports: &[ReplayReport],
+    backing: &str,
+) -> String {
     let means = if traces.len() > 1 { Summary::by_allocator(reports) } else { Vec::new() };
     let mut text = table::replay(reports, &means);
     let idle = traces.iter().map(|named| Replay::new(&named.trace).repeat(8).overhead());

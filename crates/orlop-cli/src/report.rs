@@ -4,7 +4,7 @@ use crate::arguments::ReportArguments;
 use crate::table::{self, bytes};
 use crate::{histories, output, target};
 use orlop::trace::history::{DeviceHistory, History, Workload};
-use orlop::trace::report::{ReportData, WhatIfRow};
+use orlop::trace::report::{ReportData, ReportRow};
 use orlop::trace::what_if::WhatIf;
 use serde::Serialize;
 
@@ -27,15 +27,15 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
         target::put_bytes(&arguments.output, &arguments.file, &page).map_err(|failure| vec![failure])?;
     let output = arguments.output.display().to_string();
     if arguments.json {
-        return output::print_json(&Written { output, bytes: size, settings: rows.len() });
+        return output::print_json(&WrittenReport { output, bytes: size, settings: rows.len() });
     }
     let Some(size) = size else { return Ok(()) };
     output::print(&format!("{output}: {}, open it in a browser\n", bytes(size)))
 }
 
-/// What was written.
+/// The output of a written report.
 #[derive(Serialize)]
-struct Written {
+struct WrittenReport {
     output: String,
     /// Of the file; none if it is no file.
     bytes: Option<u64>,
@@ -44,13 +44,13 @@ struct Written {
 }
 
 /// What the shown devices would have held under other settings.
-fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
+fn rows(history: &History, device: Option<u32>) -> Vec<ReportRow> {
     let shown = || histories::devices(history, device);
     let several = shown().count() > 1;
     let sweep = |shown: &DeviceHistory| {
         let work = Workload::of(shown);
         let sweep = WhatIf::recorded(&work, history, shown).smallest(true);
-        let mut rows = WhatIfRow::of(&sweep.run());
+        let mut rows = ReportRow::of(&sweep.run());
         for row in rows.iter_mut().filter(|_| several) {
             row.name = format!("device {}: {}", table::device(shown.device), row.name);
         }
@@ -62,15 +62,15 @@ fn rows(history: &History, device: Option<u32>) -> Vec<WhatIfRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orlop::trace::report::Verdict;
+    use orlop::trace::report::WhatIfVerdict;
 
     #[test]
     fn only_settings_that_a_recording_tells_are_called_recorded() {
         let lines = &b"a,0,512\na,1,4096\nf,0\n"[..];
         let mut history = History::parse(lines).expect("a trace");
         for (settings, verdict, other) in [
-            (None, Verdict::Baseline, Verdict::Recorded),
-            (Some(String::new()), Verdict::Recorded, Verdict::Baseline),
+            (None, WhatIfVerdict::Baseline, WhatIfVerdict::Recorded),
+            (Some(String::new()), WhatIfVerdict::Recorded, WhatIfVerdict::Baseline),
         ] {
             history.settings = settings;
             let rows = rows(&history, None);

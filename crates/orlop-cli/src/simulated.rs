@@ -1,10 +1,10 @@
 //! `orlop replay --policy`: one allocator of a device, over addresses instead of memory.
 
-use crate::arguments::{self, Allocator, ReplayArguments};
+use crate::arguments::{self, AllocatorChoice, ReplayArguments};
 use crate::{histories, output, table, what_if};
 use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, Workload};
-use orlop::trace::what_if::{Outcome, Rules, Simulation, StreamedReplay};
+use orlop::trace::what_if::{Rules, Simulation, SimulationOutcome, StreamedReplay};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::num::NonZeroUsize;
@@ -14,16 +14,16 @@ use std::path::Path;
 const DEFAULT: &str = "";
 
 /// Runs `orlop replay --policy`.
-pub(crate) fn run(arguments: &ReplayArguments, policy: Allocator) -> Result<(), Vec<String>> {
-    if arguments.conf.is_some() && policy != Allocator::Torch {
+pub(crate) fn run(arguments: &ReplayArguments, policy: AllocatorChoice) -> Result<(), Vec<String>> {
+    if arguments.conf.is_some() && policy != AllocatorChoice::Torch {
         arguments::refuse("--conf: these are PyTorch's settings, which only --policy torch has");
     }
     let rules = match policy {
-        Allocator::Torch => Rules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
+        AllocatorChoice::Torch => Rules::torch(arguments.conf.as_deref().unwrap_or(DEFAULT))
             .map_err(|error| vec![format!("--conf: {error}")])?,
-        Allocator::Orlop => Rules::Orlop,
-        Allocator::OrlopSegments => Rules::OrlopSegments,
-        Allocator::Tensorflow => Rules::TensorFlow,
+        AllocatorChoice::Orlop => Rules::Orlop,
+        AllocatorChoice::OrlopSegments => Rules::OrlopSegments,
+        AllocatorChoice::Tensorflow => Rules::TensorFlow,
     };
     let mut outcomes = Vec::new();
     for path in &arguments.traces {
@@ -97,7 +97,11 @@ fn event(place: u64) -> String {
 }
 
 /// A replay of all that a file has.
-fn whole(path: &Path, rules: &Rules, arguments: &ReplayArguments) -> Result<Vec<(u32, Outcome)>, String> {
+fn whole(
+    path: &Path,
+    rules: &Rules,
+    arguments: &ReplayArguments,
+) -> Result<Vec<(u32, SimulationOutcome)>, String> {
     let history = histories::read(path)?;
     let replay = |device: &DeviceHistory| {
         let work = Workload::of(device);
@@ -130,5 +134,5 @@ struct Replayed {
     file: String,
     device: u32,
     #[serde(flatten)]
-    outcome: Outcome,
+    outcome: SimulationOutcome,
 }

@@ -4,8 +4,8 @@ use crate::arguments::SnapshotInfoArguments;
 use crate::table::{self, bytes, count, duration, percent, plain};
 use crate::{histories, output};
 use orlop::trace::lab::{
-    DeviceInfo, Fragmentation, Holder, Holdings, MomentInfo, Naming, OutOfMemory, Release, SegmentsInfo,
-    Shares, SnapshotInfo, Way,
+    DeviceInfo, Fragmentation, Holder, Holdings, MomentInfo, Naming, OutOfMemoryReport, Release,
+    SegmentsInfo, Shares, SnapshotInfo, Way,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 const WARNINGS: usize = 3;
 
 #[derive(Serialize)]
-struct Entry {
+struct SnapshotEntry {
     file: String,
     #[serde(flatten)]
     info: SnapshotInfo,
@@ -30,8 +30,10 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Vec<String>> 
     for file in &arguments.files {
         // One history is in memory at a time: they are large, and what is said of them is not.
         match histories::read_quietly(file) {
-            Ok(history) => entries
-                .push(Entry { file: file.display().to_string(), info: SnapshotInfo::of(&history, naming) }),
+            Ok(history) => entries.push(SnapshotEntry {
+                file: file.display().to_string(),
+                info: SnapshotInfo::of(&history, naming),
+            }),
             Err(failure) => failures.push(failure),
         }
     }
@@ -46,7 +48,7 @@ pub(crate) fn run(arguments: &SnapshotInfoArguments) -> Result<(), Vec<String>> 
 
 // Writing to a String cannot fail: the results of `writeln!` below are ignored for that.
 
-fn text(entry: &Entry) -> String {
+fn text(entry: &SnapshotEntry) -> String {
     let mut text = format!("{}\n", entry.file);
     let info = &entry.info;
     if let Some(settings) = info.settings.as_deref().filter(|settings| !settings.is_empty()) {
@@ -155,7 +157,7 @@ fn pools(segments: &SegmentsInfo) -> String {
 }
 
 fn stream(stream: u64) -> String {
-    orlop::core::StreamId::new(stream).to_string()
+    orlop::types::StreamId::new(stream).to_string()
 }
 
 fn holdings(text: &mut String, what: &str, held: &Holdings) {
@@ -204,7 +206,7 @@ fn with_frames(name: &str, frames: &[String]) -> String {
     [name.to_owned()].into_iter().chain(frames).collect()
 }
 
-pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemory) {
+pub(crate) fn failure_text(text: &mut String, failed: &OutOfMemoryReport) {
     let left = match failed.device_free {
         0 if failed.segments.is_none() => String::new(),
         free => format!("; the device had {} left", bytes(free)),

@@ -1,9 +1,9 @@
 //! Tables for people.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
-use orlop::core::ByteSize;
 use orlop::trace::formats::numbered_device;
 use orlop::trace::{ReplayReport, Summary};
+use orlop::types::ByteSize;
 
 /// What stands where nothing is known.
 const UNKNOWN: &str = "–";

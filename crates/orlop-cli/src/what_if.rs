@@ -2,18 +2,19 @@
 
 use crate::arguments::WhatIfArguments;
 use crate::{histories, output, snapshot, table};
-use orlop::trace::history::{DeviceHistory, History, Warning, Workload};
-use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemory, SnapshotInfo};
+use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
+use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemoryReport, SnapshotInfo};
 use orlop::trace::what_if::{
-    AdviceReason, Doubt, MAX_STREAMS, MemoryLimit, Outcome, Smallest, WhatIf, WhatIfReport, WhatIfRow,
+    AdviceReason, Doubt, MAX_STREAMS, MemoryLimit, SimulationOutcome, Smallest, WhatIf, WhatIfReport,
+    WhatIfRow,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// A file's answer.
+/// The what-if report of a file.
 #[derive(Serialize)]
-struct Answer {
+struct WhatIfEntry {
     file: String,
     device: u32,
     warnings: u64,
@@ -26,7 +27,7 @@ struct Answer {
     /// Bytes that were held at the end of the recorded run.
     recorded_reserved: Option<u64>,
     /// Requests that failed when they were recorded.
-    failed: Vec<OutOfMemory>,
+    failed: Vec<OutOfMemoryReport>,
     #[serde(flatten)]
     report: WhatIfReport,
 }
@@ -69,7 +70,7 @@ fn answer(
     history: &History,
     device: &DeviceHistory,
     info: DeviceInfo,
-) -> Answer {
+) -> WhatIfEntry {
     let failed = info.out_of_memory;
     let work = Workload::of(device);
     let (_, unknown) = history.torch_conf();
@@ -80,10 +81,10 @@ fn answer(
     }
     let before = device.held.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let held = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
-    Answer {
+    WhatIfEntry {
         file: arguments.file.display().to_string(),
         device: device.device,
-        warnings: Warning::count(&history.warnings),
+        warnings: HistoryWarning::count(&history.warnings),
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
         held_before: (!device.held.is_empty())
             .then_some(HeldBefore { bytes: before, blocks: device.held.len() as u64 }),
@@ -94,7 +95,7 @@ fn answer(
     }
 }
 
-fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
+fn text(arguments: &WhatIfArguments, answer: &WhatIfEntry) -> String {
     let mut out = String::new();
     let report = &answer.report;
     // Writing to a string cannot fail.
@@ -127,7 +128,7 @@ fn text(arguments: &WhatIfArguments, answer: &Answer) -> String {
     out
 }
 
-fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
+fn write_head(out: &mut String, answer: &WhatIfEntry) -> std::fmt::Result {
     let report = &answer.report;
     writeln!(out, "{}, device {}", answer.file, table::device(answer.device))?;
     writeln!(
@@ -182,7 +183,7 @@ fn write_head(out: &mut String, answer: &Answer) -> std::fmt::Result {
 }
 
 /// The recorded run beside its replay, and under which conditions both were.
-fn write_run(out: &mut String, answer: &Answer) -> std::fmt::Result {
+fn write_run(out: &mut String, answer: &WhatIfEntry) -> std::fmt::Result {
     let report = &answer.report;
     if let Some(recorded) = report.recorded_peak_reserved {
         let counted = if answer.has_segments { "" } else { ", as the source counted" };
@@ -257,13 +258,17 @@ fn runs_in(smallest: Smallest) -> String {
 }
 
 /// Nanoseconds that an operation took, where that is known.
-pub(crate) fn each(outcome: &Outcome) -> String {
+pub(crate) fn each(outcome: &SimulationOutcome) -> String {
     let operations = outcome.operations.max(1) as f64;
     outcome.nanoseconds.map_or_else(|| "-".to_owned(), |time| format!("{:.0}", time as f64 / operations))
 }
 
 /// Says that a recording has more streams than a replay tells apart.
-pub(crate) fn tell_folded<'a>(path: &Path, device: u32, outcomes: impl IntoIterator<Item = &'a Outcome>) {
+pub(crate) fn tell_folded<'a>(
+    path: &Path,
+    device: u32,
+    outcomes: impl IntoIterator<Item = &'a SimulationOutcome>,
+) {
     let folded = outcomes.into_iter().map(|outcome| outcome.folded).max().unwrap_or(0);
     if folded > 0 {
         output::complain(&format!(
@@ -280,7 +285,7 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 /// The line to paste, or why there is none.
-fn write_advice(out: &mut String, answer: &Answer) -> std::fmt::Result {
+fn write_advice(out: &mut String, answer: &WhatIfEntry) -> std::fmt::Result {
     let report = &answer.report;
     let Some(advice) = &report.advice else {
         return match report.reason {

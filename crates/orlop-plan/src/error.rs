@@ -34,7 +34,7 @@ pub enum ProblemError {
 
 /// A column of a problem's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
+pub enum ProblemColumn {
     /// What the buffer is called.
     Id,
     /// The first moment at which it lives.
@@ -49,7 +49,7 @@ pub enum Column {
     Gaps,
 }
 
-impl Column {
+impl ProblemColumn {
     /// Names that stand for it in a header.
     #[must_use]
     pub fn names(self) -> &'static str {
@@ -75,7 +75,7 @@ impl Column {
     }
 }
 
-impl fmt::Display for Column {
+impl fmt::Display for ProblemColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Id => "the id",
@@ -114,7 +114,7 @@ pub enum CsvError {
         /// Where the header is, or should be.
         line: u64,
         /// Which.
-        column: Column,
+        column: ProblemColumn,
     },
     /// The header has two columns for the same.
     #[error("line {line}: a second column for {column}: {} are the same", column.names())]
@@ -122,7 +122,7 @@ pub enum CsvError {
         /// Where.
         line: u64,
         /// Which.
-        column: Column,
+        column: ProblemColumn,
     },
     /// A line has more or fewer fields than the header.
     #[error("line {line}: {found} fields, but the header has {expected}")]
@@ -140,7 +140,7 @@ pub enum CsvError {
         /// Where.
         line: u64,
         /// Which.
-        column: Column,
+        column: ProblemColumn,
         /// Its text, or the beginning of it.
         found: Box<str>,
     },

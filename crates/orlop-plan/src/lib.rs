@@ -52,10 +52,10 @@ mod skyline;
 mod verify;
 
 pub use self::buffer::Buffer;
-pub use self::error::{BufferRef, Column, CsvError, PlanError, ProblemError};
+pub use self::error::{BufferRef, CsvError, PlanError, ProblemColumn, ProblemError};
 pub use self::greedy::greedy_by_size;
 pub use self::load::{LoadProfile, LoadStep};
 pub use self::plan::{Plan, Verdict};
 pub use self::problem::{MAX_BUFFERS, Problem, ProblemBuilder};
-pub use self::skyline::{Budget, Key, ORDERS, Order, Skyline};
+pub use self::skyline::{BufferOrder, ORDERS, OrderKey, SearchBudget, Skyline};
 pub use self::verify::verify;

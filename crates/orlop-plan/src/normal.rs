@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 
 /// A buffer of at least one byte, in sections.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct SectionSpan {
     /// The first section in which it lives.
     pub(crate) first: u32,
     /// The one behind the last.
@@ -28,7 +28,7 @@ pub(crate) struct Span {
     pub(crate) size: u64,
 }
 
-impl Span {
+impl SectionSpan {
     /// Where it lies if it may not begin below `level`.
     pub(crate) fn offset_from(&self, level: u64) -> u64 {
         round_up(level, 1 << self.alignment_log2)
@@ -39,7 +39,7 @@ impl Span {
 #[derive(Debug)]
 pub(crate) struct Normal {
     /// By first section.
-    pub(crate) spans: Vec<Span>,
+    pub(crate) spans: Vec<SectionSpan>,
     /// By section: the first span that begins there or later; and one number more, of all spans.
     pub(crate) first_span: Vec<u32>,
     /// By section: the sum of the sizes that live there, rounded up to granules.
@@ -85,7 +85,7 @@ impl Normal {
             place_of[index as usize] = number(spans.len());
             let first = number(first_span.len() - 1);
             let alignment_log2 = buffer.alignment.log2();
-            spans.push(Span { first, behind: first, index, alignment_log2, size: buffer.size });
+            spans.push(SectionSpan { first, behind: first, index, alignment_log2, size: buffer.size });
         }
         for (_, ended) in ends {
             close(&mut spans, &place_of, ended, first_span.len());
@@ -103,7 +103,7 @@ impl Normal {
     }
 
     /// What a span takes from those above it.
-    pub(crate) fn rounded(&self, span: &Span) -> u64 {
+    pub(crate) fn rounded(&self, span: &SectionSpan) -> u64 {
         round_up(span.size, self.granule)
     }
 
@@ -149,7 +149,7 @@ impl Normal {
     }
 }
 
-fn close(spans: &mut [Span], place_of: &[u32], ended: u32, sections: usize) {
+fn close(spans: &mut [SectionSpan], place_of: &[u32], ended: u32, sections: usize) {
     spans[place_of[ended as usize] as usize].behind = number(sections);
 }
 

@@ -21,7 +21,7 @@ pub const MAX_BUFFERS: usize = 1 << 30;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problem {
     buffers: Vec<Buffer>,
-    names: Names,
+    names: BufferNames,
 }
 
 impl Problem {
@@ -139,19 +139,19 @@ impl ProblemBuilder {
     }
 
     pub(crate) fn forget_names(&mut self) {
-        self.problem.names = Names::default();
+        self.problem.names = BufferNames::default();
     }
 }
 
 /// Names one after the other in one text: a million small strings would cost more than all the rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Names {
+struct BufferNames {
     text: String,
     /// Where each ends. May be shorter than the buffers: those behind have none.
     ends: Vec<usize>,
 }
 
-impl Names {
+impl BufferNames {
     fn set(&mut self, index: usize, name: &str) {
         if name.is_empty() {
             return;

@@ -37,10 +37,10 @@ macro_rules! pass_on {
     };
 }
 
-/// What a [`CountingBacking`] has counted.
+/// The statistics of a [`CountingBacking`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Figures {
+pub struct BackingStats {
     /// Regions asked for.
     pub asked: u64,
     /// Regions given.
@@ -53,29 +53,29 @@ pub struct Figures {
     pub peak_bytes: u64,
 }
 
-/// The records of a [`CountingBacking`].
+/// The counters of a [`CountingBacking`], shared with the test.
 #[derive(Debug, Default)]
-pub struct Counts {
-    books: Mutex<Books>,
+pub struct BackingCounters {
+    books: Mutex<BackingRecords>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct BackingRecords {
     held: BTreeMap<usize, Region>,
-    figures: Figures,
+    figures: BackingStats,
     /// The first one; those after it are mostly its consequences.
     fault: Option<BackingFault>,
 }
 
-impl Books {
+impl BackingRecords {
     fn blame(&mut self, fault: BackingFault) {
         self.fault.get_or_insert(fault);
     }
 }
 
-impl Counts {
+impl BackingCounters {
     /// The figures so far.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> BackingStats {
         lock(&self.books).figures
     }
 
@@ -108,13 +108,13 @@ impl Counts {
 #[derive(Debug)]
 pub struct CountingBacking<B: Backing> {
     inner: B,
-    counts: Arc<Counts>,
+    counts: Arc<BackingCounters>,
 }
 
 impl<B: Backing> CountingBacking<B> {
     /// Counts what goes through to `inner`.
-    pub fn new(inner: B) -> (Self, Arc<Counts>) {
-        let counts = Arc::<Counts>::default();
+    pub fn new(inner: B) -> (Self, Arc<BackingCounters>) {
+        let counts = Arc::<BackingCounters>::default();
         (Self { inner, counts: counts.clone() }, counts)
     }
 }
@@ -251,14 +251,14 @@ impl<B: Backing> Drop for CountingBacking<B> {
     }
 }
 
-/// When a [`FailingBacking`] refuses. Healthy at first.
+/// Decides when a [`FailingBacking`] fails. At first it never does.
 #[derive(Debug, Default)]
-pub struct Failures {
-    plan: Mutex<Plan>,
+pub struct FailureSchedule {
+    plan: Mutex<FailurePlan>,
 }
 
 #[derive(Debug, Default)]
-struct Plan {
+struct FailurePlan {
     /// Bit `i`: the call `i` calls from now is refused.
     mask: u64,
     /// Further calls to refuse.
@@ -270,7 +270,7 @@ struct Plan {
     refused: u64,
 }
 
-impl Plan {
+impl FailurePlan {
     fn refuses(&mut self, bytes: usize) -> bool {
         let masked = self.mask & 1 == 1;
         self.mask >>= 1;
@@ -284,7 +284,7 @@ impl Plan {
     }
 }
 
-impl Failures {
+impl FailureSchedule {
     /// Refuses call `i` from now (0 is the next one) where bit `i` is set.
     pub fn fail_calls(&self, mask: u64) {
         lock(&self.plan).mask = mask;
@@ -318,7 +318,7 @@ impl Failures {
     /// Refuses nothing from now on.
     pub fn heal(&self) {
         let mut plan = lock(&self.plan);
-        *plan = Plan { held: plan.held, refused: plan.refused, ..Plan::default() };
+        *plan = FailurePlan { held: plan.held, refused: plan.refused, ..FailurePlan::default() };
     }
 
     /// Calls refused so far.
@@ -327,17 +327,17 @@ impl Failures {
     }
 }
 
-/// Refuses regions when [`Failures`] says so.
+/// Refuses regions when [`FailureSchedule`] says so.
 #[derive(Debug)]
 pub struct FailingBacking<B> {
     inner: B,
-    failures: Arc<Failures>,
+    failures: Arc<FailureSchedule>,
 }
 
 impl<B: Backing> FailingBacking<B> {
     /// Stands before `inner`.
-    pub fn new(inner: B) -> (Self, Arc<Failures>) {
-        let failures = Arc::<Failures>::default();
+    pub fn new(inner: B) -> (Self, Arc<FailureSchedule>) {
+        let failures = Arc::<FailureSchedule>::default();
         (Self { inner, failures: failures.clone() }, failures)
     }
 }

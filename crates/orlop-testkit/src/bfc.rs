@@ -8,7 +8,7 @@
 const GRANULE: u64 = 256;
 
 #[derive(Debug, Clone, Copy)]
-struct Chunk {
+struct BfcChunk {
     start: u64,
     size: u64,
     used: bool,
@@ -30,7 +30,7 @@ pub struct ReferenceBfc {
     /// Bytes by region; zero once it was given back.
     regions: Vec<u64>,
     /// In order of address.
-    chunks: Vec<Chunk>,
+    chunks: Vec<BfcChunk>,
 }
 
 fn round_up(bytes: u64) -> u64 {
@@ -111,12 +111,12 @@ impl ReferenceBfc {
 
     /// Best fit: of the free chunks that are large enough, the smallest; of those, the lowest.
     fn find(&mut self, rounded: u64) -> Option<u64> {
-        let fits = |chunk: &Chunk| !chunk.used && chunk.size >= rounded;
+        let fits = |chunk: &BfcChunk| !chunk.used && chunk.size >= rounded;
         let best = self.chunks.iter().enumerate().filter(|(_, chunk)| fits(chunk));
         let (at, _) = best.min_by_key(|(_, chunk)| (chunk.size, chunk.start))?;
         let chunk = self.chunks[at];
         if chunk.size >= 2 * rounded || chunk.size - rounded >= self.max_waste {
-            let rest = Chunk { start: chunk.start + rounded, size: chunk.size - rounded, ..chunk };
+            let rest = BfcChunk { start: chunk.start + rounded, size: chunk.size - rounded, ..chunk };
             self.chunks.insert(at + 1, rest);
             self.chunks[at].size = rounded;
         }
@@ -161,7 +161,7 @@ impl ReferenceBfc {
         let start = round_up(self.next_address);
         self.next_address = start + bytes;
         self.regions.push(bytes);
-        self.chunks.push(Chunk { start, size: bytes, used: false, region: self.regions.len() - 1 });
+        self.chunks.push(BfcChunk { start, size: bytes, used: false, region: self.regions.len() - 1 });
         true
     }
 

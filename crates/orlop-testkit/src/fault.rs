@@ -4,10 +4,10 @@ use crate::device::DeviceFault;
 use orlop_alloc::Error;
 use orlop_alloc::device::DeviceError;
 
-/// A promise of an allocator that does not hold.
+/// A violated promise of an allocator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum ConformanceFault {
     /// Two live blocks share bytes.
     #[error("{start:#x}..{end:#x} overlaps the live block {other_start:#x}..{other_end:#x}")]
     Overlap {
@@ -99,7 +99,7 @@ pub enum Fault {
         /// The step, from 0.
         step: usize,
         /// The fault.
-        fault: Box<Fault>,
+        fault: Box<ConformanceFault>,
     },
 }
 
@@ -152,29 +152,29 @@ pub enum BackingFault {
     },
 }
 
-/// Equal, or a [`Fault::Figure`].
+/// Equal, or a [`ConformanceFault::Figure`].
 ///
 /// # Errors
 ///
 /// If the two differ.
-pub fn equal(what: &'static str, expected: u64, found: u64) -> Result<(), Fault> {
-    if expected == found { Ok(()) } else { Err(Fault::Figure { what, expected, found }) }
+pub fn equal(what: &'static str, expected: u64, found: u64) -> Result<(), ConformanceFault> {
+    if expected == found { Ok(()) } else { Err(ConformanceFault::Figure { what, expected, found }) }
 }
 
-/// At least so much, or a [`Fault::Below`].
+/// At least so much, or a [`ConformanceFault::Below`].
 ///
 /// # Errors
 ///
 /// If `found` is less.
-pub fn at_least(what: &'static str, at_least: u64, found: u64) -> Result<(), Fault> {
-    if found >= at_least { Ok(()) } else { Err(Fault::Below { what, at_least, found }) }
+pub fn at_least(what: &'static str, at_least: u64, found: u64) -> Result<(), ConformanceFault> {
+    if found >= at_least { Ok(()) } else { Err(ConformanceFault::Below { what, at_least, found }) }
 }
 
-/// True, or a [`Fault::Rule`].
+/// True, or a [`ConformanceFault::Rule`].
 ///
 /// # Errors
 ///
 /// If it does not hold.
-pub fn rule(rule: &'static str, holds: bool) -> Result<(), Fault> {
-    if holds { Ok(()) } else { Err(Fault::Rule(rule)) }
+pub fn rule(rule: &'static str, holds: bool) -> Result<(), ConformanceFault> {
+    if holds { Ok(()) } else { Err(ConformanceFault::Rule(rule)) }
 }

@@ -88,19 +88,19 @@ pub enum TraceEvent {
 
 /// Allocations and frees of a real program, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trace {
+pub struct GoldenTrace {
     /// The file's name up to the first dot.
     pub name: String,
     /// What happened.
     pub events: Vec<TraceEvent>,
 }
 
-impl Trace {
+impl GoldenTrace {
     /// Reads the lines of a trace.
     ///
     /// ```
-    /// use orlop_testkit::golden::{Trace, TraceEvent};
-    /// let trace = Trace::parse("small", "a,0,100\nf,0\n")?;
+    /// use orlop_testkit::golden::{GoldenTrace, TraceEvent};
+    /// let trace = GoldenTrace::parse("small", "a,0,100\nf,0\n")?;
     /// assert_eq!(trace.events[1], TraceEvent::Free { id: 0 });
     /// # Ok::<(), orlop_testkit::golden::GoldenError>(())
     /// ```
@@ -148,7 +148,7 @@ fn parse_line(line: &str) -> Option<TraceEvent> {
 /// # Errors
 ///
 /// [`GoldenError`].
-pub fn cpu_traces() -> Result<Vec<Trace>, GoldenError> {
+pub fn cpu_traces() -> Result<Vec<GoldenTrace>, GoldenError> {
     let folder = testdata("");
     let failed = |error| GoldenError::Io { path: folder.clone(), error };
     let mut paths = Vec::new();
@@ -159,7 +159,7 @@ pub fn cpu_traces() -> Result<Vec<Trace>, GoldenError> {
         }
     }
     paths.sort();
-    paths.iter().map(|path| Trace::read(path)).collect()
+    paths.iter().map(|path| GoldenTrace::read(path)).collect()
 }
 
 #[cfg(test)]
@@ -168,11 +168,11 @@ mod tests {
 
     #[test]
     fn lines_are_read_strictly() {
-        let trace = Trace::parse("t", "a,0,8\na,1,16,7\n\nf,0\n").unwrap();
+        let trace = GoldenTrace::parse("t", "a,0,8\na,1,16,7\n\nf,0\n").unwrap();
         assert_eq!(trace.events.len(), 3);
         assert_eq!(trace.events[1], TraceEvent::Allocate { id: 1, bytes: 16, stream: 7 });
         for bad in ["a,0", "f,x", "g,1", "f,1,2", "a,0,-1", "a,0,1,2,3"] {
-            assert!(matches!(Trace::parse("t", bad), Err(GoldenError::Line { line: 1 })), "{bad}");
+            assert!(matches!(GoldenTrace::parse("t", bad), Err(GoldenError::Line { line: 1 })), "{bad}");
         }
     }
 }

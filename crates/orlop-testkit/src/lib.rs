@@ -21,9 +21,9 @@
 //! ```
 //! use orlop_alloc::backing::System;
 //! use orlop_alloc::engine::Direct;
-//! use orlop_testkit::{Profile, conformance};
+//! use orlop_testkit::{SuiteProfile, conformance};
 //!
-//! conformance("direct", Profile::strict(), || Direct::new(System::new()).erase());
+//! conformance("direct", SuiteProfile::strict(), || Direct::new(System::new()).erase());
 //! ```
 //!
 //! and one that is generic over its backing, which lets the suite count regions and refuse them:
@@ -31,11 +31,11 @@
 //! ```
 //! use orlop_alloc::backing::System;
 //! use orlop_alloc::central::Central;
-//! use orlop_testkit::{Profile, conformance_over};
+//! use orlop_testkit::{SuiteProfile, conformance_over};
 //! use std::sync::Arc;
 //!
 //! let make = |backing| Central::builder(backing).build().erase();
-//! conformance_over("bfc", Profile::strict(), || Arc::new(System::new()), make);
+//! conformance_over("bfc", SuiteProfile::strict(), || Arc::new(System::new()), make);
 //! ```
 
 pub mod backings;
@@ -55,9 +55,9 @@ pub mod suite;
 pub mod torch;
 pub mod views;
 
-pub use self::fault::{BackingFault, Fault};
+pub use self::fault::{BackingFault, ConformanceFault};
 pub use self::model::Model;
-pub use self::profile::Profile;
-pub use self::program::{Ask, Op};
+pub use self::profile::SuiteProfile;
+pub use self::program::{ProgramOp, ProgramRequest};
 pub use self::suite::hostile::{Mischief, hostile, hostile_over};
 pub use self::suite::{conformance, conformance_over};

@@ -1,16 +1,16 @@
 //! The live blocks of an allocator as they should be, compared with the allocator after each step.
 
 use crate::far::FarBacking;
-use crate::fault::{Fault, at_least, equal, rule};
-use crate::{Ask, Op, Profile, pattern};
+use crate::fault::{ConformanceFault, at_least, equal, rule};
+use crate::{ProgramOp, ProgramRequest, SuiteProfile, pattern};
 use orlop_alloc::{Access, AllocationId, Allocator, AllocatorRef, Block, Error, Request, Stats};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::{BTreeMap, HashSet};
 use std::slice;
 
-/// What an allocator should have counted, for one kind or for all.
+/// The statistics that an allocator should report, for one kind or for all.
 #[derive(Debug, Clone, Copy, Default)]
-struct Expected {
+struct ExpectedStats {
     allocations: u64,
     frees: u64,
     live: u64,
@@ -18,7 +18,7 @@ struct Expected {
     peak: u64,
 }
 
-impl Expected {
+impl ExpectedStats {
     fn enter(&mut self, granted: u64, requested: u64) {
         self.allocations += 1;
         self.live += granted;
@@ -34,7 +34,7 @@ impl Expected {
 }
 
 #[derive(Debug)]
-struct Held {
+struct ModelBlock {
     block: Block,
     seed: u64,
 }
@@ -62,9 +62,9 @@ pub(crate) fn contents_mut(block: &mut Block) -> Option<&mut [u8]> {
     block.bytes_mut().ok()
 }
 
-/// What came of a request.
+/// The result of a request: granted or refused.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The model holds the block.
     Granted,
     /// The allocator refused, with a proper report.
@@ -75,15 +75,15 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Model {
     allocator: AllocatorRef,
-    profile: Profile,
+    profile: SuiteProfile,
     /// Oldest first.
-    live: Vec<Held>,
+    live: Vec<ModelBlock>,
     /// Live blocks by address, with their ends.
     spans: BTreeMap<usize, usize>,
     ids: HashSet<AllocationId>,
     seeds: u64,
-    all: Expected,
-    kinds: [Expected; MemoryKind::COUNT],
+    all: ExpectedStats,
+    kinds: [ExpectedStats; MemoryKind::COUNT],
     largest: u64,
     reserved_peak: u64,
     refused_frees: u64,
@@ -94,7 +94,7 @@ pub struct Model {
 impl Model {
     /// Of an allocator that nobody has used yet, or whose blocks have all come back.
     #[must_use]
-    pub fn new(allocator: AllocatorRef, profile: Profile) -> Self {
+    pub fn new(allocator: AllocatorRef, profile: SuiteProfile) -> Self {
         let before = allocator.stats();
         Self {
             allocator,
@@ -103,7 +103,7 @@ impl Model {
             spans: BTreeMap::new(),
             ids: HashSet::new(),
             seeds: 0,
-            all: Expected::default(),
+            all: ExpectedStats::default(),
             kinds: Default::default(),
             largest: 0,
             reserved_peak: 0,
@@ -136,26 +136,26 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// The first promise that does not hold. [`Op::InjectFailure`] does nothing here: whoever has the
+    /// The first promise that does not hold. [`ProgramOp::InjectFailure`] does nothing here: whoever has the
     /// backing in hand does it.
-    pub fn step(&mut self, op: &Op) -> Result<Option<Outcome>, Fault> {
+    pub fn step(&mut self, op: &ProgramOp) -> Result<Option<RequestOutcome>, ConformanceFault> {
         let mut outcome = None;
         match *op {
-            Op::Allocate(ask) => outcome = Some(self.allocate(&ask)?),
-            Op::Free(number) => self.free(self.number(number))?,
-            Op::FreeOldest => self.free(self.number(0))?,
-            Op::FreeNewest => self.free(self.live.len().checked_sub(1))?,
-            Op::FreeRaw(number) => self.free_raw(self.number(number))?,
-            Op::Trim(target) => self.trim(target)?,
-            Op::RecordStream { block, stream } => {
+            ProgramOp::Allocate(ask) => outcome = Some(self.allocate(&ask)?),
+            ProgramOp::Free(number) => self.free(self.number(number))?,
+            ProgramOp::FreeOldest => self.free(self.number(0))?,
+            ProgramOp::FreeNewest => self.free(self.live.len().checked_sub(1))?,
+            ProgramOp::FreeRaw(number) => self.free_raw(self.number(number))?,
+            ProgramOp::Trim(target) => self.trim(target)?,
+            ProgramOp::RecordStream { block, stream } => {
                 if let Some(held) = self.number(block).and_then(|at| self.live.get(at)) {
                     let recorded = held.block.record_stream(StreamId::new(stream));
                     let waits = held.block.is_empty() || self.allocator.semantics().stream_ordered;
                     rule("a use is recorded where it is waited for", recorded.is_ok() == waits)?;
                 }
             }
-            Op::CheckContents => self.check_contents()?,
-            Op::InjectFailure(_) => {}
+            ProgramOp::CheckContents => self.check_contents()?,
+            ProgramOp::InjectFailure(_) => {}
         }
         self.check()?;
         Ok(outcome)
@@ -170,14 +170,14 @@ impl Model {
     /// # Errors
     ///
     /// A promise that the answer breaks.
-    pub fn allocate(&mut self, ask: &Ask) -> Result<Outcome, Fault> {
+    pub fn allocate(&mut self, ask: &ProgramRequest) -> Result<RequestOutcome, ConformanceFault> {
         let request = ask.request();
         let refusal = match self.allocator.allocate(&request) {
             Ok(block) => {
                 let possible = request.kind.check_on(self.allocator.device()).is_ok();
                 rule("host kinds are refused on other devices", possible)?;
                 self.admit(block, &request)?;
-                return Ok(Outcome::Granted);
+                return Ok(RequestOutcome::Granted);
             }
             Err(error) => error,
         };
@@ -189,13 +189,13 @@ impl Model {
                 rule("the report names the device", report.device == self.allocator.device())?;
                 rule("the report says something", !report.report().is_empty() && !report.hint().is_empty())?;
                 rule("a request for zero bytes is not refused", request.bytes > 0)?;
-                Ok(Outcome::Refused)
+                Ok(RequestOutcome::Refused)
             }
             // What was free was dirty, and the backing did not zero it.
             Error::CannotZero { device } => {
                 rule("only requests for zeros cannot be zeroed", request.zeroed && request.bytes > 0)?;
                 rule("the error names the device", device == self.allocator.device())?;
-                Ok(Outcome::Refused)
+                Ok(RequestOutcome::Refused)
             }
             // Impossible whatever is free: a host kind on a device, or a size that cannot be rounded.
             Error::Words(_) => {
@@ -204,20 +204,20 @@ impl Model {
                     "only impossible requests are refused as such",
                     host_kind || request.bytes > usize::MAX >> 2,
                 )?;
-                Ok(Outcome::Refused)
+                Ok(RequestOutcome::Refused)
             }
             other => Err(other.into()),
         }
     }
 
     /// Checks a new block against the request and the live ones, and keeps it.
-    fn admit(&mut self, mut block: Block, request: &Request) -> Result<(), Fault> {
+    fn admit(&mut self, mut block: Block, request: &Request) -> Result<(), ConformanceFault> {
         let (start, granted) = (block.as_ptr().as_ptr().addr(), block.capacity());
         if !request.align.is_aligned(start) {
-            return Err(Fault::Misaligned { address: start, align: request.align.bytes() });
+            return Err(ConformanceFault::Misaligned { address: start, align: request.align.bytes() });
         }
         if granted < request.bytes {
-            return Err(Fault::Short { requested: request.bytes, granted });
+            return Err(ConformanceFault::Short { requested: request.bytes, granted });
         }
         equal("the block's length", request.bytes as u64, block.len() as u64)?;
         rule("the block knows its device", block.device() == self.allocator.device())?;
@@ -232,11 +232,11 @@ impl Model {
         }
         rule("ids are not used twice", block.id() != AllocationId::NONE && self.ids.insert(block.id()))?;
         let Some(end) = start.checked_add(granted) else {
-            return Err(Fault::Rule("a block does not wrap around the address space"));
+            return Err(ConformanceFault::Rule("a block does not wrap around the address space"));
         };
         let before = self.spans.range(..end).next_back().filter(|&(_, &other_end)| other_end > start);
         if let Some((&other_start, &other_end)) = before {
-            return Err(Fault::Overlap { start, end, other_start, other_end });
+            return Err(ConformanceFault::Overlap { start, end, other_start, other_end });
         }
         self.spans.insert(start, end);
         self.check_found(&block)?;
@@ -248,7 +248,7 @@ impl Model {
         }
         if let Some(bytes) = contents_mut(&mut block) {
             if let (true, Some((offset, found))) = (request.zeroed, pattern::nonzero(bytes)) {
-                return Err(Fault::NotZero { address: start, offset, found });
+                return Err(ConformanceFault::NotZero { address: start, offset, found });
             }
             pattern::fill(seed, bytes);
         }
@@ -256,12 +256,12 @@ impl Model {
         self.largest = self.largest.max(granted);
         self.all.enter(granted, requested);
         self.kinds[request.kind.index()].enter(granted, requested);
-        self.live.push(Held { block, seed });
+        self.live.push(ModelBlock { block, seed });
         Ok(())
     }
 
     /// What the allocator knows of a live block is true.
-    fn check_found(&self, block: &Block) -> Result<(), Fault> {
+    fn check_found(&self, block: &Block) -> Result<(), ConformanceFault> {
         let found = self.allocator.find(block.as_ptr().as_ptr().addr());
         match found {
             Some(found) => {
@@ -274,13 +274,13 @@ impl Model {
         }
     }
 
-    fn check_held(held: &Held) -> Result<(), Fault> {
+    fn check_held(held: &ModelBlock) -> Result<(), ConformanceFault> {
         let Some(bytes) = contents(&held.block) else { return Ok(()) };
         match pattern::difference(held.seed, bytes) {
             None => Ok(()),
             Some((offset, expected, found)) => {
                 let address = held.block.as_ptr().as_ptr().addr();
-                Err(Fault::Changed { address, offset, expected, found })
+                Err(ConformanceFault::Changed { address, offset, expected, found })
             }
         }
     }
@@ -289,13 +289,13 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Fault::Changed`].
-    pub fn check_contents(&self) -> Result<(), Fault> {
+    /// [`ConformanceFault::Changed`].
+    pub fn check_contents(&self) -> Result<(), ConformanceFault> {
         self.live.iter().try_for_each(Self::check_held)
     }
 
     /// Takes a block out of the model, with its contents checked.
-    fn dismiss(&mut self, at: Option<usize>) -> Result<Option<Block>, Fault> {
+    fn dismiss(&mut self, at: Option<usize>) -> Result<Option<Block>, ConformanceFault> {
         let Some(at) = at.filter(|&at| at < self.live.len()) else { return Ok(None) };
         let held = self.live.remove(at);
         Self::check_held(&held)?;
@@ -313,7 +313,7 @@ impl Model {
     /// # Errors
     ///
     /// A promise that does not hold.
-    pub fn free(&mut self, at: Option<usize>) -> Result<(), Fault> {
+    pub fn free(&mut self, at: Option<usize>) -> Result<(), ConformanceFault> {
         let Some(block) = self.dismiss(at)? else { return Ok(()) };
         let address = block.as_ptr().as_ptr().addr();
         drop(block);
@@ -325,7 +325,7 @@ impl Model {
     /// # Errors
     ///
     /// A promise that does not hold.
-    pub fn free_raw(&mut self, at: Option<usize>) -> Result<(), Fault> {
+    pub fn free_raw(&mut self, at: Option<usize>) -> Result<(), ConformanceFault> {
         let Some(block) = self.dismiss(at)? else { return Ok(()) };
         let told = [None, Some(block.len()), Some(block.len() / 2 + 1)][block.len() % 3];
         match block.into_raw_ptr() {
@@ -348,7 +348,7 @@ impl Model {
     /// # Errors
     ///
     /// A promise that does not hold.
-    pub fn trim(&mut self, target: u64) -> Result<(), Fault> {
+    pub fn trim(&mut self, target: u64) -> Result<(), ConformanceFault> {
         let before = self.allocator.stats().usage.reserved;
         let given = self.allocator.trim(target);
         let after = self.allocator.stats().usage.reserved;
@@ -369,7 +369,7 @@ impl Model {
     /// # Errors
     ///
     /// The first that is wrong.
-    pub fn check(&mut self) -> Result<(), Fault> {
+    pub fn check(&mut self) -> Result<(), ConformanceFault> {
         let stats = self.allocator.stats();
         let (all, usage) = (&stats.totals.all, &stats.usage);
         equal("allocations", self.all.allocations, all.allocations)?;
@@ -413,7 +413,7 @@ impl Model {
     /// # Errors
     ///
     /// A promise that does not hold.
-    pub fn finish(mut self) -> Result<(), Fault> {
+    pub fn finish(mut self) -> Result<(), ConformanceFault> {
         self.check_contents()?;
         while !self.live.is_empty() {
             // From both ends and the middle, so that merging is not always of the same kind.
@@ -432,14 +432,14 @@ mod tests {
     use orlop_alloc::engine::Direct;
 
     fn model() -> Model {
-        Model::new(Direct::new(System::new()).erase(), Profile::strict())
+        Model::new(Direct::new(System::new()).erase(), SuiteProfile::strict())
     }
 
     #[test]
     fn frees_raw_where_it_can_and_whole_where_not() {
         let mut model = model();
-        model.step(&Op::Allocate(Ask::new(100))).unwrap();
-        model.step(&Op::FreeRaw(0)).unwrap();
+        model.step(&ProgramOp::Allocate(ProgramRequest::new(100))).unwrap();
+        model.step(&ProgramOp::FreeRaw(0)).unwrap();
         assert_eq!(model.live(), 0);
         model.finish().unwrap();
     }
@@ -447,12 +447,12 @@ mod tests {
     #[test]
     fn notices_a_foreign_write_and_a_foreign_allocation() {
         let mut model = model();
-        model.step(&Op::Allocate(Ask::new(100))).unwrap();
+        model.step(&ProgramOp::Allocate(ProgramRequest::new(100))).unwrap();
         model.live[0].block.bytes_mut().unwrap()[99] ^= 1;
-        assert!(matches!(model.check_contents(), Err(Fault::Changed { offset: 99, .. })));
+        assert!(matches!(model.check_contents(), Err(ConformanceFault::Changed { offset: 99, .. })));
         model.live.clear();
         let mut model = self::model();
         let _elsewhere = model.allocator().allocate(&Request::new(8)).unwrap();
-        assert!(matches!(model.check(), Err(Fault::Figure { what: "allocations", .. })));
+        assert!(matches!(model.check(), Err(ConformanceFault::Figure { what: "allocations", .. })));
     }
 }

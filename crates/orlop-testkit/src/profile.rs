@@ -1,12 +1,12 @@
 //! What an allocator promises beyond what its trait methods say.
 
-/// Promises that the suite holds an allocator to.
+/// The promises of an allocator that the suite checks.
 ///
 /// Whether sizes are tracked, bare pointers can be freed, handles are opaque and the host can reach the bytes
 /// is asked of the allocator itself. No profile excuses from an alignment: up to 2 MiB all must serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Profile {
+pub struct SuiteProfile {
     /// Returned memory is handed out again without further ado, so that a steady loop needs bounded memory.
     pub reuses: bool,
     /// With no live block, `trim(0)` leaves nothing reserved.
@@ -18,7 +18,7 @@ pub struct Profile {
     pub counted: bool,
 }
 
-impl Profile {
+impl SuiteProfile {
     /// Reuses, trims to zero, counts, and refuses only when the backing does.
     #[must_use]
     pub const fn strict() -> Self {

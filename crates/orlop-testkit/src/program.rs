@@ -14,9 +14,9 @@ pub fn alignment(log2: u32) -> Alignment {
     1usize.checked_shl(log2).and_then(|bytes| Alignment::new(bytes).ok()).unwrap_or(Alignment::ONE)
 }
 
-/// What a program asks for.
+/// A request of a test program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct ProgramRequest {
     /// Bytes.
     pub bytes: usize,
     /// The alignment's exponent.
@@ -33,7 +33,7 @@ pub struct Ask {
     pub stream: u64,
 }
 
-impl Ask {
+impl ProgramRequest {
     /// `bytes` and nothing special.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
@@ -82,9 +82,9 @@ impl Ask {
 /// means something whatever is left of it by shrinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Op {
+pub enum ProgramOp {
     /// Gets a block.
-    Allocate(Ask),
+    Allocate(ProgramRequest),
     /// Returns a live block, by number in order of age.
     Free(u16),
     /// Returns the oldest live block.
@@ -144,7 +144,7 @@ pub fn sizes(max_bytes: usize) -> impl Strategy<Value = usize> + Clone {
 }
 
 /// What programs ask for.
-pub fn asks(mix: Mix) -> impl Strategy<Value = Ask> + Clone {
+pub fn asks(mix: Mix) -> impl Strategy<Value = ProgramRequest> + Clone {
     let most = mix.max_align_log2;
     let aligns = prop_oneof![
         6 => Just(Alignment::CPU.log2().min(most)),
@@ -155,7 +155,7 @@ pub fn asks(mix: Mix) -> impl Strategy<Value = Ask> + Clone {
     let rare = prop::bool::weighted(0.15);
     let streams = prop_oneof![4 => Just(0u64), 1 => 1u64..4];
     (sizes(mix.max_bytes), aligns, kinds, prop::bool::weighted(0.25), rare, 0u8..4, streams).prop_map(
-        |(bytes, align_log2, kind, zeroed, no_retry, tag, stream)| Ask {
+        |(bytes, align_log2, kind, zeroed, no_retry, tag, stream)| ProgramRequest {
             bytes,
             align_log2,
             kind,
@@ -168,21 +168,21 @@ pub fn asks(mix: Mix) -> impl Strategy<Value = Ask> + Clone {
 }
 
 /// One step.
-pub fn op(mix: Mix) -> impl Strategy<Value = Op> + Clone {
+pub fn op(mix: Mix) -> impl Strategy<Value = ProgramOp> + Clone {
     prop_oneof![
-        20 => asks(mix).prop_map(Op::Allocate),
-        10 => any::<u16>().prop_map(Op::Free),
-        3 => Just(Op::FreeOldest),
-        3 => Just(Op::FreeNewest),
-        2 => any::<u16>().prop_map(Op::FreeRaw),
-        1 => prop_oneof![Just(0u64), 0u64..4 << 20].prop_map(Op::Trim),
-        2 => (any::<u16>(), 1u64..5).prop_map(|(block, stream)| Op::RecordStream { block, stream }),
-        1 => Just(Op::CheckContents),
-        u32::from(mix.failures) * 2 => (1u8..4).prop_map(Op::InjectFailure),
+        20 => asks(mix).prop_map(ProgramOp::Allocate),
+        10 => any::<u16>().prop_map(ProgramOp::Free),
+        3 => Just(ProgramOp::FreeOldest),
+        3 => Just(ProgramOp::FreeNewest),
+        2 => any::<u16>().prop_map(ProgramOp::FreeRaw),
+        1 => prop_oneof![Just(0u64), 0u64..4 << 20].prop_map(ProgramOp::Trim),
+        2 => (any::<u16>(), 1u64..5).prop_map(|(block, stream)| ProgramOp::RecordStream { block, stream }),
+        1 => Just(ProgramOp::CheckContents),
+        u32::from(mix.failures) * 2 => (1u8..4).prop_map(ProgramOp::InjectFailure),
     ]
 }
 
 /// A program.
-pub fn program(mix: Mix) -> impl Strategy<Value = Vec<Op>> {
+pub fn program(mix: Mix) -> impl Strategy<Value = Vec<ProgramOp>> {
     prop::collection::vec(op(mix), 1..=mix.steps.max(1))
 }

@@ -8,10 +8,10 @@ use orlop_core::{Device, StreamId};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A call that a [`Spy`] saw.
+/// A call to a [`Spy`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Seen {
+pub enum RecordedCall {
     /// A block was handed out.
     Allocated {
         /// What was asked.
@@ -59,19 +59,19 @@ pub enum Seen {
     },
 }
 
-/// What a [`Spy`] saw, in order.
+/// The calls to a [`Spy`], in order.
 #[derive(Debug, Default)]
-pub struct Log {
-    seen: Mutex<Vec<Seen>>,
+pub struct CallLog {
+    seen: Mutex<Vec<RecordedCall>>,
 }
 
-impl Log {
-    fn note(&self, seen: Seen) {
+impl CallLog {
+    fn note(&self, seen: RecordedCall) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
     }
 
     /// Everything since the last call.
-    pub fn take(&self) -> Vec<Seen> {
+    pub fn take(&self) -> Vec<RecordedCall> {
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -81,13 +81,13 @@ impl Log {
 #[derive(Debug)]
 pub struct Spy<A> {
     inner: A,
-    log: Arc<Log>,
+    log: Arc<CallLog>,
 }
 
 impl<A: Allocator> Spy<A> {
     /// Watches `inner`.
-    pub fn new(inner: A) -> (Self, Arc<Log>) {
-        let log = Arc::<Log>::default();
+    pub fn new(inner: A) -> (Self, Arc<CallLog>) {
+        let log = Arc::<CallLog>::default();
         (Self { inner, log: log.clone() }, log)
     }
 }
@@ -98,10 +98,13 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
         let result = self.inner.allocate(request);
         let request = *request;
         self.log.note(match &result {
-            Ok(block) => {
-                Seen::Allocated { request, id: block.id, address: block.address(), granted: block.granted }
-            }
-            Err(error) => Seen::Refused { request, out_of_memory: Error::is_out_of_memory(error) },
+            Ok(block) => RecordedCall::Allocated {
+                request,
+                id: block.id,
+                address: block.address(),
+                granted: block.granted,
+            },
+            Err(error) => RecordedCall::Refused { request, out_of_memory: Error::is_out_of_memory(error) },
         });
         result
     }
@@ -111,7 +114,7 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
         let uses = block.uses.iter().collect();
         // SAFETY: the caller's promises; upstream's own block.
         let result = unsafe { self.inner.deallocate(block) };
-        self.log.note(Seen::Returned { id, address, requested, uses, accepted: result.is_ok() });
+        self.log.note(RecordedCall::Returned { id, address, requested, uses, accepted: result.is_ok() });
         result
     }
 
@@ -119,12 +122,12 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
         // SAFETY: the caller's promises; upstream's own block.
         let result = unsafe { self.inner.deallocate_raw(ptr, requested) };
         let address = ptr.as_ptr().addr();
-        self.log.note(Seen::ReturnedRaw { address, requested, accepted: result.is_ok() });
+        self.log.note(RecordedCall::ReturnedRaw { address, requested, accepted: result.is_ok() });
         result
     }
 
     fn trim(&self, target: u64) -> u64 {
-        self.log.note(Seen::Trimmed { target });
+        self.log.note(RecordedCall::Trimmed { target });
         self.inner.trim(target)
     }
 

@@ -71,12 +71,13 @@ impl TorchProgram {
         let head = lines.next().and_then(|(_, line)| settings(line));
         let (conf, memory) = head.ok_or(GoldenError::Operation { line: 1 })?;
         let device = NullDevice::new(Device::cuda(0), memory);
-        let mut run = Run { engine: Engine::new(device, Policy::torch(&conf)), blocks: HashMap::new() };
+        let mut run = TorchRun { engine: Engine::new(device, Policy::torch(&conf)), blocks: HashMap::new() };
         let mut expected = self.expected.lines();
         let mut comparison = TorchComparison::default();
         for (number, line) in lines {
             let line_number = number + 1;
-            let operation = Operation::parse(line).ok_or(GoldenError::Operation { line: line_number })?;
+            let operation =
+                TorchOperation::parse(line).ok_or(GoldenError::Operation { line: line_number })?;
             let answer = run.execute(operation);
             let answer = answer.map_err(|error| GoldenError::Engine { line: line_number, error })?;
             if let Some(answer) = answer {
@@ -106,7 +107,7 @@ fn settings(line: &str) -> Option<(TorchConf, u64)> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Operation {
+enum TorchOperation {
     Allocate { id: u64, bytes: usize, stream: StreamId },
     Free { id: u64 },
     RecordStream { id: u64, stream: StreamId },
@@ -115,7 +116,7 @@ enum Operation {
     MemoryFraction(f64),
 }
 
-impl Operation {
+impl TorchOperation {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let operation = match words.next()? {
@@ -139,17 +140,17 @@ fn number<T: FromStr>(words: &mut Split<'_, char>) -> Option<T> {
     words.next()?.parse().ok()
 }
 
-/// A program underway.
-struct Run {
+/// A running program.
+struct TorchRun {
     engine: Engine<NullDevice>,
     blocks: HashMap<u64, DeviceBlock>,
 }
 
-impl Run {
+impl TorchRun {
     /// Executes one operation; the answer if it has one.
-    fn execute(&mut self, operation: Operation) -> Result<Option<String>, DeviceError> {
+    fn execute(&mut self, operation: TorchOperation) -> Result<Option<String>, DeviceError> {
         match operation {
-            Operation::Allocate { id, bytes, stream } => {
+            TorchOperation::Allocate { id, bytes, stream } => {
                 return Ok(Some(match self.engine.allocate(Ask::new(bytes, stream)) {
                     Ok(block) => {
                         self.blocks.insert(id, block);
@@ -159,16 +160,16 @@ impl Run {
                 }));
             }
             // Blocks that PyTorch could not allocate are freed and recorded all the same.
-            Operation::Free { id } => {
+            TorchOperation::Free { id } => {
                 self.blocks.remove(&id).map_or(Ok(()), |block| self.engine.free(block))?;
             }
-            Operation::RecordStream { id, stream } => {
+            TorchOperation::RecordStream { id, stream } => {
                 let block = self.blocks.get(&id);
                 block.map_or(Ok(()), |&block| self.engine.record_stream(block, stream))?;
             }
-            Operation::EventsDone(done) => self.engine.backing().set_events_done(done),
-            Operation::EmptyCache => self.engine.empty_cache(),
-            Operation::MemoryFraction(fraction) => self.engine.set_memory_fraction(fraction),
+            TorchOperation::EventsDone(done) => self.engine.backing().set_events_done(done),
+            TorchOperation::EmptyCache => self.engine.empty_cache(),
+            TorchOperation::MemoryFraction(fraction) => self.engine.set_memory_fraction(fraction),
         }
         Ok(None)
     }

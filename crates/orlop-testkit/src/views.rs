@@ -8,25 +8,25 @@ use orlop_tensor::{Error, Result, Tensor};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One program.
+/// A program of view operations, with PyTorch's results.
 #[derive(Debug, Deserialize)]
-pub struct Program {
+pub struct ViewProgram {
     shape: Vec<usize>,
-    ops: Vec<Op>,
+    ops: Vec<ViewOp>,
 }
 
-/// An operation and what came of it.
+/// A view operation and its result.
 #[derive(Debug, Deserialize)]
-struct Op {
+struct ViewOp {
     op: String,
     args: Vec<Value>,
     #[serde(default)]
     error: bool,
-    out: Option<Answer>,
+    out: Option<ViewResult>,
 }
 
 #[derive(Debug, Deserialize, PartialEq)]
-struct Answer {
+struct ViewResult {
     sizes: Vec<usize>,
     strides: Vec<usize>,
     offset: usize,
@@ -46,7 +46,7 @@ struct Answer {
 /// How many elements an answer shows.
 const HEAD: usize = 24;
 
-impl Program {
+impl ViewProgram {
     /// Runs it and says where it disagrees first, if it does.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Program {
 }
 
 /// The tensor's answer, as far as there is a recorded one to compare with.
-fn answer(tensor: &Tensor, base: &Tensor, recorded: &Answer) -> Result<Answer> {
+fn answer(tensor: &Tensor, base: &Tensor, recorded: &ViewResult) -> Result<ViewResult> {
     let values = |tensor: &Tensor| -> Result<Vec<f64>> {
         dispatch!(tensor.dtype(), T => Ok(tensor.to_vec::<T>()?.into_iter().map(|value| number(value.into())).collect()))
     };
@@ -96,7 +96,7 @@ fn answer(tensor: &Tensor, base: &Tensor, recorded: &Answer) -> Result<Answer> {
         true => head.clone(),
         false => numbers.iter().take(HEAD).map(|&value| json(value)).collect(),
     });
-    Ok(Answer {
+    Ok(ViewResult {
         sizes: tensor.sizes().to_vec(),
         strides: tensor.strides().to_vec(),
         offset: tensor.storage_offset(),

@@ -1,6 +1,6 @@
 //! What a trace is like: sizes, lifetimes, peak.
 
-use crate::{Step, Trace};
+use crate::{ReplayStep, Trace};
 use serde::Serialize;
 
 /// The description of a trace. Bytes are as asked for.
@@ -79,11 +79,11 @@ impl TraceInfo {
         let mut born = vec![0; trace.slots()];
         for (index, step) in trace.steps().enumerate() {
             match step {
-                Step::Allocate { slot, bytes, .. } => {
+                ReplayStep::Allocate { slot, bytes, .. } => {
                     born[slot] = index;
                     sizes.push(bytes as u64);
                 }
-                Step::Free { slot } => lifetimes.push(index - born[slot]),
+                ReplayStep::Free { slot } => lifetimes.push(index - born[slot]),
             }
         }
         sizes.sort_unstable();

@@ -32,13 +32,13 @@ pub(crate) fn open<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn BufRead + '
 
 /// Bytes that are read as they are, or unpacked.
 pub(crate) enum Input<R: Read> {
-    Plain(Head<R>),
+    Plain(PeekedReader<R>),
     /// On the heap: the decoder's tables are large.
-    Gzip(Box<Unpacked<Head<R>>>),
+    Gzip(Box<Unpacked<PeekedReader<R>>>),
 }
 
 /// The bytes that were looked at, then the rest.
-type Head<R> = Chain<Cursor<Vec<u8>>, R>;
+type PeekedReader<R> = Chain<Cursor<Vec<u8>>, R>;
 
 impl<R: Read> Input<R> {
     pub(crate) fn new(mut reader: R) -> io::Result<Self> {
@@ -46,7 +46,7 @@ impl<R: Read> Input<R> {
         let packed = head == GZIP;
         let whole = Cursor::new(head).chain(reader);
         Ok(if packed {
-            let decoder = MultiGzDecoder::new(Counted { reader: whole, bytes: 0 });
+            let decoder = MultiGzDecoder::new(CountingReader { reader: whole, bytes: 0 });
             Self::Gzip(Box::new(Unpacked { decoder, bytes: 0 }))
         } else {
             Self::Plain(whole)
@@ -71,7 +71,7 @@ pub(crate) fn peek(reader: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> 
 }
 
 pub(crate) struct Unpacked<R> {
-    decoder: MultiGzDecoder<Counted<R>>,
+    decoder: MultiGzDecoder<CountingReader<R>>,
     bytes: u64,
 }
 
@@ -85,12 +85,12 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-struct Counted<R> {
+struct CountingReader<R> {
     reader: R,
     bytes: u64,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
         self.bytes = self.bytes.saturating_add(read as u64);

@@ -55,4 +55,4 @@ pub use self::format::{MAX_LINE, Operation, Operations};
 pub use self::info::{Lifetimes, SizeBucket, TraceInfo};
 pub use self::pool::{SmallestPool, replay_in_smallest_pool, smallest_pool};
 pub use self::replay::{Pass, Replay, ReplayReport, Summary, Touch, UnknownTouch};
-pub use self::trace::{Peak, Step, Trace};
+pub use self::trace::{Peak, ReplayStep, Trace};

@@ -1,11 +1,11 @@
 //! The memory deck for tensors: everything between an operator and `malloc` or `cuMemAlloc`.
 //!
-//! This crate only re-exports; each layer can be used alone.
+//! This crate only re-exports; each layer can be used alone. Start with the [`prelude`].
 //!
 //! | module | layer | crate |
 //! |---|---|---|
-//! | [`core`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
-//! | [`alloc`] | allocators, blocks, backings, adaptors, context | `orlop-alloc` |
+//! | [`types`] | dtypes, devices, memory kinds, shapes, strides, layouts | `orlop-core` |
+//! | [`memory`] | allocators, blocks, backings, adaptors, context | `orlop-alloc` |
 //! | [`sync`] | thread slots, sharded counters, remote free lists, for writers of engines | `orlop-sync` |
 #![cfg_attr(
     feature = "plan",
@@ -20,19 +20,31 @@
     doc = "| [`trace`] | allocation traces: read, inspect, replay | `orlop-trace` |"
 )]
 //!
+//! The modules of `orlop-core` and `orlop-alloc` have names of their own here, because `orlop::core` and `orlop::alloc`
+//! would hide Rust's `core` and `alloc` in a file that imports them.
+//!
 //! ```
-//! use orlop::alloc::{Context, Request};
-//! use orlop::core::{Device, MemoryKind};
+//! use orlop::prelude::*;
 //!
 //! let context = Context::new();
 //! let mut block = context.allocate(Device::CPU, &Request::new(4096).kind(MemoryKind::Workspace).zeroed())?;
 //! block.bytes_mut()?[0] = 1;
-//! # Ok::<(), orlop::alloc::Error>(())
+//! # Ok::<(), orlop::memory::Error>(())
 //! ```
+//!
+//! The crate's `examples/` show budgets, arenas, a backing of your own, weight files, out-of-memory reports and
+//! recordings: `cargo run -p orlop --example budgets`.
 #![forbid(unsafe_code)]
 
-pub use orlop_alloc as alloc;
-pub use orlop_core as core;
+/// The program on the project's first page is a test.
+#[cfg(all(doctest, feature = "tensor"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+pub mod prelude;
+
+pub use orlop_alloc as memory;
+pub use orlop_core as types;
 #[cfg(feature = "plan")]
 pub use orlop_plan as plan;
 pub use orlop_sync as sync;

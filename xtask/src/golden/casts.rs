@@ -11,7 +11,7 @@ use super::{Tally, json};
 use crate::error::Result;
 
 #[derive(Deserialize)]
-struct File {
+struct CastFile {
     casts: Vec<Case>,
 }
 
@@ -33,7 +33,7 @@ enum Numbers {
 pub(super) fn compare(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();
     for path in files {
-        let file: File = json(path)?;
+        let file: CastFile = json(path)?;
         for case in &file.casts {
             match (case.src.parse::<DType>(), case.dst.parse::<DType>()) {
                 (Ok(src), Ok(dst)) => {

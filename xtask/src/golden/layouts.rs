@@ -9,12 +9,12 @@ use super::{Tally, json, parse, text};
 use crate::error::Result;
 
 #[derive(Deserialize)]
-struct Program {
-    ops: Vec<Op>,
+struct LayoutProgram {
+    ops: Vec<LayoutOp>,
 }
 
 #[derive(Deserialize)]
-struct Op {
+struct LayoutOp {
     out: Option<View>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn flags(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();
     for path in files {
         for line in text(path)?.lines() {
-            let program: Program = parse(path, line)?;
+            let program: LayoutProgram = parse(path, line)?;
             for view in program.ops.into_iter().filter_map(|op| op.out) {
                 view.compare(&mut tally);
             }

@@ -25,7 +25,7 @@ use crate::shell::Shell;
 const SHOWN: usize = 5;
 
 /// One comparison with reference data.
-struct Check {
+struct ReferenceCheck {
     name: &'static str,
     /// The folder and the file in it; without the folder it is looked for too. A star stands for any name: at the end of a
     /// folder's, at the beginning of a file's.
@@ -34,19 +34,44 @@ struct Check {
     compare: fn(&[PathBuf]) -> Result<Tally>,
 }
 
-const CHECKS: [Check; 7] = [
-    Check {
+const CHECKS: [ReferenceCheck; 7] = [
+    ReferenceCheck {
         name: "dtypes.promote",
         folder: "torch-views",
         file: "dtypes.json.gz",
         compare: promote::compare,
     },
-    Check { name: "dtypes.casts", folder: "torch-views", file: "dtypes.json.gz", compare: casts::compare },
-    Check { name: "views.flags", folder: "torch-views", file: "views.jsonl.gz", compare: layouts::flags },
-    Check { name: "views.programs", folder: "torch-views", file: "views.jsonl.gz", compare: views::programs },
-    Check { name: "preserve", folder: "torch-views", file: "preserve.json.gz", compare: layouts::preserve },
-    Check { name: "traces.form", folder: "cpu-traces", file: "*.csv.gz", compare: traces::form },
-    Check { name: "torch.allocator", folder: "torch-golden*", file: "*.ops.gz", compare: torch::allocator },
+    ReferenceCheck {
+        name: "dtypes.casts",
+        folder: "torch-views",
+        file: "dtypes.json.gz",
+        compare: casts::compare,
+    },
+    ReferenceCheck {
+        name: "views.flags",
+        folder: "torch-views",
+        file: "views.jsonl.gz",
+        compare: layouts::flags,
+    },
+    ReferenceCheck {
+        name: "views.programs",
+        folder: "torch-views",
+        file: "views.jsonl.gz",
+        compare: views::programs,
+    },
+    ReferenceCheck {
+        name: "preserve",
+        folder: "torch-views",
+        file: "preserve.json.gz",
+        compare: layouts::preserve,
+    },
+    ReferenceCheck { name: "traces.form", folder: "cpu-traces", file: "*.csv.gz", compare: traces::form },
+    ReferenceCheck {
+        name: "torch.allocator",
+        folder: "torch-golden*",
+        file: "*.ops.gz",
+        compare: torch::allocator,
+    },
 ];
 
 /// Runs every check on the data below a folder, sought here and then in the workspace root.
@@ -61,7 +86,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, data: &Path) {
     }
 }
 
-impl Check {
+impl ReferenceCheck {
     fn run(&self, data: &Path) -> Result<Outcome> {
         let files = self.files(data)?;
         if files.is_empty() {

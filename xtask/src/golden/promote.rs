@@ -10,14 +10,14 @@ use super::{Tally, json};
 use crate::error::Result;
 
 #[derive(Deserialize)]
-struct File {
+struct PromoteFile {
     promote: BTreeMap<String, String>,
 }
 
 pub(super) fn compare(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();
     for path in files {
-        let file: File = json(path)?;
+        let file: PromoteFile = json(path)?;
         for (pair, recorded) in &file.promote {
             tally.equal(&answer(pair), recorded, || pair.clone());
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use orlop_testkit::views::Program;
+use orlop_testkit::views::ViewProgram;
 
 use super::{Tally, parse, text};
 use crate::error::Result;
@@ -12,7 +12,7 @@ pub(super) fn programs(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();
     for path in files {
         for line in text(path)?.lines() {
-            let program: Program = parse(path, line)?;
+            let program: ViewProgram = parse(path, line)?;
             let outcome = program.disagreement();
             tally.count(matches!(outcome, Ok(None)), || match outcome {
                 Ok(difference) => difference.unwrap_or_default(),

@@ -54,6 +54,11 @@ fn rests_on(name: &str) -> Option<&'static [&'static str]> {
     LAYERS.iter().find(|(layer, _)| *layer == name).map(|(_, below)| *below)
 }
 
+/// Whether the crate has a row in the table: tools and programs outside the layers have none.
+pub(super) fn is_layer(name: &str) -> bool {
+    rests_on(name).is_some()
+}
+
 /// Whether `from` rests on `to`, or on something that does.
 pub(super) fn is_below(from: &str, to: &str) -> bool {
     reaches(from, to)

@@ -5,7 +5,9 @@
 
 mod facade;
 mod layers;
+mod names;
 mod rules;
+mod width;
 mod words;
 
 use std::fs;
@@ -14,7 +16,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::report::Outcome;
 use crate::shell::Shell;
-use crate::source::{Source, files};
+use crate::source::{SourceText, files};
 use crate::workspace::{Member, members};
 
 /// A broken rule.
@@ -30,12 +32,16 @@ impl Violation {
     fn error(line: usize, message: impl Into<String>) -> Self {
         Self { line, message: message.into(), warning: false }
     }
+
+    fn warning(line: usize, message: impl Into<String>) -> Self {
+        Self { line, message: message.into(), warning: true }
+    }
 }
 
 /// Checks the whole workspace.
 pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
     let members = members(shell)?;
-    let mut found = Found::default();
+    let mut found = TidyReport::default();
     for member in &members {
         let manifest = member.folder().join("Cargo.toml");
         found.add(shell.root(), &manifest, layers::check(member));
@@ -44,26 +50,36 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
         }
         found.add(shell.root(), &member.folder().join("README.md"), readme(member));
     }
+    let (mut types, mut wide) = (Vec::new(), width::WideLines::default());
     for path in files(shell.root(), &is_ours, &|path| words::is_text(path))? {
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
         found.add(shell.root(), &path, words::text(&text));
+        wide.add(shell.root(), &members, &path, &text);
         if path.extension().is_some_and(|extension| extension == "rs") {
-            let source = Source::new(text);
+            let source = SourceText::new(text);
             let name = relative(shell.root(), &path);
             found.add(shell.root(), &path, rules::all(&name, &source));
             found.add(shell.root(), &path, words::code(&source));
+            let owner = members.iter().find(|member| path.starts_with(member.folder().join("src")));
+            types.extend(owner.map(|owner| names::of_member(owner, &name, &source)).unwrap_or_default());
         }
+    }
+    for (path, violation) in names::check(types) {
+        found.add(shell.root(), Path::new(&path), vec![violation]);
+    }
+    for (path, warning) in wide.warnings() {
+        found.add(shell.root(), &path, vec![warning]);
     }
     found.outcome()
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct TidyReport {
     errors: usize,
     warnings: usize,
 }
 
-impl Found {
+impl TidyReport {
     fn add(&mut self, root: &Path, path: &Path, violations: Vec<Violation>) {
         for Violation { line, message, warning } in violations {
             let kind = if warning { "warning: " } else { "" };

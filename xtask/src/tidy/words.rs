@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Violation;
-use crate::source::Source;
+use crate::source::SourceText;
 
 /// Calls that mark unfinished work.
 const UNFINISHED: [&str; 3] = ["todo!(", "unimplemented!(", "dbg!("];
@@ -31,7 +31,7 @@ pub(super) fn is_text(path: &Path) -> bool {
 }
 
 /// Unfinished work in code.
-pub(super) fn code(source: &Source) -> Vec<Violation> {
+pub(super) fn code(source: &SourceText) -> Vec<Violation> {
     let mut found = Vec::new();
     for word in UNFINISHED {
         let message = format!("`{word}…)` does not land");
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn unfinished_work_is_found_in_code_only() {
         let marks = ["to", "do!(); // to", "do!()\n\"db", "g!(1)\"; db", "g!(1)"].concat();
-        let found = code(&Source::new(marks));
+        let found = code(&SourceText::new(marks));
         assert_eq!(found.iter().map(|violation| violation.line).collect::<Vec<_>>(), [1, 2]);
     }
 

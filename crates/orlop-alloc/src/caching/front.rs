@@ -430,10 +430,12 @@ impl Front {
     /// Takes all blocks out of the stacks from class `from` on, not counted under tags any more; whether there were any.
     pub(super) fn drain(&mut self, from: usize, mut give: impl FnMut(Box<Record>)) -> bool {
         let before = self.cached;
+        let mut mask = u64::MAX << (from % 64);
         for word in from / 64..WORDS {
-            let mask = if word == from / 64 { u64::MAX << (from % 64) } else { u64::MAX };
             let mut filled = self.filled[word] & mask;
-            self.filled[word] &= !mask;
+            // Of the first word some classes may be left out.
+            self.filled[word] ^= filled;
+            mask = u64::MAX;
             while filled != 0 {
                 let class = 64 * word + filled.trailing_zeros() as usize;
                 filled &= filled - 1;

@@ -129,8 +129,10 @@ impl<B: Backing> Caching<B> {
 }
 
 impl<B: Backing> Caching<B> {
-    /// A block from what the thread has at hand or from the heap as it is.
-    fn search(&self, ask: &Ask<'_>, class: usize) -> Option<Result<RawBlock>> {
+    /// A block from what the thread has at hand or from the heap as it is; and how many of its bytes have to be made zero
+    /// before it is counted.
+    #[inline(always)]
+    fn search(&self, ask: &Ask<'_>, class: usize) -> Option<(RawBlock, usize)> {
         let request = ask.request;
         let slot = thread_slot::current();
         let mut held = self.counters.enter(slot);
@@ -162,33 +164,25 @@ impl<B: Backing> Caching<B> {
         // SAFETY: as above.
         front.note_taken(unsafe { block.record_mut() });
         self.tell(front);
-        Some(self.deliver(held, request, block, dirty))
+        let dirty = if request.zeroed { dirty } else { 0 };
+        deliver(held, request, &block, dirty);
+        Some((block, dirty))
     }
 
-    /// Makes a block that nobody else knows yet what was asked for, and counts it; its first `dirty` bytes may be other than
-    /// zero.
-    fn deliver<'a>(
-        &'a self,
-        mut held: CounterGuard<'a, Front>,
-        request: &Request,
-        block: RawBlock,
-        dirty: usize,
-    ) -> Result<RawBlock> {
-        if request.zeroed && dirty > 0 {
-            // Outside the slot: a backing is user code.
-            drop(held);
-            // SAFETY: it holds what was asked for, and nobody else knows it yet.
-            let is_zero = unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
-            held = self.counters.enter(thread_slot::current());
-            if !is_zero {
-                held.value().tags().enter(&block);
-                // SAFETY: every block of this engine has a record of this engine's.
-                self.put_back(held.value(), unsafe { block.into_record() })?;
-                return Err(Error::CannotZero { device: self.backing.device() });
-            }
+    /// Makes a block that nobody else knows yet zero, and counts it; its first `dirty` bytes may be other than zero. Outside
+    /// the slot, because a backing is user code.
+    #[inline(never)]
+    fn deliver_zeroed(&self, request: &Request, block: RawBlock, dirty: usize) -> Result<RawBlock> {
+        // SAFETY: it holds what was asked for, and nobody else knows it yet.
+        let is_zero = unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
+        let mut held = self.counters.enter(thread_slot::current());
+        if !is_zero {
+            held.value().tags().enter(&block);
+            // SAFETY: every block of this engine has a record of this engine's.
+            self.put_back(held.value(), unsafe { block.into_record() })?;
+            return Err(Error::CannotZero { device: self.backing.device() });
         }
-        held.value().tags().enter(&block);
-        held.count_in(request.kind, block.granted, request.bytes);
+        deliver(held, request, &block, 0);
         Ok(block)
     }
 
@@ -292,6 +286,16 @@ impl<B: Backing> Caching<B> {
     }
 }
 
+/// Counts a block that is handed out, also under its tag, unless so many of its bytes have to be made zero first: see
+/// [`Caching::deliver_zeroed`]. Leaves the slot.
+#[inline(always)]
+fn deliver(mut held: CounterGuard<'_, Front>, request: &Request, block: &RawBlock, dirty: usize) {
+    if dirty == 0 {
+        held.value().tags().enter(block);
+        held.count_in(request.kind, block.granted, request.bytes);
+    }
+}
+
 /// Makes a record a block for a request of its kind and tag, and counts it. Calls nothing.
 ///
 /// # Safety
@@ -313,8 +317,8 @@ unsafe fn hand_out(
 
 // SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the
 // granule or of the request's alignment; a block is with one user, or in one stack. 2. regions are initialised by
-// the backing's promise. 3. the quick way has no zeroed requests; `deliver` zeroes what was used before. 4. stacks are
-// behind slots, the rest behind mutexes. 5. regions go when the engine is dropped, or when wholly free.
+// the backing's promise. 3. the quick way has no zeroed requests; `deliver_zeroed` zeroes what was used before.
+// 4. stacks are behind slots, the rest behind mutexes. 5. regions go when the engine is dropped, or when wholly free.
 // 6. each way out enters the ledger and each way in leaves it, last of all.
 unsafe impl<B: Backing> Allocator for Caching<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
@@ -367,8 +371,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let rounded =
             if class < CLASSES { size_of_class(class) } else { GRANULE.round_up(request.bytes.max(1))? };
         let ask = Ask { request, rounded };
-        if let Some(found) = self.search(&ask, class) {
-            return found;
+        if let Some((block, dirty)) = self.search(&ask, class) {
+            return if dirty == 0 { Ok(block) } else { self.deliver_zeroed(request, block, dirty) };
         }
         self.backing.check_not_entered()?;
         let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
@@ -380,7 +384,9 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let record = unsafe { block.record_mut() };
         record.token = Token::new(record.token, class, slot.index()).0;
         front.note_taken(record);
-        self.deliver(held, request, block, dirty)
+        let dirty = if request.zeroed { dirty } else { 0 };
+        deliver(held, request, &block, dirty);
+        if dirty == 0 { Ok(block) } else { self.deliver_zeroed(request, block, dirty) }
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {

@@ -39,26 +39,29 @@ impl TagCounts {
     /// Counts a block from now on, if it has a tag.
     #[inline(always)]
     pub(super) fn enter(&mut self, record: &Record) {
-        self.add(record.kind, record.tag, record.granted);
+        if record.tag != Tag::NONE {
+            self.change(record.kind, record.tag, signed(record.granted));
+        }
     }
 
     /// Counts a block that has [entered](TagCounts::enter) no more.
     #[inline(always)]
     pub(super) fn leave(&mut self, record: &Record) {
-        self.change(record.kind, record.tag, -signed(record.granted));
+        if record.tag != Tag::NONE {
+            self.change(record.kind, record.tag, -signed(record.granted));
+        }
     }
 
     /// Counts so many bytes more.
-    #[inline(always)]
     pub(super) fn add(&mut self, kind: MemoryKind, tag: Tag, bytes: usize) {
-        self.change(kind, tag, signed(bytes));
+        if tag != Tag::NONE {
+            self.change(kind, tag, signed(bytes));
+        }
     }
 
-    #[inline(always)]
+    /// Not inlined, so that the ways of blocks without tags are short.
+    #[inline(never)]
     fn change(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
-        if tag == Tag::NONE {
-            return;
-        }
         let key = key(kind, tag);
         // Tags are numbered in order, so that neighbours do not share a place.
         let place = tag.number() as usize % NEAR;

@@ -269,7 +269,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// # Errors
     ///
     /// [`DeviceError::NotLive`] if it is no block; nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
         let index = self.live(block)?;
         let Chunk { size, pool, note: uses, after: request, .. } = self.chunks[index];

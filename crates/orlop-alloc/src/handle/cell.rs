@@ -149,9 +149,9 @@ impl<A: ?Sized + Allocator> Shared<A> {
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
         if self.counters.is_none()
             && let Some(watch) = self.watch.get()
-            && let Some(raw) = self.allocator.take_cached(request)
+            && let Some(raw) = self.head.allocator().take_cached(request)
         {
-            self.tell_taken(&watch, &raw);
+            tell_taken(&watch, &raw);
             return Ok(raw);
         }
         match self.allocator.allocate(request) {
@@ -160,7 +160,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
                     counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
                 if let Some(watch) = self.watch.get() {
-                    self.tell_taken(&watch, &raw);
+                    tell_taken(&watch, &raw);
                 }
                 Ok(raw)
             }
@@ -198,21 +198,14 @@ impl<A: ?Sized + Allocator> Shared<A> {
         (before.stream, before.align) = (block.stream, block.align);
         // Not an allocator's: it ends with the record.
         let before = Block::new(RawBlock::new(Box::new(before)));
-        watch.observe(&Event::Freed { block: before.raw(), allocator: self.allocator.name() });
-        self.tell_taken(watch, block);
+        watch.observe(&Event::Freed { block: before.raw(), allocator: watch.allocator() });
+        tell_taken(watch, block);
     }
 
     #[cold]
     pub(super) fn empty(&self, request: &Request) -> Result<Block> {
         request.kind.check_on(self.allocator.device())?;
         Ok(Block::new(RawBlock::empty(request, self.allocator.device())))
-    }
-
-    #[cold]
-    pub(super) fn tell_taken(&self, watch: &RegionWatch, block: &RawBlock) {
-        // The region first that the block is in.
-        watch.tell();
-        watch.observe(&Event::Allocated { block, allocator: self.allocator.name() });
     }
 
     /// Tells what the last call did to regions, for calls that are not about one block.
@@ -251,7 +244,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     ) -> OwnerState {
         // SAFETY: the block has not left (the caller's promise).
         let cell = unsafe { this.as_ref() };
-        watch.observe(&Event::Freed { block: &raw, allocator: cell.allocator.name() });
+        watch.observe(&Event::Freed { block: &raw, allocator: watch.allocator() });
         let left = match &cell.counters {
             Some(_) => Some(raw),
             // SAFETY: the cell's engine, and the caller's promise.
@@ -336,6 +329,14 @@ impl<A: ?Sized + Allocator> Shared<A> {
         }
         error
     }
+}
+
+/// Tells of a block that was handed out.
+#[cold]
+pub(super) fn tell_taken(watch: &RegionWatch, block: &RawBlock) {
+    // The region first that the block is in.
+    watch.tell();
+    watch.observe(&Event::Allocated { block, allocator: watch.allocator() });
 }
 
 /// A handle to the allocator that a block came from, if that still has one.

@@ -21,7 +21,7 @@ mod link;
 pub(crate) use self::cell::{Head, destroy_owner, grow_block, handle_of, return_block};
 pub(crate) use self::link::WeakAllocator;
 
-use self::cell::{Exits, Shared, destroy};
+use self::cell::{Exits, Shared, destroy, tell_taken};
 use self::link::Link;
 use crate::block::Block;
 use crate::observer::{Event, RegionWatch, is_same, tell};
@@ -145,7 +145,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         raw.set_owner(self.owner());
         let block = Block::new(raw);
         if let Some(watch) = shared.watch.get() {
-            shared.tell_taken(&watch, block.raw());
+            tell_taken(&watch, block.raw());
         }
         block
     }

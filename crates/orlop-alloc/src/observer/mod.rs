@@ -107,10 +107,17 @@ impl fmt::Debug for dyn Observer {
 }
 
 /// Tells an observer, whose panic ends here.
+#[inline(always)]
 pub(crate) fn observe(observer: &dyn Observer, event: &Event<'_>) {
     if shielded(|| observer.observe(event)).is_none() {
-        report(|| tracing::error!("an observer panicked"));
+        report_panic();
     }
+}
+
+#[cold]
+#[inline(never)]
+fn report_panic() {
+    report(|| tracing::error!("an observer panicked"));
 }
 
 /// Whether both are the same observer.

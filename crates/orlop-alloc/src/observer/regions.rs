@@ -119,7 +119,13 @@ impl RegionWatch {
         &self.observer
     }
 
+    /// The name of the allocator that it is of.
+    pub(crate) fn allocator(&self) -> &str {
+        &self.allocator
+    }
+
     /// Tells the observer, whose panic ends there: an engine may have a block in hand that nobody knows yet.
+    #[inline(always)]
     pub(crate) fn observe(&self, event: &Event<'_>) {
         observe(&**self.observer, event);
     }

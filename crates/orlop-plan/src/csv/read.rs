@@ -1,7 +1,7 @@
 //! Reading a problem.
 
 use super::line::{Lines, fields};
-use crate::{Buffer, Column, CsvError, Problem, ProblemBuilder};
+use crate::{Buffer, CsvError, Problem, ProblemBuilder, ProblemColumn};
 use orlop_core::Alignment;
 use std::borrow::Cow;
 use std::io::{BufReader, Read};
@@ -9,9 +9,9 @@ use std::io::{BufReader, Read};
 /// The most of a field that an error repeats, in characters.
 const SHOWN: usize = 40;
 
-/// Where the columns are.
+/// The indices of the columns.
 #[derive(Debug, Default)]
-struct Header {
+struct CsvHeader {
     columns: usize,
     id: Option<usize>,
     start: Option<usize>,
@@ -23,28 +23,32 @@ struct Header {
     gaps: Option<usize>,
 }
 
-impl Header {
+impl CsvHeader {
     fn new(names: &[Cow<'_, str>], line: u64) -> Result<Self, CsvError> {
         let mut header = Self { columns: names.len(), ..Self::default() };
         for (index, name) in names.iter().enumerate() {
             let (place, column) = match name.to_ascii_lowercase().as_str() {
-                "id" | "buffer" | "buffer_id" => (&mut header.id, Column::Id),
-                "lower" | "start" | "begin" => (&mut header.start, Column::Start),
-                "upper" => (&mut header.end, Column::End),
+                "id" | "buffer" | "buffer_id" => (&mut header.id, ProblemColumn::Id),
+                "lower" | "start" | "begin" => (&mut header.start, ProblemColumn::Start),
+                "upper" => (&mut header.end, ProblemColumn::End),
                 "end" => {
                     header.end_lives = true;
-                    (&mut header.end, Column::End)
+                    (&mut header.end, ProblemColumn::End)
                 }
-                "size" => (&mut header.size, Column::Size),
-                "alignment" => (&mut header.alignment, Column::Alignment),
-                "gaps" => (&mut header.gaps, Column::Gaps),
+                "size" => (&mut header.size, ProblemColumn::Size),
+                "alignment" => (&mut header.alignment, ProblemColumn::Alignment),
+                "gaps" => (&mut header.gaps, ProblemColumn::Gaps),
                 _ => continue,
             };
             if place.replace(index).is_some() {
                 return Err(CsvError::ColumnTwice { line, column });
             }
         }
-        let needed = [(header.start, Column::Start), (header.end, Column::End), (header.size, Column::Size)];
+        let needed = [
+            (header.start, ProblemColumn::Start),
+            (header.end, ProblemColumn::End),
+            (header.size, ProblemColumn::Size),
+        ];
         match needed.iter().find(|(place, _)| place.is_none()) {
             Some(&(_, column)) => Err(CsvError::MissingColumn { line, column }),
             None => Ok(header),
@@ -52,50 +56,50 @@ impl Header {
     }
 }
 
-/// One buffer's line.
-struct Row<'a> {
+/// The line of a buffer.
+struct CsvRow<'a> {
     fields: Vec<Cow<'a, str>>,
     line: u64,
 }
 
-impl Row<'_> {
+impl CsvRow<'_> {
     /// A column's text, if there is such a column.
     fn text(&self, place: Option<usize>) -> Option<&str> {
         place.and_then(|place| self.fields.get(place)).map(|field| &**field)
     }
 
-    fn unexpected(&self, column: Column, found: &str) -> CsvError {
+    fn unexpected(&self, column: ProblemColumn, found: &str) -> CsvError {
         CsvError::Unexpected { line: self.line, column, found: found.chars().take(SHOWN).collect() }
     }
 
-    fn number(&self, place: Option<usize>, column: Column) -> Result<u64, CsvError> {
+    fn number(&self, place: Option<usize>, column: ProblemColumn) -> Result<u64, CsvError> {
         let text = self.text(place).unwrap_or_default();
         // The standard library also takes a sign.
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse().ok().filter(|_| digits).ok_or_else(|| self.unexpected(column, text))
     }
 
-    fn end(&self, header: &Header) -> Result<u64, CsvError> {
-        let end = self.number(header.end, Column::End)?;
+    fn end(&self, header: &CsvHeader) -> Result<u64, CsvError> {
+        let end = self.number(header.end, ProblemColumn::End)?;
         let behind = if header.end_lives { end.checked_add(1) } else { Some(end) };
-        behind.ok_or_else(|| self.unexpected(Column::End, self.text(header.end).unwrap_or_default()))
+        behind.ok_or_else(|| self.unexpected(ProblemColumn::End, self.text(header.end).unwrap_or_default()))
     }
 
-    fn alignment(&self, header: &Header) -> Result<Alignment, CsvError> {
+    fn alignment(&self, header: &CsvHeader) -> Result<Alignment, CsvError> {
         if header.alignment.is_none() {
             return Ok(Alignment::ONE);
         }
-        let bytes = self.number(header.alignment, Column::Alignment)?;
+        let bytes = self.number(header.alignment, ProblemColumn::Alignment)?;
         let alignment = usize::try_from(bytes).ok().and_then(|bytes| Alignment::new(bytes).ok());
-        alignment.ok_or_else(|| self.unexpected(Column::Alignment, &bytes.to_string()))
+        alignment.ok_or_else(|| self.unexpected(ProblemColumn::Alignment, &bytes.to_string()))
     }
 
-    fn buffer(&self, header: &Header) -> Result<Buffer, CsvError> {
+    fn buffer(&self, header: &CsvHeader) -> Result<Buffer, CsvError> {
         if let Some(gaps) = self.text(header.gaps).filter(|gaps| !gaps.is_empty()) {
-            return Err(self.unexpected(Column::Gaps, gaps));
+            return Err(self.unexpected(ProblemColumn::Gaps, gaps));
         }
-        let lifetime = self.number(header.start, Column::Start)?..self.end(header)?;
-        let size = self.number(header.size, Column::Size)?;
+        let lifetime = self.number(header.start, ProblemColumn::Start)?..self.end(header)?;
+        let size = self.number(header.size, ProblemColumn::Size)?;
         Ok(Buffer::unaligned(lifetime, size).aligned(self.alignment(header)?))
     }
 }
@@ -129,13 +133,13 @@ impl Problem {
     pub fn read_csv(reader: impl Read) -> Result<Self, CsvError> {
         let mut lines = Lines::new(BufReader::new(reader));
         let header = match lines.next()? {
-            Some((line, names)) => Header::new(&fields(&names).ok_or(CsvError::Quote { line })?, line)?,
-            None => Header::new(&[], 1)?,
+            Some((line, names)) => CsvHeader::new(&fields(&names).ok_or(CsvError::Quote { line })?, line)?,
+            None => CsvHeader::new(&[], 1)?,
         };
         let mut builder = ProblemBuilder::new();
         let (mut count, mut counting) = (0_u64, true);
         while let Some((line, text)) = lines.next()? {
-            let row = Row { fields: fields(&text).ok_or(CsvError::Quote { line })?, line };
+            let row = CsvRow { fields: fields(&text).ok_or(CsvError::Quote { line })?, line };
             let found = row.fields.len();
             if found != header.columns {
                 return Err(CsvError::Fields { line, found, expected: header.columns });

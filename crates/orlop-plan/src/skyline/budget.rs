@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 /// improved ends it early.
 ///
 /// ```
-/// use orlop_plan::Budget;
+/// use orlop_plan::SearchBudget;
 /// use std::time::Duration;
 ///
-/// let reproducible = Budget::iterations(1000);
-/// let in_a_hurry = Budget::iterations(u64::MAX).within(Duration::from_millis(50));
+/// let reproducible = SearchBudget::iterations(1000);
+/// let in_a_hurry = SearchBudget::iterations(u64::MAX).within(Duration::from_millis(50));
 /// # let _ = (reproducible, in_a_hurry);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
+pub struct SearchBudget {
     iterations: Option<u64>,
     time: Option<Duration>,
 }
 
-impl Budget {
+impl SearchBudget {
     /// Every order once, and nothing more. What planners have if nothing is said.
     pub const ORDERS: Self = Self { iterations: None, time: None };
 
@@ -36,7 +36,7 @@ impl Budget {
     }
 }
 
-impl Default for Budget {
+impl Default for SearchBudget {
     fn default() -> Self {
         Self::ORDERS
     }
@@ -50,7 +50,7 @@ pub(super) struct Purse {
 }
 
 impl Purse {
-    pub(super) fn new(budget: Budget, orders: usize) -> Self {
+    pub(super) fn new(budget: SearchBudget, orders: usize) -> Self {
         // A moment too far away to be told is none.
         let until = budget.time.and_then(|time| Instant::now().checked_add(time));
         Self { iterations: budget.iterations.unwrap_or(orders as u64), until }

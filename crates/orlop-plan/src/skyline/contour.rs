@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 /// What is known at a section; it is the first of a stretch if `end` is not 0.
 #[derive(Debug, Clone, Copy, Default)]
-struct Stretch {
+struct ContourSegment {
     level: u64,
     /// The section behind it; 0 if no stretch begins here.
     end: u32,
@@ -27,7 +27,7 @@ pub(super) struct Valley {
 #[derive(Debug)]
 pub(super) struct Contour {
     /// By section, and one more for what ends behind the last.
-    stretches: Vec<Stretch>,
+    stretches: Vec<ContourSegment>,
     sections: u32,
     /// Level and start of every stretch that is not in `lowest`, and of some that no longer are.
     higher: BinaryHeap<Reverse<(u64, u32)>>,
@@ -37,13 +37,13 @@ pub(super) struct Contour {
 
 impl Contour {
     pub(super) fn new(sections: u32) -> Self {
-        let stretches = vec![Stretch::default(); sections as usize + 1];
+        let stretches = vec![ContourSegment::default(); sections as usize + 1];
         Self { stretches, sections, higher: BinaryHeap::new(), lowest: Vec::new() }
     }
 
     /// Nothing is placed.
     pub(super) fn flatten(&mut self) {
-        self.stretches.fill(Stretch::default());
+        self.stretches.fill(ContourSegment::default());
         self.higher.clear();
         self.lowest.clear();
         if self.sections > 0 {
@@ -52,7 +52,7 @@ impl Contour {
         }
     }
 
-    fn at(&mut self, section: u32) -> &mut Stretch {
+    fn at(&mut self, section: u32) -> &mut ContourSegment {
         &mut self.stretches[section as usize]
     }
 
@@ -75,7 +75,7 @@ impl Contour {
                 }
             },
         };
-        let Stretch { level, end, .. } = *self.at(start);
+        let ContourSegment { level, end, .. } = *self.at(start);
         Some(Valley { start, end, level })
     }
 

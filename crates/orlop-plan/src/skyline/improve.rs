@@ -8,9 +8,9 @@ use super::decode::Decoder;
 use crate::normal::Normal;
 use crate::skyline::orders::ranks;
 
-/// An order and what it gives.
+/// A candidate plan: an order of buffers, and the offsets that it gives.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct Candidate {
     pub(super) height: u64,
     /// By span.
     pub(super) offsets: Vec<u64>,
@@ -24,11 +24,11 @@ const ANY_ONE_IN: usize = 4;
 /// At most so many buffers are moved in one go.
 const MOVES: usize = 9;
 
-/// Numbers that look random and depend on nothing but the seed: SplitMix64 (Steele, Lea and Flood, 2014).
+/// The pseudo-random generator SplitMix64 (Steele, Lea and Flood, 2014): its numbers depend on the seed only.
 #[derive(Debug)]
-pub(super) struct Random(u64);
+pub(super) struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -52,12 +52,12 @@ impl Random {
 pub(super) fn improve(
     decoder: &mut Decoder<'_>,
     normal: &Normal,
-    found: &mut Found,
-    random: &mut Random,
+    found: &mut Candidate,
+    random: &mut SplitMix64,
     mut may_go_on: impl FnMut() -> bool,
 ) {
     let spans = &normal.spans;
-    let sticking_out = |found: &Found| -> Vec<usize> {
+    let sticking_out = |found: &Candidate| -> Vec<usize> {
         let above = |&place: &usize| {
             let number = found.sorted[place] as usize;
             found.offsets[number] + spans[number].size > normal.lower_bound
@@ -76,7 +76,7 @@ pub(super) fn improve(
         }
         // As high as before is good enough.
         if let Some(height) = decoder.decode(&ranks(&sorted), found.height) {
-            *found = Found { height, offsets: decoder.offsets().to_vec(), sorted };
+            *found = Candidate { height, offsets: decoder.offsets().to_vec(), sorted };
             above = sticking_out(found);
         }
     }
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn numbers_are_the_same_everywhere() {
         // The first outputs for seed 0, as published.
-        let mut random = Random::new(0);
+        let mut random = SplitMix64::new(0);
         assert_eq!([random.next(), random.next()], [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4]);
         let mut seen = [0; 5];
         for _ in 0..1000 {

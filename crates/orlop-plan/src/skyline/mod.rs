@@ -7,9 +7,9 @@
 //! lives with whom, which for large problems is most of the cost of other planners. Each step is a question to a tree.
 //! (Burke, Kendall and Whitwell, 2004, pack stock sheets by the same principle.)
 //!
-//! "Best" is an [`Order`]. No order is best for all problems, so several are tried; the first that meets the bound ends
-//! it, and one that comes as high as the best before is given up. Running time backwards would add nothing: two valleys
-//! do not share buffers, so their order in time does not matter.
+//! "Best" is a [`BufferOrder`]. No order is best for all problems, so several are tried; the first that meets the
+//! bound ends it, and one that comes as high as the best before is given up. Running time backwards would add nothing:
+//! two valleys do not share buffers, so their order in time does not matter.
 
 mod budget;
 mod contour;
@@ -20,38 +20,38 @@ mod unplaced;
 
 use self::budget::Purse;
 use self::decode::Decoder;
-use self::improve::{Found, Random, improve};
+use self::improve::{Candidate, SplitMix64, improve};
 use self::orders::{Keys, ranks};
 use crate::normal::Normal;
 use crate::{Plan, Problem};
 
-pub use self::budget::Budget;
-pub use self::orders::{Key, ORDERS, Order};
+pub use self::budget::SearchBudget;
+pub use self::orders::{BufferOrder, ORDERS, OrderKey};
 
 /// The planner and its settings.
 ///
 /// The same problem and settings give the same plan, unless the budget is of time.
 ///
 /// ```
-/// use orlop_plan::{Budget, Buffer, Problem, Skyline, Verdict, verify};
+/// use orlop_plan::{Buffer, Problem, SearchBudget, Skyline, Verdict, verify};
 ///
 /// let lifetimes = [0..3, 3..9, 0..9, 9..21, 0..21];
 /// let problem = Problem::new(lifetimes.map(|lifetime| Buffer::unaligned(lifetime, 4)))?;
-/// let plan = Skyline::new().budget(Budget::iterations(100)).plan(&problem);
+/// let plan = Skyline::new().budget(SearchBudget::iterations(100)).plan(&problem);
 /// assert_eq!((plan.height(), plan.verdict()), (12, Verdict::Optimal));
 /// verify(&problem, &plan)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Skyline {
-    orders: Vec<Order>,
-    budget: Budget,
+    orders: Vec<BufferOrder>,
+    budget: SearchBudget,
     seed: u64,
 }
 
 impl Default for Skyline {
     fn default() -> Self {
-        Self { orders: ORDERS.to_vec(), budget: Budget::default(), seed: 0 }
+        Self { orders: ORDERS.to_vec(), budget: SearchBudget::default(), seed: 0 }
     }
 }
 
@@ -64,14 +64,14 @@ impl Skyline {
 
     /// Other orders, the first one first. With none it is the first of [`ORDERS`].
     #[must_use]
-    pub fn orders(mut self, orders: impl IntoIterator<Item = Order>) -> Self {
+    pub fn orders(mut self, orders: impl IntoIterator<Item = BufferOrder>) -> Self {
         self.orders = orders.into_iter().collect();
         self
     }
 
     /// How often it may try.
     #[must_use]
-    pub fn budget(mut self, budget: Budget) -> Self {
+    pub fn budget(mut self, budget: SearchBudget) -> Self {
         self.budget = budget;
         self
     }
@@ -93,11 +93,11 @@ impl Skyline {
         let mut purse = Purse::new(self.budget, 1 + others.len());
         // The first is done whatever the budget.
         purse.take();
-        let mut found = Found { height: u64::MAX, offsets: Vec::new(), sorted: Vec::new() };
-        let mut try_order = |order: &Order, limit: u64, found: &mut Found| {
+        let mut found = Candidate { height: u64::MAX, offsets: Vec::new(), sorted: Vec::new() };
+        let mut try_order = |order: &BufferOrder, limit: u64, found: &mut Candidate| {
             let sorted = keys.sorted(order);
             if let Some(height) = decoder.decode(&ranks(&sorted), limit) {
-                *found = Found { height, offsets: decoder.offsets().to_vec(), sorted };
+                *found = Candidate { height, offsets: decoder.offsets().to_vec(), sorted };
             }
         };
         try_order(&first, u64::MAX, &mut found);
@@ -107,7 +107,7 @@ impl Skyline {
             }
             try_order(order, found.height - 1, &mut found);
         }
-        improve(&mut decoder, &normal, &mut found, &mut Random::new(self.seed), || purse.take());
+        improve(&mut decoder, &normal, &mut found, &mut SplitMix64::new(self.seed), || purse.take());
 
         let mut offsets = vec![0; problem.len()];
         for (span, &offset) in normal.spans.iter().zip(&found.offsets) {

@@ -3,10 +3,10 @@
 use crate::Problem;
 use crate::normal::Normal;
 
-/// What buffers can be ordered by; the largest goes first.
+/// A key by which buffers are ordered, the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Key {
+pub enum OrderKey {
     /// The greatest load while the buffer lives: what is under pressure goes first.
     Load,
     /// How long it lives.
@@ -18,16 +18,16 @@ pub enum Key {
 }
 
 /// An order of buffers: by one key, where that is equal by the next. What is still equal stays as it was given.
-pub type Order = [Key; 3];
+pub type BufferOrder = [OrderKey; 3];
 
 /// The orders that are tried if nothing is said, those first that were best on more of the problems in `testdata/plan`.
-pub const ORDERS: [Order; 6] = [
-    [Key::Load, Key::Width, Key::Area],
-    [Key::Area, Key::Size, Key::Load],
-    [Key::Load, Key::Area, Key::Width],
-    [Key::Width, Key::Area, Key::Load],
-    [Key::Size, Key::Width, Key::Load],
-    [Key::Load, Key::Size, Key::Width],
+pub const ORDERS: [BufferOrder; 6] = [
+    [OrderKey::Load, OrderKey::Width, OrderKey::Area],
+    [OrderKey::Area, OrderKey::Size, OrderKey::Load],
+    [OrderKey::Load, OrderKey::Area, OrderKey::Width],
+    [OrderKey::Width, OrderKey::Area, OrderKey::Load],
+    [OrderKey::Size, OrderKey::Width, OrderKey::Load],
+    [OrderKey::Load, OrderKey::Size, OrderKey::Width],
 ];
 
 /// By section: the greatest load of any range.
@@ -82,20 +82,20 @@ impl<'a> Keys<'a> {
     }
 
     /// Areas beyond 64 bits are equally large.
-    fn value(&self, key: Key, number: usize) -> u64 {
+    fn value(&self, key: OrderKey, number: usize) -> u64 {
         let span = &self.normal.spans[number];
         let buffer = &self.problem.buffers()[span.index as usize];
         let width = buffer.end - buffer.start;
         match key {
-            Key::Load => self.loads[number],
-            Key::Width => width,
-            Key::Area => width.saturating_mul(span.size),
-            Key::Size => span.size,
+            OrderKey::Load => self.loads[number],
+            OrderKey::Width => width,
+            OrderKey::Area => width.saturating_mul(span.size),
+            OrderKey::Size => span.size,
         }
     }
 
     /// The numbers of the spans, the first one first.
-    pub(super) fn sorted(&self, order: &Order) -> Vec<u32> {
+    pub(super) fn sorted(&self, order: &BufferOrder) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..).take(self.normal.spans.len()).collect();
         numbers.sort_by_cached_key(|&number| {
             let number = number as usize;

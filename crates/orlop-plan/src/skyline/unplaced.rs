@@ -5,19 +5,19 @@
 //! time and something in it is better than what was found. The two need not be the same buffer, so the worst case is
 //! linear; on real problems a question looks at a few dozen nodes.
 
-use crate::normal::Span;
+use crate::normal::SectionSpan;
 
 /// The smallest end and the best (smallest) rank under a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Node {
+struct UnplacedNode {
     behind: u32,
     rank: u32,
 }
 
 /// Of a leaf that is placed or never was a span. No rank is that large.
-const NONE: Node = Node { behind: u32::MAX, rank: u32::MAX };
+const NONE: UnplacedNode = UnplacedNode { behind: u32::MAX, rank: u32::MAX };
 
-impl Node {
+impl UnplacedNode {
     fn both(self, other: Self) -> Self {
         Self { behind: self.behind.min(other.behind), rank: self.rank.min(other.rank) }
     }
@@ -26,7 +26,7 @@ impl Node {
 /// Node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the leaves.
 #[derive(Debug)]
 pub(super) struct Unplaced {
-    nodes: Vec<Node>,
+    nodes: Vec<UnplacedNode>,
 }
 
 impl Unplaced {
@@ -39,10 +39,10 @@ impl Unplaced {
     }
 
     /// All spans, with these ranks.
-    pub(super) fn fill(&mut self, spans: &[Span], ranks: &[u32]) {
+    pub(super) fn fill(&mut self, spans: &[SectionSpan], ranks: &[u32]) {
         let leaves = self.leaves();
         for ((leaf, span), &rank) in self.nodes[leaves..].iter_mut().zip(spans).zip(ranks) {
-            *leaf = Node { behind: span.behind, rank };
+            *leaf = UnplacedNode { behind: span.behind, rank };
         }
         for node in (1..leaves).rev() {
             self.nodes[node] = self.nodes[2 * node].both(self.nodes[2 * node + 1]);

@@ -2,7 +2,7 @@
 
 use crate::buffer;
 use orlop_plan::csv::MAX_LINE;
-use orlop_plan::{Budget, CsvError, Problem, ProblemBuilder, ProblemError, Skyline, verify};
+use orlop_plan::{CsvError, Problem, ProblemBuilder, ProblemError, SearchBudget, Skyline, verify};
 use proptest::prelude::*;
 use std::io::Read;
 
@@ -42,7 +42,7 @@ fn sizes_that_add_up_to_too_much() {
 /// Whatever can be read can be planned.
 fn plan(text: &[u8]) {
     if let Ok(problem) = Problem::read_csv(text) {
-        verify(&problem, &Skyline::new().budget(Budget::iterations(10)).plan(&problem))
+        verify(&problem, &Skyline::new().budget(SearchBudget::iterations(10)).plan(&problem))
             .expect("plans are right");
     }
 }

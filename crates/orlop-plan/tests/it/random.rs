@@ -3,7 +3,7 @@
 use crate::{overlaps, problem};
 use orlop_core::Alignment;
 use orlop_plan::{
-    Budget, Buffer, ORDERS, Plan, PlanError, Problem, Skyline, Verdict, greedy_by_size, verify,
+    Buffer, ORDERS, Plan, PlanError, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify,
 };
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ proptest! {
                 check(&problem, &Skyline::new().orders([order]).plan(&problem));
             }
             let orders = Skyline::new().plan(&problem);
-            let skyline = Skyline::new().budget(Budget::iterations(15)).seed(seed);
+            let skyline = Skyline::new().budget(SearchBudget::iterations(15)).seed(seed);
             let more = skyline.plan(&problem);
             check(&problem, &orders);
             check(&problem, &more);
@@ -127,7 +127,8 @@ proptest! {
 #[test]
 fn no_buffers_at_all() {
     let nothing = Problem::new([]).unwrap();
-    for plan in [Skyline::new().budget(Budget::iterations(9)).plan(&nothing), greedy_by_size(&nothing)] {
+    for plan in [Skyline::new().budget(SearchBudget::iterations(9)).plan(&nothing), greedy_by_size(&nothing)]
+    {
         check(&nothing, &plan);
         assert_eq!((plan.height(), plan.verdict(), plan.ratio()), (0, Verdict::Optimal, 1.0));
     }
@@ -154,7 +155,7 @@ fn the_largest_there_can_be() {
 #[test]
 fn no_orders_and_no_iterations_are_a_plan() {
     let problem = Problem::new([Buffer::unaligned(0..2, 3), Buffer::unaligned(1..3, 4)]).unwrap();
-    check(&problem, &Skyline::new().orders([]).budget(Budget::iterations(0)).plan(&problem));
-    let at_once = Budget::iterations(u64::MAX).within(std::time::Duration::ZERO);
+    check(&problem, &Skyline::new().orders([]).budget(SearchBudget::iterations(0)).plan(&problem));
+    let at_once = SearchBudget::iterations(u64::MAX).within(std::time::Duration::ZERO);
     check(&problem, &Skyline::new().budget(at_once).plan(&problem));
 }

@@ -1,7 +1,7 @@
 //! The problems in `testdata/plan`: that they are what their README says, and how good plans for them are.
 
 use flate2::read::GzDecoder;
-use orlop_plan::{Budget, Key, Plan, Problem, Skyline, Verdict, greedy_by_size, verify};
+use orlop_plan::{OrderKey, Plan, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify};
 use std::fs::File;
 use std::path::Path;
 
@@ -58,8 +58,8 @@ fn plans_are_as_good_as_they_were() {
 #[test]
 fn one_order_is_enough_for_two_of_the_large_ones() {
     for (name, order) in [
-        ("idealloc/G_1", [Key::Area, Key::Size, Key::Load]),
-        ("idealloc/resnet50", [Key::Load, Key::Width, Key::Area]),
+        ("idealloc/G_1", [OrderKey::Area, OrderKey::Size, OrderKey::Load]),
+        ("idealloc/resnet50", [OrderKey::Load, OrderKey::Width, OrderKey::Area]),
     ] {
         let problem = read(name);
         let plan = Skyline::new().orders([order]).plan(&problem);
@@ -69,7 +69,7 @@ fn one_order_is_enough_for_two_of_the_large_ones() {
 
 #[test]
 fn more_iterations_help_with_the_hard_ones() {
-    let skyline = Skyline::new().budget(Budget::iterations(300));
+    let skyline = Skyline::new().budget(SearchBudget::iterations(300));
     let gained = PROBLEMS.iter().filter(|(name, ..)| name.starts_with("minimalloc")).filter(|(name, ..)| {
         let problem = read(name);
         let plan = verified(&problem, skyline.plan(&problem));

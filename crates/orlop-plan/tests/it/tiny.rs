@@ -1,7 +1,7 @@
 //! Problems so small that every plan can be looked at.
 
 use crate::problem;
-use orlop_plan::{Budget, Buffer, Problem, Skyline, Verdict, greedy_by_size, verify};
+use orlop_plan::{Buffer, Problem, SearchBudget, Skyline, Verdict, greedy_by_size, verify};
 use proptest::prelude::*;
 
 /// The height of the lowest plan.
@@ -54,7 +54,7 @@ proptest! {
         for problem in [plain, aligned] {
             let lowest = lowest(&problem);
             prop_assert!(problem.lower_bound() <= lowest, "the bound {}", problem.lower_bound());
-            let skyline = Skyline::new().budget(Budget::iterations(50));
+            let skyline = Skyline::new().budget(SearchBudget::iterations(50));
             for plan in [skyline.plan(&problem), Skyline::new().plan(&problem), greedy_by_size(&problem)] {
                 verify(&problem, &plan).unwrap();
                 prop_assert!(plan.height() >= lowest);

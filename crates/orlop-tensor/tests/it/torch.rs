@@ -3,7 +3,7 @@
 use orlop_core::{DType, MemoryFormat};
 use orlop_tensor::Tensor;
 use orlop_testkit::golden;
-use orlop_testkit::views::Program;
+use orlop_testkit::views::ViewProgram;
 
 /// A few under Miri, which is slow.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
@@ -15,7 +15,7 @@ fn every_program_of_views_agrees() {
     let text = golden::gz_text(&golden::testdata("torch-views/views.jsonl.gz")).unwrap();
     let mut count = 0;
     for line in lines(&text) {
-        let program: Program = serde_json::from_str(line).unwrap();
+        let program: ViewProgram = serde_json::from_str(line).unwrap();
         if let Some(difference) = program.disagreement().unwrap() {
             panic!("{difference}");
         }

@@ -22,7 +22,7 @@ pub enum DeviceCall {
 const CALLS: usize = 6;
 
 #[derive(Debug)]
-pub(super) struct Failures {
+pub(super) struct InjectedFailures {
     random: Random,
     /// By call: one in this many fails; 0: none.
     one_in: [usize; CALLS],
@@ -32,7 +32,7 @@ pub(super) struct Failures {
     panics_one_in: usize,
 }
 
-impl Failures {
+impl InjectedFailures {
     pub(super) fn new(seed: u64) -> Self {
         Self { random: Random::new(seed), one_in: [0; CALLS], countdown: [0; CALLS], panics_one_in: 0 }
     }

@@ -11,9 +11,9 @@ const STEP: usize = 2 << 20;
 /// No more addresses are set aside at once.
 const MAX_RANGE: usize = 1 << 46;
 
-/// A physical piece of memory: a region, or a page.
+/// Physical memory of the mock device: a region, or a page.
 #[derive(Debug, Default)]
-struct Piece {
+struct PhysicalMemory {
     bytes: usize,
     /// The last work on each part.
     uses: Vec<(Range<usize>, Work)>,
@@ -22,23 +22,23 @@ struct Piece {
 }
 
 #[derive(Debug)]
-struct Reservation {
+struct MockReservation {
     bytes: usize,
     /// The size of its pages, once there are some.
     page: Option<usize>,
 }
 
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct MockMemory {
     capacity: u64,
     used: u64,
     next: usize,
-    regions: BTreeMap<usize, Piece>,
-    ranges: BTreeMap<usize, Reservation>,
-    pages: BTreeMap<usize, Piece>,
+    regions: BTreeMap<usize, PhysicalMemory>,
+    ranges: BTreeMap<usize, MockReservation>,
+    pages: BTreeMap<usize, PhysicalMemory>,
 }
 
-impl Memory {
+impl MockMemory {
     pub(super) fn new(capacity: u64) -> Self {
         let (regions, ranges, pages) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { capacity, used: 0, next: 1 << 32, regions, ranges, pages }
@@ -76,7 +76,7 @@ impl Memory {
             return None;
         }
         let address = self.addresses(bytes)?;
-        self.regions.insert(address, Piece { bytes, ..Piece::default() });
+        self.regions.insert(address, PhysicalMemory { bytes, ..PhysicalMemory::default() });
         Some(address)
     }
 
@@ -97,7 +97,7 @@ impl Memory {
 
     pub(super) fn reserve(&mut self, bytes: usize) -> Option<usize> {
         let address = if bytes <= MAX_RANGE { self.addresses(bytes)? } else { return None };
-        self.ranges.insert(address, Reservation { bytes, page: None });
+        self.ranges.insert(address, MockReservation { bytes, page: None });
         Some(address)
     }
 
@@ -140,12 +140,18 @@ impl Memory {
         let has_memory = self.take(bytes);
         if has_memory {
             let pages = (address..address + bytes).step_by(page);
-            self.pages.extend(pages.map(|at| (at, Piece { bytes: page, ..Piece::default() })));
+            self.pages
+                .extend(pages.map(|at| (at, PhysicalMemory { bytes: page, ..PhysicalMemory::default() })));
         }
         Ok(has_memory)
     }
 
-    fn take_page(&mut self, call: &'static str, address: usize, page: usize) -> Result<Piece, DeviceFault> {
+    fn take_page(
+        &mut self,
+        call: &'static str,
+        address: usize,
+        page: usize,
+    ) -> Result<PhysicalMemory, DeviceFault> {
         let piece = self.pages.remove(&address).ok_or(DeviceFault::NotMapped { call, address })?;
         let bytes = piece.bytes;
         if bytes == page { Ok(piece) } else { Err(DeviceFault::NotWholePages { call, address, bytes, page }) }
@@ -210,7 +216,7 @@ impl Memory {
         Ok(())
     }
 
-    fn piece_around(&mut self, address: usize) -> Option<(usize, &mut Piece)> {
+    fn piece_around(&mut self, address: usize) -> Option<(usize, &mut PhysicalMemory)> {
         let region = self.regions.range_mut(..=address).next_back();
         let page = self.pages.range_mut(..=address).next_back();
         let mut around = region.into_iter().chain(page);
@@ -218,7 +224,7 @@ impl Memory {
     }
 }
 
-impl Piece {
+impl PhysicalMemory {
     /// Whether the host knows all work on it to be done.
     fn is_quiet(&self, call: &'static str, address: usize, timeline: &Timeline) -> Result<(), DeviceFault> {
         match self.uses.iter().find(|&&(_, work)| !timeline.is_done(work)) {

@@ -1,8 +1,8 @@
 //! A device whose every call is checked.
 
 use super::DeviceFault;
-use super::failures::{DeviceCall, Failures};
-use super::memory::Memory;
+use super::failures::{DeviceCall, InjectedFailures};
+use super::memory::MockMemory;
 use super::timeline::Timeline;
 use orlop_alloc::Access;
 use orlop_alloc::device::{DeviceBacking, EventId};
@@ -15,20 +15,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// held, pages are whole, events end once, and no memory changes hands while a stream may still run on it. It refuses the
 /// calls that it is told to refuse, and panics in those that it is told to panic in. Clones are the same device.
 #[derive(Clone)]
-pub struct MockDevice(Arc<Mutex<State>>);
+pub struct MockDevice(Arc<Mutex<MockState>>);
 
 #[derive(Debug)]
-struct State {
-    memory: Memory,
+struct MockState {
+    memory: MockMemory,
     timeline: Timeline,
-    failures: Failures,
+    failures: InjectedFailures,
     has_pages: bool,
     is_capturing: bool,
     /// The first fault; what follows from it says nothing.
     fault: Option<DeviceFault>,
 }
 
-impl State {
+impl MockState {
     fn note<T: Default>(&mut self, result: Result<T, DeviceFault>) -> T {
         result.unwrap_or_else(|fault| {
             self.fault.get_or_insert(fault);
@@ -61,17 +61,17 @@ impl MockDevice {
     /// follows from the seed.
     #[must_use]
     pub fn new(memory: u64, has_pages: bool, seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            memory: Memory::new(memory),
+        Self(Arc::new(Mutex::new(MockState {
+            memory: MockMemory::new(memory),
             timeline: Timeline::default(),
-            failures: Failures::new(seed),
+            failures: InjectedFailures::new(seed),
             has_pages,
             is_capturing: false,
             fault: None,
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MockState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +91,7 @@ impl MockDevice {
     }
 
     /// Begins a call that may panic.
-    fn enter(&self) -> MutexGuard<'_, State> {
+    fn enter(&self) -> MutexGuard<'_, MockState> {
         let mut state = self.state();
         state.may_panic();
         state
@@ -146,7 +146,7 @@ impl MockDevice {
     fn use_bytes(&self, address: usize, bytes: usize, stream: StreamId, is_first: bool) {
         let mut state = self.state();
         let work = state.timeline.submit(stream);
-        let State { memory, timeline, .. } = &mut *state;
+        let MockState { memory, timeline, .. } = &mut *state;
         let used = memory.use_bytes(address..address + bytes, work, timeline, is_first);
         state.note(used);
     }
@@ -168,7 +168,7 @@ unsafe impl DeviceBacking for MockDevice {
 
     unsafe fn release(&self, address: usize, bytes: usize) {
         let mut state = self.state();
-        let State { memory, timeline, .. } = &mut *state;
+        let MockState { memory, timeline, .. } = &mut *state;
         let released = memory.release(address, bytes, timeline);
         state.note(released);
         state.may_panic();
@@ -201,7 +201,7 @@ unsafe impl DeviceBacking for MockDevice {
 
     unsafe fn unmap(&self, address: usize, bytes: usize, page: usize) {
         let mut state = self.state();
-        let State { memory, timeline, .. } = &mut *state;
+        let MockState { memory, timeline, .. } = &mut *state;
         let unmapped = memory.unmap(address, bytes, page, timeline);
         state.note(unmapped);
         state.may_panic();
@@ -211,7 +211,7 @@ unsafe impl DeviceBacking for MockDevice {
         let mut state = self.enter();
         state.refuse_in_capture("remap");
         let fails = state.failures.fails(DeviceCall::Remap);
-        let State { memory, timeline, failures, .. } = &mut *state;
+        let MockState { memory, timeline, failures, .. } = &mut *state;
         let moved = memory.remap((from, to), (bytes, page), timeline, fails, || failures.toss());
         state.note(moved);
         !fails

@@ -25,7 +25,7 @@ mod timeline;
 pub use self::check::WatchedDevice;
 pub use self::failures::DeviceCall;
 pub use self::mock::MockDevice;
-pub use self::program::{DeviceProgram, Ending};
+pub use self::program::{DeviceProgram, ProgramEnd};
 pub use self::random::Random;
 
 /// What an engine did to its device against the rules of [`DeviceBacking`](orlop_alloc::device::DeviceBacking).

@@ -2,7 +2,7 @@
 
 use super::WatchedDevice;
 use super::random::Random;
-use crate::fault::{Fault, equal, rule};
+use crate::fault::{ConformanceFault, equal, rule};
 use orlop_alloc::device::{Ask, DeviceBlock, Engine, PoolId, StreamFilter};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 /// Everything is walked once in this many steps; the accounts are checked in each.
 const VERIFY_EVERY: usize = 8;
 
-/// How a program ends.
+/// How a device program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ProgramEnd {
     /// All blocks are freed and the cache is emptied: nothing may be held.
     Empty,
     /// All blocks are freed and the engine ends at once, with events that nobody has asked about.
@@ -28,7 +28,7 @@ pub struct DeviceProgram<B: WatchedDevice> {
     streams: usize,
     /// Which sizes are requested.
     sizes: usize,
-    live: Vec<LiveBlock>,
+    live: Vec<ProgramBlock>,
     /// The ends of live blocks, by where they begin.
     ends: BTreeMap<usize, usize>,
     /// Private pools, once for each user.
@@ -39,7 +39,7 @@ pub struct DeviceProgram<B: WatchedDevice> {
 }
 
 #[derive(Debug)]
-struct LiveBlock {
+struct ProgramBlock {
     block: DeviceBlock,
     address: usize,
     bytes: usize,
@@ -72,7 +72,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         for block in blocks {
             let (address, bytes) = (program.engine.address(block), program.engine.size(block));
             program.ends.insert(address, address + bytes);
-            program.live.push(LiveBlock { block, address, bytes, streams: Vec::new() });
+            program.live.push(ProgramBlock { block, address, bytes, streams: Vec::new() });
         }
         // By address: maps have no order.
         program.live.sort_by_key(|block| block.address);
@@ -83,17 +83,17 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     ///
     /// # Errors
     ///
-    /// [`Fault::Step`] with the first rule that does not hold.
-    pub fn run(&mut self, steps: usize) -> Result<(), Fault> {
+    /// [`ConformanceFault::Step`] with the first rule that does not hold.
+    pub fn run(&mut self, steps: usize) -> Result<(), ConformanceFault> {
         for _ in 0..steps {
             let result = self.take_step().and_then(|()| self.check());
-            result.map_err(|fault| Fault::Step { step: self.step, fault: Box::new(fault) })?;
+            result.map_err(|fault| ConformanceFault::Step { step: self.step, fault: Box::new(fault) })?;
             self.step += 1;
         }
         Ok(())
     }
 
-    fn take_step(&mut self) -> Result<(), Fault> {
+    fn take_step(&mut self) -> Result<(), ConformanceFault> {
         // Phases in which memory fills, and in which it empties.
         let allocate = [30, 45, 60][self.step / 100 % 3];
         match self.random.below(100) {
@@ -126,7 +126,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         }
     }
 
-    fn allocate(&mut self) -> Result<(), Fault> {
+    fn allocate(&mut self) -> Result<(), ConformanceFault> {
         let requested = self.bytes();
         let stream = stream(self.random.below(self.streams));
         let mut ask = Ask::new(requested, stream);
@@ -135,22 +135,22 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let Ok(block) = self.engine.allocate(ask) else { return Ok(()) };
         let (address, bytes) = (self.engine.address(block), self.engine.size(block));
         if bytes < requested {
-            return Err(Fault::Short { requested, granted: bytes });
+            return Err(ConformanceFault::Short { requested, granted: bytes });
         }
         let (start, end) = (address, address + bytes);
         if let Some((&other_start, &other_end)) = self.ends.range(..end).next_back()
             && other_end > start
         {
-            return Err(Fault::Overlap { start, end, other_start, other_end });
+            return Err(ConformanceFault::Overlap { start, end, other_start, other_end });
         }
         self.ends.insert(start, end);
         self.engine.backing().begin_use(address, bytes, stream);
-        self.live.push(LiveBlock { block, address, bytes, streams: vec![stream] });
+        self.live.push(ProgramBlock { block, address, bytes, streams: vec![stream] });
         Ok(())
     }
 
-    fn free(&mut self, which: usize) -> Result<(), Fault> {
-        let LiveBlock { block, address, bytes, streams } = self.live.swap_remove(which);
+    fn free(&mut self, which: usize) -> Result<(), ConformanceFault> {
+        let ProgramBlock { block, address, bytes, streams } = self.live.swap_remove(which);
         let is_where_it_was = (self.engine.address(block), self.engine.size(block)) == (address, bytes);
         rule("blocks stay where they are", is_where_it_was)?;
         self.ends.remove(&address);
@@ -161,7 +161,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         rule("a block comes back once", !self.random.one_in(50) || self.engine.free(block).is_err())
     }
 
-    fn do_something_else(&mut self) -> Result<(), Fault> {
+    fn do_something_else(&mut self) -> Result<(), ConformanceFault> {
         let is_capturing = !self.underway.is_empty();
         match self.random.below(10) {
             0 if !is_capturing => self.engine.empty_cache(),
@@ -187,7 +187,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         Ok(())
     }
 
-    fn trim(&mut self) -> Result<(), Fault> {
+    fn trim(&mut self) -> Result<(), ConformanceFault> {
         let before = self.reserved();
         let target = before / 4 * self.random.below(5) as u64;
         let released = self.engine.trim(target);
@@ -198,7 +198,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         self.engine.stats().reserved_bytes.all.current
     }
 
-    fn begin_capture(&mut self) -> Result<(), Fault> {
+    fn begin_capture(&mut self) -> Result<(), ConformanceFault> {
         let known = self.random.one_in(2).then(|| self.random.pick(&self.pools)).flatten();
         let pool = known.unwrap_or_else(|| {
             self.next_pool += 1;
@@ -213,7 +213,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         Ok(())
     }
 
-    fn end_capture(&mut self) -> Result<(), Fault> {
+    fn end_capture(&mut self) -> Result<(), ConformanceFault> {
         if let Some(pool) = self.underway.pop() {
             self.engine.end_allocate_to_pool(pool)?;
             self.engine.backing().set_capturing(!self.underway.is_empty());
@@ -232,7 +232,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         self.engine.give_back(segment.stream, address, bytes);
     }
 
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), ConformanceFault> {
         let device = self.engine.backing();
         device.fault()?;
         let stats = self.engine.stats();
@@ -254,7 +254,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     /// # Errors
     ///
     /// The first rule that does not hold.
-    pub fn finish(mut self, ending: Ending) -> Result<(), Fault> {
+    pub fn finish(mut self, ending: ProgramEnd) -> Result<(), ConformanceFault> {
         while !self.underway.is_empty() {
             self.end_capture()?;
         }
@@ -263,7 +263,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         }
         self.engine.verify()?;
         self.check()?;
-        if ending == Ending::Empty {
+        if ending == ProgramEnd::Empty {
             for pool in std::mem::take(&mut self.pools) {
                 self.engine.release_pool(pool)?;
             }

@@ -7,11 +7,11 @@ use orlop_alloc::device::EventId;
 use orlop_core::StreamId;
 use std::collections::HashMap;
 
-/// How much of each stream's work is done, by the stream's number.
+/// The amount of completed work of each stream, by the stream's number.
 #[derive(Debug, Clone, Default)]
-struct Clock(Vec<u64>);
+struct StreamProgress(Vec<u64>);
 
-impl Clock {
+impl StreamProgress {
     fn at(&self, stream: usize) -> u64 {
         self.0.get(stream).copied().unwrap_or(0)
     }
@@ -48,10 +48,10 @@ pub(super) struct Work {
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     streams: Vec<StreamId>,
-    clocks: Vec<Clock>,
+    clocks: Vec<StreamProgress>,
     /// What the host knows to be done.
-    host: Clock,
-    events: HashMap<u64, Clock>,
+    host: StreamProgress,
+    events: HashMap<u64, StreamProgress>,
     recorded: u64,
 }
 
@@ -60,7 +60,7 @@ impl Timeline {
         let known = self.streams.iter().position(|&other| other == stream);
         let number = known.unwrap_or_else(|| {
             self.streams.push(stream);
-            self.clocks.push(Clock::default());
+            self.clocks.push(StreamProgress::default());
             self.streams.len() - 1
         });
         self.clocks[number].join(&self.host);

@@ -1,15 +1,15 @@
 //! Requests at the edges: nothing, one byte, more than there is, every alignment, kinds out of place.
 
 use super::Suite;
-use crate::fault::{Fault, equal, rule};
-use crate::model::Outcome;
+use crate::fault::{ConformanceFault, equal, rule};
+use crate::model::RequestOutcome;
 use crate::program::{MAX_ALIGN_LOG2, alignment};
-use crate::{Ask, Op};
+use crate::{ProgramOp, ProgramRequest};
 use orlop_alloc::{AllocationId, Allocator, Error, Request};
 use orlop_core::{Alignment, MemoryKind};
 
 /// Zero bytes never reach the backing, and the block still knows where it is and what for (L6).
-pub(super) fn zero_bytes(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn zero_bytes(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     if rig.allocator.opaque_handles() {
         return rig.finish();
@@ -36,13 +36,13 @@ pub(super) fn zero_bytes(suite: &Suite<'_>) -> Result<(), Fault> {
     rig.finish()
 }
 
-pub(super) fn small_sizes(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn small_sizes(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let mut model = suite.model(&rig);
     for log2 in 0..16 {
         for bytes in [(1usize << log2) - 1, 1 << log2, (1 << log2) + 1] {
-            let granted = model.step(&Op::Allocate(Ask::new(bytes)))?;
-            rule("small requests are granted", matches!(granted, Some(Outcome::Granted)))?;
+            let granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes)))?;
+            rule("small requests are granted", matches!(granted, Some(RequestOutcome::Granted)))?;
         }
     }
     model.finish()?;
@@ -50,10 +50,10 @@ pub(super) fn small_sizes(suite: &Suite<'_>) -> Result<(), Fault> {
 }
 
 /// Sizes that no memory holds get a typed error, and the allocator works on. Address space may be that large.
-pub(super) fn impossible_sizes(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn impossible_sizes(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let mut model = suite.model(&rig);
-    model.step(&Op::Allocate(Ask::new(1000)))?;
+    model.step(&ProgramOp::Allocate(ProgramRequest::new(1000)))?;
     let largest = isize::MAX.unsigned_abs();
     let sizes = [
         usize::MAX,
@@ -71,34 +71,34 @@ pub(super) fn impossible_sizes(suite: &Suite<'_>) -> Result<(), Fault> {
     ];
     for bytes in sizes {
         for log2 in [0, 6, 8, 12, MAX_ALIGN_LOG2] {
-            model.step(&Op::Allocate(Ask::new(bytes).align_log2(log2).zeroed()))?;
-            model.step(&Op::Allocate(Ask::new(100)))?;
-            model.step(&Op::FreeNewest)?;
+            model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes).align_log2(log2).zeroed()))?;
+            model.step(&ProgramOp::Allocate(ProgramRequest::new(100)))?;
+            model.step(&ProgramOp::FreeNewest)?;
             if model.live() > 1 {
-                model.step(&Op::FreeNewest)?;
+                model.step(&ProgramOp::FreeNewest)?;
             }
         }
     }
     for log2 in [40, 50, usize::BITS - 2, usize::BITS - 1] {
-        model.step(&Op::Allocate(Ask::new(64).align_log2(log2)))?;
-        model.step(&Op::Allocate(Ask::new(100)))?;
+        model.step(&ProgramOp::Allocate(ProgramRequest::new(64).align_log2(log2)))?;
+        model.step(&ProgramOp::Allocate(ProgramRequest::new(100)))?;
     }
     model.finish()?;
     rig.finish()
 }
 
 /// No allocator may refuse an alignment up to 2 MiB.
-pub(super) fn alignments(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn alignments(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let mut model = suite.model(&rig);
     for log2 in (0..=MAX_ALIGN_LOG2).rev() {
         for bytes in [1, 64, 1000, 5000] {
-            let granted = model.step(&Op::Allocate(Ask::new(bytes).align_log2(log2)))?;
-            let granted = matches!(granted, Some(Outcome::Granted));
+            let granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes).align_log2(log2)))?;
+            let granted = matches!(granted, Some(RequestOutcome::Granted));
             rule("alignments up to 2 MiB are granted", granted || suite.profile.limited)?;
         }
-        model.step(&Op::FreeOldest)?;
-        model.step(&Op::FreeNewest)?;
+        model.step(&ProgramOp::FreeOldest)?;
+        model.step(&ProgramOp::FreeNewest)?;
     }
     model.finish()?;
     rig.finish()
@@ -106,22 +106,25 @@ pub(super) fn alignments(suite: &Suite<'_>) -> Result<(), Fault> {
 
 /// Many free chunks that are large enough and none that is aligned: the search must look further, or get a
 /// region that does fit and find it.
-pub(super) fn alignments_among_fragments(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn alignments_among_fragments(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let mut model = suite.model(&rig).without_verify();
     for _ in 0..64 {
-        model.step(&Op::Allocate(Ask::new(4096)))?;
-        model.step(&Op::Allocate(Ask::new(256)))?;
+        model.step(&ProgramOp::Allocate(ProgramRequest::new(4096)))?;
+        model.step(&ProgramOp::Allocate(ProgramRequest::new(256)))?;
     }
     // Every other one goes: 64 holes.
     for hole in 0..64u16 {
-        model.step(&Op::Free(hole))?;
+        model.step(&ProgramOp::Free(hole))?;
     }
     for log2 in [16, MAX_ALIGN_LOG2] {
         let refused = rig.refused();
-        let granted = model.step(&Op::Allocate(Ask::new(4000).align_log2(log2)))?;
+        let granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(4000).align_log2(log2)))?;
         let excused = suite.profile.limited || rig.refused() > refused;
-        rule("fragments do not stand in the way", matches!(granted, Some(Outcome::Granted)) || excused)?;
+        rule(
+            "fragments do not stand in the way",
+            matches!(granted, Some(RequestOutcome::Granted)) || excused,
+        )?;
     }
     rig.allocator.verify()?;
     model.finish()?;
@@ -129,7 +132,7 @@ pub(super) fn alignments_among_fragments(suite: &Suite<'_>) -> Result<(), Fault>
 }
 
 /// Host kinds are on the CPU and nowhere else (L9).
-pub(super) fn host_kinds(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn host_kinds(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     for kind in MemoryKind::ALL {
         for bytes in [0, 100] {
@@ -140,7 +143,9 @@ pub(super) fn host_kinds(suite: &Suite<'_>) -> Result<(), Fault> {
                     rule("a host kind elsewhere is refused as such", expected == found)?;
                 }
                 (Ok(()), Err(error)) => return Err(error.into()),
-                (Err(_), _) => return Err(Fault::Rule("a host kind elsewhere is refused as such")),
+                (Err(_), _) => {
+                    return Err(ConformanceFault::Rule("a host kind elsewhere is refused as such"));
+                }
             }
         }
     }

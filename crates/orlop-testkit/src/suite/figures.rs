@@ -1,20 +1,20 @@
 //! Statistics, trimming, bounded memory.
 
 use super::Suite;
-use crate::fault::{Fault, at_least, equal, rule};
-use crate::{Ask, Op};
+use crate::fault::{ConformanceFault, at_least, equal, rule};
+use crate::{ProgramOp, ProgramRequest};
 use orlop_alloc::{Allocator, Request};
 
 /// Each step counts what it should; the model checks.
-pub(super) fn counted(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn counted(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let mut model = suite.model(&rig);
     for round in 0..3 {
         for bytes in [1, 100, 70_000, 4096, 200_000] {
-            model.step(&Op::Allocate(Ask::new(bytes)))?;
+            model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes)))?;
         }
-        model.step(&Op::FreeOldest)?;
-        model.step(&Op::Free(round))?;
+        model.step(&ProgramOp::FreeOldest)?;
+        model.step(&ProgramOp::Free(round))?;
     }
     rule(
         "the table is printed",
@@ -24,7 +24,7 @@ pub(super) fn counted(suite: &Suite<'_>) -> Result<(), Fault> {
     rig.finish()
 }
 
-pub(super) fn peaks_start_again(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn peaks_start_again(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let kept = rig.allocator.allocate(&Request::new(1000))?;
     drop(rig.allocator.allocate(&Request::new(500_000))?);
@@ -40,29 +40,29 @@ pub(super) fn peaks_start_again(suite: &Suite<'_>) -> Result<(), Fault> {
 }
 
 /// `trim` gives back what it says, never what lives, and everything when nothing lives.
-pub(super) fn trim(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn trim(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let mut model = suite.model(&rig);
     for _ in 0..4 {
         for bytes in [300_000, 10_000, 100] {
-            model.step(&Op::Allocate(Ask::new(bytes)))?;
+            model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes)))?;
         }
     }
     for target in [u64::MAX, 1 << 20, 1 << 16, 0] {
         for _ in 0..3 {
-            model.step(&Op::FreeOldest)?;
+            model.step(&ProgramOp::FreeOldest)?;
         }
-        model.step(&Op::Trim(target))?;
-        model.step(&Op::CheckContents)?;
+        model.step(&ProgramOp::Trim(target))?;
+        model.step(&ProgramOp::CheckContents)?;
     }
-    model.step(&Op::Trim(0))?;
-    model.step(&Op::Allocate(Ask::new(5000).zeroed()))?;
+    model.step(&ProgramOp::Trim(0))?;
+    model.step(&ProgramOp::Allocate(ProgramRequest::new(5000).zeroed()))?;
     model.finish()?;
     rig.finish()
 }
 
 /// A loop that frees what it takes settles: the same sizes, and sizes that vary.
-pub(super) fn bounded(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn bounded(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     if !suite.profile.reuses {
         return Ok(());
     }
@@ -78,7 +78,7 @@ pub(super) fn bounded(suite: &Suite<'_>) -> Result<(), Fault> {
                 drop(second);
                 drop(first);
             }
-            Ok::<(), Fault>(())
+            Ok::<(), ConformanceFault>(())
         };
         (0..50).try_for_each(&mut round)?;
         let settled = rig.allocator.stats().usage.reserved;

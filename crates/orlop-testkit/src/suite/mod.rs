@@ -26,9 +26,9 @@ mod streams;
 mod threads;
 mod zeroed;
 
-use crate::backings::{CountingBacking, Counts, FailingBacking, Failures, PoisonBacking};
+use crate::backings::{BackingCounters, CountingBacking, FailingBacking, FailureSchedule, PoisonBacking};
 use crate::far::FarBacking;
-use crate::{Fault, Model, Profile};
+use crate::{ConformanceFault, Model, SuiteProfile};
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::Global;
 use std::any::Any;
@@ -52,7 +52,7 @@ enum Maker<'a> {
 /// What a part works with.
 pub(crate) struct Suite<'a> {
     name: &'a str,
-    profile: Profile,
+    profile: SuiteProfile,
     maker: Maker<'a>,
     cases: u32,
 }
@@ -65,8 +65,8 @@ pub(crate) struct Rig {
 
 /// What happens between engine and backing, seen and steered.
 pub(crate) struct Hand {
-    counts: Arc<Counts>,
-    failures: Arc<Failures>,
+    counts: Arc<BackingCounters>,
+    failures: Arc<FailureSchedule>,
 }
 
 impl Suite<'_> {
@@ -105,7 +105,7 @@ impl Suite<'_> {
 
 impl Rig {
     /// Lets go of the allocator and checks that the backing has everything back.
-    fn finish(self) -> Result<(), Fault> {
+    fn finish(self) -> Result<(), ConformanceFault> {
         drop(self.allocator);
         match self.backing {
             Some(hand) => Ok(hand.counts.check_returned()?),
@@ -119,9 +119,9 @@ impl Rig {
     }
 }
 
-type Part = fn(&Suite<'_>) -> Result<(), Fault>;
+type SuitePart = fn(&Suite<'_>) -> Result<(), ConformanceFault>;
 
-const PARTS: &[(&str, Part)] = &[
+const PARTS: &[(&str, SuitePart)] = &[
     ("random programs", programs::random),
     ("random programs on dirty memory", programs::poisoned),
     ("random programs with a failing backing", programs::failing),
@@ -154,7 +154,7 @@ const PARTS: &[(&str, Part)] = &[
 /// # Panics
 ///
 /// If a part fails, with the name, every part that failed, and why.
-pub fn conformance(name: &str, profile: Profile, make: impl Fn() -> AllocatorRef) {
+pub fn conformance(name: &str, profile: SuiteProfile, make: impl Fn() -> AllocatorRef) {
     run(&Suite { name, profile, maker: Maker::Alone(&make), cases: cases() });
 }
 
@@ -166,7 +166,7 @@ pub fn conformance(name: &str, profile: Profile, make: impl Fn() -> AllocatorRef
 /// As [`conformance`].
 pub fn conformance_over(
     name: &str,
-    profile: Profile,
+    profile: SuiteProfile,
     base: impl Fn() -> Global,
     make: impl Fn(Global) -> AllocatorRef,
 ) {
@@ -180,7 +180,7 @@ pub fn conformance_over(
 /// As [`conformance`].
 pub fn programs_over(
     name: &str,
-    profile: Profile,
+    profile: SuiteProfile,
     cases: u32,
     base: impl Fn() -> Global,
     make: impl Fn(Global) -> AllocatorRef,
@@ -199,7 +199,7 @@ fn run(suite: &Suite<'_>) {
     run_parts(suite, PARTS);
 }
 
-fn run_parts(suite: &Suite<'_>, parts: &[(&str, Part)]) {
+fn run_parts(suite: &Suite<'_>, parts: &[(&str, SuitePart)]) {
     let mut failed = Vec::new();
     for (part, check) in parts {
         match catch_unwind(AssertUnwindSafe(|| check(suite))) {

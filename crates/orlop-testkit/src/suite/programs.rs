@@ -1,27 +1,27 @@
 //! Random programs against the model.
 
 use super::{Rig, Suite};
-use crate::fault::{Fault, rule};
-use crate::model::Outcome;
-use crate::program::{Mix, Op, program};
+use crate::fault::{ConformanceFault, rule};
+use crate::model::RequestOutcome;
+use crate::program::{Mix, ProgramOp, program};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-pub(super) fn random(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn random(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     run(suite, Mix::default(), || Some(suite.rig()))
 }
 
-pub(super) fn poisoned(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn poisoned(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     run(suite, DIRTY, || Some(suite.rig_with(true)))
 }
 
-pub(super) fn far(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn far(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     run(suite, DIRTY, || suite.far_rig())
 }
 
 /// For memory of which every byte is written before it is handed out.
 const DIRTY: Mix = Mix { steps: 40, max_bytes: 100_000, max_align_log2: 12, failures: true };
 
-pub(super) fn failing(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn failing(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     run(suite, Mix { failures: true, ..Mix::default() }, || Some(suite.rig()))
 }
 
@@ -37,7 +37,7 @@ fn runner(suite: &Suite<'_>) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
-fn run(suite: &Suite<'_>, mix: Mix, rig: impl Fn() -> Option<Rig>) -> Result<(), Fault> {
+fn run(suite: &Suite<'_>, mix: Mix, rig: impl Fn() -> Option<Rig>) -> Result<(), ConformanceFault> {
     let outcome = runner(suite).run(&program(mix), |ops| {
         let Some(rig) = rig() else { return Ok(()) };
         run_one(suite, rig, &ops).map_err(|fault| TestCaseError::fail(fault.to_string()))
@@ -47,20 +47,20 @@ fn run(suite: &Suite<'_>, mix: Mix, rig: impl Fn() -> Option<Rig>) -> Result<(),
     Ok(())
 }
 
-fn run_one(suite: &Suite<'_>, rig: Rig, ops: &[Op]) -> Result<(), Fault> {
+fn run_one(suite: &Suite<'_>, rig: Rig, ops: &[ProgramOp]) -> Result<(), ConformanceFault> {
     let mut model = suite.model(&rig);
     for op in ops {
-        if let (Op::InjectFailure(count), Some(hand)) = (op, &rig.backing) {
+        if let (ProgramOp::InjectFailure(count), Some(hand)) = (op, &rig.backing) {
             hand.failures.fail_next(u64::from(*count));
             // For as long as nothing else is injected.
             hand.failures.refuse_zeros(*count == 1);
         }
         let refused = rig.refused();
         let possible = match op {
-            Op::Allocate(ask) => ask.kind.check_on(rig.allocator.device()).is_ok(),
+            ProgramOp::Allocate(ask) => ask.kind.check_on(rig.allocator.device()).is_ok(),
             _ => true,
         };
-        if let (Some(Outcome::Refused), true) = (model.step(op)?, possible) {
+        if let (Some(RequestOutcome::Refused), true) = (model.step(op)?, possible) {
             let backing_refused = rig.refused() > refused;
             rule(
                 "a request is refused only if the backing refused",

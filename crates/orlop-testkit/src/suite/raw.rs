@@ -1,7 +1,7 @@
 //! Bare pointers, and misuse that the allocator can tell (L22).
 
 use super::Suite;
-use crate::fault::{Fault, equal, rule};
+use crate::fault::{ConformanceFault, equal, rule};
 use orlop_alloc::{Allocator, Error, Request};
 use std::ptr::NonNull;
 
@@ -11,7 +11,7 @@ fn refused<T>(result: Result<T, Error>) -> bool {
 
 /// Blocks are taken apart and freed by address; what is not a live block's address is refused, and refusals
 /// change nothing.
-pub(super) fn bare_pointers(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn bare_pointers(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let allocator = &rig.allocator;
     let mut elsewhere = 0u8;
@@ -19,7 +19,7 @@ pub(super) fn bare_pointers(suite: &Suite<'_>) -> Result<(), Fault> {
     let block = allocator.allocate(&Request::new(1000))?;
     if !allocator.has_raw_deleter() {
         let Err(block) = block.into_raw_ptr() else {
-            return Err(Fault::Rule("without a raw deleter a block stays whole"));
+            return Err(ConformanceFault::Rule("without a raw deleter a block stays whole"));
         };
         // SAFETY: refused before anybody looks at the address.
         let result = unsafe { allocator.free(foreign, None) };
@@ -28,7 +28,7 @@ pub(super) fn bare_pointers(suite: &Suite<'_>) -> Result<(), Fault> {
         return rig.finish();
     }
     let neighbour = allocator.allocate(&Request::new(1000))?;
-    let ptr = block.into_raw_ptr().map_err(|_| Fault::Rule("a raw deleter takes blocks apart"))?;
+    let ptr = block.into_raw_ptr().map_err(|_| ConformanceFault::Rule("a raw deleter takes blocks apart"))?;
     equal("live blocks with one given away", 2, allocator.stats().totals.all.live_blocks())?;
     // SAFETY: inside the block just given away: 1000 bytes.
     let inside = unsafe { ptr.add(64) };

@@ -1,9 +1,9 @@
 //! A backing that refuses, and what the allocator makes of it.
 
 use super::Suite;
-use crate::fault::{Fault, rule};
-use crate::model::Outcome;
-use crate::{Ask, Op};
+use crate::fault::{ConformanceFault, rule};
+use crate::model::RequestOutcome;
+use crate::{ProgramOp, ProgramRequest};
 use orlop_alloc::{Allocator, Error, Request};
 
 /// So many of the backing's answers are varied.
@@ -11,18 +11,18 @@ const VARIED: u32 = 6;
 
 /// A short program under every combination of refused and granted regions: after each refusal all
 /// invariants hold, and the allocator works once the backing does.
-pub(super) fn every_combination(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn every_combination(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let steps = [
-        Op::Allocate(Ask::new(1000)),
-        Op::Allocate(Ask::new(300_000).zeroed()),
-        Op::Allocate(Ask::new(100).align_log2(16)),
-        Op::FreeOldest,
-        Op::Allocate(Ask::new(3 << 20)),
-        Op::Allocate(Ask::new(2000)),
-        Op::FreeNewest,
-        Op::Allocate(Ask::new(70_000).zeroed()),
-        Op::Trim(0),
-        Op::Allocate(Ask::new(5 << 20)),
+        ProgramOp::Allocate(ProgramRequest::new(1000)),
+        ProgramOp::Allocate(ProgramRequest::new(300_000).zeroed()),
+        ProgramOp::Allocate(ProgramRequest::new(100).align_log2(16)),
+        ProgramOp::FreeOldest,
+        ProgramOp::Allocate(ProgramRequest::new(3 << 20)),
+        ProgramOp::Allocate(ProgramRequest::new(2000)),
+        ProgramOp::FreeNewest,
+        ProgramOp::Allocate(ProgramRequest::new(70_000).zeroed()),
+        ProgramOp::Trim(0),
+        ProgramOp::Allocate(ProgramRequest::new(5 << 20)),
     ];
     for mask in 0..1u64 << VARIED {
         let rig = suite.rig();
@@ -34,15 +34,15 @@ pub(super) fn every_combination(suite: &Suite<'_>) -> Result<(), Fault> {
             hand.counts.check()?;
         }
         hand.failures.heal();
-        let mut granted = model.step(&Op::Allocate(Ask::new(1234)))?;
-        if suite.profile.limited && !matches!(granted, Some(Outcome::Granted)) {
+        let mut granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(1234)))?;
+        if suite.profile.limited && !matches!(granted, Some(RequestOutcome::Granted)) {
             // What lives may fill a bounded pool: chunks may be twice what was asked for, and where aligned
             // blocks lie differs from run to run.
-            model.step(&Op::FreeNewest)?;
-            granted = model.step(&Op::Allocate(Ask::new(1234)))?;
+            model.step(&ProgramOp::FreeNewest)?;
+            granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(1234)))?;
         }
-        rule("the allocator works after a refusal", matches!(granted, Some(Outcome::Granted)))?;
-        model.step(&Op::CheckContents)?;
+        rule("the allocator works after a refusal", matches!(granted, Some(RequestOutcome::Granted)))?;
+        model.step(&ProgramOp::CheckContents)?;
         model.finish()?;
         rig.finish()?;
     }
@@ -50,7 +50,7 @@ pub(super) fn every_combination(suite: &Suite<'_>) -> Result<(), Fault> {
 }
 
 /// The backing runs full; the error says so; what is freed can be had again.
-pub(super) fn out_of_memory(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn out_of_memory(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     const BLOCK: usize = 1 << 20;
     let rig = suite.rig();
     let Some(hand) = &rig.backing else { return rig.finish() };

@@ -1,13 +1,13 @@
 //! Stream uses on their way back (L14).
 
 use super::{Rig, Suite};
-use crate::fault::{Fault, rule};
-use crate::spies::{Seen, Spy};
+use crate::fault::{ConformanceFault, rule};
+use crate::spies::{RecordedCall, Spy};
 use orlop_alloc::{Allocator as _, AllocatorRef, Error, Request};
 use orlop_core::{MemoryKind, StreamId};
 
 /// A use is recorded where the allocator waits for streams, and an error where it does not.
-pub(super) fn honoured_or_refused(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn honoured_or_refused(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let waits = rig.allocator.semantics().stream_ordered;
     for kind in MemoryKind::ALL.into_iter().filter(|kind| kind.check_on(rig.allocator.device()).is_ok()) {
@@ -27,7 +27,7 @@ pub(super) fn honoured_or_refused(suite: &Suite<'_>) -> Result<(), Fault> {
 }
 
 /// What was recorded on a block is told when it comes back, and only that.
-pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let Rig { allocator, backing } = suite.rig();
     let (spy, log) = Spy::new(allocator);
     let watched = AllocatorRef::new(spy);
@@ -44,7 +44,7 @@ pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), Fault> {
         .take()
         .into_iter()
         .filter_map(|seen| match seen {
-            Seen::Returned { uses, accepted, .. } => Some((uses, accepted)),
+            RecordedCall::Returned { uses, accepted, .. } => Some((uses, accepted)),
             _ => None,
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Several threads, and who outlives whom.
 
 use super::{Rig, Suite};
-use crate::fault::{Fault, equal, rule};
+use crate::fault::{ConformanceFault, equal, rule};
 use crate::pattern;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use std::sync::mpsc;
@@ -11,7 +11,7 @@ const THREADS: usize = 4;
 const BLOCKS: u64 = 60;
 
 /// Gets a block and writes the pattern of `seed` into it, where the host can.
-fn filled(allocator: &AllocatorRef, bytes: usize, seed: u64) -> Result<Block, Fault> {
+fn filled(allocator: &AllocatorRef, bytes: usize, seed: u64) -> Result<Block, ConformanceFault> {
     let mut block = allocator.allocate(&Request::new(bytes))?;
     if let Ok(bytes) = block.bytes_mut() {
         pattern::fill(seed, bytes);
@@ -19,21 +19,24 @@ fn filled(allocator: &AllocatorRef, bytes: usize, seed: u64) -> Result<Block, Fa
     Ok(block)
 }
 
-fn intact(block: &Block, seed: u64) -> Result<(), Fault> {
+fn intact(block: &Block, seed: u64) -> Result<(), ConformanceFault> {
     match block.bytes().ok().and_then(|bytes| pattern::difference(seed, bytes)) {
         None => Ok(()),
-        Some((offset, expected, found)) => {
-            Err(Fault::Changed { address: block.as_ptr().as_ptr().addr(), offset, expected, found })
-        }
+        Some((offset, expected, found)) => Err(ConformanceFault::Changed {
+            address: block.as_ptr().as_ptr().addr(),
+            offset,
+            expected,
+            found,
+        }),
     }
 }
 
 /// Each thread allocates, and returns what its neighbour allocated.
-pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let rig = suite.rig();
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..THREADS).map(|_| mpsc::channel::<(u64, Block)>()).unzip();
-    let results: Vec<Result<(), Fault>> = thread::scope(|scope| {
+    let results: Vec<Result<(), ConformanceFault>> = thread::scope(|scope| {
         let mut workers = Vec::new();
         for (number, inbox) in receivers.into_iter().enumerate() {
             let outbox = senders[(number + 1) % THREADS].clone();
@@ -55,7 +58,7 @@ pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), Fault> {
             }));
         }
         drop(senders);
-        let died = || Err(Fault::Rule("no thread panics"));
+        let died = || Err(ConformanceFault::Rule("no thread panics"));
         workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| died())).collect()
     });
     results.into_iter().collect::<Result<(), _>>()?;
@@ -68,14 +71,14 @@ pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), Fault> {
 }
 
 /// Blocks work when no handle is left, and what is left of the allocator goes with the last of them.
-pub(super) fn blocks_outlive_handles(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn blocks_outlive_handles(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let Rig { allocator, backing } = suite.rig();
     let second = allocator.clone();
     let blocks: Vec<(u64, Block)> = [100, 5000, 300_000]
         .into_iter()
         .zip(1..)
         .map(|(bytes, seed)| Ok((seed, filled(&allocator, bytes, seed)?)))
-        .collect::<Result<_, Fault>>()?;
+        .collect::<Result<_, ConformanceFault>>()?;
     drop(allocator);
     drop(second);
     blocks.iter().try_for_each(|(seed, block)| intact(block, *seed))?;
@@ -84,22 +87,22 @@ pub(super) fn blocks_outlive_handles(suite: &Suite<'_>) -> Result<(), Fault> {
     }
     thread::scope(|scope| {
         let last = scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| intact(&block, seed)));
-        last.join().unwrap_or(Err(Fault::Rule("no thread panics")))
+        last.join().unwrap_or(Err(ConformanceFault::Rule("no thread panics")))
     })?;
     backing.map_or(Ok(()), |hand| Ok(hand.counts.check_returned()?))
 }
 
 /// The last handle and the last blocks go at the same time, in different threads.
-pub(super) fn handles_dropped_elsewhere(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn handles_dropped_elsewhere(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     for round in 0..8 {
         let Rig { allocator, backing } = suite.rig();
         let blocks: Vec<(u64, Block)> = (1..20)
             .map(|seed| Ok((seed, filled(&allocator, 500 + 100 * round, seed)?)))
-            .collect::<Result<_, Fault>>()?;
+            .collect::<Result<_, ConformanceFault>>()?;
         thread::scope(|scope| {
             scope.spawn(move || drop(allocator));
             let frees = scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| intact(&block, seed)));
-            frees.join().unwrap_or(Err(Fault::Rule("no thread panics")))
+            frees.join().unwrap_or(Err(ConformanceFault::Rule("no thread panics")))
         })?;
         backing.map_or(Ok(()), |hand| hand.counts.check_returned())?;
     }

@@ -1,7 +1,7 @@
 //! Memory requested zeroed is zero, or the request fails.
 
 use super::{Rig, Suite};
-use crate::fault::{Fault, equal, rule};
+use crate::fault::{ConformanceFault, equal, rule};
 use crate::model::contents_mut;
 use crate::pattern;
 use orlop_alloc::{Block, Error, Request};
@@ -11,7 +11,7 @@ use orlop_core::MemoryKind;
 const SIZES: [usize; 9] = [1, 63, 64, 1000, 4096, 65_537, 100_000, 1 << 20, (2 << 20) + 4096];
 
 /// Over memory that was used before, and over fresh memory that is dirty.
-pub(super) fn over_dirty_memory(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn over_dirty_memory(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     for poisoned in [false, true] {
         is_zero(suite, suite.rig_with(poisoned))?;
     }
@@ -19,11 +19,11 @@ pub(super) fn over_dirty_memory(suite: &Suite<'_>) -> Result<(), Fault> {
 }
 
 /// The same with memory that the processor is not to touch.
-pub(super) fn on_a_device(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn on_a_device(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     suite.far_rig().map_or(Ok(()), |rig| is_zero(suite, rig))
 }
 
-fn is_zero(suite: &Suite<'_>, rig: Rig) -> Result<(), Fault> {
+fn is_zero(suite: &Suite<'_>, rig: Rig) -> Result<(), ConformanceFault> {
     let get = |bytes: usize| {
         let fetch = |zeroed| {
             let request = Request::new(bytes);
@@ -35,7 +35,7 @@ fn is_zero(suite: &Suite<'_>, rig: Rig) -> Result<(), Fault> {
         };
         // One that stays between two that go, so that what is free is neither all nor nothing.
         let blocks = [fetch(false)?, fetch(true)?, fetch(false)?, fetch(true)?];
-        Ok::<_, Fault>(blocks)
+        Ok::<_, ConformanceFault>(blocks)
     };
     let mut kept = Vec::new();
     for _ in 0..3 {
@@ -58,11 +58,11 @@ struct Dirtied(#[expect(dead_code, reason = "held")] Block);
 
 impl Dirtied {
     /// Looks at the bytes, and makes them dirty.
-    fn new(mut block: Block, zeroed: bool) -> Result<Self, Fault> {
+    fn new(mut block: Block, zeroed: bool) -> Result<Self, ConformanceFault> {
         let address = block.as_ptr().as_ptr().addr();
         let bytes = contents_mut(&mut block).unwrap_or_default();
         if let (true, Some((offset, found))) = (zeroed, pattern::nonzero(bytes)) {
-            return Err(Fault::NotZero { address, offset, found });
+            return Err(ConformanceFault::NotZero { address, offset, found });
         }
         bytes.fill(0xab);
         Ok(Self(block))
@@ -70,7 +70,7 @@ impl Dirtied {
 }
 
 /// A backing that cannot zero: requests that need it fail, typed, and cost nothing; all others go on.
-pub(super) fn refused(suite: &Suite<'_>) -> Result<(), Fault> {
+pub(super) fn refused(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     for rig in [Some(suite.rig_with(true)), suite.far_rig()].into_iter().flatten() {
         let Some(hand) = &rig.backing else { return rig.finish() };
         let kept = rig.allocator.allocate(&Request::new(1000))?;

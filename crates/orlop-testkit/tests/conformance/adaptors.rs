@@ -7,9 +7,9 @@ use orlop_alloc::central::Central;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, AllocatorRef, Request, Tag};
 use orlop_core::{Alignment, MemoryKind, StreamId};
-use orlop_testkit::model::Outcome;
-use orlop_testkit::spies::{Seen, Spy};
-use orlop_testkit::{Ask, Model, Op, Profile};
+use orlop_testkit::model::RequestOutcome;
+use orlop_testkit::spies::{RecordedCall, Spy};
+use orlop_testkit::{Model, ProgramOp, ProgramRequest, SuiteProfile};
 use std::num::NonZeroU64;
 
 /// Everything a request says arrives below every adaptor, and the block comes back with its streams.
@@ -32,11 +32,12 @@ fn requests_and_stream_uses_pass_every_adaptor() {
         drop(block);
         let seen = log.take();
         let allocated = seen.iter().any(|seen| {
-            matches!(seen, Seen::Allocated { request: asked, id: given, .. } if *asked == request && *given == id)
+            matches!(seen, RecordedCall::Allocated { request: asked, id: given, .. }
+                if *asked == request && *given == id)
         });
         assert!(allocated, "{name}: {seen:?}");
         let returned = seen.iter().any(|seen| {
-            matches!(seen, Seen::Returned { id: back, uses, accepted: true, .. }
+            matches!(seen, RecordedCall::Returned { id: back, uses, accepted: true, .. }
                 if *back == id && uses[..] == [StreamId::new(4)])
         });
         assert!(returned, "{name}: {seen:?}");
@@ -55,7 +56,11 @@ fn bare_pointers_pass_every_adaptor() {
         // SAFETY: given away just now, and freed once.
         unsafe { allocator.free(ptr, None) }.unwrap();
         let back = log.take().into_iter().any(|seen| {
-            matches!(seen, Seen::Returned { accepted: true, .. } | Seen::ReturnedRaw { accepted: true, .. })
+            matches!(
+                seen,
+                RecordedCall::Returned { accepted: true, .. }
+                    | RecordedCall::ReturnedRaw { accepted: true, .. }
+            )
         });
         assert!(back, "{name}");
         assert_eq!(allocator.stats().live(), 0, "{name}");
@@ -82,15 +87,16 @@ fn programs_survive_failures_above_the_engine() {
     for engine in engines {
         let failing =
             AllocatorRef::new(Failing::new(engine.clone(), [third, Rule::LargerThan(50_000)])).erase();
-        let mut model = Model::new(failing, Profile::strict());
+        let mut model = Model::new(failing, SuiteProfile::strict());
         let mut refused = 0;
         for step in 0..300usize {
-            let ask = Ask::new(1 + step * 331 % 60_000).align_log2(u32::try_from(step % 13).unwrap());
-            if let Some(Outcome::Refused) = model.step(&Op::Allocate(ask)).unwrap() {
+            let ask =
+                ProgramRequest::new(1 + step * 331 % 60_000).align_log2(u32::try_from(step % 13).unwrap());
+            if let Some(RequestOutcome::Refused) = model.step(&ProgramOp::Allocate(ask)).unwrap() {
                 refused += 1;
             }
             if step % 4 == 3 {
-                model.step(&Op::FreeOldest).unwrap();
+                model.step(&ProgramOp::FreeOldest).unwrap();
             }
         }
         assert!(refused > 100, "{refused}");
@@ -104,13 +110,13 @@ fn programs_survive_failures_above_the_engine() {
 fn a_limit_holds_under_programs() {
     const LIMIT: usize = 100_000;
     let limit = AllocatorRef::new(Limit::new(Central::builder(System::new()).build_engine(), LIMIT));
-    let mut model = Model::new(limit.clone().erase(), Profile::strict().limited());
+    let mut model = Model::new(limit.clone().erase(), SuiteProfile::strict().limited());
     for step in 0..400usize {
-        model.step(&Op::Allocate(Ask::new(1 + step * 997 % 20_000))).unwrap();
+        model.step(&ProgramOp::Allocate(ProgramRequest::new(1 + step * 997 % 20_000))).unwrap();
         assert!(limit.used() <= LIMIT);
         assert_eq!(limit.used() as u64, limit.stats().live());
         if step % 3 != 0 {
-            model.step(&Op::Free(u16::try_from(step % 7).unwrap())).unwrap();
+            model.step(&ProgramOp::Free(u16::try_from(step % 7).unwrap())).unwrap();
         }
     }
     model.finish().unwrap();

@@ -4,7 +4,7 @@ use orlop_alloc::backing::{Global, System};
 use orlop_alloc::central::Central;
 use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
 use orlop_core::{Alignment, Device, MemoryKind};
-use orlop_testkit::{Profile, conformance_over};
+use orlop_testkit::{SuiteProfile, conformance_over};
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
@@ -75,7 +75,8 @@ fn passes(flaw: Flaw) -> bool {
     let make = move |backing| {
         AllocatorRef::new(Broken { inner: Central::builder(backing).build_engine(), flaw }).erase()
     };
-    catch_unwind(|| conformance_over("broken", Profile::strict(), || Arc::new(System::new()), make)).is_ok()
+    catch_unwind(|| conformance_over("broken", SuiteProfile::strict(), || Arc::new(System::new()), make))
+        .is_ok()
 }
 
 #[test]

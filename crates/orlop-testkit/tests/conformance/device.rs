@@ -4,7 +4,7 @@ use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Tracking;
 use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy, TorchConf};
 use orlop_core::Device;
-use orlop_testkit::{Profile, conformance};
+use orlop_testkit::{SuiteProfile, conformance};
 
 fn torch(conf: &str) -> Policy {
     Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"))
@@ -25,9 +25,9 @@ fn under_every_policy() {
         Policy::orlop_without_pages(),
     ];
     for policy in &policies {
-        conformance(policy.name, Profile::strict(), || over(policy, 1 << 40));
+        conformance(policy.name, SuiteProfile::strict(), || over(policy, 1 << 40));
         let small = format!("{} in 64 MiB", policy.name);
-        conformance(&small, Profile::strict().limited(), || over(policy, 64 << 20));
+        conformance(&small, SuiteProfile::strict().limited(), || over(policy, 64 << 20));
     }
 }
 
@@ -46,13 +46,13 @@ fn over_pages_of_the_host() {
             DeviceAllocator::new(pages, policy.clone()).into_ref().erase()
         };
         let name = format!("{} over host pages", policy.name);
-        conformance(&name, Profile::strict(), || over(2 << 30));
-        conformance(&format!("{name}, 64 MiB"), Profile::strict().limited(), || over(64 << 20));
+        conformance(&name, SuiteProfile::strict(), || over(2 << 30));
+        conformance(&format!("{name}, 64 MiB"), SuiteProfile::strict().limited(), || over(64 << 20));
     }
 }
 
 #[test]
 fn under_an_adaptor() {
     let make = || AllocatorRef::new(Tracking::new(over(&Policy::orlop(), 1 << 40))).erase();
-    conformance("tracking(orlop)", Profile::strict(), make);
+    conformance("tracking(orlop)", SuiteProfile::strict(), make);
 }

@@ -3,9 +3,9 @@
 use orlop_alloc::device::{Ask, DeviceAllocator, Engine, HostPages, NullDevice, Policy, TorchConf};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
-use orlop_testkit::device::{DeviceCall, DeviceProgram, Ending, MockDevice, Random, policies, states};
+use orlop_testkit::device::{DeviceCall, DeviceProgram, MockDevice, ProgramEnd, Random, policies, states};
 use orlop_testkit::suite::cases;
-use orlop_testkit::{Fault, Profile, conformance};
+use orlop_testkit::{ConformanceFault, SuiteProfile, conformance};
 
 const STEPS: usize = 400;
 
@@ -21,13 +21,13 @@ fn device(random: &mut Random, seed: u64) -> MockDevice {
     device
 }
 
-fn run(policy: Policy, seed: u64) -> Result<(), Fault> {
+fn run(policy: Policy, seed: u64) -> Result<(), ConformanceFault> {
     let mut random = Random::new(seed ^ 0x5eed);
     let device = device(&mut random, seed);
     let mut program = DeviceProgram::new(Engine::new(device.clone(), policy), seed, []);
     program.run(STEPS)?;
     device.panic_one_in(0);
-    program.finish(if random.one_in(2) { Ending::Drop } else { Ending::Empty })?;
+    program.finish(if random.one_in(2) { ProgramEnd::Drop } else { ProgramEnd::Empty })?;
     Ok(device.check_end()?)
 }
 
@@ -57,13 +57,13 @@ fn pairs_of_settings() {
         assert_eq!(conf.to_string().parse::<TorchConf>().as_ref(), Ok(&conf), "{text}");
         let device = MockDevice::new(memory, true, seed);
         let mut program = DeviceProgram::new(Engine::new(device.clone(), Policy::torch(&conf)), seed, []);
-        let result = program.run(steps).and_then(|()| program.finish(Ending::Empty));
+        let result = program.run(steps).and_then(|()| program.finish(ProgramEnd::Empty));
         result.unwrap_or_else(|fault| panic!("{text}: {fault}"));
         device.check_end().unwrap_or_else(|fault| panic!("{text}: {fault}"));
     }
 }
 
-fn restore(seed: u64, is_changed: bool) -> Result<bool, Fault> {
+fn restore(seed: u64, is_changed: bool) -> Result<bool, ConformanceFault> {
     let mut random = Random::new(seed);
     let policy = policies::shipped(&mut random);
     let device = Device::cuda(0);
@@ -85,7 +85,7 @@ fn restore(seed: u64, is_changed: bool) -> Result<bool, Fault> {
     };
     let mut program = DeviceProgram::new(engine, seed, blocks.into_values());
     program.run(STEPS / 2)?;
-    program.finish(Ending::Drop)?;
+    program.finish(ProgramEnd::Drop)?;
     Ok(true)
 }
 
@@ -110,7 +110,7 @@ fn a_checked_device_under_the_suite() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages(), Policy::torch(&TorchConf::default())] {
         let device = MockDevice::new(1 << 40, true, 0);
         let make = || DeviceAllocator::new(device.clone(), policy.clone()).into_ref().erase();
-        conformance(&format!("{} over a mock device", policy.name), Profile::strict(), make);
+        conformance(&format!("{} over a mock device", policy.name), SuiteProfile::strict(), make);
         device.check_end().unwrap();
     }
 }
@@ -170,6 +170,10 @@ fn contents_under_any_policy() {
             let pages = HostPages::new(256 << 20).unwrap();
             DeviceAllocator::new(pages, policy.clone()).into_ref().erase()
         };
-        conformance(&format!("seed {seed} over host pages: {policy:?}"), Profile::strict().limited(), over);
+        conformance(
+            &format!("seed {seed} over host pages: {policy:?}"),
+            SuiteProfile::strict().limited(),
+            over,
+        );
     }
 }

@@ -9,7 +9,7 @@ use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy as DevicePolicy, TorchConf};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_core::Device;
-use orlop_testkit::{Profile, hostile, hostile_over};
+use orlop_testkit::{SuiteProfile, hostile, hostile_over};
 use std::sync::Arc;
 
 fn system() -> Global {
@@ -32,24 +32,24 @@ macro_rules! engines {
 }
 
 engines! {
-    direct: Profile::strict(), system, |backing| Direct::new(backing).erase();
-    bfc: Profile::strict(), system, |backing| Central::builder(backing).build().erase();
-    bfc_releasing: Profile::strict().limited(), system, |backing| {
+    direct: SuiteProfile::strict(), system, |backing| Direct::new(backing).erase();
+    bfc: SuiteProfile::strict(), system, |backing| Central::builder(backing).build().erase();
+    bfc_releasing: SuiteProfile::strict().limited(), system, |backing| {
         let policy = Policy::tensorflow().releasing_when_stuck();
         Central::builder(backing).policy(policy).limit(8 << 20).build().erase()
     };
-    caching: Profile::strict(), system, |backing| Caching::builder(backing).build().erase();
-    caching_in_place: Profile::strict(), pages, |backing| Caching::builder(backing).build().erase();
-    caching_limited: Profile::strict().limited(), pages, |backing| {
+    caching: SuiteProfile::strict(), system, |backing| Caching::builder(backing).build().erase();
+    caching_in_place: SuiteProfile::strict(), pages, |backing| Caching::builder(backing).build().erase();
+    caching_limited: SuiteProfile::strict().limited(), pages, |backing| {
         Caching::builder(backing).limit(8 << 20).build().erase()
     };
-    pool: Profile::strict(), system, |backing| Pool::builder(backing).build().erase();
-    pool_of_two: Profile::strict(), system, |backing| {
+    pool: SuiteProfile::strict(), system, |backing| Pool::builder(backing).build().erase();
+    pool_of_two: SuiteProfile::strict(), system, |backing| {
         Pool::builder(backing).bound(2).fixed_bound().build().erase()
     };
-    pow2: Profile::strict(), system, |backing| Pow2::new(backing).erase();
-    arena: Profile::strict().without_reuse(), system, |backing| Arena::new(backing, 64 << 10).erase();
-    hardened: Profile::strict(), system, |backing| {
+    pow2: SuiteProfile::strict(), system, |backing| Pow2::new(backing).erase();
+    arena: SuiteProfile::strict().without_reuse(), system, |backing| Arena::new(backing, 64 << 10).erase();
+    hardened: SuiteProfile::strict(), system, |backing| {
         let inner = Central::builder(backing).build_engine();
         AllocatorRef::new(Hardened::builder(inner).quarantine(1 << 16).guard_pages(7).build()).erase()
     };
@@ -63,7 +63,7 @@ fn under_every_adaptor() {
             ("bfc", |backing| Central::builder(backing).build().erase()),
         ] {
             let name = format!("{adaptor}({engine})");
-            hostile_over(&name, Profile::strict(), system, move |backing| adapt(make(backing)));
+            hostile_over(&name, SuiteProfile::strict(), system, move |backing| adapt(make(backing)));
         }
     }
 }
@@ -80,12 +80,12 @@ fn devices() {
                     .erase()
             }
         };
-        hostile(policy.name, Profile::strict(), make);
+        hostile(policy.name, SuiteProfile::strict(), make);
         if HostPages::new(0).is_err() {
             continue;
         }
         let name = format!("{} over host pages", policy.name);
-        hostile(&name, Profile::strict(), move || {
+        hostile(&name, SuiteProfile::strict(), move || {
             let pages = HostPages::new(64 << 20).expect("there are some");
             DeviceAllocator::new(pages, policy.clone()).into_ref().erase()
         });

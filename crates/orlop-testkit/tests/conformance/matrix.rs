@@ -13,7 +13,7 @@ use orlop_alloc::central::{Central, Policy, RegionGrowth, Split};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding};
 use orlop_core::{Alignment, Device};
 use orlop_testkit::suite::programs_over;
-use orlop_testkit::{Profile, conformance_over};
+use orlop_testkit::{SuiteProfile, conformance_over};
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -77,20 +77,24 @@ fn each<'a>(names: impl IntoIterator<Item = String> + 'a, mut check: impl FnMut(
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
 }
 
-fn over_every_backing(engine: &str, profile: Profile, make: fn(Global) -> AllocatorRef) {
+fn over_every_backing(engine: &str, profile: SuiteProfile, make: fn(Global) -> AllocatorRef) {
     each(BASES.iter().map(|(base, _)| format!("{engine}/{base}")), |index, name| {
         conformance_over(name, profile, BASES[index].1, make);
     });
 }
 
-fn under_every_adaptor(engine: &str, profile: Profile, make: fn(Global) -> AllocatorRef) {
+fn under_every_adaptor(engine: &str, profile: SuiteProfile, make: fn(Global) -> AllocatorRef) {
     let (system, base) = BASES[0];
     each(ADAPTORS.iter().map(|(adaptor, _)| format!("{adaptor}({engine})/{system}")), |index, name| {
         conformance_over(name, profile, base, |backing| ADAPTORS[index].1(make(backing)));
     });
 }
 
-fn under_every_adaptor_over_every_backing(engine: &str, profile: Profile, make: fn(Global) -> AllocatorRef) {
+fn under_every_adaptor_over_every_backing(
+    engine: &str,
+    profile: SuiteProfile,
+    make: fn(Global) -> AllocatorRef,
+) {
     let plane = || {
         let passing = BASES[1..].iter().flat_map(|base| ADAPTORS.iter().map(move |adaptor| (base, adaptor)));
         passing.chain(BASES.iter().flat_map(|base| CHANGING.iter().map(move |adaptor| (base, adaptor))))
@@ -140,25 +144,25 @@ fn policy(change: fn(&mut Policy)) -> Policy {
 }
 
 engines! {
-    direct: Profile::strict(), |backing| Direct::new(backing).erase();
+    direct: SuiteProfile::strict(), |backing| Direct::new(backing).erase();
 
-    bfc: Profile::strict(), |backing| Central::builder(backing).build().erase();
-    bfc_limited: Profile::strict().limited(), |backing| {
+    bfc: SuiteProfile::strict(), |backing| Central::builder(backing).build().erase();
+    bfc_limited: SuiteProfile::strict().limited(), |backing| {
         let policy = Policy::tensorflow().releasing_when_stuck();
         Central::builder(backing).policy(policy).limit(16 << 20).build().erase()
     };
-    bfc_fixed: Profile::strict().limited(), |backing| {
+    bfc_fixed: SuiteProfile::strict().limited(), |backing| {
         Central::builder(backing).policy(Policy::tensorflow_fixed()).limit((12 << 20) + 100).build().erase()
     };
-    central_steps: Profile::strict(), |backing| {
+    central_steps: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| policy.growth = RegionGrowth::Steps { step: 64 << 10 });
         Central::builder(backing).policy(policy).build().erase()
     };
-    central_remainder: Profile::strict(), |backing| {
+    central_remainder: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| policy.split = Split::Remainder { at_least: 512 });
         Central::builder(backing).policy(policy.releasing_when_stuck()).build().erase()
     };
-    central_fine: Profile::strict(), |backing| {
+    central_fine: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| {
             policy.granule = Alignment::CPU;
             policy.split = Split::Remainder { at_least: 1 };
@@ -167,26 +171,26 @@ engines! {
         Central::builder(backing).policy(policy).build().erase()
     };
     // Nobody says that a stamp is safe: what was freed may still be in use.
-    central_clocked: Profile::strict().without_full_trim(), |backing| Central::builder(backing).clock(Arc::default()).build().erase();
-    central_uncounted: Profile::strict().uncounted(), |backing| {
+    central_clocked: SuiteProfile::strict().without_full_trim(), |backing| Central::builder(backing).clock(Arc::default()).build().erase();
+    central_uncounted: SuiteProfile::strict().uncounted(), |backing| {
         Central::builder(backing).without_statistics().build().erase()
     };
 
-    caching: Profile::strict(), |backing| Caching::builder(backing).build().erase();
-    caching_tight: Profile::strict(), |backing| Caching::builder(backing).slack(NonZeroUsize::MAX).build().erase();
-    caching_loose: Profile::strict(), |backing| Caching::builder(backing).slack(NonZeroUsize::MIN).build().erase();
-    caching_limited: Profile::strict().limited(), |backing| Caching::builder(backing).limit(16 << 20).build().erase();
+    caching: SuiteProfile::strict(), |backing| Caching::builder(backing).build().erase();
+    caching_tight: SuiteProfile::strict(), |backing| Caching::builder(backing).slack(NonZeroUsize::MAX).build().erase();
+    caching_loose: SuiteProfile::strict(), |backing| Caching::builder(backing).slack(NonZeroUsize::MIN).build().erase();
+    caching_limited: SuiteProfile::strict().limited(), |backing| Caching::builder(backing).limit(16 << 20).build().erase();
 
-    pool: Profile::strict(), |backing| Pool::builder(backing).build().erase();
-    pool_pow2_small: Profile::strict(), |backing| {
+    pool: SuiteProfile::strict(), |backing| Pool::builder(backing).build().erase();
+    pool_pow2_small: SuiteProfile::strict(), |backing| {
         Pool::builder(backing).rounding(Rounding::Pow2).bound(3).fixed_bound().build().erase()
     };
-    pool_of_none: Profile::strict(), |backing| Pool::builder(backing).bound(0).build().erase();
+    pool_of_none: SuiteProfile::strict(), |backing| Pool::builder(backing).bound(0).build().erase();
 
-    pow2: Profile::strict(), |backing| Pow2::new(backing).erase();
+    pow2: SuiteProfile::strict(), |backing| Pow2::new(backing).erase();
 
-    arena: Profile::strict().without_reuse(), |backing| Arena::new(backing, 64 << 10).erase();
-    arena_limited: Profile::strict().without_reuse().limited(), |backing| {
+    arena: SuiteProfile::strict().without_reuse(), |backing| Arena::new(backing, 64 << 10).erase();
+    arena_limited: SuiteProfile::strict().without_reuse().limited(), |backing| {
         AllocatorRef::new(Arena::with_limit(backing, 1 << 20, 24 << 20)).erase()
     };
 }

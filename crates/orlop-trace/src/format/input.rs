@@ -6,9 +6,9 @@ use super::MAX_LINE;
 use crate::input;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
-pub(super) struct Input<R: Read>(BufReader<input::Input<R>>);
+pub(super) struct LineReader<R: Read>(BufReader<input::Input<R>>);
 
-/// What [`Input::line`] found.
+/// What [`LineReader::line`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Text {
     /// A line; its text was stored, without the end.
@@ -21,7 +21,7 @@ pub(super) enum Text {
     End,
 }
 
-impl<R: Read> Input<R> {
+impl<R: Read> LineReader<R> {
     pub(super) fn new(reader: R) -> io::Result<Self> {
         input::Input::new(reader).map(BufReader::new).map(Self)
     }

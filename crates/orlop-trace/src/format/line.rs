@@ -13,7 +13,7 @@ pub(super) fn parse(text: &[u8], line: u64) -> Result<Option<Operation>> {
     if text.is_empty() || text[0] == b'#' {
         return Ok(None);
     }
-    let mut fields = Fields { rest: Some(text), line };
+    let mut fields = LineFields { rest: Some(text), line };
     let kind = fields.text(Field::Kind)?;
     let operation = match kind {
         b"a" => {
@@ -31,13 +31,13 @@ pub(super) fn parse(text: &[u8], line: u64) -> Result<Option<Operation>> {
     }
 }
 
-struct Fields<'a> {
+struct LineFields<'a> {
     /// What follows the last comma; `None` after the last field.
     rest: Option<&'a [u8]>,
     line: u64,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> LineFields<'a> {
     fn text(&mut self, field: Field) -> Result<&'a [u8]> {
         let rest = self.rest.take().ok_or(TraceError::Missing { line: self.line, field })?;
         let text = match rest.iter().position(|&byte| byte == b',') {

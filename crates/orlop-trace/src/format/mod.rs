@@ -13,7 +13,7 @@
 mod input;
 mod line;
 
-use self::input::{Input, Text};
+use self::input::{LineReader, Text};
 use crate::{Result, TraceError};
 use orlop_core::StreamId;
 use std::fmt;
@@ -69,7 +69,7 @@ impl fmt::Display for Operation {
 /// # Ok::<(), orlop_trace::TraceError>(())
 /// ```
 pub struct Operations<R: Read> {
-    input: Input<R>,
+    input: LineReader<R>,
     text: Vec<u8>,
     line: u64,
     ended: bool,
@@ -82,7 +82,7 @@ impl<R: Read> Operations<R> {
     ///
     /// [`TraceError::Read`] if not even those can be read.
     pub fn new(reader: R) -> Result<Self> {
-        let input = Input::new(reader).map_err(|error| TraceError::read(1, error))?;
+        let input = LineReader::new(reader).map_err(|error| TraceError::read(1, error))?;
         Ok(Self { input, text: Vec::with_capacity(MAX_LINE), line: 0, ended: false })
     }
 

@@ -1,49 +1,49 @@
 //! What happened, by name and by number, as files have it.
 
-use crate::history::Action;
+use crate::history::EventAction;
 
 /// Each with its name in text files. The place in this table is its number in binary files: add at the end only.
-const ACTIONS: [(Action, &str); 11] = [
-    (Action::Allocate, "allocate"),
-    (Action::FreeRequested, "free_requested"),
-    (Action::FreeCompleted, "free_completed"),
-    (Action::Use, "use"),
-    (Action::RegionGained, "region_gained"),
-    (Action::RegionLost, "region_lost"),
-    (Action::Mapped, "mapped"),
-    (Action::Unmapped, "unmapped"),
-    (Action::OutOfMemory, "out_of_memory"),
-    (Action::Snapshot, "snapshot"),
-    (Action::Annotation, "annotation"),
+const ACTIONS: [(EventAction, &str); 11] = [
+    (EventAction::Allocate, "allocate"),
+    (EventAction::FreeRequested, "free_requested"),
+    (EventAction::FreeCompleted, "free_completed"),
+    (EventAction::Use, "use"),
+    (EventAction::RegionGained, "region_gained"),
+    (EventAction::RegionLost, "region_lost"),
+    (EventAction::Mapped, "mapped"),
+    (EventAction::Unmapped, "unmapped"),
+    (EventAction::OutOfMemory, "out_of_memory"),
+    (EventAction::Snapshot, "snapshot"),
+    (EventAction::Annotation, "annotation"),
 ];
 
 /// Its number in files and records.
-pub(crate) const fn code(action: Action) -> u8 {
+pub(crate) const fn code(action: EventAction) -> u8 {
     match action {
-        Action::Allocate => 0,
-        Action::FreeRequested => 1,
-        Action::FreeCompleted => 2,
-        Action::Use => 3,
-        Action::RegionGained => 4,
-        Action::RegionLost => 5,
-        Action::Mapped => 6,
-        Action::Unmapped => 7,
-        Action::OutOfMemory => 8,
-        Action::Snapshot => 9,
-        Action::Annotation => 10,
+        EventAction::Allocate => 0,
+        EventAction::FreeRequested => 1,
+        EventAction::FreeCompleted => 2,
+        EventAction::Use => 3,
+        EventAction::RegionGained => 4,
+        EventAction::RegionLost => 5,
+        EventAction::Mapped => 6,
+        EventAction::Unmapped => 7,
+        EventAction::OutOfMemory => 8,
+        EventAction::Snapshot => 9,
+        EventAction::Annotation => 10,
     }
 }
 
 /// The action of a number.
-pub(crate) fn of_code(code: u8) -> Option<Action> {
+pub(crate) fn of_code(code: u8) -> Option<EventAction> {
     ACTIONS.get(usize::from(code)).map(|&(action, _)| action)
 }
 
-pub(super) fn name(action: Action) -> &'static str {
+pub(super) fn name(action: EventAction) -> &'static str {
     ACTIONS[usize::from(code(action))].1
 }
 
-pub(super) fn of_name(name: &[u8]) -> Option<Action> {
+pub(super) fn of_name(name: &[u8]) -> Option<EventAction> {
     ACTIONS.iter().find(|(_, known)| known.as_bytes() == name).map(|&(action, _)| action)
 }
 

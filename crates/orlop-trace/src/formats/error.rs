@@ -33,7 +33,7 @@ impl fmt::Display for Format {
 /// A column of [`csv`](super::csv) or [`rmm`](super::rmm).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Column {
+pub enum EventColumn {
     /// Which device.
     Device,
     /// When.
@@ -56,7 +56,7 @@ pub enum Column {
     Frames,
 }
 
-impl Column {
+impl EventColumn {
     /// What may stand there.
     #[must_use]
     pub fn expected(self) -> &'static str {
@@ -74,7 +74,7 @@ impl Column {
     }
 }
 
-impl fmt::Display for Column {
+impl fmt::Display for EventColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Device => "the device",
@@ -94,7 +94,7 @@ impl fmt::Display for Column {
 /// What is wrong with a block of a binary file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum BlockFault {
     /// Its bytes are not those that were written.
     Checksum,
     /// It says that it is longer than a block may be.
@@ -117,7 +117,7 @@ pub enum Fault {
     Count,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for BlockFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Checksum => "its bytes are not those that were written",
@@ -180,7 +180,7 @@ pub enum FormatError {
         /// Where it begins.
         at: u64,
         /// How.
-        fault: Fault,
+        fault: BlockFault,
     },
     /// A line is longer than any event can be.
     #[error("line {line}: longer than {limit} bytes")]
@@ -196,7 +196,7 @@ pub enum FormatError {
         /// Where.
         line: u64,
         /// Which.
-        column: Column,
+        column: EventColumn,
     },
     /// A column holds something else.
     #[error("line {line}: {column} cannot be {found:?}, expected {}", column.expected())]
@@ -204,7 +204,7 @@ pub enum FormatError {
         /// Where.
         line: u64,
         /// Which.
-        column: Column,
+        column: EventColumn,
         /// Its text, or the beginning of it.
         found: Box<str>,
     },

@@ -1,7 +1,7 @@
 //! Events of several devices, sorted out, and checked against each other.
 
 use super::FormatError;
-use crate::history::{Action, DeviceHistory, Event, Warning};
+use crate::history::{DeviceHistory, EventAction, HistoryEvent, HistoryWarning};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// So many warnings are kept of a file; the others are counted.
@@ -72,7 +72,7 @@ impl Gather {
 
 /// Events with their device's number, in order of time, by device.
 pub(crate) fn by_device(
-    events: impl IntoIterator<Item = (u32, Event)>,
+    events: impl IntoIterator<Item = (u32, HistoryEvent)>,
 ) -> Result<Vec<DeviceHistory>, FormatError> {
     let mut gather = Gather::default();
     for (device, event) in events {
@@ -84,12 +84,12 @@ pub(crate) fn by_device(
 /// Warnings, so many and a count.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
-    kept: Vec<Warning>,
+    kept: Vec<HistoryWarning>,
     more: u64,
 }
 
 impl Warnings {
-    pub(super) fn push(&mut self, warning: Warning) {
+    pub(super) fn push(&mut self, warning: HistoryWarning) {
         if self.kept.len() < MAX_WARNINGS {
             self.kept.push(warning);
         } else {
@@ -97,9 +97,9 @@ impl Warnings {
         }
     }
 
-    pub(super) fn finish(mut self) -> Vec<Warning> {
+    pub(super) fn finish(mut self) -> Vec<HistoryWarning> {
         if self.more > 0 {
-            self.kept.push(Warning::More { count: self.more });
+            self.kept.push(HistoryWarning::More { count: self.more });
         }
         self.kept
     }
@@ -113,19 +113,19 @@ pub(super) fn check(device: &DeviceHistory, warnings: &mut Warnings) -> Vec<Unkn
     let mut unknown = Vec::new();
     let number = device.device;
     for (place, event) in device.events.iter().enumerate() {
-        let Event { address, bytes, .. } = *event;
+        let HistoryEvent { address, bytes, .. } = *event;
         match event.action {
             // An empty block is nowhere.
-            Action::Allocate if bytes > 0 => {
+            EventAction::Allocate if bytes > 0 => {
                 if overlaps(&live, address, bytes) {
-                    warnings.push(Warning::Overlap { device: number, event: place, address });
+                    warnings.push(HistoryWarning::Overlap { device: number, event: place, address });
                 }
                 live.insert(address, bytes);
                 seen.insert(address);
             }
-            Action::FreeRequested => match live.remove(&address) {
+            EventAction::FreeRequested => match live.remove(&address) {
                 Some(known) if known != bytes => {
-                    warnings.push(Warning::SizeDiffers { device: number, event: place, address });
+                    warnings.push(HistoryWarning::SizeDiffers { device: number, event: place, address });
                 }
                 None if bytes > 0 => {
                     unknown.push(Unknown { event: place, address, bytes, first: !seen.contains(&address) });
@@ -161,17 +161,17 @@ mod tests {
 
     #[test]
     fn disagreements_are_told() {
-        use Action::{Allocate, FreeRequested};
+        use EventAction::{Allocate, FreeRequested};
         let events = [
-            Event::new(Allocate, 100, 50),
-            Event::new(Allocate, 149, 1),
-            Event::new(FreeRequested, 149, 1),
-            Event::new(Allocate, 150, 50),
-            Event::new(Allocate, 50, 51),
-            Event::new(FreeRequested, 150, 49),
-            Event::new(FreeRequested, 150, 50),
-            Event::new(FreeRequested, 7, 8),
-            Event::new(Allocate, 7, 0),
+            HistoryEvent::new(Allocate, 100, 50),
+            HistoryEvent::new(Allocate, 149, 1),
+            HistoryEvent::new(FreeRequested, 149, 1),
+            HistoryEvent::new(Allocate, 150, 50),
+            HistoryEvent::new(Allocate, 50, 51),
+            HistoryEvent::new(FreeRequested, 150, 49),
+            HistoryEvent::new(FreeRequested, 150, 50),
+            HistoryEvent::new(FreeRequested, 7, 8),
+            HistoryEvent::new(Allocate, 7, 0),
         ];
         let device = by_device(events.map(|event| (3, event))).unwrap().remove(0);
         let mut warnings = Warnings::default();
@@ -179,9 +179,9 @@ mod tests {
         assert_eq!(
             warnings.finish(),
             [
-                Warning::Overlap { device: 3, event: 1, address: 149 },
-                Warning::Overlap { device: 3, event: 4, address: 50 },
-                Warning::SizeDiffers { device: 3, event: 5, address: 150 },
+                HistoryWarning::Overlap { device: 3, event: 1, address: 149 },
+                HistoryWarning::Overlap { device: 3, event: 4, address: 50 },
+                HistoryWarning::SizeDiffers { device: 3, event: 5, address: 150 },
             ]
         );
         assert_eq!(
@@ -194,9 +194,9 @@ mod tests {
     fn warnings_are_kept_up_to_a_number() {
         let mut warnings = Warnings::default();
         for place in 0..MAX_WARNINGS + 5 {
-            warnings.push(Warning::Overlap { device: 0, event: place, address: 0 });
+            warnings.push(HistoryWarning::Overlap { device: 0, event: place, address: 0 });
         }
         let kept = warnings.finish();
-        assert_eq!((kept.len(), kept.last()), (MAX_WARNINGS + 1, Some(&Warning::More { count: 5 })));
+        assert_eq!((kept.len(), kept.last()), (MAX_WARNINGS + 1, Some(&HistoryWarning::More { count: 5 })));
     }
 }

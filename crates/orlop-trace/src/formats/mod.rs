@@ -10,7 +10,7 @@
 //!
 //! Every reader takes plain or gzip-compressed bytes, holds one line, block or JSON string at a time beside the history
 //! that it makes, and bounds each of those, and what a compressed file unpacks to: a few kilobytes cannot fill the memory
-//! ([`TraceError::Bomb`](crate::TraceError::Bomb)). What does not fit together in a file that can be read otherwise is a [`Warning`](crate::history::Warning) of the history.
+//! ([`TraceError::Bomb`](crate::TraceError::Bomb)). What does not fit together in a file that can be read otherwise is a [`HistoryWarning`](crate::history::HistoryWarning) of the history.
 
 pub(crate) mod actions;
 pub mod binary;
@@ -24,7 +24,7 @@ pub mod rmm;
 mod rows;
 
 pub use self::devices::{device_number, numbered_device};
-pub use self::error::{Column, Fault, Format, FormatError};
+pub use self::error::{BlockFault, EventColumn, Format, FormatError};
 use self::gather::Admitted;
 #[cfg(test)]
 pub(crate) use self::gather::by_device;

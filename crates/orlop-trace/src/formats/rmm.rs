@@ -15,23 +15,23 @@
 //! What an adaptor logs is what its upstream was asked for; `free` is logged before the upstream is told.
 
 use super::gather::{Warnings, by_device, check};
-use super::rows::{Row, Rows, number};
-use super::{Column, Format, FormatError};
+use super::rows::{Rows, TableRow, number};
+use super::{EventColumn, Format, FormatError};
 use crate::Result;
-use crate::history::{Action, Event, History, SiteId, TextId, Warning};
+use crate::history::{EventAction, History, HistoryEvent, HistoryWarning, SiteId, TextId};
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::HashMap;
 use std::io::Read;
 
 /// The columns, by their names in the first line, and in the order that they have without one.
-const COLUMNS: [(&str, Column); 6] = [
-    ("Thread", Column::Thread),
-    ("Time", Column::Time),
-    ("Action", Column::Action),
-    ("Pointer", Column::Address),
-    ("Size", Column::Bytes),
-    ("Stream", Column::Stream),
+const COLUMNS: [(&str, EventColumn); 6] = [
+    ("Thread", EventColumn::Thread),
+    ("Time", EventColumn::Time),
+    ("Action", EventColumn::Action),
+    ("Pointer", EventColumn::Address),
+    ("Size", EventColumn::Bytes),
+    ("Stream", EventColumn::Stream),
 ];
 
 const SECOND: u64 = 1_000_000_000;
@@ -54,14 +54,14 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// ```
 /// use orlop_trace::formats::rmm;
-/// use orlop_trace::history::Action;
+/// use orlop_trace::history::EventAction;
 ///
 /// let log = "Thread,Time,Action,Pointer,Size,Stream\n\
 ///            1979932,14:21:19:998533,allocate,0x30a000000,256,0x2\n\
 ///            1979932,14:21:32:661875,free,0x30a000000,256,0x2\n";
 /// let history = rmm::read_rmm(log.as_bytes())?;
 /// let events = &history.devices[0].events;
-/// assert_eq!((events[0].action, events[0].bytes), (Action::Allocate, 256));
+/// assert_eq!((events[0].action, events[0].bytes), (EventAction::Allocate, 256));
 /// assert_eq!(events[1].time - events[0].time, 12_663_342_000);
 /// # Ok::<(), orlop_trace::TraceError>(())
 /// ```
@@ -74,7 +74,7 @@ pub fn sniff(head: &[u8]) -> bool {
 pub fn read_rmm(reader: impl Read) -> Result<History> {
     let input = input::open(reader).map_err(FormatError::read(Format::Rmm))?;
     let mut rows = Rows::new(Format::Rmm, input);
-    let mut log = Log::default();
+    let mut log = RmmLog::default();
     let mut first = true;
     while let Some(row) = rows.next()? {
         if std::mem::take(&mut first) && log.header(row)? {
@@ -87,34 +87,34 @@ pub fn read_rmm(reader: impl Read) -> Result<History> {
     for device in &history.devices {
         for unknown in check(device, &mut warnings) {
             let (event, address) = (unknown.event, unknown.address);
-            warnings.push(Warning::FreedUnknown { device: device.device, event, address });
+            warnings.push(HistoryWarning::FreedUnknown { device: device.device, event, address });
         }
     }
     history.warnings = warnings.finish();
     Ok(history)
 }
 
-/// A log in the making.
-struct Log {
+/// The state of reading a log.
+struct RmmLog {
     /// Where each of [`COLUMNS`] is.
     places: [usize; 6],
     threads: HashMap<Box<[u8]>, u32>,
     /// Days that have passed, in nanoseconds.
     days: u64,
     latest: u64,
-    events: Vec<(u32, Event)>,
+    events: Vec<(u32, HistoryEvent)>,
 }
 
-impl Default for Log {
+impl Default for RmmLog {
     fn default() -> Self {
         let places = [0, 1, 2, 3, 4, 5];
         Self { places, threads: HashMap::new(), days: 0, latest: 0, events: Vec::new() }
     }
 }
 
-impl Log {
+impl RmmLog {
     /// Takes the places of the columns from this row, if it is one of names.
-    fn header(&mut self, row: Row<'_>) -> Result<bool, FormatError> {
+    fn header(&mut self, row: TableRow<'_>) -> Result<bool, FormatError> {
         let cells: Vec<&[u8]> = (0..).map_while(|place| row.cell(place)).collect();
         let find = |name: &str| cells.iter().position(|cell| *cell == name.as_bytes());
         if find("Action").is_none() {
@@ -126,19 +126,19 @@ impl Log {
         Ok(true)
     }
 
-    fn event(&mut self, row: Row<'_>) -> Result<(), FormatError> {
+    fn event(&mut self, row: TableRow<'_>) -> Result<(), FormatError> {
         let [thread, time, action, address, bytes, stream] = self.places;
-        let thread = self.thread(row.need(thread, Column::Thread)?);
-        let text = row.need(time, Column::Time)?;
-        let time = parse_time(text).ok_or_else(|| row.unexpected(Column::Time, text))?;
-        let text = row.need(action, Column::Action)?;
-        let action = self::action(text).ok_or_else(|| row.unexpected(Column::Action, text))?;
-        let event = Event {
+        let thread = self.thread(row.need(thread, EventColumn::Thread)?);
+        let text = row.need(time, EventColumn::Time)?;
+        let time = parse_time(text).ok_or_else(|| row.unexpected(EventColumn::Time, text))?;
+        let text = row.need(action, EventColumn::Action)?;
+        let action = self::action(text).ok_or_else(|| row.unexpected(EventColumn::Action, text))?;
+        let event = HistoryEvent {
             time: self.going_on(time),
             // A failure's pointer is null, and nothing is known of the bytes that were free.
-            address: pointer(row, address, Column::Address)?,
-            bytes: row.number(bytes, Column::Bytes, 10)?,
-            stream: StreamId::new(pointer(row, stream, Column::Stream)?),
+            address: pointer(row, address, EventColumn::Address)?,
+            bytes: row.number(bytes, EventColumn::Bytes, 10)?,
+            stream: StreamId::new(pointer(row, stream, EventColumn::Stream)?),
             site: SiteId::UNKNOWN,
             text: TextId::NONE,
             thread,
@@ -180,16 +180,16 @@ impl Log {
     }
 }
 
-fn action(name: &[u8]) -> Option<Action> {
+fn action(name: &[u8]) -> Option<EventAction> {
     match name {
-        b"allocate" => Some(Action::Allocate),
-        b"free" | b"deallocate" => Some(Action::FreeRequested),
-        b"allocate failure" => Some(Action::OutOfMemory),
+        b"allocate" => Some(EventAction::Allocate),
+        b"free" | b"deallocate" => Some(EventAction::FreeRequested),
+        b"allocate failure" => Some(EventAction::OutOfMemory),
         _ => None,
     }
 }
 
-fn pointer(row: Row<'_>, place: usize, column: Column) -> Result<u64, FormatError> {
+fn pointer(row: TableRow<'_>, place: usize, column: EventColumn) -> Result<u64, FormatError> {
     let cell = row.need(place, column)?;
     if cell == b"(nil)" {
         return Ok(0);
@@ -278,7 +278,7 @@ mod tests {
         );
         let history = read_rmm(text.replace("default", "2a").as_bytes()).unwrap();
         assert_eq!(history.devices[0].events[0].stream, StreamId::new(0x2a));
-        assert_eq!(history.warnings, [Warning::FreedUnknown { device: 0, event: 0, address: 0 }]);
+        assert_eq!(history.warnings, [HistoryWarning::FreedUnknown { device: 0, event: 0, address: 0 }]);
         let error = read_rmm("Action,Size\n".as_bytes()).unwrap_err();
         assert!(error.to_string().starts_with("line 1: the thread is missing"), "{error}");
     }

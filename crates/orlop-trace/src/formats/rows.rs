@@ -1,6 +1,6 @@
 //! Rows of comma-separated values, one at a time and of bounded length.
 
-use super::{Column, Format, FormatError};
+use super::{EventColumn, Format, FormatError};
 use csv_core::{ReadRecordResult, Reader};
 use std::io::BufRead;
 
@@ -23,7 +23,7 @@ pub(super) struct Rows<'a> {
 
 /// A row: its cells, and where it is.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct TableRow<'a> {
     text: &'a [u8],
     ends: &'a [usize],
     pub(super) line: u64,
@@ -35,7 +35,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The next row; `None` at the end. Blank lines are left out.
-    pub(super) fn next(&mut self) -> Result<Option<Row<'_>>, FormatError> {
+    pub(super) fn next(&mut self) -> Result<Option<TableRow<'_>>, FormatError> {
         let (mut written, mut cells) = (0, 0);
         loop {
             let input = self.input.fill_buf().map_err(FormatError::read(self.format))?;
@@ -55,7 +55,7 @@ impl<'a> Rows<'a> {
                 }
                 ReadRecordResult::Record => {
                     let line = self.parser.line() - u64::from(past_line);
-                    let row = Row { text: &self.text[..written], ends: &self.ends[..cells], line };
+                    let row = TableRow { text: &self.text[..written], ends: &self.ends[..cells], line };
                     return Ok(Some(row));
                 }
                 ReadRecordResult::End => return Ok(None),
@@ -64,7 +64,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl<'a> Row<'a> {
+impl<'a> TableRow<'a> {
     /// A cell, without space around it.
     pub(super) fn cell(self, place: usize) -> Option<&'a [u8]> {
         let end = *self.ends.get(place)?;
@@ -73,20 +73,20 @@ impl<'a> Row<'a> {
     }
 
     /// A cell that has something in it.
-    pub(super) fn need(self, place: usize, column: Column) -> Result<&'a [u8], FormatError> {
+    pub(super) fn need(self, place: usize, column: EventColumn) -> Result<&'a [u8], FormatError> {
         self.cell(place)
             .filter(|cell| !cell.is_empty())
             .ok_or(FormatError::Missing { line: self.line, column })
     }
 
     /// A cell as a number of the base that it says, or of the given one.
-    pub(super) fn number(self, place: usize, column: Column, base: u32) -> Result<u64, FormatError> {
+    pub(super) fn number(self, place: usize, column: EventColumn, base: u32) -> Result<u64, FormatError> {
         let cell = self.need(place, column)?;
         number(cell, base).ok_or_else(|| self.unexpected(column, cell))
     }
 
     #[cold]
-    pub(super) fn unexpected(self, column: Column, cell: &[u8]) -> FormatError {
+    pub(super) fn unexpected(self, column: EventColumn, cell: &[u8]) -> FormatError {
         let found: String = String::from_utf8_lossy(cell).chars().take(SHOWN).collect();
         FormatError::Unexpected { line: self.line, column, found: found.into() }
     }

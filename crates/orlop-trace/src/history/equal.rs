@@ -2,12 +2,14 @@
 //!
 //! Numbers of sites depend on the order in which a reader met them, so each pair of numbers is looked up, once.
 
-use super::{DeviceHistory, Event, EventDetail, History, Segment, SegmentBlock, SiteId, Sites, TextId};
+use super::{
+    DeviceHistory, EventDetail, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites, TextId,
+};
 use std::collections::HashMap;
 
 impl PartialEq for History {
     fn eq(&self, other: &Self) -> bool {
-        let mut names = Names { left: &self.sites, right: &other.sites, sites: HashMap::new() };
+        let mut names = NamePairs { left: &self.sites, right: &other.sites, sites: HashMap::new() };
         self.settings == other.settings
             && pairs(&self.annotations, &other.annotations, |left, right| {
                 names.text(left.name, right.name)
@@ -17,14 +19,14 @@ impl PartialEq for History {
     }
 }
 
-struct Names<'h> {
+struct NamePairs<'h> {
     left: &'h Sites,
     right: &'h Sites,
     /// Pairs that were compared, and whether they are the same.
     sites: HashMap<(SiteId, SiteId), bool>,
 }
 
-impl Names<'_> {
+impl NamePairs<'_> {
     fn text(&self, left: TextId, right: TextId) -> bool {
         self.left.name(left) == self.right.name(right)
     }
@@ -64,10 +66,10 @@ impl Names<'_> {
         self.site(left.site, right.site) && *left == SegmentBlock { site: left.site, ..*right }
     }
 
-    fn events(&mut self, left: &Event, right: &Event) -> bool {
+    fn events(&mut self, left: &HistoryEvent, right: &HistoryEvent) -> bool {
         self.site(left.site, right.site)
             && self.text(left.text, right.text)
-            && *left == Event { site: left.site, text: left.text, ..*right }
+            && *left == HistoryEvent { site: left.site, text: left.text, ..*right }
     }
 
     fn details(&mut self, left: &EventDetail, right: &EventDetail) -> bool {

@@ -22,8 +22,8 @@ use orlop_core::{MemoryKind, StreamId};
 
 pub use self::annotation::{Annotation, Stage};
 pub use self::sites::{Frame, SiteId, Sites, TextId};
-pub(crate) use self::start::Rules;
-pub use self::warning::{MAX_WARNINGS, Warning};
+pub(crate) use self::start::PoolRules;
+pub use self::warning::{HistoryWarning, MAX_WARNINGS};
 pub(crate) use self::warning::{warn, warn_as_told};
 pub(crate) use self::workload::Completions;
 pub use self::workload::{WorkBlock, WorkStep, Workload};
@@ -45,7 +45,7 @@ pub struct History {
     /// `external_annotations`).
     pub annotations: Vec<Annotation>,
     /// What does not fit together in the source. It is told, and the rest is used.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<HistoryWarning>,
 }
 
 /// What happened on one device.
@@ -62,7 +62,7 @@ pub struct DeviceHistory {
     /// only. All are live. What is known as a sum only is one block, at an address that no other has.
     pub held: Vec<SegmentBlock>,
     /// In the order in which they happened.
-    pub events: Vec<Event>,
+    pub events: Vec<HistoryEvent>,
     /// What only some events have, in the order of the events; [`DeviceHistory::detail`] finds it.
     pub details: Vec<EventDetail>,
     /// Segments and blocks after the last event, in order of address. Empty where the source does not tell.
@@ -72,7 +72,7 @@ pub struct DeviceHistory {
     pub counted_reserved: Option<u64>,
 }
 
-const _: () = assert!(size_of::<Event>() == 48);
+const _: () = assert!(size_of::<HistoryEvent>() == 48);
 
 impl History {
     /// PyTorch's [`settings`](History::settings) as far as they are understood, and what is wrong with the rest: the
@@ -88,7 +88,7 @@ impl DeviceHistory {
     /// Whether the source tells of segments at all. Where it does not, nothing is known of what blocks are in.
     #[must_use]
     pub fn has_segments(&self) -> bool {
-        let gains = |action| matches!(action, Action::RegionGained | Action::Mapped);
+        let gains = |action| matches!(action, EventAction::RegionGained | EventAction::Mapped);
         !self.start.is_empty() || self.events.iter().any(|event| gains(event.action))
     }
 
@@ -147,16 +147,16 @@ pub enum BlockState {
     Free,
 }
 
-/// Something that happened.
+/// An event of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct HistoryEvent {
     /// When, in nanoseconds; only differences mean anything.
     pub time: u64,
-    /// Of the block or region. For [`Action::OutOfMemory`] the bytes that the device had free.
+    /// Of the block or region. For [`EventAction::OutOfMemory`] the bytes that the device had free.
     pub address: u64,
     /// How many bytes were asked for, given back, gained or lost.
     pub bytes: u64,
-    /// The stream of the block, or the stream that uses it ([`Action::Use`]).
+    /// The stream of the block, or the stream that uses it ([`EventAction::Use`]).
     pub stream: StreamId,
     /// Where in the program.
     pub site: SiteId,
@@ -165,16 +165,16 @@ pub struct Event {
     /// Which thread; 0 where the source does not tell.
     pub thread: u32,
     /// What happened.
-    pub action: Action,
+    pub action: EventAction,
     /// What the memory is for, where the source knows it.
     pub kind: MemoryKind,
 }
 
-impl Event {
+impl HistoryEvent {
     /// At time 0 on the default stream, by an unknown site on thread 0: the least that there is to tell. The fields are for
     /// the rest.
     #[must_use]
-    pub fn new(action: Action, address: u64, bytes: u64) -> Self {
+    pub fn new(action: EventAction, address: u64, bytes: u64) -> Self {
         Self {
             time: 0,
             address,
@@ -200,13 +200,13 @@ pub struct EventDetail {
     pub pool: (u64, u64),
 }
 
-/// What happened.
+/// What an event of a recording records: an allocation, a free, a change of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Action {
+pub enum EventAction {
     /// A block was handed out.
     Allocate,
-    /// A block was given back; [`Action::FreeCompleted`] follows when no stream uses it any more.
+    /// A block was given back; [`EventAction::FreeCompleted`] follows when no stream uses it any more.
     FreeRequested,
     /// The memory of a block that was given back is free.
     FreeCompleted,

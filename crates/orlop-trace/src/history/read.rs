@@ -1,6 +1,7 @@
 //! Any file that this crate knows, told by its first bytes: the one place that knows all formats.
 //!
-//! To add one: a line in [`Format`], how it begins in [`Format::of`], and who reads it in [`History::parse`].
+//! To add one: a variant of [`HistoryFormat`], its first bytes in [`HistoryFormat::of`], and its reader in
+//! [`History::parse`].
 
 use super::History;
 use crate::formats::{binary, chrome, csv, rmm};
@@ -15,7 +16,7 @@ use std::path::Path;
 const HEAD: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum HistoryFormat {
     /// A PyTorch memory snapshot, as `_dump_snapshot` writes it.
     Pickle,
     /// The same as JSON.
@@ -32,7 +33,7 @@ enum Format {
     Chrome,
 }
 
-impl Format {
+impl HistoryFormat {
     fn of(head: &[u8]) -> Option<Self> {
         let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
         let marked = match text {
@@ -84,11 +85,11 @@ impl History {
     /// A packed file may unpack to 16 MiB and 256 times its own length, no more.
     ///
     /// ```
-    /// use orlop_trace::history::{Action, History};
+    /// use orlop_trace::history::{EventAction, History};
     ///
     /// let json = r#"{"device_traces": [[{"action": "alloc", "addr": 512, "size": 100, "stream": 0}]]}"#;
     /// let history = History::parse(json.as_bytes())?;
-    /// assert_eq!(history.devices[0].events[0].action, Action::Allocate);
+    /// assert_eq!(history.devices[0].events[0].action, EventAction::Allocate);
     /// # Ok::<(), orlop_trace::TraceError>(())
     /// ```
     ///
@@ -103,20 +104,20 @@ impl History {
         if head.is_empty() {
             return Err(TraceError::Empty);
         }
-        let format = Format::of(&head).ok_or(TraceError::Unknown)?;
+        let format = HistoryFormat::of(&head).ok_or(TraceError::Unknown)?;
         // A byte order mark is no JSON.
         let skipped = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         let mut head = Cursor::new(head);
         head.set_position(skipped);
         let whole = head.chain(input);
         match format {
-            Format::Pickle => Ok(snapshot::read_pickle(whole)?),
-            Format::Json => Ok(snapshot::read_json(BufReader::with_capacity(128 << 10, whole))?),
-            Format::Lines => Trace::parse(whole).map(|trace| Self::from(&trace)),
-            Format::Binary => binary::read_binary(whole),
-            Format::Csv => csv::read_csv(whole),
-            Format::Rmm => rmm::read_rmm(whole),
-            Format::Chrome => chrome::read_chrome(whole),
+            HistoryFormat::Pickle => Ok(snapshot::read_pickle(whole)?),
+            HistoryFormat::Json => Ok(snapshot::read_json(BufReader::with_capacity(128 << 10, whole))?),
+            HistoryFormat::Lines => Trace::parse(whole).map(|trace| Self::from(&trace)),
+            HistoryFormat::Binary => binary::read_binary(whole),
+            HistoryFormat::Csv => csv::read_csv(whole),
+            HistoryFormat::Rmm => rmm::read_rmm(whole),
+            HistoryFormat::Chrome => chrome::read_chrome(whole),
         }
     }
 }
@@ -134,22 +135,22 @@ mod tests {
     #[test]
     fn formats_are_told_by_their_first_bytes() {
         for (head, format) in [
-            (&b"\x80\x04\x95"[..], Some(Format::Pickle)),
-            (b"(dp0\n", Some(Format::Pickle)),
-            (b"}q\x00(", Some(Format::Pickle)),
-            (b" \n {\"segments\": []}", Some(Format::Json)),
-            (b"\xef\xbb\xbf{}", Some(Format::Json)),
-            (b"# a trace\n", Some(Format::Lines)),
-            (b"\na,0,1\n", Some(Format::Lines)),
-            (b"\x8eORLT\r\n\x1a\x01\0", Some(Format::Binary)),
-            (b"{\n  \"schemaVersion\": 1, \"deviceProperties\": [", Some(Format::Chrome)),
-            (b"Thread,Time,Action,Pointer,Size,Stream\n", Some(Format::Rmm)),
-            (b"1,0:0:1:0,allocate,0x10,256,0\n", Some(Format::Rmm)),
+            (&b"\x80\x04\x95"[..], Some(HistoryFormat::Pickle)),
+            (b"(dp0\n", Some(HistoryFormat::Pickle)),
+            (b"}q\x00(", Some(HistoryFormat::Pickle)),
+            (b" \n {\"segments\": []}", Some(HistoryFormat::Json)),
+            (b"\xef\xbb\xbf{}", Some(HistoryFormat::Json)),
+            (b"# a trace\n", Some(HistoryFormat::Lines)),
+            (b"\na,0,1\n", Some(HistoryFormat::Lines)),
+            (b"\x8eORLT\r\n\x1a\x01\0", Some(HistoryFormat::Binary)),
+            (b"{\n  \"schemaVersion\": 1, \"deviceProperties\": [", Some(HistoryFormat::Chrome)),
+            (b"Thread,Time,Action,Pointer,Size,Stream\n", Some(HistoryFormat::Rmm)),
+            (b"1,0:0:1:0,allocate,0x10,256,0\n", Some(HistoryFormat::Rmm)),
             (b"abc", None),
             (b"\x80", None),
             (b"", None),
         ] {
-            assert_eq!(Format::of(head), format, "{head:?}");
+            assert_eq!(HistoryFormat::of(head), format, "{head:?}");
         }
     }
 }

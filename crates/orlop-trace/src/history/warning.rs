@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// The most warnings that a history keeps, the last of which then counts the others ([`Warning::More`]).
+/// The most warnings that a history keeps, the last of which then counts the others ([`HistoryWarning::More`]).
 pub const MAX_WARNINGS: usize = 100;
 
-/// What does not fit together in a source.
+/// An inconsistency in a recording, which reading survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Warning {
+pub enum HistoryWarning {
     /// A block is freed that was never allocated, nor there at the end as it would have to be.
     FreedUnknown {
         /// Which device.
@@ -92,8 +92,8 @@ pub enum Warning {
     },
 }
 
-impl Warning {
-    /// How many there are, with those that are only counted ([`Warning::More`]).
+impl HistoryWarning {
+    /// How many there are, with those that are only counted ([`HistoryWarning::More`]).
     #[must_use]
     pub fn count(warnings: &[Self]) -> u64 {
         let count = |warning: &Self| if let Self::More { count } = *warning { count } else { 1 };
@@ -101,7 +101,7 @@ impl Warning {
     }
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for HistoryWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Events count from 1 for people.
         let nth = |event: usize| event.saturating_add(1);
@@ -158,18 +158,18 @@ impl fmt::Display for Warning {
 }
 
 /// Adds a warning, or counts it if there are enough.
-pub(crate) fn warn(warnings: &mut Vec<Warning>, warning: Warning) {
-    let new = if let Warning::More { count } = warning { count } else { 1 };
+pub(crate) fn warn(warnings: &mut Vec<HistoryWarning>, warning: HistoryWarning) {
+    let new = if let HistoryWarning::More { count } = warning { count } else { 1 };
     let full = warnings.len() + 1 >= MAX_WARNINGS;
     match warnings.last_mut() {
-        Some(Warning::More { count }) => *count = count.saturating_add(new),
-        _ if full => warnings.push(Warning::More { count: new }),
+        Some(HistoryWarning::More { count }) => *count = count.saturating_add(new),
+        _ if full => warnings.push(HistoryWarning::More { count: new }),
         _ => warnings.push(warning),
     }
 }
 
 /// Adds a warning that a file tells, in whatever order it has them; a file of many is cut short the same way.
-pub(crate) fn warn_as_told(warnings: &mut Vec<Warning>, warning: Warning) {
+pub(crate) fn warn_as_told(warnings: &mut Vec<HistoryWarning>, warning: HistoryWarning) {
     if warnings.len() < MAX_WARNINGS { warnings.push(warning) } else { warn(warnings, warning) }
 }
 
@@ -181,21 +181,21 @@ mod tests {
     fn a_hundred_are_kept_and_the_others_counted() {
         let mut warnings = Vec::new();
         for event in 0..250 {
-            warn(&mut warnings, Warning::UnknownAction { device: 0, event });
+            warn(&mut warnings, HistoryWarning::UnknownAction { device: 0, event });
         }
-        warn(&mut warnings, Warning::More { count: 7 });
+        warn(&mut warnings, HistoryWarning::More { count: 7 });
         assert_eq!(warnings.len(), MAX_WARNINGS);
-        assert_eq!(warnings[98], Warning::UnknownAction { device: 0, event: 98 });
-        assert_eq!(warnings[99], Warning::More { count: 151 + 7 });
+        assert_eq!(warnings[98], HistoryWarning::UnknownAction { device: 0, event: 98 });
+        assert_eq!(warnings[99], HistoryWarning::More { count: 151 + 7 });
         assert_eq!(warnings[99].to_string(), "and 158 more");
-        assert_eq!(Warning::count(&warnings), 257);
+        assert_eq!(HistoryWarning::count(&warnings), 257);
 
         let mut told = Vec::new();
         for event in 0..250 {
-            warn_as_told(&mut told, Warning::More { count: event });
-            warn_as_told(&mut told, Warning::UnknownAction { device: 0, event: 0 });
+            warn_as_told(&mut told, HistoryWarning::More { count: event });
+            warn_as_told(&mut told, HistoryWarning::UnknownAction { device: 0, event: 0 });
         }
         assert!(told.len() <= MAX_WARNINGS + 1);
-        assert_eq!(Warning::count(&told), (0..250).sum::<u64>() + 250);
+        assert_eq!(HistoryWarning::count(&told), (0..250).sum::<u64>() + 250);
     }
 }

@@ -1,7 +1,7 @@
 //! A device's history as a program for an allocator: blocks by number, each with its life, and what is asked in which
 //! order. Addresses are gone; what is left can be asked of any allocator, and planned.
 
-use super::{Action, BlockState, DeviceHistory, Event, SiteId, TextId};
+use super::{BlockState, DeviceHistory, EventAction, HistoryEvent, SiteId, TextId};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::HashMap;
 
@@ -77,7 +77,7 @@ pub struct Workload {
 
 impl Workload {
     /// Of what happened on a device. Events that do not follow from those before (see
-    /// [`Warning`](super::Warning)) are left out.
+    /// [`HistoryWarning`](super::HistoryWarning)) are left out.
     #[must_use]
     pub fn of(history: &DeviceHistory) -> Self {
         let mut work = Self::default();
@@ -98,7 +98,7 @@ impl Workload {
         for (place, event) in (0..).zip(&history.events) {
             let lingers = completions.lingers(event, history.events.get(place as usize + 1));
             let step = match event.action {
-                Action::Allocate if !live.contains_key(&event.address) => {
+                EventAction::Allocate if !live.contains_key(&event.address) => {
                     let id = work.push(WorkBlock {
                         bytes: event.bytes,
                         address: event.address,
@@ -113,27 +113,29 @@ impl Workload {
                     live.insert(event.address, id);
                     WorkStep::Allocate(id)
                 }
-                Action::Use => match live.get(&event.address) {
+                EventAction::Use => match live.get(&event.address) {
                     Some(&id) => WorkStep::Use(id, event.stream),
                     None => continue,
                 },
-                Action::OutOfMemory => WorkStep::Failed(event.bytes, event.stream),
+                EventAction::OutOfMemory => WorkStep::Failed(event.bytes, event.stream),
                 // A completion without a request is all that a source tells of some blocks (PyTorch: those that go
                 // with a graph's pool); one after it finds nothing.
-                Action::FreeRequested | Action::FreeCompleted => match live.remove(&event.address) {
-                    Some(id) => {
-                        work.blocks[id as usize].died = Some(work.steps.len());
-                        if lingers {
-                            work.blocks[id as usize].lingers = true;
-                            lingering.insert(event.address, id);
+                EventAction::FreeRequested | EventAction::FreeCompleted => {
+                    match live.remove(&event.address) {
+                        Some(id) => {
+                            work.blocks[id as usize].died = Some(work.steps.len());
+                            if lingers {
+                                work.blocks[id as usize].lingers = true;
+                                lingering.insert(event.address, id);
+                            }
+                            WorkStep::Free(id)
                         }
-                        WorkStep::Free(id)
+                        None => match lingering.remove(&event.address) {
+                            Some(id) => WorkStep::Completed(id),
+                            None => continue,
+                        },
                     }
-                    None => match lingering.remove(&event.address) {
-                        Some(id) => WorkStep::Completed(id),
-                        None => continue,
-                    },
-                },
+                }
                 _ => continue,
             };
             work.steps.push(step);
@@ -196,12 +198,13 @@ pub(crate) struct Completions {
 
 impl Completions {
     /// Whether this event, which is followed by that one, frees a block that still waits for streams. Ask in order.
-    pub(crate) fn lingers(&mut self, event: &Event, next: Option<&Event>) -> bool {
+    pub(crate) fn lingers(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) -> bool {
         match event.action {
-            Action::FreeCompleted => self.told = true,
-            Action::FreeRequested if self.told => {
-                let at_once =
-                    |next: &Event| next.action == Action::FreeCompleted && next.address == event.address;
+            EventAction::FreeCompleted => self.told = true,
+            EventAction::FreeRequested if self.told => {
+                let at_once = |next: &HistoryEvent| {
+                    next.action == EventAction::FreeCompleted && next.address == event.address
+                };
                 return !next.is_some_and(at_once);
             }
             _ => {}

@@ -1,6 +1,6 @@
 //! Who holds the memory at a moment: by call site, stream, kind and tag, and the largest blocks one by one.
 
-use super::names::{Names, Naming};
+use super::names::{Naming, SiteGroups};
 use crate::history::{DeviceHistory, SiteId, Sites, TextId, WorkBlock, Workload};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -134,7 +134,7 @@ impl Holdings {
         steps: usize,
         work: &Workload,
         history: &DeviceHistory,
-        names: &mut Names<'_>,
+        names: &mut SiteGroups<'_>,
         naming: Naming,
     ) -> Self {
         let mut all = Sum::default();
@@ -182,7 +182,7 @@ fn largest(
     steps: usize,
     work: &Workload,
     history: &DeviceHistory,
-    names: &mut Names<'_>,
+    names: &mut SiteGroups<'_>,
     naming: Naming,
 ) -> Vec<Holder> {
     let mut blocks: Vec<&WorkBlock> = live(work, steps).collect();
@@ -221,11 +221,11 @@ struct Group {
 }
 
 impl BySite {
-    pub(super) fn add(&mut self, names: &mut Names<'_>, block: &WorkBlock) {
+    pub(super) fn add(&mut self, names: &mut SiteGroups<'_>, block: &WorkBlock) {
         self.add_site(names, block.site, block.born.is_none(), block.bytes);
     }
 
-    pub(super) fn add_site(&mut self, names: &mut Names<'_>, site: SiteId, there: bool, bytes: u64) {
+    pub(super) fn add_site(&mut self, names: &mut SiteGroups<'_>, site: SiteId, there: bool, bytes: u64) {
         let group = names.group(site);
         let there = there && names.name(group).is_empty();
         let entry = self.sums.entry((group, there)).or_default();
@@ -235,7 +235,7 @@ impl BySite {
         }
     }
 
-    pub(super) fn shares(&self, names: &mut Names<'_>, all: Sum, naming: Naming) -> Shares {
+    pub(super) fn shares(&self, names: &mut SiteGroups<'_>, all: Sum, naming: Naming) -> Shares {
         let mut sums: Vec<_> = self.sums.iter().collect();
         sums.sort_by_key(|(_, group)| Reverse(group.sum.bytes));
         let rows = sums.iter().enumerate().map(|(place, ((_, there), group))| {

@@ -4,9 +4,9 @@
 use super::fragmentation::SegmentsInfo;
 use super::holders::{Holdings, events_after, live, peak};
 use super::moment::Moments;
-use super::names::{Names, Naming};
-use super::out_of_memory::OutOfMemory;
-use crate::history::{Action, DeviceHistory, History, Warning, WorkStep, Workload};
+use super::names::{Naming, SiteGroups};
+use super::out_of_memory::OutOfMemoryReport;
+use crate::history::{DeviceHistory, EventAction, History, HistoryWarning, WorkStep, Workload};
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -63,7 +63,7 @@ pub struct DeviceInfo {
     /// After the last event.
     pub end: MomentInfo,
     /// Requests that failed: the first few.
-    pub out_of_memory: Vec<OutOfMemory>,
+    pub out_of_memory: Vec<OutOfMemoryReport>,
     /// How many more failed.
     pub more_out_of_memory: usize,
     /// Events that fit no segment that is there; 0 where the source tells of none.
@@ -91,7 +91,7 @@ impl SnapshotInfo {
         Self {
             settings: history.settings.clone(),
             warnings: history.warnings.iter().map(ToString::to_string).collect(),
-            warning_count: Warning::count(&history.warnings),
+            warning_count: HistoryWarning::count(&history.warnings),
             devices: history.devices.iter().map(|device| DeviceInfo::of(device, history, naming)).collect(),
         }
     }
@@ -102,7 +102,7 @@ impl DeviceInfo {
         let history = &*with_start(device);
         let work = Workload::of(history);
         let moments = Moments::with_settings(history, all.settings.as_deref());
-        let mut names = Names::new(&all.sites, naming.depth);
+        let mut names = SiteGroups::new(&all.sites, naming.depth);
         let mut moment = |steps: usize, events: usize| {
             let segments = if events == history.events.len() && !history.end.is_empty() {
                 Cow::Borrowed(&history.end)
@@ -121,11 +121,13 @@ impl DeviceInfo {
         let end = moment(work.steps.len(), history.events.len());
         let failures = || {
             let events = history.events.iter().enumerate();
-            events.filter(|(_, event)| event.action == Action::OutOfMemory)
+            events.filter(|(_, event)| event.action == EventAction::OutOfMemory)
         };
-        let out_of_memory: Vec<OutOfMemory> = failures()
+        let out_of_memory: Vec<OutOfMemoryReport> = failures()
             .take(FAILURES)
-            .map(|(place, event)| OutOfMemory::of(place, event, history, &work, &moments, &mut names, naming))
+            .map(|(place, event)| {
+                OutOfMemoryReport::of(place, event, history, &work, &moments, &mut names, naming)
+            })
             .collect();
         let steps = |wanted: fn(&WorkStep) -> bool| work.steps.iter().filter(|step| wanted(step)).count();
         Self {
@@ -173,8 +175,10 @@ pub(crate) fn peak_reserved_after(history: &DeviceHistory, events: usize) -> Opt
     let mut most = now;
     for event in history.events.iter().take(events) {
         match event.action {
-            Action::RegionGained | Action::Mapped => now += u128::from(event.bytes),
-            Action::RegionLost | Action::Unmapped => now = now.saturating_sub(u128::from(event.bytes)),
+            EventAction::RegionGained | EventAction::Mapped => now += u128::from(event.bytes),
+            EventAction::RegionLost | EventAction::Unmapped => {
+                now = now.saturating_sub(u128::from(event.bytes));
+            }
             _ => continue,
         }
         told = true;

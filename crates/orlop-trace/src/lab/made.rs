@@ -1,23 +1,23 @@
 //! Histories made for tests, by a small allocator that follows PyTorch's rules and knows the truth after every event.
 
-use crate::history::{Action, BlockState, DeviceHistory, Event, Segment, SegmentBlock, SiteId};
+use crate::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SiteId};
 use orlop_core::StreamId;
 
 const MIB: u64 = 1 << 20;
 
-/// A device, its allocator, and what was written down.
+/// A fake allocator over a fake device, with the events that it recorded.
 #[derive(Debug, Default)]
-pub(super) struct Machine {
+pub(super) struct FakeAllocator {
     /// Whether segments grow in place.
     pub(super) expandable: bool,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<HistoryEvent>,
     /// The segments after each event.
     pub(super) truth: Vec<Vec<Segment>>,
     segments: Vec<Segment>,
     gained: u64,
 }
 
-impl Machine {
+impl FakeAllocator {
     pub(super) fn allocate(&mut self, bytes: u64, stream: u64, site: SiteId) -> u64 {
         let rounded = bytes.max(1).next_multiple_of(512);
         let (small, stream) = (rounded <= MIB, StreamId::new(stream));
@@ -38,16 +38,16 @@ impl Machine {
         if split {
             blocks.insert(block + 1, free_piece(piece.address + taken, rest));
         }
-        self.happens(Action::Allocate, piece.address, bytes, stream, site);
+        self.happens(EventAction::Allocate, piece.address, bytes, stream, site);
         piece.address
     }
 
     pub(super) fn request_free(&mut self, address: u64) {
-        self.change(address, BlockState::Pending, Action::FreeRequested);
+        self.change(address, BlockState::Pending, EventAction::FreeRequested);
     }
 
     pub(super) fn complete_free(&mut self, address: u64) {
-        self.change(address, BlockState::Free, Action::FreeCompleted);
+        self.change(address, BlockState::Free, EventAction::FreeCompleted);
     }
 
     pub(super) fn free(&mut self, address: u64) {
@@ -56,7 +56,7 @@ impl Machine {
     }
 
     pub(super) fn fail(&mut self, bytes: u64, stream: u64, device_free: u64) {
-        self.happens(Action::OutOfMemory, device_free, bytes, StreamId::new(stream), SiteId::UNKNOWN);
+        self.happens(EventAction::OutOfMemory, device_free, bytes, StreamId::new(stream), SiteId::UNKNOWN);
     }
 
     /// Gives back what is free all through; of what grows in place, the free end.
@@ -74,7 +74,7 @@ impl Machine {
                 continue;
             }
             let (stream, site) = (segment.stream, segment.site);
-            let action = if segment.expandable { Action::Unmapped } else { Action::RegionLost };
+            let action = if segment.expandable { EventAction::Unmapped } else { EventAction::RegionLost };
             if from == segment.address {
                 self.segments.remove(place);
             } else {
@@ -120,10 +120,10 @@ impl Machine {
                     Some(last) if last.state == BlockState::Free => last.bytes += grown,
                     _ => segment.blocks.push(free_piece(end, grown)),
                 }
-                return self.happens(Action::Mapped, end, grown, stream, site);
+                return self.happens(EventAction::Mapped, end, grown, stream, site);
             }
             let address = self.push(grown, small, stream, site);
-            return self.happens(Action::Mapped, address, grown, stream, site);
+            return self.happens(EventAction::Mapped, address, grown, stream, site);
         }
         let bytes = match bytes {
             bytes if bytes <= MIB => 2 * MIB,
@@ -131,7 +131,7 @@ impl Machine {
             bytes => bytes.next_multiple_of(2 * MIB),
         };
         let address = self.push(bytes, small, stream, site);
-        self.happens(Action::RegionGained, address, bytes, stream, site);
+        self.happens(EventAction::RegionGained, address, bytes, stream, site);
     }
 
     /// Far from all others, and in no order of address.
@@ -145,7 +145,7 @@ impl Machine {
         address
     }
 
-    fn change(&mut self, address: u64, state: BlockState, action: Action) {
+    fn change(&mut self, address: u64, state: BlockState, action: EventAction) {
         let found = self.segments.iter_mut().find_map(|segment| {
             let place = segment.blocks.iter().position(|block| block.address == address)?;
             Some((segment.stream, &mut segment.blocks, place))
@@ -165,12 +165,12 @@ impl Machine {
         self.happens(action, address, bytes, stream, SiteId::UNKNOWN);
     }
 
-    fn happens(&mut self, action: Action, address: u64, bytes: u64, stream: StreamId, site: SiteId) {
-        self.events.push(Event {
+    fn happens(&mut self, action: EventAction, address: u64, bytes: u64, stream: StreamId, site: SiteId) {
+        self.events.push(HistoryEvent {
             time: self.events.len() as u64 * 1000,
             stream,
             site,
-            ..Event::new(action, address, bytes)
+            ..HistoryEvent::new(action, address, bytes)
         });
         self.truth.push(plain(self.segments.clone()));
     }

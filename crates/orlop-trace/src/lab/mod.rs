@@ -3,7 +3,7 @@
 //! | question | with |
 //! |---|---|
 //! | who holds the memory, at the peak and in the end? what does fragmentation cost? | [`SnapshotInfo`] |
-//! | what did a request that failed lack, and what would have been the least to give up for it? | [`OutOfMemory`] |
+//! | what did a request that failed lack, and what would have been the least to give up for it? | [`OutOfMemoryReport`] |
 //! | what were all segments like at this moment? | [`Moments`] |
 //! | what grew between two runs? | [`Profile`], [`Diff`] |
 //! | does a run need more than it may? | [`Profile`], [`Gate`] |
@@ -40,5 +40,5 @@ pub use self::info::{DeviceInfo, MomentInfo, SnapshotInfo};
 pub use self::moment::Moments;
 pub use self::names::Naming;
 pub use self::naming::{BEFORE, NO_SITE, SiteName};
-pub use self::out_of_memory::{Limit, OutOfMemory, Release, Way};
+pub use self::out_of_memory::{InferredLimit, OutOfMemoryReport, Release, Way};
 pub use self::profile::{DeviceProfile, Profile, SiteProfile};

@@ -9,7 +9,9 @@
 //! Whoever looks at one moment looks at others, too: a slider in a report. States are kept at distances that grow with
 //! what a state takes, so that all of them together take no more than the events, and a moment is never far from one.
 
-use crate::history::{Action, BlockState, DeviceHistory, Event, Rules, Segment, SegmentBlock, SiteId};
+use crate::history::{
+    BlockState, DeviceHistory, EventAction, HistoryEvent, PoolRules, Segment, SegmentBlock, SiteId,
+};
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,23 +30,23 @@ const DISTANCE: usize = 256;
 #[derive(Debug)]
 pub struct Moments<'a> {
     history: &'a DeviceHistory,
-    known: Known,
+    known: TimelineContext,
     /// States after so many events, by that number; the first is the start.
-    kept: Vec<(usize, State)>,
+    kept: Vec<(usize, TimelineState)>,
     strays: u64,
 }
 
-/// What is known beyond the events.
+/// Facts about a recording that its events do not carry.
 #[derive(Debug)]
-struct Known {
+struct TimelineContext {
     /// How long blocks are.
-    rules: Rules,
+    rules: PoolRules,
     /// The private pools that events belong to, by event.
     pools: HashMap<usize, (u64, u64)>,
     /// Bytes of the blocks that are still there in the end, by the event that allocates them.
     taken: HashMap<usize, u64>,
     /// The segments in the end: pool and size class of those that the events only give an address and a size.
-    end: BTreeMap<u64, Region>,
+    end: BTreeMap<u64, SegmentRange>,
     /// Whether there are no completions, so that a request to free is all there is.
     at_once: bool,
 }
@@ -59,8 +61,8 @@ impl<'a> Moments<'a> {
     /// The same under the [settings](crate::history::History::settings) of the history.
     #[must_use]
     pub fn with_settings(history: &'a DeviceHistory, settings: Option<&str>) -> Self {
-        let known = Known::of(history, Rules::parse(settings.unwrap_or_default()));
-        let mut state = State::of(&history.start, &known.rules);
+        let known = TimelineContext::of(history, PoolRules::parse(settings.unwrap_or_default()));
+        let mut state = TimelineState::of(&history.start, &known.rules);
         let mut kept = vec![(0, state.clone())];
         let mut next = DISTANCE.max(state.pieces.len());
         for (place, event) in history.events.iter().enumerate() {
@@ -93,7 +95,7 @@ impl<'a> Moments<'a> {
     }
 
     /// The rules that blocks and regions follow.
-    pub(super) fn rules(&self) -> &Rules {
+    pub(super) fn rules(&self) -> &PoolRules {
         &self.known.rules
     }
 
@@ -105,8 +107,8 @@ impl<'a> Moments<'a> {
     }
 }
 
-impl Known {
-    fn of(history: &DeviceHistory, rules: Rules) -> Self {
+impl TimelineContext {
+    fn of(history: &DeviceHistory, rules: PoolRules) -> Self {
         let live = |segment: &'_ Segment| {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
             live.map(|block| (block.address, *block)).collect::<Vec<_>>()
@@ -114,7 +116,7 @@ impl Known {
         let end: HashMap<u64, SegmentBlock> = history.end.iter().flat_map(live).collect();
         let mut last = HashMap::new();
         for (place, event) in history.events.iter().enumerate() {
-            if event.action == Action::Allocate && end.contains_key(&event.address) {
+            if event.action == EventAction::Allocate && end.contains_key(&event.address) {
                 last.insert(event.address, place);
             }
         }
@@ -127,15 +129,15 @@ impl Known {
             rules,
             pools: details.map(|detail| (detail.event as usize, detail.pool)).collect(),
             taken: taken.collect(),
-            end: history.end.iter().map(|segment| (segment.address, Region::of(segment))).collect(),
-            at_once: !history.events.iter().any(|event| event.action == Action::FreeCompleted),
+            end: history.end.iter().map(|segment| (segment.address, SegmentRange::of(segment))).collect(),
+            at_once: !history.events.iter().any(|event| event.action == EventAction::FreeCompleted),
         }
     }
 }
 
 /// A segment without its blocks.
 #[derive(Debug, Clone, Copy)]
-struct Region {
+struct SegmentRange {
     bytes: u64,
     stream: StreamId,
     small: bool,
@@ -144,7 +146,7 @@ struct Region {
     site: SiteId,
 }
 
-impl Region {
+impl SegmentRange {
     fn of(segment: &Segment) -> Self {
         let &Segment { bytes, stream, small, expandable, pool, site, .. } = segment;
         Self { bytes, stream, small, expandable, pool, site }
@@ -158,17 +160,17 @@ impl Region {
 
 /// Regions do not overlap, and the pieces of each cover it without gaps.
 #[derive(Debug, Clone, Default)]
-struct State {
-    regions: BTreeMap<u64, Region>,
+struct TimelineState {
+    regions: BTreeMap<u64, SegmentRange>,
     pieces: BTreeMap<u64, SegmentBlock>,
     strays: u64,
 }
 
-impl State {
-    fn of(segments: &[Segment], rules: &Rules) -> Self {
+impl TimelineState {
+    fn of(segments: &[Segment], rules: &PoolRules) -> Self {
         let mut state = Self::default();
         for segment in segments {
-            state.gain(segment.address, Region::of(segment));
+            state.gain(segment.address, SegmentRange::of(segment));
             for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
                 state.place(block, Some(block.bytes), rules);
             }
@@ -184,27 +186,27 @@ impl State {
             while let Some(piece) = pieces.next_if(|piece| piece.address - address < region.bytes) {
                 blocks.push(*piece);
             }
-            let &Region { bytes, stream, small, expandable, pool, site } = region;
+            let &SegmentRange { bytes, stream, small, expandable, pool, site } = region;
             Segment { address, bytes, stream, small, expandable, pool, site, blocks }
         });
         regions.collect()
     }
 
-    fn apply(&mut self, place: usize, event: &Event, known: &Known) {
-        let &Event { address, bytes, stream, site, .. } = event;
+    fn apply(&mut self, place: usize, event: &HistoryEvent, known: &TimelineContext) {
+        let &HistoryEvent { address, bytes, stream, site, .. } = event;
         match event.action {
-            Action::Allocate => {
+            EventAction::Allocate => {
                 let block = SegmentBlock { address, bytes, requested: bytes, state: BlockState::Live, site };
                 self.place(&block, known.taken.get(&place).copied(), &known.rules);
             }
-            Action::FreeRequested if known.at_once => self.free(address),
-            Action::FreeRequested => match self.pieces.get_mut(&address) {
+            EventAction::FreeRequested if known.at_once => self.free(address),
+            EventAction::FreeRequested => match self.pieces.get_mut(&address) {
                 Some(piece) if piece.state == BlockState::Live => piece.state = BlockState::Pending,
                 _ => self.stray(),
             },
-            Action::FreeCompleted => self.free(address),
-            Action::RegionGained | Action::Mapped => {
-                let mapped = event.action == Action::Mapped;
+            EventAction::FreeCompleted => self.free(address),
+            EventAction::RegionGained | EventAction::Mapped => {
+                let mapped = event.action == EventAction::Mapped;
                 let end = known.end.range(..=address).next_back();
                 let end = end.filter(|(start, end)| address - **start < end.bytes).map(|(_, end)| *end);
                 let by_size = match mapped {
@@ -215,13 +217,14 @@ impl State {
                 let pool = known.pools.get(&place).copied().or(end.map(|end| end.pool)).unwrap_or((0, 0));
                 let expandable = mapped || end.is_some_and(|end| end.expandable);
                 self.carve(address, bytes);
-                self.gain(address, Region { bytes, stream, small, expandable, pool, site });
+                self.gain(address, SegmentRange { bytes, stream, small, expandable, pool, site });
                 if mapped {
                     self.join(address);
                 }
             }
-            Action::RegionLost | Action::Unmapped => self.carve(address, bytes),
-            Action::Use | Action::OutOfMemory | Action::Snapshot | Action::Annotation => {}
+            EventAction::RegionLost | EventAction::Unmapped => self.carve(address, bytes),
+            EventAction::Use | EventAction::OutOfMemory | EventAction::Snapshot | EventAction::Annotation => {
+            }
         }
     }
 
@@ -230,13 +233,13 @@ impl State {
     }
 
     /// The region around an address.
-    fn region(&self, address: u64) -> Option<(u64, &Region)> {
+    fn region(&self, address: u64) -> Option<(u64, &SegmentRange)> {
         let (&start, region) = self.regions.range(..=address).next_back()?;
         (address - start < region.bytes).then_some((start, region))
     }
 
     /// A block takes its part of the free piece around it: `taken` bytes, or what PyTorch would.
-    fn place(&mut self, block: &SegmentBlock, taken: Option<u64>, rules: &Rules) {
+    fn place(&mut self, block: &SegmentBlock, taken: Option<u64>, rules: &PoolRules) {
         self.cut_short(block.address);
         match self.room(block) {
             Some((piece, room, finely)) => {
@@ -320,7 +323,7 @@ impl State {
     }
 
     /// A new region, free all through. Where there is something already, or no address, there is none.
-    fn gain(&mut self, address: u64, region: Region) {
+    fn gain(&mut self, address: u64, region: SegmentRange) {
         let Some(end) = address.checked_add(region.bytes).filter(|&end| end > address) else {
             return self.stray();
         };
@@ -342,7 +345,7 @@ impl State {
             && before.goes_on_in(&region)
         {
             self.regions.remove(&address);
-            self.regions.insert(at, Region { bytes: before.bytes + region.bytes, ..before });
+            self.regions.insert(at, SegmentRange { bytes: before.bytes + region.bytes, ..before });
             self.coalesce(address);
             start = at;
         }
@@ -351,7 +354,7 @@ impl State {
             && region.goes_on_in(&after)
         {
             self.regions.remove(&(start + region.bytes));
-            self.regions.insert(start, Region { bytes: region.bytes + after.bytes, ..region });
+            self.regions.insert(start, SegmentRange { bytes: region.bytes + after.bytes, ..region });
             self.coalesce(start + region.bytes);
         }
     }
@@ -368,10 +371,10 @@ impl State {
             }
             self.regions.remove(&start);
             if start < address {
-                self.regions.insert(start, Region { bytes: address - start, ..region });
+                self.regions.insert(start, SegmentRange { bytes: address - start, ..region });
             }
             if stop > end {
-                self.regions.insert(end, Region { bytes: stop - end, ..region });
+                self.regions.insert(end, SegmentRange { bytes: stop - end, ..region });
             }
         }
         while let Some(piece) = self.pieces.range(..end).next_back().map(|(_, piece)| *piece) {

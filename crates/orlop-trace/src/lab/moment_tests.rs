@@ -1,8 +1,10 @@
 //! Moments, against an allocator that knows.
 
-use super::made::{Machine, plain};
+use super::made::{FakeAllocator, plain};
 use super::{Gate, Moments, Naming, Profile, SnapshotInfo, Tolerance};
-use crate::history::{Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId};
+use crate::history::{
+    BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId,
+};
 use orlop_core::StreamId;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,8 +31,8 @@ fn ask() -> impl Strategy<Value = Ask> {
     ]
 }
 
-fn run(asks: &[Ask], expandable: bool) -> Machine {
-    let mut machine = Machine::default();
+fn run(asks: &[Ask], expandable: bool) -> FakeAllocator {
+    let mut machine = FakeAllocator::default();
     machine.expandable = expandable;
     let (mut live, mut pending) = (Vec::new(), Vec::new());
     for ask in asks {
@@ -56,20 +58,20 @@ fn run(asks: &[Ask], expandable: bool) -> Machine {
     machine
 }
 
-fn raw(action: Action, address: u64, bytes: u64, stream: u64) -> Event {
-    Event { stream: StreamId::new(stream), ..Event::new(action, address, bytes) }
+fn raw(action: EventAction, address: u64, bytes: u64, stream: u64) -> HistoryEvent {
+    HistoryEvent { stream: StreamId::new(stream), ..HistoryEvent::new(action, address, bytes) }
 }
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = HistoryEvent> {
     let action = prop::sample::select(vec![
-        Action::Allocate,
-        Action::FreeRequested,
-        Action::FreeCompleted,
-        Action::RegionGained,
-        Action::RegionLost,
-        Action::Mapped,
-        Action::Unmapped,
-        Action::OutOfMemory,
+        EventAction::Allocate,
+        EventAction::FreeRequested,
+        EventAction::FreeCompleted,
+        EventAction::RegionGained,
+        EventAction::RegionLost,
+        EventAction::Mapped,
+        EventAction::Unmapped,
+        EventAction::OutOfMemory,
     ]);
     // Few addresses, so that things meet; and the last ones there are.
     let address =
@@ -95,7 +97,7 @@ fn any_segment() -> impl Strategy<Value = Segment> {
         },
     );
     (any_event(), vec(block, 0..6), any::<(bool, bool)>()).prop_map(|(event, blocks, (small, expandable))| {
-        let Event { address, bytes, stream, site, .. } = event;
+        let HistoryEvent { address, bytes, stream, site, .. } = event;
         Segment { address, bytes, stream, small, expandable, pool: (0, 0), site, blocks }
     })
 }
@@ -153,7 +155,7 @@ proptest! {
 
 #[test]
 fn far_moments_are_near_a_kept_state() {
-    let mut machine = Machine::default();
+    let mut machine = FakeAllocator::default();
     let mut live = Vec::new();
     for turn in 0..2000_u64 {
         live.push(machine.allocate(512 + turn % 7 * 300_000, 0, SiteId::UNKNOWN));
@@ -175,11 +177,11 @@ fn far_moments_are_near_a_kept_state() {
 fn a_block_ends_where_another_begins() {
     // Rounding up to a power of two, which the rules know nothing of, and rests that they would not split off.
     let events = vec![
-        raw(Action::RegionGained, 1 << 30, 20 << 20, 0),
-        raw(Action::Allocate, 1 << 30, 18 << 20, 0),
-        raw(Action::Allocate, (1 << 30) + (19 << 20), 512 << 10, 0),
-        raw(Action::Allocate, (1 << 30) + (18 << 20), 1 << 20, 0),
-        raw(Action::FreeRequested, 1 << 30, 18 << 20, 0),
+        raw(EventAction::RegionGained, 1 << 30, 20 << 20, 0),
+        raw(EventAction::Allocate, 1 << 30, 18 << 20, 0),
+        raw(EventAction::Allocate, (1 << 30) + (19 << 20), 512 << 10, 0),
+        raw(EventAction::Allocate, (1 << 30) + (18 << 20), 1 << 20, 0),
+        raw(EventAction::FreeRequested, 1 << 30, 18 << 20, 0),
     ];
     let history = DeviceHistory { events, ..DeviceHistory::default() };
     let moments = Moments::new(&history);
@@ -195,7 +197,7 @@ fn a_block_ends_where_another_begins() {
 
 #[test]
 fn blocks_without_segments_are_strays() {
-    let events = vec![raw(Action::Allocate, 512, 100, 0), raw(Action::FreeRequested, 512, 100, 0)];
+    let events = vec![raw(EventAction::Allocate, 512, 100, 0), raw(EventAction::FreeRequested, 512, 100, 0)];
     let history = DeviceHistory { events, ..DeviceHistory::default() };
     let moments = Moments::new(&history);
     assert_eq!((moments.strays(), moments.at(1)), (2, Vec::new()));
@@ -203,8 +205,10 @@ fn blocks_without_segments_are_strays() {
 
 #[test]
 fn settings_say_how_long_blocks_are() {
-    let events =
-        vec![raw(Action::RegionGained, 1 << 30, 20 << 20, 0), raw(Action::Allocate, 1 << 30, 1200 << 10, 0)];
+    let events = vec![
+        raw(EventAction::RegionGained, 1 << 30, 20 << 20, 0),
+        raw(EventAction::Allocate, 1 << 30, 1200 << 10, 0),
+    ];
     let history = DeviceHistory { events, ..DeviceHistory::default() };
     let taken = |settings| Moments::with_settings(&history, settings).at(1)[0].blocks[0].bytes >> 10;
     assert_eq!(taken(None), 1200);
@@ -216,8 +220,8 @@ fn settings_say_how_long_blocks_are() {
 #[test]
 fn blocks_may_be_closer_together_than_pytorchs() {
     let events =
-        [(0, 100), (128, 600), (768, 64)].map(|(at, bytes)| raw(Action::Allocate, 4096 + at, bytes, 0));
-    let region = raw(Action::RegionGained, 4096, 4096, 0);
+        [(0, 100), (128, 600), (768, 64)].map(|(at, bytes)| raw(EventAction::Allocate, 4096 + at, bytes, 0));
+    let region = raw(EventAction::RegionGained, 4096, 4096, 0);
     let history =
         DeviceHistory { events: [region].into_iter().chain(events).collect(), ..DeviceHistory::default() };
     let moments = Moments::new(&history);

@@ -45,9 +45,9 @@ impl Naming {
     }
 }
 
-/// Sites with the same name are one for people. Each site is looked at once.
+/// Call sites grouped by name: those with the same name are one group. Each site is looked at once.
 #[derive(Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct SiteGroups<'a> {
     pub(super) sites: &'a Sites,
     depth: usize,
     groups: Vec<SiteName>,
@@ -55,7 +55,7 @@ pub(super) struct Names<'a> {
     by_site: HashMap<SiteId, usize>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> SiteGroups<'a> {
     pub(super) fn new(sites: &'a Sites, depth: usize) -> Self {
         Self { sites, depth, groups: Vec::new(), by_name: HashMap::new(), by_site: HashMap::new() }
     }

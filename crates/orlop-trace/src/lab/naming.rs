@@ -45,23 +45,23 @@ impl SiteName {
 
     /// As a person reads it, outermost first: `train.py:41 step < linear.py:125 forward`.
     pub fn display<'a>(&'a self, sites: &'a Sites) -> impl fmt::Display + 'a {
-        Shown { name: self, sites, lines: true }
+        SiteLabel { name: self, sites, lines: true }
     }
 
     /// The same without line numbers: what stays the same when somebody edits the lines above.
     #[must_use]
     pub fn key(&self, sites: &Sites) -> String {
-        Shown { name: self, sites, lines: false }.to_string()
+        SiteLabel { name: self, sites, lines: false }.to_string()
     }
 }
 
-struct Shown<'a> {
+struct SiteLabel<'a> {
     name: &'a SiteName,
     sites: &'a Sites,
     lines: bool,
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for SiteLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let frames = self.name.callers.iter().rev().chain(&self.name.user).chain(&self.name.op);
         let mut between = "";
@@ -98,8 +98,8 @@ impl Sites {
     /// The telling frames of a site, with `depth` lines of the program instead of one.
     #[must_use]
     pub fn summary_with(&self, site: SiteId, depth: usize) -> SiteName {
-        let frames: Vec<(Frame, Origin)> =
-            self.frames(site).map(|frame| (frame, Origin::of(self, frame))).collect();
+        let frames: Vec<(Frame, FrameOrigin)> =
+            self.frames(site).map(|frame| (frame, FrameOrigin::of(self, frame))).collect();
         name(self, &frames, depth)
     }
 
@@ -116,9 +116,9 @@ impl Sites {
     }
 }
 
-/// Where a frame comes from.
+/// The origin of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum FrameOrigin {
     /// Python of the program.
     Program,
     /// Python of some package.
@@ -199,7 +199,7 @@ const GLUE: [&str; 24] = [
 /// A profiler's names of operators that only ask for memory.
 const EMPTY: [&str; 3] = ["aten::empty", "aten::new_empty", "aten::resize_"];
 
-impl Origin {
+impl FrameOrigin {
     fn of(sites: &Sites, frame: Frame) -> Self {
         let (file, function) = (sites.name(frame.file), sites.name(frame.function));
         if file.ends_with(".py") || (file.starts_with('<') && file.ends_with('>')) {
@@ -241,18 +241,19 @@ impl Origin {
     }
 }
 
-fn name(sites: &Sites, frames: &[(Frame, Origin)], depth: usize) -> SiteName {
-    let first = |from: &[(Frame, Origin)], wanted: &[Origin]| {
+fn name(sites: &Sites, frames: &[(Frame, FrameOrigin)], depth: usize) -> SiteName {
+    let first = |from: &[(Frame, FrameOrigin)], wanted: &[FrameOrigin]| {
         from.iter().position(|(_, origin)| wanted.contains(origin))
     };
-    let user = [Origin::Program, Origin::Package, Origin::Torch]
+    let user = [FrameOrigin::Program, FrameOrigin::Package, FrameOrigin::Torch]
         .into_iter()
         .find_map(|origin| first(frames, &[origin]).map(|place| (place, origin)));
     let Some((place, origin)) = user else { return compiled(sites, frames) };
     let inner = &frames[..place];
     // The nearest line of a package says more than PyTorch's below it: `einops.py einsum`, not `functional.py einsum`.
-    let called = first(inner, &[Origin::Package]).or_else(|| first(inner, &[Origin::Torch]));
-    let entry = |(_, origin): &(Frame, Origin)| matches!(origin, Origin::Operator | Origin::Profiled);
+    let called = first(inner, &[FrameOrigin::Package]).or_else(|| first(inner, &[FrameOrigin::Torch]));
+    let entry =
+        |(_, origin): &(Frame, FrameOrigin)| matches!(origin, FrameOrigin::Operator | FrameOrigin::Profiled);
     let op = called.or_else(|| inner.iter().rposition(entry));
     let callers = frames[place + 1..].iter().filter(|(_, caller)| *caller == origin);
     SiteName {
@@ -263,20 +264,20 @@ fn name(sites: &Sites, frames: &[(Frame, Origin)], depth: usize) -> SiteName {
 }
 
 /// Of a stack without Python: the backward pass, or a program without any.
-fn compiled(sites: &Sites, frames: &[(Frame, Origin)]) -> SiteName {
-    if frames.iter().any(|(_, origin)| *origin == Origin::Profiled) {
+fn compiled(sites: &Sites, frames: &[(Frame, FrameOrigin)]) -> SiteName {
+    if frames.iter().any(|(_, origin)| *origin == FrameOrigin::Profiled) {
         return profiled(sites, frames);
     }
-    let node = frames.iter().position(|(_, origin)| *origin == Origin::Node);
+    let node = frames.iter().position(|(_, origin)| *origin == FrameOrigin::Node);
     let inner = node.map_or(frames, |node| &frames[..node]);
-    let op = inner.iter().rposition(|(_, origin)| *origin == Origin::Operator);
+    let op = inner.iter().rposition(|(_, origin)| *origin == FrameOrigin::Operator);
     // The engine sums what comes from several nodes; then there is an operator, and no node.
     let engine = || {
         frames
             .iter()
             .position(|&(frame, _)| sites.name(frame.function).starts_with("torch::autograd::Engine"))
     };
-    let native = || frames.iter().position(|(_, origin)| *origin == Origin::Native);
+    let native = || frames.iter().position(|(_, origin)| *origin == FrameOrigin::Native);
     let user = node.or_else(|| if op.is_some() { engine() } else { native() });
     // What is left is glue only; better its innermost name than none.
     let last = || frames.iter().position(|&(frame, _)| !matches!(sites.name(frame.function), "" | "??"));
@@ -289,11 +290,12 @@ fn compiled(sites: &Sites, frames: &[(Frame, Origin)]) -> SiteName {
 }
 
 /// Of a profiler's operators.
-fn profiled(sites: &Sites, frames: &[(Frame, Origin)]) -> SiteName {
+fn profiled(sites: &Sites, frames: &[(Frame, FrameOrigin)]) -> SiteName {
     let first = |wanted| frames.iter().position(|(_, origin)| *origin == wanted);
-    let around = first(Origin::Node).or_else(|| first(Origin::Native));
+    let around = first(FrameOrigin::Node).or_else(|| first(FrameOrigin::Native));
     let inner = around.map_or(frames, |around| &frames[..around]);
-    let outermost = inner.iter().rfind(|(_, origin)| *origin == Origin::Profiled).map(|&(frame, _)| frame);
+    let outermost =
+        inner.iter().rfind(|(_, origin)| *origin == FrameOrigin::Profiled).map(|&(frame, _)| frame);
     if let Some(&(around, _)) = around.and_then(|around| frames.get(around)) {
         return SiteName { callers: Vec::new(), user: Some(around), op: outermost };
     }
@@ -301,7 +303,7 @@ fn profiled(sites: &Sites, frames: &[(Frame, Origin)]) -> SiteName {
         let function = sites.name(frame.function);
         Some(*frame) != outermost && !EMPTY.iter().any(|empty| function.starts_with(empty))
     };
-    let ops = inner.iter().filter(|(_, origin)| *origin == Origin::Profiled);
+    let ops = inner.iter().filter(|(_, origin)| *origin == FrameOrigin::Profiled);
     let op = ops.map(|&(frame, _)| frame).find(says_more);
     SiteName { callers: Vec::new(), user: outermost, op }
 }

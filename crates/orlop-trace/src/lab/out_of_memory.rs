@@ -8,16 +8,18 @@
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
 use super::holders::{BySite, Holdings, Shares, Sum, live, steps_after};
 use super::moment::Moments;
-use super::names::{Names, Naming};
-use crate::history::{Action, BlockState, DeviceHistory, Event, Rules, Segment, SegmentBlock, Workload};
+use super::names::{Naming, SiteGroups};
+use crate::history::{
+    BlockState, DeviceHistory, EventAction, HistoryEvent, PoolRules, Segment, SegmentBlock, Workload,
+};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// A request that failed.
+/// The analysis of a request that failed for lack of memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct OutOfMemory {
+pub struct OutOfMemoryReport {
     /// The place of the event, from 0.
     pub event: usize,
     /// When, in nanoseconds since the first event.
@@ -32,7 +34,7 @@ pub struct OutOfMemory {
     pub device_free: u64,
     /// What the program may hold of the device, where that refused the request: the device had enough left (PyTorch:
     /// `per_process_memory_fraction`).
-    pub limit: Option<Limit>,
+    pub limit: Option<InferredLimit>,
     /// Who held memory then.
     pub held: Holdings,
     /// The segments then; `None` where the source does not tell.
@@ -43,10 +45,10 @@ pub struct OutOfMemory {
     pub releases: Vec<Release>,
 }
 
-/// A limit that is not told, but follows from what it allowed and what it refused.
+/// Bounds on a memory limit, inferred from requests that it allowed and refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Limit {
+pub struct InferredLimit {
     /// So many bytes were held before.
     pub at_least: u64,
     /// So many would have been held then.
@@ -86,7 +88,7 @@ pub struct Release {
     pub by_site: Shares,
 }
 
-impl OutOfMemory {
+impl OutOfMemoryReport {
     /// Bytes that the device had for this program: what was held and what was left, or what the program had held at
     /// most if it had a [limit](Self::limit). `None` where the source does not tell what was held.
     #[must_use]
@@ -98,14 +100,14 @@ impl OutOfMemory {
         }
     }
 
-    /// Of an [`OutOfMemory`](crate::history::Action::OutOfMemory) event at this place.
+    /// Of an [`OutOfMemory`](crate::history::EventAction::OutOfMemory) event at this place.
     pub(super) fn of(
         place: usize,
-        event: &Event,
+        event: &HistoryEvent,
         history: &DeviceHistory,
         work: &Workload,
         moments: &Moments<'_>,
-        names: &mut Names<'_>,
+        names: &mut SiteGroups<'_>,
         naming: Naming,
     ) -> Self {
         let steps = steps_after(work, place);
@@ -114,9 +116,9 @@ impl OutOfMemory {
             live(work, steps).map(|block| (block.address, block.born.is_none())).collect();
         let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
         let bytes = Fragmentation::of(&segments);
-        let limit = Limit::of(place, event, history, moments.rules(), bytes.reserved);
+        let limit = InferredLimit::of(place, event, history, moments.rules(), bytes.reserved);
         let left = limit.map_or(event.address, |limit| limit.at_least.saturating_sub(bytes.reserved));
-        let request = Request { rules: moments.rules(), bytes: event.bytes, pool, left };
+        let request = RequestToFit { rules: moments.rules(), bytes: event.bytes, pool, left };
         let ways = [request.neighbours(event, &segments), request.segments(&segments)];
         let mut releases: Vec<Release> =
             ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
@@ -140,13 +142,13 @@ impl OutOfMemory {
     }
 }
 
-impl Limit {
+impl InferredLimit {
     /// That refused this request, while so many bytes were held: the device had enough left for a segment.
     fn of(
         place: usize,
-        event: &Event,
+        event: &HistoryEvent,
         history: &DeviceHistory,
-        rules: &Rules,
+        rules: &PoolRules,
         reserved: u64,
     ) -> Option<Self> {
         if !history.has_segments() {
@@ -157,8 +159,8 @@ impl Limit {
         let mut at_least = held;
         for event in history.events.iter().take(place) {
             match event.action {
-                Action::RegionGained | Action::Mapped => held = held.saturating_add(event.bytes),
-                Action::RegionLost | Action::Unmapped => held = held.saturating_sub(event.bytes),
+                EventAction::RegionGained | EventAction::Mapped => held = held.saturating_add(event.bytes),
+                EventAction::RegionLost | EventAction::Unmapped => held = held.saturating_sub(event.bytes),
                 _ => {}
             }
             at_least = at_least.max(held);
@@ -169,10 +171,10 @@ impl Limit {
     }
 }
 
-/// What is asked for, and what the device could give.
+/// The failed request, and the memory that the device could provide.
 #[derive(Debug, Clone, Copy)]
-struct Request<'a> {
-    rules: &'a Rules,
+struct RequestToFit<'a> {
+    rules: &'a PoolRules,
     bytes: u64,
     /// The pool that has to serve it.
     pool: (u64, u64),
@@ -180,9 +182,9 @@ struct Request<'a> {
     left: u64,
 }
 
-/// Blocks that could go.
+/// Blocks that could be released.
 #[derive(Debug)]
-struct Found<'a> {
+struct ReleaseCandidate<'a> {
     way: Way,
     address: u64,
     range: u64,
@@ -190,9 +192,9 @@ struct Found<'a> {
     blocks: Vec<&'a SegmentBlock>,
 }
 
-impl Request<'_> {
+impl RequestToFit<'_> {
     /// The window in a segment that serves such requests with the fewest live bytes.
-    fn neighbours<'a>(&self, event: &Event, segments: &'a [Segment]) -> Option<Found<'a>> {
+    fn neighbours<'a>(&self, event: &HistoryEvent, segments: &'a [Segment]) -> Option<ReleaseCandidate<'a>> {
         let serves = |segment: &&Segment| {
             segment.stream == event.stream
                 && segment.pool == self.pool
@@ -204,7 +206,7 @@ impl Request<'_> {
         });
         let (window, segment) = windows.min_by_key(|(window, _)| window.live)?;
         let blocks = segment.blocks.get(window.from..window.to)?;
-        Some(Found {
+        Some(ReleaseCandidate {
             way: Way::Neighbours,
             address: blocks.first()?.address,
             range: window.bytes,
@@ -245,7 +247,7 @@ impl Request<'_> {
     }
 
     /// Segments that go back until the device can give a new one.
-    fn segments<'a>(&self, segments: &'a [Segment]) -> Option<Found<'a>> {
+    fn segments<'a>(&self, segments: &'a [Segment]) -> Option<ReleaseCandidate<'a>> {
         let growth = self.rules.region_bytes(self.bytes)?;
         let (cached, used): (Vec<&Segment>, Vec<&Segment>) = segments
             .iter()
@@ -292,7 +294,7 @@ impl Request<'_> {
             taken = vec![alone];
         }
         taken.sort_by_key(|(_, segment)| segment.address);
-        Some(Found {
+        Some(ReleaseCandidate {
             way: Way::Segments,
             address: taken.first()?.1.address,
             range: gained,
@@ -315,9 +317,9 @@ fn live_bytes(block: &SegmentBlock) -> u64 {
     if block.state == BlockState::Live { block.bytes } else { 0 }
 }
 
-impl Found<'_> {
+impl ReleaseCandidate<'_> {
     /// `there`: whether the block at an address was there when the recording began.
-    fn release(&self, there: &HashMap<u64, bool>, names: &mut Names<'_>, naming: Naming) -> Release {
+    fn release(&self, there: &HashMap<u64, bool>, names: &mut SiteGroups<'_>, naming: Naming) -> Release {
         let (mut sites, mut all) = (BySite::default(), Sum::default());
         for block in self.blocks.iter().filter(|block| block.state == BlockState::Live) {
             let there = there.get(&block.address).copied().unwrap_or(true);

@@ -2,7 +2,7 @@
 
 use super::holders::{live, peak};
 use super::info::{peak_reserved, with_start};
-use super::names::Names;
+use super::names::SiteGroups;
 use super::naming::BEFORE;
 use crate::history::{DeviceHistory, History, SiteId, Sites, WorkBlock, Workload};
 use serde::{Deserialize, Serialize};
@@ -110,7 +110,8 @@ impl DeviceProfile {
         let history = &*with_start(history);
         let work = Workload::of(history);
         let (peak, peak_live) = peak(&work);
-        let mut table = Table { names: Names::new(sites, depth), rows: Vec::new(), places: HashMap::new() };
+        let mut table =
+            ProfileTable { names: SiteGroups::new(sites, depth), rows: Vec::new(), places: HashMap::new() };
         for block in work.blocks.iter().filter(|block| block.born.is_some()) {
             let row = table.row(block);
             row.allocations = row.allocations.saturating_add(1);
@@ -141,14 +142,14 @@ impl DeviceProfile {
 }
 
 /// Rows by name while they are filled.
-struct Table<'a> {
-    names: Names<'a>,
+struct ProfileTable<'a> {
+    names: SiteGroups<'a>,
     rows: Vec<SiteProfile>,
     /// Where a name's row is; names without frames have two, before the recording and in it.
     places: HashMap<(usize, bool), usize>,
 }
 
-impl Table<'_> {
+impl ProfileTable<'_> {
     fn row(&mut self, block: &WorkBlock) -> &mut SiteProfile {
         let group = self.names.group(block.site);
         let there = block.born.is_none() && self.names.name(group).is_empty();
@@ -160,7 +161,7 @@ impl Table<'_> {
         &mut self.rows[place]
     }
 
-    fn named(names: &mut Names<'_>, site: SiteId, there: bool) -> SiteProfile {
+    fn named(names: &mut SiteGroups<'_>, site: SiteId, there: bool) -> SiteProfile {
         let name = names.label(site, there);
         let group = names.group(site);
         let key = if there { BEFORE.to_owned() } else { names.name(group).key(names.sites) };

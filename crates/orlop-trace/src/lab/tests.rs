@@ -1,6 +1,6 @@
 //! What is said about made-up histories, figure by figure.
 
-use super::made::{Machine, segment};
+use super::made::{FakeAllocator, segment};
 use super::*;
 use crate::history::{BlockState, DeviceHistory, History, SiteId, Sites};
 use BlockState::{Free, Live, Pending};
@@ -34,7 +34,7 @@ fn history(sites: &Sites, device: DeviceHistory) -> History {
 #[test]
 fn the_peak_and_the_end_are_told_with_all_their_bytes() {
     let Places { sites, model, step, .. } = places();
-    let mut machine = Machine::default();
+    let mut machine = FakeAllocator::default();
     let before = machine.allocate(3 * MIB, 0, SiteId::UNKNOWN);
     let cut = machine.events.len();
     let large = machine.allocate(30 * MIB, 0, model);
@@ -96,7 +96,7 @@ fn what_the_device_has_left_counts_for_the_largest_request() {
 
 /// A device of 100 MiB that is nearly full.
 fn full(places: &Places) -> (DeviceHistory, [u64; 3]) {
-    let mut machine = Machine::default();
+    let mut machine = FakeAllocator::default();
     let first = machine.allocate(12 * MIB, 0, places.model);
     let blocks: Vec<u64> =
         [12, 2, 9, 3, 10].into_iter().map(|mib| machine.allocate(mib * MIB, 0, places.step)).collect();
@@ -135,7 +135,7 @@ proptest! {
         let mib = |&(mib, live): &(u64, bool)| (mib * MIB, if live { Live } else { Free }, SiteId::UNKNOWN);
         let made = segment(1 << 40, &blocks.iter().map(mib).collect::<Vec<_>>());
         let mut device = DeviceHistory { start: vec![made.clone()], ..DeviceHistory::default() };
-        let mut machine = Machine::default();
+        let mut machine = FakeAllocator::default();
         machine.fail((bytes + 1) * MIB, 0, 0);
         device.events = machine.events;
         let info = SnapshotInfo::of(&history(&Sites::default(), device), Naming::default());
@@ -166,7 +166,7 @@ fn nothing_helps_against_a_request_larger_than_all() {
 
 #[test]
 fn a_program_that_fails_again_and_again_is_cut_short() {
-    let mut machine = Machine::default();
+    let mut machine = FakeAllocator::default();
     for _ in 0..100 {
         machine.fail(1, 0, 0);
     }
@@ -178,7 +178,7 @@ fn a_program_that_fails_again_and_again_is_cut_short() {
 
 /// Of a run that holds these at its peak.
 fn profile(places: &Places, held: &[(u64, SiteId)]) -> Profile {
-    let mut machine = Machine::default();
+    let mut machine = FakeAllocator::default();
     let blocks: Vec<u64> = held.iter().map(|&(bytes, site)| machine.allocate(bytes * MIB, 0, site)).collect();
     if let Some(&last) = blocks.last() {
         machine.free(last);

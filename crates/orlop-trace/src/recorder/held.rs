@@ -1,18 +1,18 @@
 //! The regions that are held at one moment.
 
-use super::record::Record;
-use crate::history::{Action, BlockState, Rules, Segment, SegmentBlock, SiteId};
+use super::record::EventRecord;
+use crate::history::{BlockState, EventAction, PoolRules, Segment, SegmentBlock, SiteId};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::BTreeMap;
 
 /// Regions by device and address; they do not overlap.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Held {
-    regions: BTreeMap<(u32, u64), Region>,
+pub(super) struct RegionTable {
+    regions: BTreeMap<(u32, u64), RecordedRegion>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Region {
+struct RecordedRegion {
     bytes: u64,
     stream: u64,
     /// Whether it consists of pages.
@@ -21,25 +21,25 @@ struct Region {
     small: bool,
 }
 
-impl Held {
+impl RegionTable {
     /// Does what an event says; false if that changes nothing.
-    pub(super) fn apply(&mut self, record: &Record, rules: &Rules) -> bool {
-        let &Record { device, address, bytes, stream, action, .. } = record;
+    pub(super) fn apply(&mut self, record: &EventRecord, rules: &PoolRules) -> bool {
+        let &EventRecord { device, address, bytes, stream, action, .. } = record;
         if !self.would_change(record) {
             return false;
         }
         self.carve(device, address, address + bytes);
         if is_gain(record) {
-            let mapped = action == Action::Mapped;
+            let mapped = action == EventAction::Mapped;
             let small = if mapped { rules.is_small_page(bytes) } else { rules.is_small_region(bytes) };
-            self.add(device, address, Region { bytes, stream, mapped, small });
+            self.add(device, address, RecordedRegion { bytes, stream, mapped, small });
         }
         true
     }
 
     /// Whether an event would change anything. What has no bytes, or goes beyond all addresses, would not.
-    pub(super) fn would_change(&self, record: &Record) -> bool {
-        let &Record { device, address, bytes, .. } = record;
+    pub(super) fn would_change(&self, record: &EventRecord) -> bool {
+        let &EventRecord { device, address, bytes, .. } = record;
         match address.checked_add(bytes).filter(|&end| end > address) {
             Some(end) if is_gain(record) => !self.holds(device, address, end),
             Some(end) => {
@@ -50,7 +50,7 @@ impl Held {
     }
 
     /// The last region that begins before an address.
-    fn last_before(&self, device: u32, address: u64) -> Option<(u64, Region)> {
+    fn last_before(&self, device: u32, address: u64) -> Option<(u64, RecordedRegion)> {
         let mut below = self.regions.range((device, 0)..(device, address));
         below.next_back().map(|(&(_, start), &region)| (start, region))
     }
@@ -76,17 +76,17 @@ impl Held {
             }
             self.regions.remove(&(device, start));
             if start < address {
-                self.regions.insert((device, start), Region { bytes: address - start, ..region });
+                self.regions.insert((device, start), RecordedRegion { bytes: address - start, ..region });
             }
             if stop > end {
-                self.regions.insert((device, end), Region { bytes: stop - end, ..region });
+                self.regions.insert((device, end), RecordedRegion { bytes: stop - end, ..region });
             }
         }
     }
 
     /// Adds a region where none is. Pages beside others of the stream are one region with them.
-    fn add(&mut self, device: u32, mut address: u64, mut region: Region) {
-        let is_like = |other: &Region| other.mapped && region.mapped && other.stream == region.stream;
+    fn add(&mut self, device: u32, mut address: u64, mut region: RecordedRegion) {
+        let is_like = |other: &RecordedRegion| other.mapped && region.mapped && other.stream == region.stream;
         let end = address + region.bytes;
         let behind = self.regions.get(&(device, end)).copied().filter(is_like);
         let ahead = self.last_before(device, address);
@@ -96,7 +96,7 @@ impl Held {
             region.bytes += behind.bytes;
         }
         if let Some((start, ahead)) = ahead {
-            region = Region { bytes: region.bytes + ahead.bytes, ..ahead };
+            region = RecordedRegion { bytes: region.bytes + ahead.bytes, ..ahead };
             address = start;
         }
         self.regions.insert((device, address), region);
@@ -112,23 +112,23 @@ impl Held {
     }
 
     /// Records of all of it, coming or going.
-    pub(super) fn records(&self, ticks: u64, comes: bool) -> impl Iterator<Item = Record> {
-        self.regions.iter().map(move |(&(device, address), &Region { bytes, stream, mapped, .. })| {
+    pub(super) fn records(&self, ticks: u64, comes: bool) -> impl Iterator<Item = EventRecord> {
+        self.regions.iter().map(move |(&(device, address), &RecordedRegion { bytes, stream, mapped, .. })| {
             let action = match (mapped, comes) {
-                (false, true) => Action::RegionGained,
-                (false, false) => Action::RegionLost,
-                (true, true) => Action::Mapped,
-                (true, false) => Action::Unmapped,
+                (false, true) => EventAction::RegionGained,
+                (false, false) => EventAction::RegionLost,
+                (true, true) => EventAction::Mapped,
+                (true, false) => EventAction::Unmapped,
             };
             let kind = MemoryKind::Default;
-            Record { ticks, address, bytes, stream, text: 0, site: 0, thread: 0, device, action, kind }
+            EventRecord { ticks, address, bytes, stream, text: 0, site: 0, thread: 0, device, action, kind }
         })
     }
 
     /// As segments with their devices' numbers, free all through: of blocks nothing is known here.
     pub(super) fn segments(&self) -> Vec<(u32, Segment)> {
-        let segment = |(&(device, address), region): (&(u32, u64), &Region)| {
-            let &Region { bytes, stream, mapped, small } = region;
+        let segment = |(&(device, address), region): (&(u32, u64), &RecordedRegion)| {
+            let &RecordedRegion { bytes, stream, mapped, small } = region;
             let site = SiteId::UNKNOWN;
             let blocks = vec![SegmentBlock { address, bytes, requested: 0, state: BlockState::Free, site }];
             let stream = StreamId::new(stream);
@@ -142,8 +142,8 @@ impl Held {
 }
 
 /// Whether a region comes.
-pub(super) fn is_gain(record: &Record) -> bool {
-    matches!(record.action, Action::RegionGained | Action::Mapped)
+pub(super) fn is_gain(record: &EventRecord) -> bool {
+    matches!(record.action, EventAction::RegionGained | EventAction::Mapped)
 }
 
 #[cfg(test)]
@@ -153,18 +153,21 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn held(steps: &[(Action, u64, u64)]) -> Held {
-        let (mut held, rules) = (Held::default(), Rules::parse(""));
+    fn held(steps: &[(EventAction, u64, u64)]) -> RegionTable {
+        let (mut held, rules) = (RegionTable::default(), PoolRules::parse(""));
         for &(action, address, bytes) in steps {
-            held.apply(&Record { address, bytes, ..Record::mark(0, action, Device::cuda(0), 1) }, &rules);
+            held.apply(
+                &EventRecord { address, bytes, ..EventRecord::mark(0, action, Device::cuda(0), 1) },
+                &rules,
+            );
         }
         held
     }
 
     #[test]
     fn pages_that_are_joined_keep_their_size_class() {
-        let small: Vec<_> = (0..12).map(|page| (Action::Mapped, page * 2 * MIB, 2 * MIB)).collect();
-        let large = [(Action::Mapped, 0, 20 * MIB), (Action::Unmapped, 2 * MIB, 18 * MIB)];
+        let small: Vec<_> = (0..12).map(|page| (EventAction::Mapped, page * 2 * MIB, 2 * MIB)).collect();
+        let large = [(EventAction::Mapped, 0, 20 * MIB), (EventAction::Unmapped, 2 * MIB, 18 * MIB)];
         for (steps, bytes, is_small) in [(&small[..], 24 * MIB, true), (&large[..], 2 * MIB, false)] {
             let segments = held(steps).segments();
             let [(0, segment)] = &segments[..] else { panic!("one segment: {segments:?}") };
@@ -174,18 +177,18 @@ mod tests {
 
     #[test]
     fn a_difference_is_told_in_records() {
-        let before = held(&[(Action::RegionGained, 100, 50), (Action::Mapped, 200, 10)]);
-        let after = held(&[(Action::Mapped, 205, 10), (Action::RegionGained, 300, 10)]);
-        let told = |held: Held, comes: bool| -> Vec<_> {
+        let before = held(&[(EventAction::RegionGained, 100, 50), (EventAction::Mapped, 200, 10)]);
+        let after = held(&[(EventAction::Mapped, 205, 10), (EventAction::RegionGained, 300, 10)]);
+        let told = |held: RegionTable, comes: bool| -> Vec<_> {
             held.records(7, comes).map(|record| (record.action, record.address, record.bytes)).collect()
         };
         assert_eq!(
             told(before.without(&after), false),
-            [(Action::RegionLost, 100, 50), (Action::Unmapped, 200, 5)]
+            [(EventAction::RegionLost, 100, 50), (EventAction::Unmapped, 200, 5)]
         );
         assert_eq!(
             told(after.without(&before), true),
-            [(Action::Mapped, 210, 5), (Action::RegionGained, 300, 10)]
+            [(EventAction::Mapped, 210, 5), (EventAction::RegionGained, 300, 10)]
         );
     }
 }

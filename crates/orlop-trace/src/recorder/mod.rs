@@ -31,7 +31,7 @@
 //! ```
 //! use orlop_alloc::{Context, Request, Tag};
 //! use orlop_core::Device;
-//! use orlop_trace::history::Action;
+//! use orlop_trace::history::EventAction;
 //! use orlop_trace::recorder::Recorder;
 //! use std::sync::Arc;
 //!
@@ -45,10 +45,10 @@
 //! let history = recorder.history();
 //! let events = &history.devices[0].events;
 //! assert_eq!(history.sites.name(events[0].text), "step 1");
-//! assert_eq!(events[1].action, Action::Mapped);
-//! assert_eq!((events[2].action, events[2].bytes), (Action::Allocate, 1000));
+//! assert_eq!(events[1].action, EventAction::Mapped);
+//! assert_eq!((events[2].action, events[2].bytes), (EventAction::Allocate, 1000));
 //! assert_eq!(history.sites.name(events[2].text), "activations");
-//! assert_eq!(events[3].action, Action::FreeRequested);
+//! assert_eq!(events[3].action, EventAction::FreeRequested);
 //! # Ok::<(), orlop_alloc::Error>(())
 //! ```
 
@@ -67,14 +67,14 @@ mod thread;
 
 pub use self::backtraces::Backtraces;
 
-use self::names::{Lookup, Names};
-use self::regions::Regions;
+use self::names::{Lookup, NameTables};
+use self::regions::RegionRecorder;
 use self::rings::Rings;
 use self::thread::Busy;
 use crate::Result;
 use crate::formats::Gather;
 use crate::formats::binary::BinaryWriter;
-use crate::history::{Action, History};
+use crate::history::{EventAction, History};
 use orlop_alloc::{Event as Told, EventClock, Observer};
 use orlop_core::{Device, MemoryKind};
 use std::fmt;
@@ -85,7 +85,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Notes what allocators do. Clones are handles to the same recorder.
 #[derive(Clone)]
 pub struct Recorder {
-    inner: Arc<Inner>,
+    inner: Arc<RecorderInner>,
 }
 
 /// Choices for a [`Recorder`].
@@ -106,24 +106,24 @@ pub struct Drained {
     pub lost: u64,
 }
 
-struct Inner {
+struct RecorderInner {
     clock: EventClock,
     /// What the clock said in the beginning.
     zero: u64,
     rings: Rings,
-    regions: Regions,
+    regions: RegionRecorder,
     backtraces: Backtraces,
     allocations: AtomicU64,
     /// Events of threads that were busy recording.
     unseen: AtomicU64,
-    names: Mutex<Names>,
-    file: Mutex<File>,
+    names: Mutex<NameTables>,
+    file: Mutex<DrainedFile>,
     overwritten: AtomicU64,
 }
 
-/// How far the file is that is drained to.
+/// The progress of the drained file.
 #[derive(Debug, Default)]
-struct File {
+struct DrainedFile {
     /// Names that are in it.
     lookup: Lookup,
     /// Where each ring was left.
@@ -157,11 +157,11 @@ impl RecorderBuilder {
     pub fn build(self) -> Recorder {
         let clock = EventClock::get().clone();
         let zero = clock.ticks();
-        let inner = Inner {
+        let inner = RecorderInner {
             clock,
             zero,
             rings: Rings::new(self.capacity),
-            regions: Regions::new(self.capacity),
+            regions: RegionRecorder::new(self.capacity),
             backtraces: self.backtraces,
             allocations: AtomicU64::new(0),
             unseen: AtomicU64::new(0),
@@ -223,14 +223,14 @@ impl Recorder {
 
     /// Writes what was noted since the last call. Always to the same writer: what a file's events name is written once.
     ///
-    /// A file that several calls write is only [nearly](crate::formats::binary::Order::Nearly) in order of time.
+    /// A file that several calls write is only [nearly](crate::formats::binary::EventOrder::Nearly) in order of time.
     ///
     /// ```
-    /// use orlop_trace::formats::binary::{BinaryWriter, Order, read_binary};
+    /// use orlop_trace::formats::binary::{BinaryWriter, EventOrder, read_binary};
     /// use orlop_trace::recorder::Recorder;
     ///
     /// let recorder = Recorder::new();
-    /// let mut file = BinaryWriter::new(Vec::new(), Order::Nearly)?;
+    /// let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly)?;
     /// for step in 1..=3 {
     ///     recorder.annotate(&format!("step {step}"));
     ///     recorder.drain(&mut file)?;
@@ -246,7 +246,7 @@ impl Recorder {
     pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<Drained> {
         let _busy = Busy::begin();
         let inner = &*self.inner;
-        let File { lookup, rings } = &mut *locked(&inner.file);
+        let DrainedFile { lookup, rings } = &mut *locked(&inner.file);
         let mut blocks = Vec::new();
         let lost = inner.rings.read(rings, &mut blocks);
         let (regions, lost_regions) = inner.regions.drain();
@@ -281,8 +281,8 @@ impl Observer for Recorder {
     fn observe(&self, event: &Told<'_>) {
         let inner = &*self.inner;
         match event {
-            Told::Allocated { block, .. } => inner.block(block, Action::Allocate),
-            Told::Freed { block, .. } => inner.block(block, Action::FreeRequested),
+            Told::Allocated { block, .. } => inner.block(block, EventAction::Allocate),
+            Told::Freed { block, .. } => inner.block(block, EventAction::FreeRequested),
             Told::RawFreed { address, found, .. } => inner.raw_freed(*address, found),
             other => inner.rare(other),
         }

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 /// So many different annotations and call sites are kept of each; later ones have no name.
 const MOST: usize = 1 << 20;
 
-/// Both, by their numbers from 1.
+/// Texts and stacks, by their numbers from 1.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NameTables {
     texts: Vec<Box<str>>,
     text_numbers: HashMap<Box<str>, u32>,
     /// Return addresses, innermost first.
@@ -16,7 +16,7 @@ pub(super) struct Names {
     stack_numbers: HashMap<Box<[usize]>, u32>,
 }
 
-impl Names {
+impl NameTables {
     pub(super) fn text(&mut self, text: &str) -> u32 {
         if let Some(&number) = self.text_numbers.get(text) {
             return number;
@@ -60,7 +60,7 @@ impl Lookup {
         *self.tags.entry(number).or_insert_with(|| sites.text(orlop_alloc::Tag::of_number(number).name()))
     }
 
-    pub(super) fn text(&mut self, number: u32, names: &Names) -> TextId {
+    pub(super) fn text(&mut self, number: u32, names: &NameTables) -> TextId {
         let Some(place) = number.checked_sub(1) else { return TextId::NONE };
         let sites = &mut self.sites;
         *self
@@ -69,7 +69,7 @@ impl Lookup {
             .or_insert_with(|| names.texts.get(place as usize).map_or(TextId::NONE, |text| sites.text(text)))
     }
 
-    pub(super) fn site(&mut self, number: u32, names: &Names) -> SiteId {
+    pub(super) fn site(&mut self, number: u32, names: &NameTables) -> SiteId {
         let Some(place) = number.checked_sub(1) else { return SiteId::UNKNOWN };
         let sites = &mut self.sites;
         *self.stacks.entry(number).or_insert_with(|| match names.stacks.get(place as usize) {

@@ -2,21 +2,21 @@
 
 use super::held::is_gain;
 use super::names::Lookup;
-use super::record::Record;
-use super::regions::Told as ToldRegion;
+use super::record::EventRecord;
+use super::regions::DeferredRecord as ToldRegion;
 use super::thread::{self, Busy};
-use super::{Backtraces, Inner, backtraces, locked};
+use super::{Backtraces, RecorderInner, backtraces, locked};
 use crate::formats::device_number;
-use crate::history::{Action, Event};
+use crate::history::{EventAction, HistoryEvent};
 use orlop_alloc::{Event as Told, Found, OutOfMemory, RawBlock, Refusal, RegionAction, RegionEvent};
 use orlop_core::{Device, MemoryKind};
 use std::sync::atomic::Ordering;
 
-impl Inner {
+impl RecorderInner {
     #[inline]
-    pub(super) fn block(&self, block: &RawBlock, action: Action) {
+    pub(super) fn block(&self, block: &RawBlock, action: EventAction) {
         let Some(thread) = thread::number() else { return self.unseen() };
-        let mut record = Record {
+        let mut record = EventRecord {
             ticks: self.clock.ticks(),
             address: block.ptr.addr().get() as u64,
             bytes: block.requested as u64,
@@ -28,7 +28,7 @@ impl Inner {
             action,
             kind: block.kind,
         };
-        if action == Action::Allocate {
+        if action == EventAction::Allocate {
             if self.backtraces != Backtraces::NONE {
                 record.site = self.site(record.bytes);
             }
@@ -40,9 +40,9 @@ impl Inner {
 
     /// The streams that used a block, told when it is given back.
     #[cold]
-    fn uses(&self, block: &RawBlock, record: Record) {
+    fn uses(&self, block: &RawBlock, record: EventRecord) {
         for stream in block.uses.iter() {
-            self.rings.push(&Record { action: Action::Use, stream: stream.get(), ..record });
+            self.rings.push(&EventRecord { action: EventAction::Use, stream: stream.get(), ..record });
         }
     }
 
@@ -62,9 +62,9 @@ impl Inner {
     pub(super) fn raw_freed(&self, address: usize, found: &Found) {
         let Some(thread) = thread::number() else { return self.unseen() };
         // An address alone is the host's.
-        let record = Record::mark(self.clock.ticks(), Action::FreeRequested, Device::CPU, thread);
+        let record = EventRecord::mark(self.clock.ticks(), EventAction::FreeRequested, Device::CPU, thread);
         let (address, bytes) = (address as u64, found.requested as u64);
-        self.rings.push(&Record { address, bytes, kind: found.kind, ..record });
+        self.rings.push(&EventRecord { address, bytes, kind: found.kind, ..record });
     }
 
     #[cold]
@@ -72,8 +72,9 @@ impl Inner {
         match event {
             Told::OutOfMemory { report } => {
                 let Some(thread) = thread::number() else { return self.unseen() };
-                let record = Record::mark(self.clock.ticks(), Action::OutOfMemory, report.device, thread);
-                self.rings.push(&Record {
+                let record =
+                    EventRecord::mark(self.clock.ticks(), EventAction::OutOfMemory, report.device, thread);
+                self.rings.push(&EventRecord {
                     address: left(report),
                     bytes: report.requested as u64,
                     text: report.tag.number(),
@@ -94,17 +95,18 @@ impl Inner {
 
     fn region(&self, event: &RegionEvent) {
         let action = match event.action {
-            RegionAction::Gained => Action::RegionGained,
-            RegionAction::Lost => Action::RegionLost,
-            RegionAction::Mapped => Action::Mapped,
-            RegionAction::Unmapped => Action::Unmapped,
+            RegionAction::Gained => EventAction::RegionGained,
+            RegionAction::Lost => EventAction::RegionLost,
+            RegionAction::Mapped => EventAction::Mapped,
+            RegionAction::Unmapped => EventAction::Unmapped,
             _ => return,
         };
         let ticks = event.at.unwrap_or_else(|| self.clock.ticks());
         let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.get());
         let thread = thread::number();
-        let record = Record::mark(ticks, action, event.device, thread.unwrap_or(0));
-        let told = ToldRegion { record: Record { address, bytes, stream, ..record }, already: event.already };
+        let record = EventRecord::mark(ticks, action, event.device, thread.unwrap_or(0));
+        let told =
+            ToldRegion { record: EventRecord { address, bytes, stream, ..record }, already: event.already };
         if thread.is_some() {
             let _busy = Busy::begin();
             self.regions.note(told);
@@ -117,9 +119,9 @@ impl Inner {
     pub(super) fn mark(&self, text: &str, device: Device, bytes: u64, kind: MemoryKind) {
         let Some(thread) = thread::number() else { return self.unseen() };
         let _busy = Busy::begin();
-        let record = Record::mark(self.clock.ticks(), Action::Annotation, device, thread);
+        let record = EventRecord::mark(self.clock.ticks(), EventAction::Annotation, device, thread);
         let text = locked(&self.names).text(text);
-        self.rings.push(&Record { text, bytes, kind, ..record });
+        self.rings.push(&EventRecord { text, bytes, kind, ..record });
     }
 
     #[cold]
@@ -130,16 +132,16 @@ impl Inner {
     /// Records of blocks and of regions as events with their devices, in order of time.
     pub(super) fn named(
         &self,
-        blocks: Vec<Record>,
-        regions: Vec<Record>,
+        blocks: Vec<EventRecord>,
+        regions: Vec<EventRecord>,
         lookup: &mut Lookup,
-    ) -> Vec<(u32, Event)> {
+    ) -> Vec<(u32, HistoryEvent)> {
         let records = in_order(blocks, regions);
         let names = locked(&self.names);
-        let name = |record: &Record| {
+        let name = |record: &EventRecord| {
             let time = self.clock.nanoseconds(self.zero, record.ticks.max(self.zero));
             let text = match record.action {
-                Action::Annotation => lookup.text(record.text, &names),
+                EventAction::Annotation => lookup.text(record.text, &names),
                 _ => lookup.tag(record.text),
             };
             (record.device, record.event(time, text, lookup.site(record.site, &names)))
@@ -150,7 +152,7 @@ impl Inner {
 
 /// Records in order of time. At one time a region comes before blocks, and goes after them: the clock may be coarse. Regions
 /// keep their order, and so do blocks.
-fn in_order(mut blocks: Vec<Record>, mut regions: Vec<Record>) -> Vec<Record> {
+fn in_order(mut blocks: Vec<EventRecord>, mut regions: Vec<EventRecord>) -> Vec<EventRecord> {
     blocks.sort_by_key(|record| record.ticks);
     regions.sort_by_key(|record| record.ticks);
     let mut records = Vec::with_capacity(blocks.len() + regions.len());
@@ -158,7 +160,8 @@ fn in_order(mut blocks: Vec<Record>, mut regions: Vec<Record>) -> Vec<Record> {
     while let Some(region) = regions.next() {
         let gain_next = regions.peek().is_some_and(|next| next.ticks == region.ticks && is_gain(next));
         let first = gain_next || is_gain(&region);
-        let is_before = |block: &Record| block.ticks < region.ticks || block.ticks == region.ticks && !first;
+        let is_before =
+            |block: &EventRecord| block.ticks < region.ticks || block.ticks == region.ticks && !first;
         while let Some(block) = blocks.next_if(is_before) {
             records.push(block);
         }
@@ -180,9 +183,9 @@ mod tests {
 
     #[test]
     fn at_one_time_regions_come_before_blocks_and_go_after_them() {
-        use Action::{Allocate, FreeRequested, Mapped, RegionGained, RegionLost, Unmapped};
-        let records = |actions: &[(u64, Action)]| -> Vec<Record> {
-            let record = |&(ticks, action)| Record::mark(ticks, action, Device::CPU, 1);
+        use EventAction::{Allocate, FreeRequested, Mapped, RegionGained, RegionLost, Unmapped};
+        let records = |actions: &[(u64, EventAction)]| -> Vec<EventRecord> {
+            let record = |&(ticks, action)| EventRecord::mark(ticks, action, Device::CPU, 1);
             actions.iter().map(record).collect()
         };
         let blocks =

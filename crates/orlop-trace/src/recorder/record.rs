@@ -2,7 +2,7 @@
 
 use crate::formats::actions;
 use crate::formats::device_number;
-use crate::history::{Action, Event, SiteId, TextId};
+use crate::history::{EventAction, HistoryEvent, SiteId, TextId};
 use orlop_core::{Device, MemoryKind, StreamId};
 
 /// How many words a record has.
@@ -15,7 +15,7 @@ const DEVICE_BITS: u32 = 25;
 
 /// An event as it is recorded: names are numbers of tables that are looked up later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct EventRecord {
     /// As the clock tells it.
     pub(super) ticks: u64,
     pub(super) address: u64,
@@ -27,13 +27,13 @@ pub(super) struct Record {
     /// Of 24 bits.
     pub(super) thread: u32,
     pub(super) device: u32,
-    pub(super) action: Action,
+    pub(super) action: EventAction,
     pub(super) kind: MemoryKind,
 }
 
-impl Record {
+impl EventRecord {
     /// Something that is of no block.
-    pub(super) fn mark(ticks: u64, action: Action, device: Device, thread: u32) -> Self {
+    pub(super) fn mark(ticks: u64, action: EventAction, device: Device, thread: u32) -> Self {
         Self {
             ticks,
             address: 0,
@@ -58,7 +58,7 @@ impl Record {
         [self.ticks, self.address, self.bytes, self.stream, names, what | kind | device | thread]
     }
 
-    /// What [`Record::words`] made; `None` of other words.
+    /// What [`EventRecord::words`] made; `None` of other words.
     pub(super) fn of_words([ticks, address, bytes, stream, names, rest]: [u64; WORDS]) -> Option<Self> {
         let bits = |word: u64, from: u32, count: u32| u32::try_from(word >> from & ((1 << count) - 1)).ok();
         let action = u8::try_from(bits(rest, 0, ACTION_BITS)?).ok()?;
@@ -78,8 +78,8 @@ impl Record {
     }
 
     /// As the history has it, with the time and the names looked up.
-    pub(super) fn event(&self, time: u64, text: TextId, site: SiteId) -> Event {
-        Event {
+    pub(super) fn event(&self, time: u64, text: TextId, site: SiteId) -> HistoryEvent {
+        HistoryEvent {
             time,
             address: self.address,
             bytes: self.bytes,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn records_come_back() {
-        let record = Record {
+        let record = EventRecord {
             ticks: u64::MAX,
             address: u64::MAX - 1,
             bytes: 3,
@@ -108,12 +108,12 @@ mod tests {
             site: u32::MAX - 1,
             thread: (1 << 24) - 1,
             device: device_number(Device::custom(255, u16::MAX)),
-            action: Action::Annotation,
+            action: EventAction::Annotation,
             kind: MemoryKind::HostPageable,
         };
-        assert_eq!(Record::of_words(record.words()), Some(record));
-        let mark = Record::mark(7, Action::OutOfMemory, Device::CPU, 1);
-        assert_eq!(Record::of_words(mark.words()), Some(mark));
-        assert_eq!(Record::of_words([u64::MAX; WORDS]), None);
+        assert_eq!(EventRecord::of_words(record.words()), Some(record));
+        let mark = EventRecord::mark(7, EventAction::OutOfMemory, Device::CPU, 1);
+        assert_eq!(EventRecord::of_words(mark.words()), Some(mark));
+        assert_eq!(EventRecord::of_words([u64::MAX; WORDS]), None);
     }
 }

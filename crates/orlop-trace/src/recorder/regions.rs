@@ -20,86 +20,86 @@
 //! is yet to be told of regions is told then, and is others' business. So it is put aside, in a place that has its memory from
 //! the beginning, and taken in at the next opportunity.
 
-use super::held::Held;
+use super::held::RegionTable;
 use super::locked;
-use super::record::Record;
-use crate::history::{Rules, Segment};
+use super::record::EventRecord;
+use crate::history::{PoolRules, Segment};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
 /// How much can be put aside. An allocator tells of a few regions at a time.
 const ASIDE: usize = 256;
 
-/// The events of regions, and what is held.
+/// Records the events of regions, and the regions that are held.
 #[derive(Debug)]
-pub(super) struct Regions {
-    log: Mutex<Log>,
+pub(super) struct RegionRecorder {
+    log: Mutex<RegionLog>,
     /// Never holds more than its first memory, so that nobody allocates under its lock. Taken last.
-    aside: Mutex<VecDeque<Told>>,
+    aside: Mutex<VecDeque<DeferredRecord>>,
 }
 
-/// An event as it is told.
+/// An event of a region, before it is logged.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
-    pub(super) record: Record,
+pub(super) struct DeferredRecord {
+    pub(super) record: EventRecord,
     /// Whether it is of a region that was there before the observer.
     pub(super) already: bool,
 }
 
 #[derive(Debug)]
-struct Log {
+struct RegionLog {
     capacity: usize,
-    rules: Rules,
+    rules: PoolRules,
     /// What is held before the first of the events.
-    before: Held,
+    before: RegionTable,
     /// In order of their stamps.
     events: VecDeque<Noted>,
     /// What is held after the last, once all know whether they are news.
-    now: Option<Held>,
-    file: File,
+    now: Option<RegionTable>,
+    file: DrainedRegions,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Noted {
-    record: Record,
+    record: EventRecord,
     /// Whether it changes what is held.
     news: bool,
     /// Whether it was drained.
     written: bool,
 }
 
-/// What a file that is drained to was told of what was let go.
+/// The regions as a drained file has them.
 #[derive(Debug, Default)]
-struct File {
+struct DrainedRegions {
     /// What it takes to be held before the first of the events.
-    held: Held,
+    held: RegionTable,
     /// How many events it was not told of since the last drain, and the stamps of the first and the last.
     lost: u64,
     gap: Option<(u64, u64)>,
 }
 
-impl Regions {
+impl RegionRecorder {
     pub(super) fn new(capacity: usize) -> Self {
-        let log = Log {
+        let log = RegionLog {
             capacity: capacity.max(1),
-            rules: Rules::parse(""),
-            before: Held::default(),
+            rules: PoolRules::parse(""),
+            before: RegionTable::default(),
             events: VecDeque::new(),
-            now: Some(Held::default()),
-            file: File::default(),
+            now: Some(RegionTable::default()),
+            file: DrainedRegions::default(),
         };
         Self { log: Mutex::new(log), aside: Mutex::new(VecDeque::with_capacity(ASIDE)) }
     }
 
     /// Notes an event. The calling thread is marked as busy recording, as by all others here.
-    pub(super) fn note(&self, told: Told) {
+    pub(super) fn note(&self, told: DeferredRecord) {
         let log = &mut *locked(&self.log);
         self.take_in(log);
         log.note(told);
     }
 
     /// Keeps an event that is told while the calling thread was busy already; false if there is no room.
-    pub(super) fn put_aside(&self, told: Told) -> bool {
+    pub(super) fn put_aside(&self, told: DeferredRecord) -> bool {
         let mut aside = locked(&self.aside);
         let room = aside.len() < ASIDE;
         if room {
@@ -109,7 +109,7 @@ impl Regions {
     }
 
     /// One at a time: noting one may take memory, and lead to another that is put aside.
-    fn take_in(&self, log: &mut Log) {
+    fn take_in(&self, log: &mut RegionLog) {
         let next = || locked(&self.aside).pop_front();
         while let Some(told) = next() {
             log.note(told);
@@ -117,7 +117,7 @@ impl Regions {
     }
 
     /// The regions before the first event, each with its device's number, and all events.
-    pub(super) fn read(&self) -> (Vec<(u32, Segment)>, Vec<Record>) {
+    pub(super) fn read(&self) -> (Vec<(u32, Segment)>, Vec<EventRecord>) {
         let log = &mut *locked(&self.log);
         self.take_in(log);
         log.settle();
@@ -126,7 +126,7 @@ impl Regions {
     }
 
     /// The events since the last call, in order, and how many had been let go. What those did is among the events.
-    pub(super) fn drain(&self) -> (Vec<Record>, u64) {
+    pub(super) fn drain(&self) -> (Vec<EventRecord>, u64) {
         let log = &mut *locked(&self.log);
         self.take_in(log);
         log.settle();
@@ -150,8 +150,8 @@ impl Regions {
     }
 }
 
-impl Log {
-    fn note(&mut self, Told { record, already }: Told) {
+impl RegionLog {
+    fn note(&mut self, DeferredRecord { record, already }: DeferredRecord) {
         if already && !self.settle().would_change(&record) {
             return;
         }
@@ -182,7 +182,7 @@ impl Log {
     }
 
     /// What is held now. Finds out what is news, if something was told too late for its stamp.
-    fn settle(&mut self) -> &mut Held {
+    fn settle(&mut self) -> &mut RegionTable {
         let Self { rules, before, events, now, .. } = self;
         now.get_or_insert_with(|| {
             let mut held = before.clone();
@@ -197,42 +197,42 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Action;
+    use crate::history::EventAction;
     use orlop_core::Device;
 
-    fn told(ticks: u64, action: Action, address: u64, bytes: u64) -> Told {
-        let record = Record { address, bytes, ..Record::mark(ticks, action, Device::cuda(0), 1) };
-        Told { record, already: false }
+    fn told(ticks: u64, action: EventAction, address: u64, bytes: u64) -> DeferredRecord {
+        let record = EventRecord { address, bytes, ..EventRecord::mark(ticks, action, Device::cuda(0), 1) };
+        DeferredRecord { record, already: false }
     }
 
-    fn fields(records: &[Record]) -> Vec<(u64, Action, u64, u64)> {
+    fn fields(records: &[EventRecord]) -> Vec<(u64, EventAction, u64, u64)> {
         records.iter().map(|record| (record.ticks, record.action, record.address, record.bytes)).collect()
     }
 
-    const STEPS: [(Action, u64, u64); 6] = [
-        (Action::RegionGained, 100, 50),
-        (Action::Mapped, 200, 10),
-        (Action::Mapped, 220, 10),
-        (Action::Mapped, 210, 10),
-        (Action::Unmapped, 205, 5),
-        (Action::RegionLost, 100, 50),
+    const STEPS: [(EventAction, u64, u64); 6] = [
+        (EventAction::RegionGained, 100, 50),
+        (EventAction::Mapped, 200, 10),
+        (EventAction::Mapped, 220, 10),
+        (EventAction::Mapped, 210, 10),
+        (EventAction::Unmapped, 205, 5),
+        (EventAction::RegionLost, 100, 50),
     ];
 
     #[test]
     fn what_is_let_go_is_what_a_history_begins_with() {
-        let regions = Regions::new(1);
+        let regions = RegionRecorder::new(1);
         for (ticks, (action, address, bytes)) in (0..).zip(STEPS) {
             regions.note(told(ticks, action, address, bytes));
         }
         let (start, events) = regions.read();
         let start: Vec<_> = start.iter().map(|(_, segment)| (segment.address, segment.bytes)).collect();
         assert_eq!(start, [(100, 50), (200, 5), (210, 20)]);
-        assert_eq!(fields(&events), [(5, Action::RegionLost, 100, 50)]);
+        assert_eq!(fields(&events), [(5, EventAction::RegionLost, 100, 50)]);
     }
 
     #[test]
     fn a_file_is_told_of_what_was_let_go() {
-        let regions = Regions::new(1);
+        let regions = RegionRecorder::new(1);
         let note = |ticks: u64| {
             let (action, address, bytes) = STEPS[usize::try_from(ticks).unwrap()];
             regions.note(told(ticks, action, address, bytes));
@@ -243,28 +243,34 @@ mod tests {
         assert_eq!(regions.lost(), 4);
         let (records, lost) = regions.drain();
         assert_eq!((lost, regions.lost()), (4, 0));
-        let expected =
-            [(1, Action::Mapped, 200, 5), (1, Action::Mapped, 210, 20), (5, Action::RegionLost, 100, 50)];
+        let expected = [
+            (1, EventAction::Mapped, 200, 5),
+            (1, EventAction::Mapped, 210, 20),
+            (5, EventAction::RegionLost, 100, 50),
+        ];
         assert_eq!(fields(&records), expected);
-        regions.note(told(6, Action::Unmapped, 200, 5));
-        regions.note(told(7, Action::RegionGained, 300, 9));
+        regions.note(told(6, EventAction::Unmapped, 200, 5));
+        regions.note(told(7, EventAction::RegionGained, 300, 9));
         let (records, lost) = regions.drain();
-        assert_eq!(fields(&records), [(6, Action::Unmapped, 200, 5), (7, Action::RegionGained, 300, 9)]);
+        assert_eq!(
+            fields(&records),
+            [(6, EventAction::Unmapped, 200, 5), (7, EventAction::RegionGained, 300, 9)]
+        );
         assert_eq!((lost, regions.drain()), (1, (vec![], 0)));
     }
 
     #[test]
     fn what_is_known_is_no_news() {
-        let regions = Regions::new(100);
+        let regions = RegionRecorder::new(100);
         let steps = [
-            (Action::RegionGained, 100, 50, 1),
-            (Action::RegionGained, 100, 50, 1),
-            (Action::RegionGained, 120, 30, 1),
-            (Action::RegionLost, 150, 50, 1),
-            (Action::RegionLost, 100, 50, 2),
-            (Action::RegionLost, 100, 50, 2),
-            (Action::RegionGained, u64::MAX, 50, 2),
-            (Action::RegionGained, 100, 0, 2),
+            (EventAction::RegionGained, 100, 50, 1),
+            (EventAction::RegionGained, 100, 50, 1),
+            (EventAction::RegionGained, 120, 30, 1),
+            (EventAction::RegionLost, 150, 50, 1),
+            (EventAction::RegionLost, 100, 50, 2),
+            (EventAction::RegionLost, 100, 50, 2),
+            (EventAction::RegionGained, u64::MAX, 50, 2),
+            (EventAction::RegionGained, 100, 0, 2),
         ];
         for (action, address, bytes, news) in steps {
             regions.note(told(0, action, address, bytes));
@@ -276,21 +282,21 @@ mod tests {
     #[test]
     fn what_is_told_too_late_takes_its_place() {
         let expected = [
-            (1, Action::RegionGained, 100, 50),
-            (3, Action::RegionLost, 100, 50),
-            (4, Action::Mapped, 100, 50),
+            (1, EventAction::RegionGained, 100, 50),
+            (3, EventAction::RegionLost, 100, 50),
+            (4, EventAction::Mapped, 100, 50),
         ];
         for drains in [false, true] {
-            let regions = Regions::new(100);
+            let regions = RegionRecorder::new(100);
             let mut drained = Vec::new();
             let mut drain = || drained.extend(if drains { regions.drain().0 } else { Vec::new() });
-            regions.note(told(1, Action::RegionGained, 100, 50));
+            regions.note(told(1, EventAction::RegionGained, 100, 50));
             // Another watch of the same.
-            regions.note(told(2, Action::RegionGained, 100, 50));
+            regions.note(told(2, EventAction::RegionGained, 100, 50));
             drain();
-            regions.note(told(4, Action::Mapped, 100, 50));
+            regions.note(told(4, EventAction::Mapped, 100, 50));
             drain();
-            regions.note(told(3, Action::RegionLost, 100, 50));
+            regions.note(told(3, EventAction::RegionLost, 100, 50));
             drain();
             assert_eq!(fields(&regions.read().1), expected);
             assert!(!drains || fields(&drained) == expected);
@@ -299,19 +305,19 @@ mod tests {
 
     #[test]
     fn who_is_set_again_does_not_fill_the_log() {
-        let regions = Regions::new(2);
-        let again = Told { already: true, ..told(2, Action::RegionGained, 100, 50) };
-        regions.note(told(0, Action::RegionGained, 100, 50));
+        let regions = RegionRecorder::new(2);
+        let again = DeferredRecord { already: true, ..told(2, EventAction::RegionGained, 100, 50) };
+        regions.note(told(0, EventAction::RegionGained, 100, 50));
         (0..10).for_each(|_| regions.note(again));
-        assert_eq!(fields(&regions.read().1), [(0, Action::RegionGained, 100, 50)]);
+        assert_eq!(fields(&regions.read().1), [(0, EventAction::RegionGained, 100, 50)]);
         assert_eq!(regions.lost(), 0);
     }
 
     #[test]
     fn what_is_put_aside_is_taken_in() {
-        let regions = Regions::new(2 * ASIDE);
-        regions.note(told(0, Action::RegionGained, 100, 50));
-        let lost = told(1, Action::RegionLost, 100, 50);
+        let regions = RegionRecorder::new(2 * ASIDE);
+        regions.note(told(0, EventAction::RegionGained, 100, 50));
+        let lost = told(1, EventAction::RegionLost, 100, 50);
         assert!(regions.put_aside(lost));
         assert_eq!(regions.read().1.len(), 2);
         assert_eq!((0..ASIDE + 3).filter(|_| regions.put_aside(lost)).count(), ASIDE);

@@ -19,20 +19,20 @@ use orlop_sync::ordering;
 /// Records of `W` words.
 #[derive(Debug)]
 pub struct Ring<const W: usize> {
-    counts: CachePadded<Counts>,
+    counts: CachePadded<RingCounters>,
     /// A power of two.
     places: Box<[[AtomicU64; W]]>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct RingCounters {
     begun: AtomicU64,
     done: AtomicU64,
 }
 
-/// What [`Ring::read`] found.
+/// The result of [`Ring::read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct RingRead {
     /// How many records were written until then: where to go on.
     pub until: u64,
     /// How many of those asked for had been overwritten.
@@ -52,7 +52,7 @@ impl<const W: usize> Ring<W> {
     /// orders their accesses.
     #[inline]
     pub fn push(&self, record: [u64; W]) {
-        let Counts { begun, done } = &*self.counts;
+        let RingCounters { begun, done } = &*self.counts;
         // Relaxed: only writers change it, one at a time. Not *done*, which tells the same: a writer that reads it would hide
         // its readers from the model checker, which remembers one access to each word.
         let number = begun.load(Ordering::Relaxed);
@@ -66,8 +66,8 @@ impl<const W: usize> Ring<W> {
     }
 
     /// Gives `take` the records from number `from` on that are still there, oldest first.
-    pub fn read(&self, from: u64, mut take: impl FnMut([u64; W])) -> Seen {
-        let Counts { begun, done } = &*self.counts;
+    pub fn read(&self, from: u64, mut take: impl FnMut([u64; W])) -> RingRead {
+        let RingCounters { begun, done } = &*self.counts;
         let capacity = self.capacity();
         let until = done.load(ordering!("ring.read_done", Acquire));
         let first = from.max(until.saturating_sub(capacity));
@@ -84,7 +84,7 @@ impl<const W: usize> Ring<W> {
         for record in records.into_iter().skip(dropped) {
             take(record);
         }
-        Seen { until, lost: whole.min(until).saturating_sub(from) }
+        RingRead { until, lost: whole.min(until).saturating_sub(from) }
     }
 
     /// How many records there is room for.
@@ -110,7 +110,7 @@ impl<const W: usize> Ring<W> {
 mod tests {
     use super::*;
 
-    fn read(ring: &Ring<2>, from: u64) -> (Vec<u64>, Seen) {
+    fn read(ring: &Ring<2>, from: u64) -> (Vec<u64>, RingRead) {
         let mut records = Vec::new();
         let seen = ring.read(from, |[first, second]| {
             assert_eq!(first, second);
@@ -122,17 +122,17 @@ mod tests {
     #[test]
     fn the_oldest_are_overwritten_and_counted() {
         let ring = Ring::new(3);
-        assert_eq!(read(&ring, 0), (vec![], Seen { until: 0, lost: 0 }));
+        assert_eq!(read(&ring, 0), (vec![], RingRead { until: 0, lost: 0 }));
         for number in 0..4 {
             ring.push([number; 2]);
         }
-        assert_eq!(read(&ring, 0), (vec![0, 1, 2, 3], Seen { until: 4, lost: 0 }));
-        assert_eq!(read(&ring, 3), (vec![3], Seen { until: 4, lost: 0 }));
+        assert_eq!(read(&ring, 0), (vec![0, 1, 2, 3], RingRead { until: 4, lost: 0 }));
+        assert_eq!(read(&ring, 3), (vec![3], RingRead { until: 4, lost: 0 }));
         for number in 4..10 {
             ring.push([number; 2]);
         }
-        assert_eq!(read(&ring, 4), (vec![6, 7, 8, 9], Seen { until: 10, lost: 2 }));
-        assert_eq!(read(&ring, 10), (vec![], Seen { until: 10, lost: 0 }));
+        assert_eq!(read(&ring, 4), (vec![6, 7, 8, 9], RingRead { until: 10, lost: 2 }));
+        assert_eq!(read(&ring, 10), (vec![], RingRead { until: 10, lost: 0 }));
         assert_eq!(ring.written(), 10);
     }
 

@@ -1,6 +1,6 @@
 //! The rings of all threads.
 
-use super::record::{Record, WORDS};
+use super::record::{EventRecord, WORDS};
 use super::ring::Ring;
 use super::thread::Busy;
 use orlop_sync::thread_slot::{self, OWNED, SLOTS};
@@ -10,11 +10,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// A ring for each slot, made when a thread in that slot has something to note.
 pub(super) struct Rings {
     capacity: usize,
-    places: Box<[Place]>,
+    places: Box<[RingSlot]>,
 }
 
 #[derive(Default)]
-struct Place {
+struct RingSlot {
     ring: OnceLock<Ring<WORDS>>,
     /// For slots that several threads have.
     writing: Mutex<()>,
@@ -22,12 +22,12 @@ struct Place {
 
 impl Rings {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, places: (0..SLOTS).map(|_| Place::default()).collect() }
+        Self { capacity, places: (0..SLOTS).map(|_| RingSlot::default()).collect() }
     }
 
     /// Notes a record in the calling thread's ring.
     #[inline]
-    pub(super) fn push(&self, record: &Record) {
+    pub(super) fn push(&self, record: &EventRecord) {
         let slot = thread_slot::current().index();
         let Some(place) = self.places.get(slot) else { return };
         if slot < OWNED
@@ -40,7 +40,7 @@ impl Rings {
     }
 
     #[cold]
-    fn push_slowly(&self, slot: usize, place: &Place, record: &Record) {
+    fn push_slowly(&self, slot: usize, place: &RingSlot, record: &EventRecord) {
         let ring = place.ring.get_or_init(|| {
             // The memory may come from an allocator that is watched.
             let _busy = Busy::begin();
@@ -53,12 +53,12 @@ impl Rings {
 
     /// Appends the records since those places, which are moved on, and says how many had been overwritten. Without places
     /// all that are there.
-    pub(super) fn read(&self, from: &mut Vec<u64>, records: &mut Vec<Record>) -> u64 {
+    pub(super) fn read(&self, from: &mut Vec<u64>, records: &mut Vec<EventRecord>) -> u64 {
         from.resize(self.places.len(), 0);
         let mut lost = 0;
         for (place, from) in self.places.iter().zip(from) {
             let Some(ring) = place.ring.get() else { continue };
-            let seen = ring.read(*from, |words| records.extend(Record::of_words(words)));
+            let seen = ring.read(*from, |words| records.extend(EventRecord::of_words(words)));
             (*from, lost) = (seen.until, lost + seen.lost);
         }
         lost

@@ -1,9 +1,9 @@
 //! The recorder on allocators.
 
 use super::*;
-use crate::formats::binary::{Order, read_binary};
+use crate::formats::binary::{EventOrder, read_binary};
 use crate::formats::device_number;
-use crate::history::{Event, TextId};
+use crate::history::{HistoryEvent, TextId};
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
@@ -19,13 +19,14 @@ fn watched(recorder: &Recorder) -> AllocatorRef {
 }
 
 /// Events of blocks, on the device of the history's that comes first.
-fn blocks(history: &History) -> Vec<Event> {
-    let regions = [Action::RegionGained, Action::RegionLost, Action::Mapped, Action::Unmapped];
+fn blocks(history: &History) -> Vec<HistoryEvent> {
+    let regions =
+        [EventAction::RegionGained, EventAction::RegionLost, EventAction::Mapped, EventAction::Unmapped];
     let events = history.devices[0].events.iter();
     events.filter(|event| !regions.contains(&event.action)).copied().collect()
 }
 
-fn events(recorder: &Recorder) -> Vec<Event> {
+fn events(recorder: &Recorder) -> Vec<HistoryEvent> {
     blocks(&recorder.history())
 }
 
@@ -46,7 +47,7 @@ fn a_blocks_life_is_told_with_who_asked() {
     assert_eq!(history.devices[0].device, device_number(device));
     let events = blocks(&history);
     let actions: Vec<_> = events.iter().map(|event| (event.action, event.stream.get())).collect();
-    assert_eq!(actions, [(Action::Allocate, 9), (Action::Use, 4), (Action::FreeRequested, 9)]);
+    assert_eq!(actions, [(EventAction::Allocate, 9), (EventAction::Use, 4), (EventAction::FreeRequested, 9)]);
     for event in &events {
         assert_eq!((event.address, event.bytes, event.kind), (address, 1000, MemoryKind::KvCache));
         assert_eq!(history.sites.name(event.text), "kv");
@@ -69,10 +70,10 @@ fn failures_and_annotations_are_told() {
     recorder.annotate_on(Device::cuda(0), "step 1");
     let history = recorder.history();
     let [gpu, host] = &history.devices[..] else { panic!("two devices") };
-    let named = |event: &Event| (event.action, history.sites.name(event.text).to_owned(), event.bytes);
-    assert_eq!(named(&gpu.events[0]), (Action::Annotation, "step 1".to_owned(), 0));
-    assert_eq!(named(&host.events[0]), (Action::Annotation, "step 1".to_owned(), 0));
-    assert_eq!(named(&host.events[1]), (Action::OutOfMemory, "big".to_owned(), 1000));
+    let named = |event: &HistoryEvent| (event.action, history.sites.name(event.text).to_owned(), event.bytes);
+    assert_eq!(named(&gpu.events[0]), (EventAction::Annotation, "step 1".to_owned(), 0));
+    assert_eq!(named(&host.events[0]), (EventAction::Annotation, "step 1".to_owned(), 0));
+    assert_eq!(named(&host.events[1]), (EventAction::OutOfMemory, "big".to_owned(), 1000));
 }
 
 #[test]
@@ -91,7 +92,7 @@ fn the_oldest_give_way_and_are_counted() {
 fn a_drain_writes_what_is_new() {
     let recorder = Recorder::builder().capacity(4).build();
     let allocator = watched(&recorder);
-    let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+    let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
     let mut all = Drained::default();
     for bytes in 1..=7 {
         drop(allocator.allocate(&Request::new(bytes).tag(Tag::new("drained"))).unwrap());
@@ -163,8 +164,8 @@ fn regions_that_are_told_while_recording_are_known() {
     let block = allocator.allocate(&Request::new(100)).unwrap();
     drop(busy);
     let events = recorder.history().devices.remove(0).events;
-    assert_eq!(events.iter().map(|event| event.action).collect::<Vec<_>>(), [Action::RegionGained]);
-    let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+    assert_eq!(events.iter().map(|event| event.action).collect::<Vec<_>>(), [EventAction::RegionGained]);
+    let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
     let busy = Busy::begin();
     drop(block);
     drop(busy);

@@ -5,8 +5,8 @@
 //! allocator. So a thread whose pass must wait for the others to begin, or is done before theirs, keeps them company:
 //! it goes on replaying, untimed.
 
-use super::gate::{Abandoned, Gate};
-use super::pass::{Failure, Slots, pass, slots};
+use super::gate::{Abandoned, StartGate};
+use super::pass::{BlockSlots, FailedOperation, pass, slots};
 use super::{Pass, Replay};
 use crate::{TraceError, process};
 use orlop_alloc::AllocatorRef;
@@ -32,7 +32,7 @@ pub(super) struct Costs {
 struct Crew<'a> {
     replay: &'a Replay<'a>,
     allocator: &'a AllocatorRef,
-    gate: Gate,
+    gate: StartGate,
     /// How often any thread began a pass, and ended it. They synchronise nothing.
     begun: AtomicUsize,
     ended: AtomicUsize,
@@ -42,25 +42,25 @@ struct Crew<'a> {
     over: AtomicBool,
 }
 
-/// What one thread has to tell.
+/// The result of a worker.
 #[derive(Default)]
-struct Log {
+struct WorkerResult {
     times: Vec<Duration>,
-    failure: Option<Failure>,
+    failure: Option<FailedOperation>,
 }
 
 pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs, TraceError> {
     let crew = Crew {
         replay,
         allocator,
-        gate: Gate::new(replay.threads),
+        gate: StartGate::new(replay.threads),
         begun: AtomicUsize::new(0),
         ended: AtomicUsize::new(0),
         failed: AtomicBool::new(false),
         over: AtomicBool::new(false),
     };
     let mut leader = Leader::new(replay);
-    let logs = thread::scope(|scope| -> Result<Vec<Log>, TraceError> {
+    let logs = thread::scope(|scope| -> Result<Vec<WorkerResult>, TraceError> {
         // Those who are there already go home if not all can come.
         let member = crew.gate.member();
         // The leader is the calling thread: with one thread, nothing is spawned.
@@ -89,9 +89,9 @@ pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs
 }
 
 impl Crew<'_> {
-    fn work(&self, leader: Option<&mut Leader<'_>>) -> Log {
+    fn work(&self, leader: Option<&mut Leader<'_>>) -> WorkerResult {
         let member = self.gate.member();
-        let mut log = Log::default();
+        let mut log = WorkerResult::default();
         // Abandoned: another thread panicked, and its panic is what the caller will see.
         if self.passes(leader, &mut log).is_ok() {
             member.done();
@@ -99,7 +99,7 @@ impl Crew<'_> {
         log
     }
 
-    fn passes(&self, mut leader: Option<&mut Leader<'_>>, log: &mut Log) -> Result<(), Abandoned> {
+    fn passes(&self, mut leader: Option<&mut Leader<'_>>, log: &mut WorkerResult) -> Result<(), Abandoned> {
         let mut slots = slots(self.replay.trace);
         for number in 1.. {
             self.gate.meet()?;
@@ -129,7 +129,7 @@ impl Crew<'_> {
     }
 
     /// This thread's part of pass `number`, from 1, in company.
-    fn timed(&self, number: usize, slots: &mut Slots) -> Result<Duration, Failure> {
+    fn timed(&self, number: usize, slots: &mut BlockSlots) -> Result<Duration, FailedOperation> {
         let everybody = number * self.replay.threads;
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.accompany(&self.begun, everybody, slots)?;
@@ -143,7 +143,12 @@ impl Crew<'_> {
     }
 
     /// Replays until `count` has come to `everybody`, or nobody needs company any more.
-    fn accompany(&self, count: &AtomicUsize, everybody: usize, slots: &mut Slots) -> Result<(), Failure> {
+    fn accompany(
+        &self,
+        count: &AtomicUsize,
+        everybody: usize,
+        slots: &mut BlockSlots,
+    ) -> Result<(), FailedOperation> {
         while count.load(Ordering::Relaxed) < everybody
             && !self.failed.load(Ordering::Relaxed)
             && !self.gate.is_abandoned()
@@ -155,7 +160,7 @@ impl Crew<'_> {
         Ok(())
     }
 
-    fn pass(&self, slots: &mut Slots) -> Result<(), Failure> {
+    fn pass(&self, slots: &mut BlockSlots) -> Result<(), FailedOperation> {
         pass(self.replay.trace, self.replay.touch, self.allocator, slots)
     }
 }

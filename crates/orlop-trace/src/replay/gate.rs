@@ -12,7 +12,7 @@ use std::thread;
 const SPINS: usize = 1 << 10;
 
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct StartGate {
     members: usize,
     arrived: AtomicUsize,
     /// How often the gate opened.
@@ -24,7 +24,7 @@ pub(super) struct Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Abandoned;
 
-impl Gate {
+impl StartGate {
     pub(super) fn new(members: usize) -> Self {
         Self {
             members,
@@ -64,26 +64,26 @@ impl Gate {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Opens the gate for good when the guard is dropped, unless [`Member::done`] was called.
-    pub(super) fn member(&self) -> Member<'_> {
-        Member { gate: self, done: false }
+    /// Opens the gate for good when the guard is dropped, unless [`GateMember::done`] was called.
+    pub(super) fn member(&self) -> GateMember<'_> {
+        GateMember { gate: self, done: false }
     }
 }
 
-/// A place at the gate.
-pub(super) struct Member<'a> {
-    gate: &'a Gate,
+/// A thread's membership of a gate.
+pub(super) struct GateMember<'a> {
+    gate: &'a StartGate,
     done: bool,
 }
 
-impl Member<'_> {
+impl GateMember<'_> {
     /// Leaves after the last meeting.
     pub(super) fn done(mut self) {
         self.done = true;
     }
 }
 
-impl Drop for Member<'_> {
+impl Drop for GateMember<'_> {
     fn drop(&mut self) {
         if !self.done {
             self.gate.abandoned.store(true, Ordering::Relaxed);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn nobody_passes_before_all_are_there() {
-        let (gate, count) = (Gate::new(3), AtomicUsize::new(0));
+        let (gate, count) = (StartGate::new(3), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn who_leaves_for_good_lets_the_others_go() {
-        let gate = Gate::new(2);
+        let gate = StartGate::new(2);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| gate.meet());
             drop(gate.member());

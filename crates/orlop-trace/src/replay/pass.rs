@@ -1,18 +1,18 @@
 //! The loop that is timed.
 
 use super::touch::{Touch, TouchAll, TouchFirst, TouchNone, TouchPages, Toucher};
-use crate::{Step, Trace, TraceError};
+use crate::{ReplayStep, Trace, TraceError};
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use std::hint::black_box;
 
-/// Which operation failed, counted from 0, and how.
+/// The index, from 0, of the operation that failed, and its error.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct FailedOperation {
     operation: usize,
     error: Error,
 }
 
-impl Failure {
+impl FailedOperation {
     #[cold]
     pub(super) fn explain(self, trace: &Trace, allocator: &AllocatorRef) -> TraceError {
         use orlop_alloc::Allocator as _;
@@ -28,9 +28,9 @@ impl Failure {
 }
 
 /// A replay's blocks by slot.
-pub(super) type Slots = Vec<Option<Block>>;
+pub(super) type BlockSlots = Vec<Option<Block>>;
 
-pub(super) fn slots(trace: &Trace) -> Slots {
+pub(super) fn slots(trace: &Trace) -> BlockSlots {
     std::iter::repeat_with(|| None).take(trace.slots()).collect()
 }
 
@@ -40,7 +40,7 @@ pub(super) fn pass(
     touch: Touch,
     allocator: &AllocatorRef,
     slots: &mut [Option<Block>],
-) -> Result<(), Failure> {
+) -> Result<(), FailedOperation> {
     match touch {
         Touch::None => steps::<TouchNone>(trace, allocator, slots),
         Touch::First => steps::<TouchFirst>(trace, allocator, slots),
@@ -53,11 +53,11 @@ pub(super) fn pass(
 pub(super) fn idle(trace: &Trace, slots: &mut [Option<Block>]) {
     for step in trace.steps() {
         match step {
-            Step::Allocate { slot, bytes, stream } => {
+            ReplayStep::Allocate { slot, bytes, stream } => {
                 black_box(Request::new(bytes).stream(stream));
                 slots[slot] = black_box(None);
             }
-            Step::Free { slot } => slots[slot] = None,
+            ReplayStep::Free { slot } => slots[slot] = None,
         }
     }
 }
@@ -67,16 +67,17 @@ fn steps<T: Toucher>(
     trace: &Trace,
     allocator: &AllocatorRef,
     slots: &mut [Option<Block>],
-) -> Result<(), Failure> {
+) -> Result<(), FailedOperation> {
     for (operation, step) in trace.steps().enumerate() {
         match step {
-            Step::Allocate { slot, bytes, stream } => {
+            ReplayStep::Allocate { slot, bytes, stream } => {
                 let request = Request::new(bytes).stream(stream);
-                let mut block = allocator.allocate(&request).map_err(|error| Failure { operation, error })?;
-                T::touch(&mut block).map_err(|error| Failure { operation, error })?;
+                let mut block =
+                    allocator.allocate(&request).map_err(|error| FailedOperation { operation, error })?;
+                T::touch(&mut block).map_err(|error| FailedOperation { operation, error })?;
                 slots[slot] = Some(block);
             }
-            Step::Free { slot } => slots[slot] = None,
+            ReplayStep::Free { slot } => slots[slot] = None,
         }
     }
     Ok(())

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 /// The largest number that a browser holds exactly.
 const LARGEST: u64 = (1 << 53) - 1;
 
-/// Where a column lies in the payload.
+/// The position of a column in the payload.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Span {
+struct ColumnSpan {
     at: usize,
     count: usize,
     /// Whether each number is the difference from the one before, with the sign in its lowest bit.
@@ -20,13 +20,13 @@ struct Span {
 /// Where the columns of one owner lie, by name.
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
-pub(super) struct Columns(BTreeMap<&'static str, Span>);
+pub(super) struct Columns(BTreeMap<&'static str, ColumnSpan>);
 
 /// The bytes of all columns, one after another.
 #[derive(Debug, Default)]
-pub(super) struct Payload(Vec<u8>);
+pub(super) struct ColumnPayload(Vec<u8>);
 
-impl Payload {
+impl ColumnPayload {
     /// All bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
@@ -44,7 +44,7 @@ impl Payload {
             self.push(value.min(LARGEST));
             count += 1;
         }
-        columns.0.insert(name, Span { at, count, delta: false });
+        columns.0.insert(name, ColumnSpan { at, count, delta: false });
     }
 
     /// Adds numbers as differences.
@@ -62,7 +62,7 @@ impl Payload {
             self.push(if value < before { distance - 1 } else { distance });
             (before, count) = (value, count + 1);
         }
-        columns.0.insert(name, Span { at, count, delta: true });
+        columns.0.insert(name, ColumnSpan { at, count, delta: true });
     }
 
     fn push(&mut self, mut value: u64) {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn numbers_are_seven_bits_a_byte_and_differences_carry_their_sign() {
-        let (mut payload, mut columns) = (Payload::default(), Columns::default());
+        let (mut payload, mut columns) = (ColumnPayload::default(), Columns::default());
         payload.plain(&mut columns, "a", [0, 127, 128, 300]);
         payload.deltas(&mut columns, "b", [5, 3, 3]);
         assert_eq!(payload.bytes(), [0, 127, 0x80, 1, 0xac, 2, 10, 3, 0]);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_a_browser_cannot_hold_is_cut_to_the_largest_that_it_can() {
-        let (mut payload, mut columns) = (Payload::default(), Columns::default());
+        let (mut payload, mut columns) = (ColumnPayload::default(), Columns::default());
         payload.plain(&mut columns, "a", [u64::MAX]);
         assert_eq!(payload.bytes(), [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]);
     }

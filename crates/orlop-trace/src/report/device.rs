@@ -1,19 +1,19 @@
 //! A device's part of the page: its columns, and the few things that are not columns.
 
-use super::columns::{Columns, Payload};
-use super::extents::{Class, Extent, Extents};
-use super::lives::{Life, lives, moment};
+use super::columns::{ColumnPayload, Columns};
+use super::extents::{Extent, ExtentClass, Extents};
+use super::lives::{BlockLife, lives, moment};
 use super::notes::{Note, notes};
 use super::stacks::Stacks;
 use crate::formats::{actions, numbered_device};
-use crate::history::{Action, Annotation, DeviceHistory, Event};
+use crate::history::{Annotation, DeviceHistory, EventAction, HistoryEvent};
 use orlop_core::StreamId;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// What the page is told of a device besides the columns.
+/// The page's data of a device, besides the columns.
 #[derive(Debug, Serialize)]
-pub(super) struct Device {
+pub(super) struct DevicePage {
     device: u32,
     /// What it is called: the number alone for GPUs.
     name: String,
@@ -27,7 +27,7 @@ pub(super) struct Device {
     segments: bool,
     streams: Vec<String>,
     pools: Vec<String>,
-    out_of_memory: Vec<Failure>,
+    out_of_memory: Vec<FailureMark>,
     snapshots: Vec<u64>,
     notes: Vec<Note>,
     columns: Columns,
@@ -35,7 +35,7 @@ pub(super) struct Device {
 
 /// A request that failed.
 #[derive(Debug, Serialize)]
-struct Failure {
+struct FailureMark {
     moment: u64,
     bytes: u64,
     free: u64,
@@ -44,12 +44,12 @@ struct Failure {
 
 /// Streams, numbered in the order in which they are met; the default one is 0.
 #[derive(Debug)]
-struct Streams {
+struct StreamNumbers {
     ids: HashMap<StreamId, u64>,
     names: Vec<String>,
 }
 
-impl Streams {
+impl StreamNumbers {
     fn number(&mut self, stream: StreamId) -> u64 {
         let next = u64::try_from(self.names.len()).unwrap_or(0);
         *self.ids.entry(stream).or_insert_with(|| {
@@ -59,19 +59,19 @@ impl Streams {
     }
 }
 
-impl Device {
+impl DevicePage {
     pub(super) fn of(
         history: &DeviceHistory,
         annotations: &[Annotation],
         stacks: &mut Stacks<'_>,
-        payload: &mut Payload,
+        payload: &mut ColumnPayload,
     ) -> Self {
         let (lives, _) = lives(history);
         let extents = Extents::of(history);
         let first =
             lives.iter().map(|life| life.address).chain(extents.list.iter().map(|extent| extent.address));
         let base = first.min().unwrap_or(0);
-        let mut streams = Streams { ids: HashMap::new(), names: Vec::new() };
+        let mut streams = StreamNumbers { ids: HashMap::new(), names: Vec::new() };
         streams.number(StreamId::DEFAULT);
         let mut columns = Columns::default();
         events(&history.events, payload, &mut columns);
@@ -88,15 +88,15 @@ impl Device {
             segments: history.has_segments(),
             streams: streams.names,
             pools: extents.pools.iter().map(|(first, second)| format!("({first}, {second})")).collect(),
-            out_of_memory: of(Action::OutOfMemory)
-                .map(|(moment, event)| Failure {
+            out_of_memory: of(EventAction::OutOfMemory)
+                .map(|(moment, event)| FailureMark {
                     moment,
                     bytes: event.bytes,
                     free: event.address,
                     site: stacks.number(event.site),
                 })
                 .collect(),
-            snapshots: of(Action::Snapshot).map(|(moment, _)| moment).collect(),
+            snapshots: of(EventAction::Snapshot).map(|(moment, _)| moment).collect(),
             notes: notes(annotations, history, stacks),
             columns,
         }
@@ -110,23 +110,23 @@ fn name(number: u32) -> String {
     }
 }
 
-fn moments(events: &[Event], action: Action) -> impl Iterator<Item = (u64, &Event)> {
+fn moments(events: &[HistoryEvent], action: EventAction) -> impl Iterator<Item = (u64, &HistoryEvent)> {
     let places = events.iter().enumerate().map(|(place, event)| (moment(place), event));
     places.filter(move |(_, event)| event.action == action)
 }
 
-fn events(events: &[Event], payload: &mut Payload, columns: &mut Columns) {
+fn events(events: &[HistoryEvent], payload: &mut ColumnPayload, columns: &mut Columns) {
     let start = events.iter().map(|event| event.time).min().unwrap_or(0);
     payload.deltas(columns, "time", events.iter().map(|event| event.time - start));
     payload.plain(columns, "action", events.iter().map(|event| u64::from(actions::code(event.action))));
 }
 
 fn blocks(
-    lives: &[Life],
+    lives: &[BlockLife],
     base: u64,
     stacks: &mut Stacks<'_>,
-    streams: &mut Streams,
-    payload: &mut Payload,
+    streams: &mut StreamNumbers,
+    payload: &mut ColumnPayload,
     columns: &mut Columns,
 ) {
     payload.deltas(columns, "born", lives.iter().map(|life| life.born));
@@ -146,8 +146,8 @@ fn regions(
     extents: &[Extent],
     base: u64,
     stacks: &mut Stacks<'_>,
-    streams: &mut Streams,
-    payload: &mut Payload,
+    streams: &mut StreamNumbers,
+    payload: &mut ColumnPayload,
     columns: &mut Columns,
 ) {
     payload.deltas(columns, "extent_born", extents.iter().map(|extent| extent.born));
@@ -158,11 +158,11 @@ fn regions(
     payload.plain(columns, "extent_site", extents.iter().map(|extent| stacks.number(extent.site)));
     payload.plain(columns, "extent_pool", extents.iter().map(|extent| extent.pool));
     let class = |class| match class {
-        Class::Unknown => 0,
-        Class::Large => 1,
-        Class::Small => 2,
-        Class::Expandable => 3,
-        Class::ExpandableSmall => 4,
+        ExtentClass::Unknown => 0,
+        ExtentClass::Large => 1,
+        ExtentClass::Small => 2,
+        ExtentClass::Expandable => 3,
+        ExtentClass::ExpandableSmall => 4,
     };
     payload.plain(columns, "extent_class", extents.iter().map(|extent| class(extent.class)));
 }

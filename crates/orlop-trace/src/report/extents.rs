@@ -4,7 +4,7 @@
 //! from the midst of one leave two.
 
 use super::lives::moment;
-use crate::history::{Action, DeviceHistory, Event, Segment, SiteId};
+use crate::history::{DeviceHistory, EventAction, HistoryEvent, Segment, SiteId};
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,14 +19,14 @@ pub(super) struct Extent {
     pub(super) lost: u64,
     pub(super) stream: StreamId,
     pub(super) site: SiteId,
-    pub(super) class: Class,
+    pub(super) class: ExtentClass,
     /// The private pool, by its place in the list of pools; 0 is the common one.
     pub(super) pool: u64,
 }
 
-/// What an extent serves.
+/// The class of requests that an extent serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum ExtentClass {
     Unknown,
     Large,
     Small,
@@ -54,13 +54,19 @@ impl Extents {
         }
         for (place, event) in history.events.iter().enumerate() {
             let now = moment(place);
-            let class = if event.action == Action::Mapped { Class::Expandable } else { Class::Unknown };
+            let class = if event.action == EventAction::Mapped {
+                ExtentClass::Expandable
+            } else {
+                ExtentClass::Unknown
+            };
             match event.action {
-                Action::RegionGained | Action::Mapped => {
+                EventAction::RegionGained | EventAction::Mapped => {
                     let pool = extents.pool(history.detail(place).map_or((0, 0), |detail| detail.pool));
                     extents.gain(Extent { pool, ..fresh(event, now, class) });
                 }
-                Action::RegionLost | Action::Unmapped => extents.lose(event.address, event.bytes, now),
+                EventAction::RegionLost | EventAction::Unmapped => {
+                    extents.lose(event.address, event.bytes, now);
+                }
                 _ => {}
             }
         }
@@ -146,7 +152,7 @@ impl Extents {
     }
 }
 
-fn fresh(event: &Event, born: u64, class: Class) -> Extent {
+fn fresh(event: &HistoryEvent, born: u64, class: ExtentClass) -> Extent {
     Extent {
         address: event.address,
         bytes: event.bytes,
@@ -159,12 +165,12 @@ fn fresh(event: &Event, born: u64, class: Class) -> Extent {
     }
 }
 
-fn class(segment: &Segment) -> Class {
+fn class(segment: &Segment) -> ExtentClass {
     match (segment.expandable, segment.small) {
-        (true, true) => Class::ExpandableSmall,
-        (true, false) => Class::Expandable,
-        (false, true) => Class::Small,
-        (false, false) => Class::Large,
+        (true, true) => ExtentClass::ExpandableSmall,
+        (true, false) => ExtentClass::Expandable,
+        (false, true) => ExtentClass::Small,
+        (false, false) => ExtentClass::Large,
     }
 }
 
@@ -173,14 +179,17 @@ mod tests {
     use super::*;
     use crate::report::testing::segment;
 
-    fn spans(events: Vec<Event>, start: Vec<Segment>) -> Vec<(u64, u64, u64, u64)> {
+    fn spans(events: Vec<HistoryEvent>, start: Vec<Segment>) -> Vec<(u64, u64, u64, u64)> {
         let extents = Extents::of(&DeviceHistory { start, events, ..DeviceHistory::default() });
         extents.list.iter().map(|extent| (extent.address, extent.bytes, extent.born, extent.lost)).collect()
     }
 
     #[test]
     fn regions_come_and_go() {
-        let events = vec![Event::new(Action::RegionGained, 100, 10), Event::new(Action::RegionLost, 0, 50)];
+        let events = vec![
+            HistoryEvent::new(EventAction::RegionGained, 100, 10),
+            HistoryEvent::new(EventAction::RegionLost, 0, 50),
+        ];
         assert_eq!(
             spans(
                 events,
@@ -192,14 +201,19 @@ mod tests {
 
     #[test]
     fn pages_from_the_midst_leave_two() {
-        let events = vec![Event::new(Action::Mapped, 0, 100), Event::new(Action::Unmapped, 40, 20)];
+        let events = vec![
+            HistoryEvent::new(EventAction::Mapped, 0, 100),
+            HistoryEvent::new(EventAction::Unmapped, 40, 20),
+        ];
         assert_eq!(spans(events, vec![]), [(0, 100, 1, 2), (0, 40, 2, u64::MAX), (60, 40, 2, u64::MAX)]);
     }
 
     #[test]
     fn what_is_gained_over_another_replaces_it() {
-        let events =
-            vec![Event::new(Action::RegionGained, 0, 64), Event::new(Action::RegionGained, 32, u64::MAX)];
+        let events = vec![
+            HistoryEvent::new(EventAction::RegionGained, 0, 64),
+            HistoryEvent::new(EventAction::RegionGained, 32, u64::MAX),
+        ];
         assert_eq!(spans(events, vec![]), [(0, 64, 1, 2), (0, 32, 2, u64::MAX), (32, u64::MAX, 2, u64::MAX)]);
     }
 }

@@ -4,7 +4,7 @@
 //! event e is there from moment e + 1. Blocks in order of birth are also the order in which the page stacks them.
 
 use crate::history::{
-    Action, BlockState, DeviceHistory, Segment, SegmentBlock, SiteId, TextId, WorkStep, Workload,
+    BlockState, DeviceHistory, EventAction, Segment, SegmentBlock, SiteId, TextId, WorkStep, Workload,
 };
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ const GRAIN: u64 = 512;
 
 /// A block's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct BlockLife {
     /// The first moment it is there.
     pub(super) born: u64,
     /// The first moment it is given back: not live any more.
@@ -35,10 +35,10 @@ pub(super) struct Life {
 }
 
 /// The lives of all blocks of a device, and the moment after its last event.
-pub(super) fn lives(history: &DeviceHistory) -> (Vec<Life>, u64) {
+pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
     let work = Workload::of(history);
     let end = moment(history.events.len());
-    let waiting_at_start = pieces(&history.start, BlockState::Pending).map(|(segment, block)| Life {
+    let waiting_at_start = pieces(&history.start, BlockState::Pending).map(|(segment, block)| BlockLife {
         born: 0,
         freed: 0,
         done: end,
@@ -51,11 +51,11 @@ pub(super) fn lives(history: &DeviceHistory) -> (Vec<Life>, u64) {
         kind: MemoryKind::default(),
         freed_by: SiteId::UNKNOWN,
     });
-    let mut lives: Vec<Life> = waiting_at_start.collect();
+    let mut lives: Vec<BlockLife> = waiting_at_start.collect();
     let waiting = lives.len();
     let grain = if history.has_segments() { GRAIN } else { 1 };
     let event_of = |step: usize| work.events.get(step).map_or(0, |&event| event as usize);
-    lives.extend(work.blocks.iter().map(|block| Life {
+    lives.extend(work.blocks.iter().map(|block| BlockLife {
         born: block.born.map_or(0, |step| moment(event_of(step))),
         freed: block.died.map_or(end, |step| moment(event_of(step))),
         done: block.died.map_or(end, |step| moment(event_of(step))),
@@ -79,8 +79,8 @@ pub(super) fn moment(event: usize) -> u64 {
 }
 
 /// When the memory of those that were given back was free, and who gave them back.
-fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [Life], waiting: usize) {
-    let two_steps = history.events.iter().any(|event| event.action == Action::FreeCompleted);
+fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], waiting: usize) {
+    let two_steps = history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
     let end = moment(history.events.len());
     let mut pending: HashMap<u64, usize> = HashMap::new();
     pending.extend(lives[..waiting].iter().enumerate().map(|(place, life)| (life.address, place)));
@@ -91,12 +91,13 @@ fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [Life], waitin
             (Some(&WorkStep::Free(block)), action) => {
                 let Some(life) = lives.get_mut(waiting + block as usize) else { continue };
                 life.freed_by = event.site;
-                if action == Action::FreeRequested && two_steps {
+                if action == EventAction::FreeRequested && two_steps {
                     life.done = end;
                     pending.insert(event.address, waiting + block as usize);
                 }
             }
-            (Some(WorkStep::Allocate(_) | WorkStep::Completed(_)), _) | (None, Action::FreeCompleted) => {
+            (Some(WorkStep::Allocate(_) | WorkStep::Completed(_)), _)
+            | (None, EventAction::FreeCompleted) => {
                 let life = pending.remove(&event.address).and_then(|block| lives.get_mut(block));
                 if let Some(life) = life {
                     life.done = moment(place);
@@ -108,7 +109,7 @@ fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [Life], waitin
 }
 
 /// What blocks hold of their segments is known of those that were there at the start or are there in the end.
-fn hold(history: &DeviceHistory, lives: &mut [Life], end: u64) {
+fn hold(history: &DeviceHistory, lives: &mut [BlockLife], end: u64) {
     let at = |segments| -> HashMap<u64, u64> {
         pieces(segments, BlockState::Live).map(|(_, block)| (block.address, block.bytes)).collect()
     };
@@ -134,21 +135,21 @@ fn pieces(segments: &[Segment], state: BlockState) -> impl Iterator<Item = (&Seg
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Event;
+    use crate::history::HistoryEvent;
     use crate::report::testing::{block, segment};
 
-    fn history(events: Vec<Event>) -> DeviceHistory {
+    fn history(events: Vec<HistoryEvent>) -> DeviceHistory {
         DeviceHistory { events, ..DeviceHistory::default() }
     }
 
     #[test]
     fn moments_are_between_events() {
         let (lives, end) = lives(&history(vec![
-            Event::new(Action::Allocate, 16, 100),
-            Event::new(Action::FreeRequested, 16, 100),
-            Event::new(Action::Snapshot, 0, 0),
-            Event::new(Action::FreeCompleted, 16, 100),
-            Event::new(Action::Allocate, 16, 7),
+            HistoryEvent::new(EventAction::Allocate, 16, 100),
+            HistoryEvent::new(EventAction::FreeRequested, 16, 100),
+            HistoryEvent::new(EventAction::Snapshot, 0, 0),
+            HistoryEvent::new(EventAction::FreeCompleted, 16, 100),
+            HistoryEvent::new(EventAction::Allocate, 16, 7),
         ]));
         assert_eq!(end, 6);
         let spans: Vec<_> = lives.iter().map(|life| (life.born, life.freed, life.done, life.bytes)).collect();
@@ -157,16 +158,18 @@ mod tests {
 
     #[test]
     fn frees_in_one_step_are_complete_at_once() {
-        for action in [Action::FreeRequested, Action::FreeCompleted] {
-            let (lives, _) =
-                lives(&history(vec![Event::new(Action::Allocate, 1, 1), Event::new(action, 1, 1)]));
+        for action in [EventAction::FreeRequested, EventAction::FreeCompleted] {
+            let (lives, _) = lives(&history(vec![
+                HistoryEvent::new(EventAction::Allocate, 1, 1),
+                HistoryEvent::new(action, 1, 1),
+            ]));
             assert_eq!((lives[0].freed, lives[0].done), (2, 2), "{action:?}");
         }
     }
 
     #[test]
     fn what_waits_at_the_start_is_never_live() {
-        let mut history = history(vec![Event::new(Action::FreeCompleted, 0, 512)]);
+        let mut history = history(vec![HistoryEvent::new(EventAction::FreeCompleted, 0, 512)]);
         history.start =
             vec![segment(0, &[block(0, 512, BlockState::Pending), block(512, 1024, BlockState::Live)])];
         let (lives, _) = lives(&history);
@@ -177,11 +180,11 @@ mod tests {
     #[test]
     fn a_free_that_never_completes_waits_to_the_end() {
         let (lives, end) = lives(&history(vec![
-            Event::new(Action::Allocate, 1, 1),
-            Event::new(Action::Allocate, 2, 1),
-            Event::new(Action::FreeRequested, 1, 1),
-            Event::new(Action::FreeRequested, 2, 1),
-            Event::new(Action::FreeCompleted, 2, 1),
+            HistoryEvent::new(EventAction::Allocate, 1, 1),
+            HistoryEvent::new(EventAction::Allocate, 2, 1),
+            HistoryEvent::new(EventAction::FreeRequested, 1, 1),
+            HistoryEvent::new(EventAction::FreeRequested, 2, 1),
+            HistoryEvent::new(EventAction::FreeCompleted, 2, 1),
         ]));
         assert_eq!((lives[0].freed, lives[0].done, lives[1].done), (3, end, 5));
     }

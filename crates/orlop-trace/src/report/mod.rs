@@ -40,12 +40,12 @@ pub struct ReportData<'a> {
     title: &'a str,
     source: &'a str,
     device: Option<u32>,
-    what_if: &'a [WhatIfRow],
+    what_if: &'a [ReportRow],
 }
 
 /// What another way to allocate would have cost: a row of the page's table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct WhatIfRow {
+pub struct ReportRow {
     /// The allocator or policy.
     pub name: String,
     /// Its settings, as a user would write them (PyTorch: `PYTORCH_CUDA_ALLOC_CONF`); may be empty.
@@ -59,15 +59,15 @@ pub struct WhatIfRow {
     /// The smallest memory, in bytes, in which it would have served the history.
     pub smallest_memory: Option<u64>,
     /// Whether it is better than what was recorded, or what stands for that.
-    pub verdict: Verdict,
+    pub verdict: WhatIfVerdict,
     /// What is to be said beyond that; may be empty.
     pub note: String,
 }
 
-/// How a way to allocate compares with the recorded one, or with the one that stands for it.
+/// How a setting compares with the recorded one, or with the baseline that stands for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum WhatIfVerdict {
     /// It is the recorded one.
     Recorded,
     /// The others are compared with it, since the recording does not say how it was allocated.
@@ -115,7 +115,7 @@ impl<'a> ReportData<'a> {
 
     /// What other ways to allocate would have cost.
     #[must_use]
-    pub fn what_if(mut self, rows: &'a [WhatIfRow]) -> Self {
+    pub fn what_if(mut self, rows: &'a [ReportRow]) -> Self {
         self.what_if = rows;
         self
     }
@@ -142,12 +142,12 @@ impl<'a> ReportData<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Action, Event};
+    use crate::history::{EventAction, HistoryEvent};
 
     fn two_devices() -> History {
         let mut history = History::default();
         for device in [0, 3] {
-            let events = vec![Event::new(Action::Allocate, 512, 100)];
+            let events = vec![HistoryEvent::new(EventAction::Allocate, 512, 100)];
             history.devices.push(DeviceHistory { device, events, ..DeviceHistory::default() });
         }
         history

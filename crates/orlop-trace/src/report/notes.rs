@@ -2,7 +2,7 @@
 
 use super::lives::moment;
 use super::stacks::Stacks;
-use crate::history::{Action, Annotation, DeviceHistory, Stage, TextId};
+use crate::history::{Annotation, DeviceHistory, EventAction, Stage, TextId};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -32,7 +32,7 @@ pub(super) fn notes(
     let here = |annotation: &&Annotation| annotation.device.is_none_or(|device| device == history.device);
     let mut marks: Vec<(u64, Stage, TextId)> =
         annotations.iter().filter(here).map(|mark| (mark.time, mark.stage, mark.name)).collect();
-    let said = history.events.iter().filter(|event| event.action == Action::Annotation);
+    let said = history.events.iter().filter(|event| event.action == EventAction::Annotation);
     marks.extend(said.map(|event| (event.time, Stage::Moment, event.text)));
     marks.sort_by_key(|&(time, ..)| time);
 
@@ -77,10 +77,11 @@ pub(super) fn notes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Event, Sites};
+    use crate::history::{HistoryEvent, Sites};
 
     fn bands(marks: &[(u64, Stage)]) -> Vec<(u64, u64, u64, u64)> {
-        let events = (1..=4).map(|time| Event { time: 100 * time, ..Event::new(Action::Snapshot, 0, 0) });
+        let events = (1..=4)
+            .map(|time| HistoryEvent { time: 100 * time, ..HistoryEvent::new(EventAction::Snapshot, 0, 0) });
         let history = DeviceHistory { events: events.collect(), ..DeviceHistory::default() };
         let mut sites = Sites::default();
         let name = sites.text("step");

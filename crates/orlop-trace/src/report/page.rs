@@ -1,10 +1,10 @@
 //! The page around the data: a template, its style and its program, each a file of its own here, one file there.
 
-use super::columns::Payload;
-use super::device::Device;
+use super::columns::ColumnPayload;
+use super::device::DevicePage;
 use super::stacks::{StackTable, Stacks};
-use super::{ReportData, WhatIfRow};
-use crate::history::{DeviceHistory, Warning};
+use super::{ReportData, ReportRow};
+use crate::history::{DeviceHistory, HistoryWarning};
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use flate2::Compression;
@@ -44,9 +44,9 @@ struct Meta<'a> {
     warnings: Vec<String>,
     /// Those that are only counted included.
     warning_count: u64,
-    what_if: &'a [WhatIfRow],
+    what_if: &'a [ReportRow],
     kinds: [&'static str; MemoryKind::COUNT],
-    devices: Vec<Device>,
+    devices: Vec<DevicePage>,
     stacks: StackTable<'a>,
 }
 
@@ -71,18 +71,18 @@ pub(super) fn write(report: &ReportData<'_>, devices: &[&DeviceHistory], out: im
 /// The length of the description, the description, the columns: deflated, in base64.
 fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Write) -> io::Result<()> {
     let history = report.history;
-    let mut payload = Payload::default();
+    let mut payload = ColumnPayload::default();
     let mut stacks = Stacks::new(&history.sites);
     let devices = devices
         .iter()
-        .map(|device| Device::of(device, &history.annotations, &mut stacks, &mut payload))
+        .map(|device| DevicePage::of(device, &history.annotations, &mut stacks, &mut payload))
         .collect();
     let meta = Meta {
         title: report.title,
         source: report.source,
         settings: history.settings.as_deref(),
         warnings: history.warnings.iter().map(ToString::to_string).collect(),
-        warning_count: Warning::count(&history.warnings),
+        warning_count: HistoryWarning::count(&history.warnings),
         what_if: report.what_if,
         kinds: MemoryKind::ALL.map(MemoryKind::name),
         devices,

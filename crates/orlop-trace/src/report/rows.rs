@@ -1,11 +1,11 @@
 //! The table of settings, from a sweep.
 
-use super::{Verdict, WhatIfRow};
+use super::{ReportRow, WhatIfVerdict};
 use crate::what_if::{self, AdviceReason, WhatIfReport};
 use orlop_core::ByteSize;
 use std::cmp::Ordering;
 
-impl WhatIfRow {
+impl ReportRow {
     /// A sweep's rows, best first, judged as the sweep ranks them.
     #[must_use]
     pub fn of(sweep: &WhatIfReport) -> Vec<Self> {
@@ -28,20 +28,20 @@ impl WhatIfRow {
     }
 }
 
-fn verdict(sweep: &WhatIfReport, row: &what_if::WhatIfRow) -> Verdict {
+fn verdict(sweep: &WhatIfReport, row: &what_if::WhatIfRow) -> WhatIfVerdict {
     if row.is_baseline {
-        return if sweep.baseline_is_recorded { Verdict::Recorded } else { Verdict::Baseline };
+        return if sweep.baseline_is_recorded { WhatIfVerdict::Recorded } else { WhatIfVerdict::Baseline };
     }
     if row.outcome.out_of_memory.is_some() {
-        return Verdict::DoesNotFit;
+        return WhatIfVerdict::DoesNotFit;
     }
     if matches!(sweep.reason, AdviceReason::Withheld(_)) {
-        return Verdict::Unknown;
+        return WhatIfVerdict::Unknown;
     }
     match sweep.compare(row) {
-        Ordering::Equal => Verdict::Same,
-        Ordering::Less => Verdict::Better,
-        Ordering::Greater => Verdict::Worse,
+        Ordering::Equal => WhatIfVerdict::Same,
+        Ordering::Less => WhatIfVerdict::Better,
+        Ordering::Greater => WhatIfVerdict::Worse,
     }
 }
 

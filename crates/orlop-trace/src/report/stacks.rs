@@ -1,6 +1,6 @@
 //! Call sites as the page gets them: only those that are named, numbered anew from 0.
 
-use super::columns::{Columns, Payload};
+use super::columns::{ColumnPayload, Columns};
 use crate::history::{Frame, SiteId, Sites, TextId};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -90,7 +90,7 @@ impl<'a> Stacks<'a> {
     }
 
     /// Packs it all.
-    pub(super) fn finish(self, payload: &mut Payload) -> StackTable<'a> {
+    pub(super) fn finish(self, payload: &mut ColumnPayload) -> StackTable<'a> {
         let mut columns = Columns::default();
         let frame = |part: usize| self.frames.iter().map(move |frame| frame[part]);
         payload.deltas(&mut columns, "frame_function", frame(0));

@@ -2,12 +2,12 @@
 //!
 //! A history promises that a segment's blocks follow each other without gaps, that segments do not overlap, and that no
 //! range passes the last address. Files promise nothing: what does not fit is mended and told
-//! ([`Warning::BrokenSegment`]).
+//! ([`HistoryWarning::BrokenSegment`]).
 
 use super::records::SegmentFields;
 use crate::history::{
-    Annotation, BlockState, DeviceHistory, Event, EventDetail, History, Segment, SegmentBlock, SiteId, Sites,
-    TextId, Warning, warn,
+    Annotation, BlockState, DeviceHistory, EventDetail, History, HistoryEvent, HistoryWarning, Segment,
+    SegmentBlock, SiteId, Sites, TextId, warn,
 };
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 /// Devices are numbered below this: a list of events is written for each number.
 pub(super) use crate::formats::MAX_DEVICES;
 
-/// What a record may lack, in any format.
+/// Why a record of a snapshot is refused, in any format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum RecordFault {
     #[error("{record} has no {field}, or one that is no whole number from 0 or no known word")]
     Missing { record: &'static str, field: &'static str },
     #[error("a time passes 2^64 nanoseconds")]
@@ -31,7 +31,7 @@ pub(super) enum Fault {
 }
 
 /// A block that was read; early versions did not write where.
-pub(super) struct Block {
+pub(super) struct ReadBlock {
     pub(super) block: SegmentBlock,
     pub(super) known: bool,
 }
@@ -47,13 +47,13 @@ pub(super) struct Build {
     /// Frames of the stack that is being read.
     pub(super) stack: Vec<u32>,
     /// Blocks of the segment that is being read.
-    pub(super) blocks: Vec<Block>,
+    pub(super) blocks: Vec<ReadBlock>,
     /// Of the device that is being read.
     trace: DeviceHistory,
     /// The place of the next event in the file's list.
     place: usize,
     devices: BTreeMap<u32, DeviceHistory>,
-    warnings: Vec<Warning>,
+    warnings: Vec<HistoryWarning>,
 }
 
 impl Build {
@@ -64,8 +64,8 @@ impl Build {
         site
     }
 
-    pub(super) fn event(&mut self, event: Event, detail: EventDetail) -> Result<(), Fault> {
-        let number = u32::try_from(self.trace.events.len()).map_err(|_| Fault::Events)?;
+    pub(super) fn event(&mut self, event: HistoryEvent, detail: EventDetail) -> Result<(), RecordFault> {
+        let number = u32::try_from(self.trace.events.len()).map_err(|_| RecordFault::Events)?;
         if detail.context != TextId::NONE || detail.pool != (0, 0) {
             self.trace.details.push(EventDetail { event: number, ..detail });
         }
@@ -76,7 +76,7 @@ impl Build {
 
     /// An event of a kind that this reader does not know is left out.
     pub(super) fn unknown_action(&mut self) {
-        let unknown = Warning::UnknownAction { device: self.trace.device, event: self.place };
+        let unknown = HistoryWarning::UnknownAction { device: self.trace.device, event: self.place };
         warn(&mut self.warnings, unknown);
         self.place += 1;
     }
@@ -87,13 +87,13 @@ impl Build {
         self.place = 0;
     }
 
-    pub(super) fn end_trace(&mut self) -> Result<(), Fault> {
+    pub(super) fn end_trace(&mut self) -> Result<(), RecordFault> {
         let trace = std::mem::take(&mut self.trace);
         if trace.events.is_empty() {
             return Ok(());
         }
         if trace.device >= MAX_DEVICES {
-            return Err(Fault::Device { device: trace.device.into() });
+            return Err(RecordFault::Device { device: trace.device.into() });
         }
         let device = self.device(trace.device);
         device.events = trace.events;
@@ -106,16 +106,16 @@ impl Build {
     }
 
     /// A segment whose blocks are in `blocks`, which is empty again.
-    pub(super) fn segment(&mut self, fields: SegmentFields) -> Result<(), Fault> {
+    pub(super) fn segment(&mut self, fields: SegmentFields) -> Result<(), RecordFault> {
         let address = fields
             .address
-            .ok_or(Fault::Missing { record: "a segment", field: "address or a number in it" })?;
+            .ok_or(RecordFault::Missing { record: "a segment", field: "address or a number in it" })?;
         let number = fields.device.unwrap_or(0);
         let device = u32::try_from(number).ok().filter(|&device| device < MAX_DEVICES);
-        let device = device.ok_or(Fault::Device { device: number })?;
+        let device = device.ok_or(RecordFault::Device { device: number })?;
         let mut mended = false;
         let mut next = Some(address);
-        for Block { block, known } in &mut self.blocks {
+        for ReadBlock { block, known } in &mut self.blocks {
             if !*known {
                 // Blocks follow each other.
                 block.address = next.unwrap_or(u64::MAX);
@@ -125,7 +125,7 @@ impl Build {
         let bytes = fields.bytes.or_else(|| next?.checked_sub(address)).unwrap_or(0);
         let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else {
             self.blocks.clear();
-            warn(&mut self.warnings, Warning::BrokenSegment { device, address });
+            warn(&mut self.warnings, HistoryWarning::BrokenSegment { device, address });
             return Ok(());
         };
         self.blocks.sort_by_key(|block| block.block.address);
@@ -138,7 +138,7 @@ impl Build {
             state: BlockState::Free,
             site: SiteId::UNKNOWN,
         };
-        for Block { block, .. } in self.blocks.drain(..) {
+        for ReadBlock { block, .. } in self.blocks.drain(..) {
             let fits = block.address.checked_add(block.bytes).is_some_and(|block_end| block_end <= end);
             if block.address < at || !fits || block.bytes == 0 {
                 mended = true;
@@ -156,7 +156,7 @@ impl Build {
             blocks.push(gap(at, end));
         }
         if mended {
-            warn(&mut self.warnings, Warning::BrokenSegment { device, address });
+            warn(&mut self.warnings, HistoryWarning::BrokenSegment { device, address });
         }
         self.device(device).end.push(Segment {
             address,
@@ -183,7 +183,10 @@ impl Build {
                 if apart {
                     next = segment.address + segment.bytes;
                 } else {
-                    warn(&mut warnings, Warning::BrokenSegment { device: number, address: segment.address });
+                    warn(
+                        &mut warnings,
+                        HistoryWarning::BrokenSegment { device: number, address: segment.address },
+                    );
                 }
                 apart
             });

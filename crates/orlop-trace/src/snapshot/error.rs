@@ -1,6 +1,6 @@
 //! What can be wrong with a snapshot.
 
-use super::build::Fault;
+use super::build::RecordFault;
 use std::io;
 
 /// Why a file is no memory snapshot that can be read. Offsets are bytes of the file, unpacked, from 0.
@@ -109,14 +109,14 @@ pub enum SnapshotError {
     Json(#[source] serde_json::Error),
 }
 
-impl From<Fault> for SnapshotError {
-    fn from(fault: Fault) -> Self {
+impl From<RecordFault> for SnapshotError {
+    fn from(fault: RecordFault) -> Self {
         match fault {
-            Fault::Missing { record, field } => Self::Missing { record, field },
-            Fault::Time => Self::Time,
-            Fault::Device { device } => Self::Device { device, limit: super::build::MAX_DEVICES },
-            Fault::Events => Self::TooMany { offset: 0, limit: u32::MAX.into() },
-            Fault::NoSnapshot => Self::NoSnapshot,
+            RecordFault::Missing { record, field } => Self::Missing { record, field },
+            RecordFault::Time => Self::Time,
+            RecordFault::Device { device } => Self::Device { device, limit: super::build::MAX_DEVICES },
+            RecordFault::Events => Self::TooMany { offset: 0, limit: u32::MAX.into() },
+            RecordFault::NoSnapshot => Self::NoSnapshot,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::build::Build;
 use super::error::SnapshotError;
 use super::records::{FrameFields, Whole};
-use super::value::{Record, Scalar, Value};
+use super::value::{RecordValue, ScalarValue, SnapshotRecord};
 use super::words::Word;
 use crate::history::{History, SiteId, TextId};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -23,12 +23,12 @@ pub(crate) fn read(reader: impl Read) -> Result<History, SnapshotError> {
 }
 
 /// The value of the key that was read last.
-struct Field<'m, 'de, A>(&'m mut A, PhantomData<&'de ()>);
+struct FieldValue<'m, 'de, A>(&'m mut A, PhantomData<&'de ()>);
 
-impl<'de, A: MapAccess<'de>> Value for Field<'_, 'de, A> {
+impl<'de, A: MapAccess<'de>> RecordValue for FieldValue<'_, 'de, A> {
     type Error = A::Error;
 
-    fn scalar(self) -> Result<Scalar, A::Error> {
+    fn scalar(self) -> Result<ScalarValue, A::Error> {
         self.0.next_value_seed(ScalarSeed)
     }
 
@@ -46,15 +46,15 @@ impl<'de, A: MapAccess<'de>> Value for Field<'_, 'de, A> {
         Ok(build.take_stack())
     }
 
-    fn record<R: Record>(self, build: &mut Build) -> Result<(), A::Error> {
+    fn record<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
         self.0.next_value_seed(RecordSeed::<R>::new(build))
     }
 
-    fn records<R: Record>(self, build: &mut Build) -> Result<(), A::Error> {
+    fn records<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
         self.0.next_value_seed(ListSeed::<R>::new(build))
     }
 
-    fn traces<R: Record>(self, build: &mut Build) -> Result<(), A::Error> {
+    fn traces<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
         self.0.next_value_seed(TracesSeed::<R>(build, PhantomData))
     }
 
@@ -72,7 +72,7 @@ impl<'b, R> RecordSeed<'b, R> {
     }
 }
 
-impl<'de, R: Record> DeserializeSeed<'de> for RecordSeed<'_, R> {
+impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for RecordSeed<'_, R> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -80,7 +80,7 @@ impl<'de, R: Record> DeserializeSeed<'de> for RecordSeed<'_, R> {
     }
 }
 
-impl<'de, R: Record> Visitor<'de> for RecordSeed<'_, R> {
+impl<'de, R: SnapshotRecord> Visitor<'de> for RecordSeed<'_, R> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +90,7 @@ impl<'de, R: Record> Visitor<'de> for RecordSeed<'_, R> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut record = R::default();
         while let Some(scalar) = map.next_key_seed(ScalarSeed)? {
-            record.set(scalar.word(), Field(&mut map, PhantomData), self.0)?;
+            record.set(scalar.word(), FieldValue(&mut map, PhantomData), self.0)?;
         }
         record.done(self.0).map_err(A::Error::custom)
     }
@@ -105,7 +105,7 @@ impl<'b, R> ListSeed<'b, R> {
     }
 }
 
-impl<'de, R: Record> DeserializeSeed<'de> for ListSeed<'_, R> {
+impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for ListSeed<'_, R> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -113,7 +113,7 @@ impl<'de, R: Record> DeserializeSeed<'de> for ListSeed<'_, R> {
     }
 }
 
-impl<'de, R: Record> Visitor<'de> for ListSeed<'_, R> {
+impl<'de, R: SnapshotRecord> Visitor<'de> for ListSeed<'_, R> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,7 +133,7 @@ impl<'de, R: Record> Visitor<'de> for ListSeed<'_, R> {
 /// A list of events for each device.
 struct TracesSeed<'b, R>(&'b mut Build, PhantomData<R>);
 
-impl<'de, R: Record> DeserializeSeed<'de> for TracesSeed<'_, R> {
+impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for TracesSeed<'_, R> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -141,7 +141,7 @@ impl<'de, R: Record> DeserializeSeed<'de> for TracesSeed<'_, R> {
     }
 }
 
-impl<'de, R: Record> Visitor<'de> for TracesSeed<'_, R> {
+impl<'de, R: SnapshotRecord> Visitor<'de> for TracesSeed<'_, R> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -220,57 +220,59 @@ impl<'de, T: Default, F: FnOnce(&str) -> T> Visitor<'de> for TextSeed<F> {
 struct ScalarSeed;
 
 impl<'de> DeserializeSeed<'de> for ScalarSeed {
-    type Value = Scalar;
+    type Value = ScalarValue;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Scalar, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ScalarValue, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
 impl<'de> Visitor<'de> for ScalarSeed {
-    type Value = Scalar;
+    type Value = ScalarValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Scalar, E> {
-        Ok(Scalar::Number(number))
+    fn visit_u64<E>(self, number: u64) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Number(number))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Scalar, E> {
-        Ok(u64::try_from(number).map_or(Scalar::Odd, Scalar::Number))
+    fn visit_i64<E>(self, number: i64) -> Result<ScalarValue, E> {
+        Ok(u64::try_from(number).map_or(ScalarValue::Odd, ScalarValue::Number))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Scalar, E> {
-        Ok(Scalar::Odd)
+    fn visit_f64<E>(self, _: f64) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Odd)
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<Scalar, E> {
-        Ok(Scalar::Flag(flag))
+    fn visit_bool<E>(self, flag: bool) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Flag(flag))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
-        Ok(Scalar::Word(Word::of(text)))
+    fn visit_str<E>(self, text: &str) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Word(Word::of(text)))
     }
 
-    fn visit_unit<E>(self) -> Result<Scalar, E> {
-        Ok(Scalar::Odd)
+    fn visit_unit<E>(self) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Odd)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Scalar, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ScalarValue, A::Error> {
         // The reader bounds how deep lists may lie in lists.
         let first = list.next_element_seed(Self)?;
         let second = list.next_element_seed(Self)?;
         while list.next_element::<IgnoredAny>()?.is_some() {}
         Ok(match (first, second) {
-            (Some(Scalar::Number(first)), Some(Scalar::Number(second))) => Scalar::Pair(first, second),
-            _ => Scalar::Odd,
+            (Some(ScalarValue::Number(first)), Some(ScalarValue::Number(second))) => {
+                ScalarValue::Pair(first, second)
+            }
+            _ => ScalarValue::Odd,
         })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ScalarValue, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Odd)
+        Ok(ScalarValue::Odd)
     }
 }

@@ -1,10 +1,11 @@
 //! The records of a snapshot, and which field means what.
 
-use super::build::{Block, Build, Fault};
-use super::value::{Record, Value};
+use super::build::{Build, ReadBlock, RecordFault};
+use super::value::{RecordValue, SnapshotRecord};
 use super::words::Word;
 use crate::history::{
-    Action, Annotation, BlockState, Event, EventDetail, Frame, SegmentBlock, SiteId, Stage, TextId,
+    Annotation, BlockState, EventAction, EventDetail, Frame, HistoryEvent, SegmentBlock, SiteId, Stage,
+    TextId,
 };
 use orlop_core::{MemoryKind, StreamId};
 
@@ -15,10 +16,10 @@ const NANOSECONDS: u64 = 1000;
 #[derive(Default)]
 pub(super) struct Whole;
 
-impl Record for Whole {
+impl SnapshotRecord for Whole {
     const NAME: &'static str = "a snapshot";
 
-    fn set<V: Value>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
         match key {
             Word::Segments => {
                 build.found = true;
@@ -34,18 +35,18 @@ impl Record for Whole {
         }
     }
 
-    fn done(self, build: &mut Build) -> Result<(), Fault> {
-        if build.found { Ok(()) } else { Err(Fault::NoSnapshot) }
+    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
+        if build.found { Ok(()) } else { Err(RecordFault::NoSnapshot) }
     }
 }
 
 #[derive(Default)]
 struct Settings;
 
-impl Record for Settings {
+impl SnapshotRecord for Settings {
     const NAME: &'static str = "settings";
 
-    fn set<V: Value>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
         match key {
             // Once: a text that many keys share would be copied for each of them.
             Word::Configuration if build.settings.is_none() => {
@@ -56,7 +57,7 @@ impl Record for Settings {
         }
     }
 
-    fn done(self, _: &mut Build) -> Result<(), Fault> {
+    fn done(self, _: &mut Build) -> Result<(), RecordFault> {
         Ok(())
     }
 }
@@ -74,10 +75,10 @@ pub(super) struct SegmentFields {
     pub(super) site: SiteId,
 }
 
-impl Record for SegmentFields {
+impl SnapshotRecord for SegmentFields {
     const NAME: &'static str = "a segment";
 
-    fn set<V: Value>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
         match key {
             Word::Device => self.device = value.scalar()?.number(),
             Word::Address => self.address = value.scalar()?.number(),
@@ -93,7 +94,7 @@ impl Record for SegmentFields {
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), Fault> {
+    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
         build.segment(self)
     }
 }
@@ -107,10 +108,10 @@ struct BlockFields {
     site: SiteId,
 }
 
-impl Record for BlockFields {
+impl SnapshotRecord for BlockFields {
     const NAME: &'static str = "a block";
 
-    fn set<V: Value>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
         match key {
             Word::Address => self.address = value.scalar()?.number(),
             Word::Size => self.bytes = value.scalar()?.number(),
@@ -129,14 +130,16 @@ impl Record for BlockFields {
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), Fault> {
-        let bytes = self.bytes.ok_or(Fault::Missing { record: Self::NAME, field: Word::Size.text() })?;
-        let state = self.state.ok_or(Fault::Missing { record: Self::NAME, field: Word::State.text() })?;
+    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
+        let bytes =
+            self.bytes.ok_or(RecordFault::Missing { record: Self::NAME, field: Word::Size.text() })?;
+        let state =
+            self.state.ok_or(RecordFault::Missing { record: Self::NAME, field: Word::State.text() })?;
         let requested = self.requested.unwrap_or(bytes);
         let known = self.address.is_some();
         let address = self.address.unwrap_or(0);
         let block = SegmentBlock { address, bytes, requested, state, site: self.site };
-        build.blocks.push(Block { block, known });
+        build.blocks.push(ReadBlock { block, known });
         Ok(())
     }
 }
@@ -155,10 +158,10 @@ struct EventFields {
     pool: (u64, u64),
 }
 
-impl Record for EventFields {
+impl SnapshotRecord for EventFields {
     const NAME: &'static str = "an event";
 
-    fn set<V: Value>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
         match key {
             Word::Action => self.action = Some(value.scalar()?.word()),
             Word::Addr => self.address = value.scalar()?.number(),
@@ -179,36 +182,36 @@ impl Record for EventFields {
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), Fault> {
+    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
         let action = match self.action {
-            Some(Word::Alloc) => Action::Allocate,
-            Some(Word::FreeRequested) => Action::FreeRequested,
-            Some(Word::FreeCompleted) => Action::FreeCompleted,
-            Some(Word::SegmentAlloc) => Action::RegionGained,
-            Some(Word::SegmentFree) => Action::RegionLost,
-            Some(Word::SegmentMap) => Action::Mapped,
-            Some(Word::SegmentUnmap) => Action::Unmapped,
-            Some(Word::Snapshot) => Action::Snapshot,
-            Some(Word::Oom) => Action::OutOfMemory,
-            Some(Word::UserDefined) => Action::Annotation,
+            Some(Word::Alloc) => EventAction::Allocate,
+            Some(Word::FreeRequested) => EventAction::FreeRequested,
+            Some(Word::FreeCompleted) => EventAction::FreeCompleted,
+            Some(Word::SegmentAlloc) => EventAction::RegionGained,
+            Some(Word::SegmentFree) => EventAction::RegionLost,
+            Some(Word::SegmentMap) => EventAction::Mapped,
+            Some(Word::SegmentUnmap) => EventAction::Unmapped,
+            Some(Word::Snapshot) => EventAction::Snapshot,
+            Some(Word::Oom) => EventAction::OutOfMemory,
+            Some(Word::UserDefined) => EventAction::Annotation,
             _ => {
                 build.unknown_action();
                 return Ok(());
             }
         };
-        let quiet = matches!(action, Action::Snapshot | Action::Annotation);
+        let quiet = matches!(action, EventAction::Snapshot | EventAction::Annotation);
         let required = |value: Option<u64>, field: Word| match value {
             Some(value) => Ok(value),
             None if quiet => Ok(0),
-            None => Err(Fault::Missing { record: Self::NAME, field: field.text() }),
+            None => Err(RecordFault::Missing { record: Self::NAME, field: field.text() }),
         };
-        let address = if action == Action::OutOfMemory {
+        let address = if action == EventAction::OutOfMemory {
             self.free.or(self.address).unwrap_or(0)
         } else {
             required(self.address, Word::Addr)?
         };
-        let event = Event {
-            time: self.microseconds.checked_mul(NANOSECONDS).ok_or(Fault::Time)?,
+        let event = HistoryEvent {
+            time: self.microseconds.checked_mul(NANOSECONDS).ok_or(RecordFault::Time)?,
             address,
             bytes: required(self.bytes, Word::Size)?,
             stream: StreamId::new(self.stream),
@@ -230,10 +233,10 @@ pub(super) struct FrameFields {
     line: u64,
 }
 
-impl Record for FrameFields {
+impl SnapshotRecord for FrameFields {
     const NAME: &'static str = "a frame";
 
-    fn set<V: Value>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
         match key {
             Word::Name => self.name = value.text(build)?,
             Word::Filename => self.file = value.text(build)?,
@@ -243,7 +246,7 @@ impl Record for FrameFields {
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), Fault> {
+    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
         let line = u32::try_from(self.line).unwrap_or(0);
         let frame = build.sites.frame_of(Frame { function: self.name, file: self.file, line });
         build.stack.push(frame);
@@ -259,10 +262,10 @@ struct AnnotationFields {
     microseconds: u64,
 }
 
-impl Record for AnnotationFields {
+impl SnapshotRecord for AnnotationFields {
     const NAME: &'static str = "an annotation";
 
-    fn set<V: Value>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
+    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error> {
         match key {
             Word::Stage => {
                 self.stage = match value.scalar()?.word() {
@@ -279,9 +282,9 @@ impl Record for AnnotationFields {
         Ok(())
     }
 
-    fn done(self, build: &mut Build) -> Result<(), Fault> {
+    fn done(self, build: &mut Build) -> Result<(), RecordFault> {
         build.annotations.push(Annotation {
-            time: self.microseconds.checked_mul(NANOSECONDS).ok_or(Fault::Time)?,
+            time: self.microseconds.checked_mul(NANOSECONDS).ok_or(RecordFault::Time)?,
             device: self.device.and_then(|device| u32::try_from(device).ok()),
             name: self.name,
             stage: self.stage.unwrap_or(Stage::Moment),

@@ -1,13 +1,13 @@
-//! What records are made from, whichever format they stand in: both readers are [`Value`]s, every record is a
-//! [`Record`], and how a snapshot is built is written once.
+//! What records are made from, whichever format they stand in: both readers are [`RecordValue`]s, every record is a
+//! [`SnapshotRecord`], and how a snapshot is built is written once.
 
-use super::build::{Build, Fault};
+use super::build::{Build, RecordFault};
 use super::words::Word;
 use crate::history::{SiteId, TextId};
 
 /// A value of no parts, or what a record can use of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scalar {
+pub(super) enum ScalarValue {
     /// A whole number that is not negative.
     Number(u64),
     Flag(bool),
@@ -18,7 +18,7 @@ pub(super) enum Scalar {
     Odd,
 }
 
-impl Scalar {
+impl ScalarValue {
     pub(super) fn number(self) -> Option<u64> {
         if let Self::Number(number) = self { Some(number) } else { None }
     }
@@ -37,10 +37,10 @@ impl Scalar {
 }
 
 /// A value of a record, read by exactly one of these.
-pub(super) trait Value: Sized {
+pub(super) trait RecordValue: Sized {
     type Error;
 
-    fn scalar(self) -> Result<Scalar, Self::Error>;
+    fn scalar(self) -> Result<ScalarValue, Self::Error>;
 
     /// A text, kept; the empty one for anything else.
     fn text(self, build: &mut Build) -> Result<TextId, Self::Error>;
@@ -52,25 +52,25 @@ pub(super) trait Value: Sized {
     fn site(self, build: &mut Build) -> Result<SiteId, Self::Error>;
 
     /// A record.
-    fn record<R: Record>(self, build: &mut Build) -> Result<(), Self::Error>;
+    fn record<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), Self::Error>;
 
     /// A list of records. None is an empty list.
-    fn records<R: Record>(self, build: &mut Build) -> Result<(), Self::Error>;
+    fn records<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), Self::Error>;
 
     /// A list of lists of records, one for each device.
-    fn traces<R: Record>(self, build: &mut Build) -> Result<(), Self::Error>;
+    fn traces<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), Self::Error>;
 
     fn skip(self) -> Result<(), Self::Error>;
 }
 
-/// Something with named fields.
-pub(super) trait Record: Default {
+/// A record of a snapshot: a value with named fields.
+pub(super) trait SnapshotRecord: Default {
     /// What such a thing is called.
     const NAME: &'static str;
 
     /// Takes a field. What comes later counts.
-    fn set<V: Value>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error>;
+    fn set<V: RecordValue>(&mut self, key: Word, value: V, build: &mut Build) -> Result<(), V::Error>;
 
     /// All fields were there.
-    fn done(self, build: &mut Build) -> Result<(), Fault>;
+    fn done(self, build: &mut Build) -> Result<(), RecordFault>;
 }

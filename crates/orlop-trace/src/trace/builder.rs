@@ -6,9 +6,9 @@ use orlop_core::StreamId;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// What became of an id.
+/// The state of a block's id.
 #[derive(Clone, Copy)]
-enum State {
+enum IdState {
     Live { slot: u32, bytes: u64, since: u64 },
     Freed { since: u64 },
 }
@@ -16,7 +16,7 @@ enum State {
 #[derive(Default)]
 pub(super) struct Builder {
     trace: Trace,
-    ids: HashMap<u64, State>,
+    ids: HashMap<u64, IdState>,
     streams: HashMap<StreamId, u32>,
     /// Slots whose block was freed, the latest on top: its place in the replay's array is in the cache.
     empty: Vec<u32>,
@@ -38,8 +38,8 @@ impl Builder {
         let overflow = TraceError::LiveOverflow { line, bytes };
         let entry = match self.ids.entry(id) {
             Entry::Occupied(entry) => match *entry.get() {
-                State::Live { since, .. } => return Err(TraceError::AllocatedTwice { line, id, since }),
-                State::Freed { .. } => Entry::Occupied(entry),
+                IdState::Live { since, .. } => return Err(TraceError::AllocatedTwice { line, id, since }),
+                IdState::Freed { .. } => Entry::Occupied(entry),
             },
             vacant @ Entry::Vacant(_) => vacant,
         };
@@ -55,7 +55,7 @@ impl Builder {
             self.trace.streams.push(stream);
             next_stream
         });
-        entry.insert_entry(State::Live { slot, bytes, since: line });
+        entry.insert_entry(IdState::Live { slot, bytes, since: line });
         self.trace.steps.push(Packed::allocate(slot, size, stream));
         let Trace { peak, end, .. } = &mut self.trace;
         *end = Peak { bytes: live, blocks: end.blocks + 1 };
@@ -66,9 +66,9 @@ impl Builder {
     fn free(&mut self, id: u64, line: u64) -> Result<()> {
         let state = self.ids.get_mut(&id).ok_or(TraceError::FreedUnknown { line, id })?;
         match *state {
-            State::Freed { since } => Err(TraceError::FreedTwice { line, id, since }),
-            State::Live { slot, bytes, .. } => {
-                *state = State::Freed { since: line };
+            IdState::Freed { since } => Err(TraceError::FreedTwice { line, id, since }),
+            IdState::Live { slot, bytes, .. } => {
+                *state = IdState::Freed { since: line };
                 self.empty.push(slot);
                 self.trace.steps.push(Packed::free(slot));
                 let end = &mut self.trace.end;
@@ -86,7 +86,7 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Step;
+    use crate::ReplayStep;
 
     fn error(text: &str) -> String {
         Trace::parse(text.as_bytes()).unwrap_err().to_string()
@@ -95,13 +95,13 @@ mod tests {
     #[test]
     fn ids_become_slots_and_slots_are_used_again() {
         let trace = Trace::parse("a,70,1\na,9,2,5\nf,70\na,3,4\nf,3\na,70,8\n".as_bytes()).unwrap();
-        let on = |slot, bytes, stream| Step::Allocate { slot, bytes, stream: StreamId::new(stream) };
+        let on = |slot, bytes, stream| ReplayStep::Allocate { slot, bytes, stream: StreamId::new(stream) };
         let expected = [
             on(0, 1, 0),
             on(1, 2, 5),
-            Step::Free { slot: 0 },
+            ReplayStep::Free { slot: 0 },
             on(0, 4, 0),
-            Step::Free { slot: 0 },
+            ReplayStep::Free { slot: 0 },
             on(0, 8, 0),
         ];
         assert!(trace.steps().eq(expected));

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-pub use self::step::Step;
+pub use self::step::ReplayStep;
 
 /// What was live at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,7 +119,7 @@ impl Trace {
 
     /// The operations in order, with slots in the place of ids.
     #[inline]
-    pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> + Clone + '_ {
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = ReplayStep> + Clone + '_ {
         self.steps.iter().map(|packed| packed.unpack(&self.streams))
     }
 }

@@ -2,9 +2,9 @@
 
 use orlop_core::StreamId;
 
-/// What a replay does.
+/// A step of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ReplayStep {
     /// Allocate, and keep the block in this slot, which is empty.
     Allocate {
         /// Below [`Trace::slots`](crate::Trace::slots).
@@ -26,7 +26,7 @@ const FREE: u32 = 1 << 31;
 
 const _: () = assert!(crate::Trace::MAX_OPERATIONS < FREE as usize && size_of::<Packed>() == 16);
 
-/// A [`Step`] in a third less memory: a replay reads it all, and should measure the allocator.
+/// A [`ReplayStep`] in a third less memory: a replay reads it all, and should measure the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packed {
     bytes: usize,
@@ -45,11 +45,11 @@ impl Packed {
     }
 
     #[inline]
-    pub(super) fn unpack(self, streams: &[StreamId]) -> Step {
+    pub(super) fn unpack(self, streams: &[StreamId]) -> ReplayStep {
         let slot = (self.slot & !FREE) as usize;
         if self.slot & FREE != 0 {
-            return Step::Free { slot };
+            return ReplayStep::Free { slot };
         }
-        Step::Allocate { slot, bytes: self.bytes, stream: streams[self.stream as usize] }
+        ReplayStep::Allocate { slot, bytes: self.bytes, stream: streams[self.stream as usize] }
     }
 }

@@ -1,6 +1,6 @@
 //! What a sweep advises: settings to paste, or why there are none.
 
-use super::rank::Gain;
+use super::rank::Advantage;
 use super::recorded::Doubt;
 use super::report::WhatIfRow;
 use orlop_core::ByteSize;
@@ -62,13 +62,13 @@ impl Advice {
 }
 
 impl AdviceReason {
-    pub(super) fn of(gain: Gain, better: &WhatIfRow, baseline: &WhatIfRow) -> Self {
+    pub(super) fn of(gain: Advantage, better: &WhatIfRow, baseline: &WhatIfRow) -> Self {
         let calm = |row: &WhatIfRow| row.smallest.and_then(|smallest| smallest.without_retry).unwrap_or(0);
         match gain {
-            Gain::Runs => Self::Runs,
-            Gain::HoldsLess => Self::HoldsLess { bytes: better.saves.unsigned_abs() },
-            Gain::NeedsLess => Self::NeedsLess { bytes: calm(baseline).saturating_sub(calm(better)) },
-            Gain::RetriesLess => Self::RetriesLess,
+            Advantage::Runs => Self::Runs,
+            Advantage::HoldsLess => Self::HoldsLess { bytes: better.saves.unsigned_abs() },
+            Advantage::NeedsLess => Self::NeedsLess { bytes: calm(baseline).saturating_sub(calm(better)) },
+            Advantage::RetriesLess => Self::RetriesLess,
         }
     }
 }

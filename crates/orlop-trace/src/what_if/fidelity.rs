@@ -3,8 +3,8 @@
 //! A replay by PyTorch's rules is worth what this says.
 
 use super::lanes::Lanes;
-use super::streams::Streams;
-use crate::history::{Action, BlockState, Completions, DeviceHistory, Event, Segment};
+use super::streams::FoldedStreams;
+use crate::history::{BlockState, Completions, DeviceHistory, EventAction, HistoryEvent, Segment};
 use orlop_alloc::device::{
     Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId,
     StreamFilter, TorchConf,
@@ -41,7 +41,7 @@ impl Fidelity {
     /// back: that depends on what else the device held. So is when streams were done with what was freed.
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
-        let mut replay = Replay::new(history, conf);
+        let mut replay = FidelityReplay::new(history, conf);
         for (place, event) in history.events.iter().enumerate() {
             replay.event(history, place, event);
         }
@@ -49,9 +49,9 @@ impl Fidelity {
     }
 }
 
-struct Replay {
+struct FidelityReplay {
     engine: Engine<NullDevice>,
-    streams: Streams,
+    streams: FoldedStreams,
     /// By address in the recording, as the next: what was freed and waits for streams.
     lanes: Lanes<u64>,
     blocks: HashMap<u64, DeviceBlock>,
@@ -59,10 +59,10 @@ struct Replay {
     fidelity: Fidelity,
 }
 
-impl Replay {
+impl FidelityReplay {
     fn new(history: &DeviceHistory, conf: &TorchConf) -> Self {
         let device = NullDevice::new(Device::cuda(0), super::machine::UNLIMITED);
-        let mut streams = Streams::default();
+        let mut streams = FoldedStreams::default();
         let segments: Vec<DeviceSegment> =
             history.start.iter().filter_map(|told| segment(told, &mut streams)).collect();
         let mut engine = Engine::new(device, Policy::torch(conf));
@@ -85,24 +85,24 @@ impl Replay {
         replay
     }
 
-    fn event(&mut self, history: &DeviceHistory, place: usize, event: &Event) {
+    fn event(&mut self, history: &DeviceHistory, place: usize, event: &HistoryEvent) {
         let lingers = self.completions.lingers(event, history.events.get(place + 1));
         match event.action {
-            Action::Allocate => {
+            EventAction::Allocate => {
                 let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
                 self.allocate(place, event, pool);
             }
-            Action::Use => {
+            EventAction::Use => {
                 if let Some(&block) = self.blocks.get(&event.address) {
                     let _noted = self.engine.record_stream(block, self.streams.fold(event.stream));
                 }
             }
-            Action::FreeRequested => {
+            EventAction::FreeRequested => {
                 if let Some(block) = self.blocks.remove(&event.address) {
                     self.free(event.address, block, lingers);
                 }
             }
-            Action::FreeCompleted => {
+            EventAction::FreeCompleted => {
                 if !self.lanes.complete(&self.engine, event.address)
                     && let Some(block) = self.blocks.remove(&event.address)
                 {
@@ -110,7 +110,7 @@ impl Replay {
                     self.fidelity.unrequested += 1;
                 }
             }
-            Action::RegionLost | Action::Unmapped => {
+            EventAction::RegionLost | EventAction::Unmapped => {
                 if let (Ok(address), Ok(bytes)) =
                     (usize::try_from(event.address), usize::try_from(event.bytes))
                 {
@@ -122,7 +122,7 @@ impl Replay {
         }
     }
 
-    fn allocate(&mut self, place: usize, event: &Event, pool: PoolId) {
+    fn allocate(&mut self, place: usize, event: &HistoryEvent, pool: PoolId) {
         self.fidelity.allocations += 1;
         let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
         let ask = Ask::new(bytes, self.streams.fold(event.stream));
@@ -155,7 +155,7 @@ fn waiting(history: &DeviceHistory) -> Vec<u64> {
         .map(|piece| (piece.address, usize::MAX))
         .collect();
     for (place, event) in history.events.iter().enumerate().rev() {
-        if let (Action::FreeCompleted, Some(until)) = (event.action, until.get_mut(&event.address)) {
+        if let (EventAction::FreeCompleted, Some(until)) = (event.action, until.get_mut(&event.address)) {
             *until = place;
         }
     }
@@ -167,15 +167,16 @@ fn waiting(history: &DeviceHistory) -> Vec<u64> {
 /// Where segments will be that are gained in the trace, and ranges in which pages are mapped.
 fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
     // By where they begin, to where ranges reach, and how much of them has pages.
-    let mut whose: BTreeMap<(StreamId, bool, PoolId), Range> = BTreeMap::new();
+    let mut whose: BTreeMap<(StreamId, bool, PoolId), PageRange> = BTreeMap::new();
     for segment in history.start.iter().filter(|segment| segment.expandable) {
         let end = segment.address.saturating_add(segment.bytes);
-        let begin = Range { begin: segment.address, end, bytes: 0 };
+        let begin = PageRange { begin: segment.address, end, bytes: 0 };
         let range = whose.entry((segment.stream, segment.small, segment.pool)).or_insert(begin);
         range.begin = range.begin.min(segment.address);
         range.map(end, segment.bytes);
     }
-    let mut ranges: BTreeMap<u64, Range> = whose.into_values().map(|range| (range.begin, range)).collect();
+    let mut ranges: BTreeMap<u64, PageRange> =
+        whose.into_values().map(|range| (range.begin, range)).collect();
     for event in &history.events {
         let (Ok(address), Ok(bytes)) = (usize::try_from(event.address), usize::try_from(event.bytes)) else {
             continue;
@@ -183,13 +184,13 @@ fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
         let end = event.address.saturating_add(event.bytes);
         let around = ranges.range_mut(..=event.address).next_back().map(|(_, range)| range);
         match (event.action, around) {
-            (Action::RegionGained, _) => engine.backing().expect(address, bytes),
-            (Action::Mapped, Some(range)) if event.address <= range.end => range.map(end, event.bytes),
-            (Action::Mapped, _) => {
-                ranges.insert(event.address, Range { begin: event.address, end, bytes: event.bytes });
+            (EventAction::RegionGained, _) => engine.backing().expect(address, bytes),
+            (EventAction::Mapped, Some(range)) if event.address <= range.end => range.map(end, event.bytes),
+            (EventAction::Mapped, _) => {
+                ranges.insert(event.address, PageRange { begin: event.address, end, bytes: event.bytes });
                 engine.backing().expect_range(address);
             }
-            (Action::Unmapped, Some(range)) => {
+            (EventAction::Unmapped, Some(range)) => {
                 range.bytes = range.bytes.saturating_sub(event.bytes);
                 // One without pages is given up.
                 if range.bytes == 0 {
@@ -203,13 +204,13 @@ fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
 }
 
 /// A range of addresses in which there are pages.
-struct Range {
+struct PageRange {
     begin: u64,
     end: u64,
     bytes: u64,
 }
 
-impl Range {
+impl PageRange {
     fn map(&mut self, end: u64, bytes: u64) {
         self.end = self.end.max(end);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -227,7 +228,7 @@ fn allocate(engine: &mut Engine<NullDevice>, ask: Ask, pool: PoolId) -> Option<D
     got
 }
 
-fn segment(segment: &Segment, streams: &mut Streams) -> Option<DeviceSegment> {
+fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegment> {
     let pieces = segment.blocks.iter().map(|block| {
         Some(DevicePiece {
             address: usize::try_from(block.address).ok()?,
@@ -257,9 +258,11 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn fidelity(conf: &str, events: &[(Action, u64, u64)]) -> Fidelity {
-        let events =
-            events.iter().map(|&(action, address, bytes)| Event::new(action, address, bytes)).collect();
+    fn fidelity(conf: &str, events: &[(EventAction, u64, u64)]) -> Fidelity {
+        let events = events
+            .iter()
+            .map(|&(action, address, bytes)| HistoryEvent::new(action, address, bytes))
+            .collect();
         let history = DeviceHistory { events, ..DeviceHistory::default() };
         assert!(Fidelity::is_told_by(&history));
         Fidelity::of(&history, &conf.parse().unwrap())
@@ -268,7 +271,7 @@ mod tests {
     /// All goes back, and the ranges change places: small blocks are where large ones were.
     #[test]
     fn ranges_without_pages_are_given_up() {
-        use Action::{Allocate, FreeCompleted, FreeRequested, Mapped, Unmapped};
+        use EventAction::{Allocate, FreeCompleted, FreeRequested, Mapped, Unmapped};
         let (first, second) = (1 << 40, 2 << 40);
         let mut events = Vec::new();
         for (small, large) in [(first, second), (second, first)] {
@@ -285,7 +288,7 @@ mod tests {
     /// Two blocks that wait for streams, of which the later one is free first.
     #[test]
     fn what_lingers_is_taken_when_it_is_free() {
-        use Action::{Allocate, FreeCompleted, FreeRequested, RegionGained};
+        use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionGained};
         let (at, size) = (1 << 40, 2 * MIB);
         let events = [
             (RegionGained, at, 20 * MIB),

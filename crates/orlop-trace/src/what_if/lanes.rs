@@ -14,7 +14,7 @@ const LANES: u64 = 16;
 /// Blocks by what their replay knows them by.
 #[derive(Debug)]
 pub(super) struct Lanes<Id> {
-    lanes: Vec<Lane>,
+    lanes: Vec<CompletionLane>,
     /// In which lane a block waits, and for which of its events.
     waiting: HashMap<Id, (usize, u64)>,
 }
@@ -26,7 +26,7 @@ impl<Id> Default for Lanes<Id> {
 }
 
 #[derive(Debug)]
-struct Lane {
+struct CompletionLane {
     stream: StreamId,
     /// Blocks that wait here, in order, and whether they were completed out of it: streams do what they are given in order.
     queue: VecDeque<(u64, bool)>,
@@ -50,7 +50,7 @@ impl<Id: Eq + Hash> Lanes<Id> {
     /// A block need not wait any more. Whether it did.
     pub(super) fn complete(&mut self, engine: &Engine<NullDevice>, id: Id) -> bool {
         let Some((place, event)) = self.waiting.remove(&id) else { return false };
-        let Lane { stream, queue } = &mut self.lanes[place];
+        let CompletionLane { stream, queue } = &mut self.lanes[place];
         if let Ok(found) = queue.binary_search_by_key(&event, |&(event, _)| event) {
             queue[found].1 = true;
         }
@@ -67,7 +67,7 @@ impl<Id: Eq + Hash> Lanes<Id> {
     /// Nothing waits any more.
     pub(super) fn complete_all(&mut self, engine: &Engine<NullDevice>) {
         self.waiting.clear();
-        for Lane { stream, queue } in &mut self.lanes {
+        for CompletionLane { stream, queue } in &mut self.lanes {
             queue.clear();
             engine.backing().pass(*stream, engine.backing().recorded(*stream));
         }
@@ -75,7 +75,7 @@ impl<Id: Eq + Hash> Lanes<Id> {
 
     /// A lane in which nothing waits, or where the fewest do.
     fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
-        for Lane { stream, queue } in &mut self.lanes {
+        for CompletionLane { stream, queue } in &mut self.lanes {
             // The device may have waited for them all, for other reasons.
             let passed = engine.backing().passed(*stream);
             while queue.front().is_some_and(|&(event, _)| event <= passed) {
@@ -90,7 +90,7 @@ impl<Id: Eq + Hash> Lanes<Id> {
                 // No program's: these are addresses, or small.
                 let stream = StreamId::new(u64::MAX - number);
                 engine.backing().tell_of(stream);
-                self.lanes.push(Lane { stream, queue: VecDeque::new() });
+                self.lanes.push(CompletionLane { stream, queue: VecDeque::new() });
                 self.lanes.len() - 1
             }
         }

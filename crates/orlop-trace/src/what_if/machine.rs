@@ -2,7 +2,7 @@
 
 use super::lanes::Lanes;
 use super::rules::Rules;
-use super::streams::Streams;
+use super::streams::FoldedStreams;
 use crate::history::WorkBlock;
 use orlop_alloc::backing::Null;
 use orlop_alloc::central::{Central, Policy};
@@ -13,9 +13,9 @@ use orlop_core::{Device, MemoryKind, StreamId};
 /// So much memory that nothing fails for want of it: address spaces still hold some thousand ranges of it.
 pub(super) const UNLIMITED: u64 = 1 << 46;
 
-/// What an engine holds.
+/// The statistics of a simulated engine.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Held {
+pub(super) struct SimulatorStats {
     pub(super) reserved: u64,
     pub(super) peak_reserved: u64,
     pub(super) retries: u64,
@@ -37,10 +37,10 @@ pub(super) struct Lack {
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each replay")]
-pub(super) enum Machine {
+pub(super) enum Simulator {
     Device {
         engine: Engine<NullDevice>,
-        streams: Streams,
+        streams: FoldedStreams,
         blocks: Vec<Option<DeviceBlock>>,
         lanes: Lanes<u32>,
     },
@@ -50,15 +50,15 @@ pub(super) enum Machine {
     },
 }
 
-/// How much memory there is.
+/// The amount of memory available to a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct MemoryCapacity {
     pub(super) bytes: u64,
     /// Whether the device has more, and the process may hold no more than this.
     pub(super) of_process: bool,
 }
 
-impl Room {
+impl MemoryCapacity {
     pub(super) const UNLIMITED: Self = Self { bytes: UNLIMITED, of_process: false };
 
     /// Of a device of so many bytes.
@@ -67,8 +67,8 @@ impl Room {
     }
 }
 
-impl Machine {
-    pub(super) fn new(rules: &Rules, room: Room, blocks: usize) -> Self {
+impl Simulator {
+    pub(super) fn new(rules: &Rules, room: MemoryCapacity, blocks: usize) -> Self {
         let memory = room.bytes;
         match rules.policy() {
             Some(policy) => {
@@ -82,7 +82,7 @@ impl Machine {
                 }
                 Self::Device {
                     engine,
-                    streams: Streams::default(),
+                    streams: FoldedStreams::default(),
                     blocks: vec![None; blocks],
                     lanes: Lanes::default(),
                 }
@@ -186,11 +186,11 @@ impl Machine {
         }
     }
 
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> SimulatorStats {
         match self {
             Self::Device { engine, streams, .. } => {
                 let stats = engine.stats();
-                Held {
+                SimulatorStats {
                     reserved: stats.reserved_bytes.all.current,
                     peak_reserved: stats.reserved_bytes.all.peak,
                     retries: stats.num_alloc_retries,
@@ -203,7 +203,11 @@ impl Machine {
             }
             Self::Bfc { allocator, .. } => {
                 let usage = allocator.stats().usage;
-                Held { reserved: usage.reserved, peak_reserved: usage.peak_reserved, ..Held::default() }
+                SimulatorStats {
+                    reserved: usage.reserved,
+                    peak_reserved: usage.peak_reserved,
+                    ..SimulatorStats::default()
+                }
             }
         }
     }

@@ -35,7 +35,7 @@ pub use self::perfect::Perfect;
 pub use self::recorded::{Doubt, recording_doubt};
 pub use self::report::{WhatIf, WhatIfReport, WhatIfRow};
 pub use self::rules::Rules;
-pub use self::simulation::{FailedRequest, Outcome, Simulation};
+pub use self::simulation::{FailedRequest, Simulation, SimulationOutcome};
 pub use self::smallest::Smallest;
 pub use self::stream::StreamedReplay;
 pub use self::streams::MAX_STREAMS;

@@ -75,12 +75,12 @@ fn grains(bytes: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Action, DeviceHistory, Event};
+    use crate::history::{DeviceHistory, EventAction, HistoryEvent};
 
     const PAGE: u64 = 4096;
 
-    fn perfect(events: &[(Action, u64, u64)]) -> (u64, bool) {
-        let events = events.iter().map(|&(action, address, bytes)| Event::new(action, address, bytes));
+    fn perfect(events: &[(EventAction, u64, u64)]) -> (u64, bool) {
+        let events = events.iter().map(|&(action, address, bytes)| HistoryEvent::new(action, address, bytes));
         let history = DeviceHistory { events: events.collect(), ..DeviceHistory::default() };
         let perfect = Perfect::of(&Workload::of(&history)).unwrap();
         (perfect.bytes, perfect.optimal)
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn none_is_smaller_only_where_no_allocator_does_with_less() {
-        use Action::{Allocate, FreeCompleted, FreeRequested, OutOfMemory};
+        use EventAction::{Allocate, FreeCompleted, FreeRequested, OutOfMemory};
         let first = [(Allocate, 0, PAGE), (FreeRequested, 0, PAGE), (FreeCompleted, 0, PAGE)];
         assert_eq!(perfect(&first), (PAGE, true));
         // The second waits for a stream while the third is allocated: who waits for it, too, needs no more than one of them.

@@ -22,9 +22,9 @@ pub(super) struct Cost {
     retries: u64,
 }
 
-/// Why one way to allocate is better than another.
+/// The reason why one way to allocate is better than another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gain {
+pub(super) enum Advantage {
     Runs,
     HoldsLess,
     NeedsLess,
@@ -47,17 +47,17 @@ impl Cost {
     }
 
     /// What is better here than there, if anything counts.
-    pub(super) fn gain(&self, over: &Self) -> Option<Gain> {
+    pub(super) fn gain(&self, over: &Self) -> Option<Advantage> {
         self.difference(over).filter(|(order, _)| order.is_lt()).map(|(_, gain)| gain)
     }
 
-    fn difference(&self, other: &Self) -> Option<(Ordering, Gain)> {
+    fn difference(&self, other: &Self) -> Option<(Ordering, Advantage)> {
         let calm = self.calm.zip(other.calm).map_or(Ordering::Equal, |(here, there)| compare(here, there));
         let orders = [
-            (self.failed.cmp(&other.failed), Gain::Runs),
-            (compare(self.held, other.held), Gain::HoldsLess),
-            (calm, Gain::NeedsLess),
-            (self.retries.cmp(&other.retries), Gain::RetriesLess),
+            (self.failed.cmp(&other.failed), Advantage::Runs),
+            (compare(self.held, other.held), Advantage::HoldsLess),
+            (calm, Advantage::NeedsLess),
+            (self.retries.cmp(&other.retries), Advantage::RetriesLess),
         ];
         orders.into_iter().find(|(order, _)| order.is_ne())
     }
@@ -107,7 +107,7 @@ fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::Held;
+    use super::super::machine::SimulatorStats;
     use super::super::rules::Rules;
     use super::super::simulation::outcome;
     use super::super::smallest::Smallest;
@@ -118,7 +118,7 @@ mod tests {
     /// What these settings hold, and the smallest memory in which they run, in MiB, and the retries there.
     fn row(conf: &str, held: u64, runs: u64, retries: u64) -> WhatIfRow {
         let rules = Rules::torch(conf).unwrap();
-        let bytes = Held { peak_reserved: held * MIB, ..Held::default() };
+        let bytes = SimulatorStats { peak_reserved: held * MIB, ..SimulatorStats::default() };
         let (fails, without_retry) = (None, Some(held * MIB));
         WhatIfRow {
             outcome: outcome(&rules, None, MIB, bytes, None),
@@ -185,7 +185,7 @@ mod tests {
             super::super::WhatIf::new(&crate::history::Workload::of(&history)).rules(Vec::new()).run();
         report.rows = sort(rows);
         let gains: Vec<_> = report.gains().map(|(row, gain)| (row.outcome.conf.as_deref(), gain)).collect();
-        assert_eq!(gains, [(Some("max_split_size_mb:20"), Gain::NeedsLess)]);
+        assert_eq!(gains, [(Some("max_split_size_mb:20"), Advantage::NeedsLess)]);
     }
 
     #[test]
@@ -193,15 +193,15 @@ mod tests {
         let (mut failed, mut late, base) = (row("", 10, 10, 0), row("", 1000, 10, 0), row("", 1000, 10, 0));
         failed.outcome.out_of_memory = Some(super::super::machine::Lack::default().of(None, 1, 1));
         let gain = |row: &WhatIfRow, over: &WhatIfRow| Cost::of(row).gain(&Cost::of(over));
-        assert_eq!((gain(&base, &failed), gain(&failed, &base)), (Some(Gain::Runs), None));
-        assert_eq!(gain(&row("", 900, 10, 0), &base), Some(Gain::HoldsLess));
+        assert_eq!((gain(&base, &failed), gain(&failed, &base)), (Some(Advantage::Runs), None));
+        assert_eq!(gain(&row("", 900, 10, 0), &base), Some(Advantage::HoldsLess));
         if let Some(smallest) = late.smallest.as_mut() {
             smallest.without_retry = None;
         }
-        assert_eq!((gain(&base, &late), gain(&late, &base)), (Some(Gain::NeedsLess), None));
+        assert_eq!((gain(&base, &late), gain(&late, &base)), (Some(Advantage::NeedsLess), None));
         let mut retries = base.clone();
         retries.outcome.retries = 1;
-        assert_eq!((gain(&base, &retries), gain(&base, &base)), (Some(Gain::RetriesLess), None));
+        assert_eq!((gain(&base, &retries), gain(&base, &base)), (Some(Advantage::RetriesLess), None));
         assert!(Cost::of(&retries).compare(&Cost::of(&base)).is_gt());
     }
 }

@@ -3,8 +3,8 @@
 use super::conditions::{MemoryLimit, RunConditions};
 use super::fidelity::Fidelity;
 use super::rank::is_same;
-use super::simulation::Outcome;
-use crate::history::{Action, DeviceHistory, History};
+use super::simulation::SimulationOutcome;
+use crate::history::{DeviceHistory, EventAction, History};
 use crate::lab::peak_reserved_after;
 
 /// What a recording tells of its run that a replay can be held against.
@@ -64,7 +64,7 @@ pub fn recording_doubt(history: &History) -> Option<Doubt> {
 }
 
 fn has_history(history: &DeviceHistory) -> bool {
-    history.events.iter().any(|event| event.action == Action::Allocate)
+    history.events.iter().any(|event| event.action == EventAction::Allocate)
 }
 
 fn no_address(fidelity: Fidelity) -> Option<Doubt> {
@@ -75,7 +75,7 @@ fn no_address(fidelity: Fidelity) -> Option<Doubt> {
 impl<'a> RecordedRun<'a> {
     pub(super) fn of(all: &History, history: &'a DeviceHistory) -> Self {
         let (conf, _) = all.torch_conf();
-        let failed = history.events.iter().position(|event| event.action == Action::OutOfMemory);
+        let failed = history.events.iter().position(|event| event.action == EventAction::OutOfMemory);
         let mut conditions = RunConditions::of(history, &conf);
         let device = |bytes| MemoryLimit { bytes, below: None, of_process: false };
         conditions.limit = conditions.limit.or(history.memory.map(device));
@@ -90,7 +90,7 @@ impl<'a> RecordedRun<'a> {
     }
 
     /// Whether this replay, by the recorded settings and under the conditions of the run, is the recorded run.
-    pub(super) fn doubt(&self, replay: &Outcome) -> Option<Doubt> {
+    pub(super) fn doubt(&self, replay: &SimulationOutcome) -> Option<Doubt> {
         if !self.has_history {
             return Some(Doubt::NoHistory);
         }

@@ -3,12 +3,12 @@
 use super::advice::{Advice, AdviceReason};
 use super::conditions::{MemoryLimit, RunConditions};
 use super::fidelity::Fidelity;
-use super::machine::{Room, UNLIMITED};
+use super::machine::{MemoryCapacity, UNLIMITED};
 use super::perfect::Perfect;
-use super::rank::{self, Cost, Gain};
+use super::rank::{self, Advantage, Cost};
 use super::recorded::RecordedRun;
 use super::rules::Rules;
-use super::simulation::{Outcome, Simulation};
+use super::simulation::{Simulation, SimulationOutcome};
 use super::smallest::Smallest;
 use super::sweep::settings;
 use crate::history::{DeviceHistory, History, Workload};
@@ -76,7 +76,7 @@ pub struct WhatIfReport {
 pub struct WhatIfRow {
     /// What came out, in the memory that was given.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: SimulationOutcome,
     /// Bytes held fewer than with the settings of the baseline; negative if more.
     pub saves: i64,
     /// The smallest memory in which it runs, if that was asked for and there is one.
@@ -244,7 +244,7 @@ impl<'a> WhatIf<'a> {
         let simulation = self.run.as_ref().map_or(simulation, |run| simulation.under(&run.conditions));
         let in_bytes = |bytes: u64| {
             let of_process = limit.is_some_and(|limit| limit.of_process);
-            simulation.room(Room { bytes, of_process })
+            simulation.room(MemoryCapacity { bytes, of_process })
         };
         let plenty = in_bytes(UNLIMITED);
         let outcome = limit.map_or(plenty, |limit| in_bytes(limit.bytes.min(UNLIMITED))).run(rules);
@@ -266,7 +266,7 @@ impl<'a> WhatIf<'a> {
 
 impl WhatIfReport {
     /// The settings of PyTorch's that are better than the baseline, best first, and what is better.
-    pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Gain)> {
+    pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Advantage)> {
         let baseline = self.rows.iter().find(|row| row.is_baseline).map(Cost::of);
         // Those behind the baseline, too: what is as good as the best may be worse than what is as good as itself (`rank`).
         let better = self.rows.iter().filter(|row| {

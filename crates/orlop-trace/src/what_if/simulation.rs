@@ -1,7 +1,7 @@
 //! One workload by one allocator's rules.
 
 use super::conditions::RunConditions;
-use super::machine::{Held, Lack, Machine, Room, UNLIMITED};
+use super::machine::{Lack, MemoryCapacity, Simulator, SimulatorStats, UNLIMITED};
 use super::rules::Rules;
 use crate::history::{WorkStep, Workload};
 use serde::Serialize;
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy)]
 pub struct Simulation<'a> {
     work: &'a Workload,
-    room: Room,
+    room: MemoryCapacity,
     /// The events at which the cache is emptied.
     cache_releases: &'a [u32],
     passes: usize,
 }
 
-/// What a [`Simulation`] came to.
+/// The result of a [`Simulation`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct SimulationOutcome {
     /// The allocator.
     pub rules: String,
     /// What to paste into `PYTORCH_CUDA_ALLOC_CONF`, if it is PyTorch's.
@@ -85,13 +85,13 @@ impl<'a> Simulation<'a> {
     /// Of this workload, on a device with memory enough.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
-        Self { work, room: Room::UNLIMITED, cache_releases: &[], passes: 1 }
+        Self { work, room: MemoryCapacity::UNLIMITED, cache_releases: &[], passes: 1 }
     }
 
     /// On a device of so many bytes.
     #[must_use]
     pub fn memory(self, bytes: u64) -> Self {
-        self.room(Room::of_device(bytes))
+        self.room(MemoryCapacity::of_device(bytes))
     }
 
     /// Under the conditions of the recorded run: in the memory that it could hold, and with its calls of `empty_cache`. Other
@@ -100,11 +100,11 @@ impl<'a> Simulation<'a> {
     pub fn under(mut self, conditions: &'a RunConditions) -> Self {
         self.cache_releases = &conditions.cache_releases;
         conditions.limit.map_or(self, |limit| {
-            self.room(Room { bytes: limit.bytes.min(UNLIMITED), of_process: limit.of_process })
+            self.room(MemoryCapacity { bytes: limit.bytes.min(UNLIMITED), of_process: limit.of_process })
         })
     }
 
-    pub(super) fn room(mut self, room: Room) -> Self {
+    pub(super) fn room(mut self, room: MemoryCapacity) -> Self {
         self.room = room;
         self
     }
@@ -119,8 +119,8 @@ impl<'a> Simulation<'a> {
 
     /// Replays by these rules.
     #[must_use]
-    pub fn run(&self, rules: &Rules) -> Outcome {
-        let mut machine = Machine::new(rules, self.room, self.work.blocks.len() + 1);
+    pub fn run(&self, rules: &Rules) -> SimulationOutcome {
+        let mut machine = Simulator::new(rules, self.room, self.work.blocks.len() + 1);
         let begin = Instant::now();
         let (mut operations, mut remapped_before) = (0, 0);
         let mut failed = self.begin(&mut machine);
@@ -137,7 +137,7 @@ impl<'a> Simulation<'a> {
         let nanoseconds = begin.elapsed().min(Duration::from_secs(1 << 30));
         let held = machine.held();
         let memory = (self.room.bytes < UNLIMITED).then_some(self.room.bytes);
-        Outcome {
+        SimulationOutcome {
             remapped_last: held.remapped - remapped_before,
             operations,
             nanoseconds: u64::try_from(nanoseconds.as_nanos()).ok(),
@@ -148,14 +148,14 @@ impl<'a> Simulation<'a> {
     /// How many retries the workload takes by these rules in so many bytes; `None` if it does not run in them.
     pub(super) fn retries_in(&self, rules: &Rules, bytes: u64) -> Option<u64> {
         let bytes = bytes.min(UNLIMITED);
-        let simulation = self.room(Room { bytes, ..self.room });
-        let mut machine = Machine::new(rules, simulation.room, self.work.blocks.len() + 1);
+        let simulation = self.room(MemoryCapacity { bytes, ..self.room });
+        let mut machine = Simulator::new(rules, simulation.room, self.work.blocks.len() + 1);
         let failed = simulation.begin(&mut machine).or_else(|| simulation.pass(&mut machine, &mut 0));
         failed.is_none().then(|| machine.held().retries)
     }
 
     /// Allocates what was there at the start.
-    fn begin(&self, machine: &mut Machine) -> Option<FailedRequest> {
+    fn begin(&self, machine: &mut Simulator) -> Option<FailedRequest> {
         let mut live = 0;
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
             if let Err(lack) = machine.allocate(id, block) {
@@ -166,7 +166,7 @@ impl<'a> Simulation<'a> {
         None
     }
 
-    fn pass(&self, machine: &mut Machine, operations: &mut u64) -> Option<FailedRequest> {
+    fn pass(&self, machine: &mut Simulator, operations: &mut u64) -> Option<FailedRequest> {
         // Where a request is kept that failed when it was recorded.
         let failed_block = u32::try_from(self.work.blocks.len()).unwrap_or(u32::MAX);
         let mut releases = self.cache_releases.iter().peekable();
@@ -212,7 +212,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Between passes: what is in the end becomes what was at the start.
-    fn rewind(&self, machine: &mut Machine) {
+    fn rewind(&self, machine: &mut Simulator) {
         machine.complete_all();
         for (id, block) in (0..).zip(&self.work.blocks) {
             if block.died.is_none() && block.born.is_some() {
@@ -233,10 +233,10 @@ pub(super) fn outcome(
     rules: &Rules,
     memory: Option<u64>,
     peak_live: u64,
-    held: Held,
+    held: SimulatorStats,
     out_of_memory: Option<FailedRequest>,
-) -> Outcome {
-    Outcome {
+) -> SimulationOutcome {
+    SimulationOutcome {
         rules: rules.to_string(),
         conf: rules.conf(),
         memory,

@@ -6,7 +6,7 @@
 //! time waits for the device; a program that is to run well needs the memory in which it never has to.
 
 use super::rules::Rules;
-use super::simulation::{Outcome, Simulation};
+use super::simulation::{Simulation, SimulationOutcome};
 use serde::Serialize;
 
 /// The step in which devices give memory.
@@ -33,7 +33,11 @@ pub struct Smallest {
 
 impl Smallest {
     /// Between what lives at once and what was held when there was enough. `None` if it does not even run in that.
-    pub(super) fn search(simulation: &Simulation<'_>, rules: &Rules, plenty: &Outcome) -> Option<Self> {
+    pub(super) fn search(
+        simulation: &Simulation<'_>,
+        rules: &Rules,
+        plenty: &SimulationOutcome,
+    ) -> Option<Self> {
         let mut tried = 0;
         let mut retries_in = |memory: u64| {
             tried += 1;

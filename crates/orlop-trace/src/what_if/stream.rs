@@ -1,12 +1,12 @@
 //! A replay of a recording of any length: event by event, as they are read.
 
-use super::machine::{Machine, Room, UNLIMITED};
+use super::machine::{MemoryCapacity, Simulator, UNLIMITED};
 use super::rules::Rules;
-use super::simulation::{FailedRequest, Outcome, outcome};
+use super::simulation::{FailedRequest, SimulationOutcome, outcome};
 use crate::Result;
-use crate::formats::binary::{BinaryReader, Item, Order};
+use crate::formats::binary::{BinaryReader, BinaryRecord, EventOrder};
 use crate::history::{
-    Action, BlockState, Completions, Event, SegmentBlock, Warning, WorkBlock, warn_as_told,
+    BlockState, Completions, EventAction, HistoryEvent, HistoryWarning, SegmentBlock, WorkBlock, warn_as_told,
 };
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -15,20 +15,20 @@ use std::io::Read;
 /// Events that are nearly in order are put in order while so many are held, of all devices: 64 MiB of them.
 const HELD: usize = 1 << 20;
 
-const _: () = assert!(size_of::<Held>() == 64);
+const _: () = assert!(size_of::<QueuedEvent>() == 64);
 
 /// A replay of one of orlop's own files, of any length: it holds the blocks that live, and what the events name.
 ///
 /// It gives what a [`Simulation`](super::Simulation) of the whole [`History`](crate::history::History) gives, in one pass
-/// and without the memory, but not how long it took: most of that is reading. Of a file whose events are [nearly](Order::Nearly) in order a million are held at once: those
+/// and without the memory, but not how long it took: most of that is reading. Of a file whose events are [nearly](EventOrder::Nearly) in order a million are held at once: those
 /// that come later than that are replayed where they come.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StreamedReplay {
     /// By device what came out.
-    pub devices: Vec<(u32, Outcome)>,
+    pub devices: Vec<(u32, SimulationOutcome)>,
     /// Where the file is cut off or damaged: what came before was replayed.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<HistoryWarning>,
 }
 
 impl StreamedReplay {
@@ -68,30 +68,32 @@ impl StreamedReplay {
         rules: &Rules,
         memory: Option<u64>,
     ) -> Result<Self> {
-        let nearly = reader.order() == Order::Nearly;
+        let nearly = reader.order() == EventOrder::Nearly;
         let mut devices =
             Feeds { rules, memory, feeds: BTreeMap::new(), held: BinaryHeap::new(), most, events: 0 };
         let mut warnings = Vec::new();
         let (mut number, mut stream) = (0, None);
         while let Some(item) = reader.item_or_end(&mut warnings)? {
             match item {
-                Item::Device(device) => {
+                BinaryRecord::Device(device) => {
                     (number, stream) = (device, None);
                     devices.get(number);
                 }
-                Item::Segment { at_end, segment } => stream = (!at_end).then_some(segment.stream),
-                Item::Piece(block) => {
+                BinaryRecord::Segment { at_end, segment } => stream = (!at_end).then_some(segment.stream),
+                BinaryRecord::Piece(block) => {
                     if let Some(stream) = stream {
                         devices.get(number).at_start(&block, stream);
                     }
                 }
-                Item::Event(event) if nearly => devices.soon(number, event),
-                Item::Event(event) => devices.get(number).event(&event),
-                Item::Warning(warning) => warn_as_told(&mut warnings, warning),
+                BinaryRecord::Event(event) if nearly => devices.soon(number, event),
+                BinaryRecord::Event(event) => devices.get(number).event(&event),
+                BinaryRecord::Warning(warning) => warn_as_told(&mut warnings, warning),
                 // These are of device 0 where the file names none.
-                Item::Memory(_) | Item::Detail(_) | Item::CountedReserved(_) => drop(devices.get(number)),
-                Item::Held(block) => devices.get(number).at_start(&block, StreamId::DEFAULT),
-                Item::Settings(_) | Item::Annotation(_) => {}
+                BinaryRecord::Memory(_) | BinaryRecord::Detail(_) | BinaryRecord::CountedReserved(_) => {
+                    devices.get(number);
+                }
+                BinaryRecord::Held(block) => devices.get(number).at_start(&block, StreamId::DEFAULT),
+                BinaryRecord::Settings(_) | BinaryRecord::Annotation(_) => {}
             }
         }
         Ok(Self { devices: devices.finish(), warnings })
@@ -104,7 +106,7 @@ struct Feeds<'a> {
     memory: Option<u64>,
     feeds: BTreeMap<u32, Feed>,
     /// Events that wait for earlier ones, the earliest first; so many at most.
-    held: BinaryHeap<Held>,
+    held: BinaryHeap<QueuedEvent>,
     most: usize,
     /// That have been held so far.
     events: u64,
@@ -116,8 +118,8 @@ impl Feeds<'_> {
     }
 
     /// An event, before which others may have happened that come later.
-    fn soon(&mut self, device: u32, event: Event) {
-        let mut first = Held { event, place: self.events, device };
+    fn soon(&mut self, device: u32, event: HistoryEvent) {
+        let mut first = QueuedEvent { event, place: self.events, device };
         self.events += 1;
         if self.held.len() < self.most {
             self.held.push(first);
@@ -132,8 +134,8 @@ impl Feeds<'_> {
         self.get(first.device).event(&first.event);
     }
 
-    fn finish(mut self) -> Vec<(u32, Outcome)> {
-        while let Some(Held { event, device, .. }) = self.held.pop() {
+    fn finish(mut self) -> Vec<(u32, SimulationOutcome)> {
+        while let Some(QueuedEvent { event, device, .. }) = self.held.pop() {
             self.get(device).event(&event);
         }
         let Self { rules, memory, feeds, .. } = self;
@@ -143,7 +145,7 @@ impl Feeds<'_> {
 
 /// What is replayed of one device.
 struct Feed {
-    machine: Machine,
+    machine: Simulator,
     /// Blocks that live by the address of the recording: their number here, if they have one, and how many bytes were asked
     /// for.
     live: HashMap<u64, (Option<u32>, u64)>,
@@ -151,7 +153,7 @@ struct Feed {
     lingering: HashMap<u64, u32>,
     completions: Completions,
     /// The event before, which is replayed when the next is known.
-    last: Option<Event>,
+    last: Option<HistoryEvent>,
     /// Numbers of no block.
     vacant: Vec<u32>,
     next: u32,
@@ -163,34 +165,34 @@ struct Feed {
     failed: Option<FailedRequest>,
 }
 
-/// An event by time, and at one time by place.
-struct Held {
-    event: Event,
+/// An event in the reorder queue, ordered by time, then by position.
+struct QueuedEvent {
+    event: HistoryEvent,
     place: u64,
     device: u32,
 }
 
-impl Held {
+impl QueuedEvent {
     fn key(&self) -> (u64, u64) {
         (self.event.time, self.place)
     }
 }
 
-impl PartialEq for Held {
+impl PartialEq for QueuedEvent {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Held {}
+impl Eq for QueuedEvent {}
 
-impl PartialOrd for Held {
+impl PartialOrd for QueuedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Held {
+impl Ord for QueuedEvent {
     /// The heap gives the greatest first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.key().cmp(&self.key())
@@ -200,7 +202,11 @@ impl Ord for Held {
 impl Feed {
     fn new(rules: &Rules, memory: Option<u64>) -> Self {
         Self {
-            machine: Machine::new(rules, memory.map_or(Room::UNLIMITED, Room::of_device), 0),
+            machine: Simulator::new(
+                rules,
+                memory.map_or(MemoryCapacity::UNLIMITED, MemoryCapacity::of_device),
+                0,
+            ),
             live: HashMap::new(),
             lingering: HashMap::new(),
             completions: Completions::default(),
@@ -223,26 +229,26 @@ impl Feed {
         }
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &HistoryEvent) {
         if let Some(last) = self.last.replace(*event) {
             self.replay(&last, Some(event));
         }
     }
 
     /// An event, and the one after it.
-    fn replay(&mut self, event: &Event, next: Option<&Event>) {
+    fn replay(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) {
         let lingers = self.completions.lingers(event, next);
         let place = self.events;
         self.events += 1;
         let had_failed = self.failed.is_some();
         match event.action {
-            Action::Allocate if !self.live.contains_key(&event.address) => {
+            EventAction::Allocate if !self.live.contains_key(&event.address) => {
                 let asked = WorkBlock { kind: event.kind, ..WorkBlock::asked(event.bytes, event.stream) };
                 self.allocate(event.address, &asked);
                 self.operations += u64::from(!had_failed);
             }
             // A completion without a request is all that the source tells; one after it finds nothing.
-            Action::FreeRequested | Action::FreeCompleted => {
+            EventAction::FreeRequested | EventAction::FreeCompleted => {
                 let Some((id, bytes)) = self.live.remove(&event.address) else {
                     return self.complete(event.address);
                 };
@@ -252,13 +258,13 @@ impl Feed {
                     self.operations += 1;
                 }
             }
-            Action::Use => {
+            EventAction::Use => {
                 let Some(&(id, _)) = self.live.get(&event.address) else { return };
                 if let Some(id) = id.filter(|_| !had_failed) {
                     self.machine.used_by(id, event.stream);
                 }
             }
-            Action::OutOfMemory => {
+            EventAction::OutOfMemory => {
                 if let Some(id) = self.ask(&WorkBlock::asked(event.bytes, event.stream)) {
                     self.machine.free(id);
                     self.vacant.push(id);
@@ -323,14 +329,14 @@ impl Feed {
         })
     }
 
-    fn finish(mut self, rules: &Rules, memory: Option<u64>) -> Outcome {
+    fn finish(mut self, rules: &Rules, memory: Option<u64>) -> SimulationOutcome {
         if let Some(last) = self.last.take() {
             self.replay(&last, None);
         }
         let peak = u64::try_from(self.peak).unwrap_or(u64::MAX);
         let memory = memory.filter(|&memory| memory < UNLIMITED);
         let held = self.machine.held();
-        Outcome { operations: self.operations, ..outcome(rules, memory, peak, held, self.failed) }
+        SimulationOutcome { operations: self.operations, ..outcome(rules, memory, peak, held, self.failed) }
     }
 }
 
@@ -346,27 +352,28 @@ mod tests {
     /// Blocks on two devices, freed two places later, of which each run of so many is told backwards; all of a run at one
     /// time if they `tie`.
     fn file(run: u64, tie: bool) -> Vec<u8> {
-        let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+        let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
         for begin in (0..400).step_by(usize::try_from(run).unwrap()) {
             for place in (begin..begin + run).rev() {
-                let action = if place % 4 < 2 { Action::Allocate } else { Action::FreeRequested };
+                let action = if place % 4 < 2 { EventAction::Allocate } else { EventAction::FreeRequested };
                 let (address, bytes) = (place / 4 * 4 + place % 2, 1 << (9 + place % 14));
                 let time = if tie { begin } else { place };
-                let event = Event { time, ..Event::new(action, address, bytes) };
+                let event = HistoryEvent { time, ..HistoryEvent::new(action, address, bytes) };
                 file.event(u32::try_from(place % 2).unwrap(), &event, &Sites::default()).unwrap();
             }
         }
         file.finish().unwrap()
     }
 
-    fn streamed(file: &[u8], held: u64) -> Vec<(u32, Outcome)> {
+    fn streamed(file: &[u8], held: u64) -> Vec<(u32, SimulationOutcome)> {
         let reader = BinaryReader::new(file).unwrap();
         let most = usize::try_from(held).unwrap();
         StreamedReplay::holding(most, reader, &Rules::Orlop, None).unwrap().devices
     }
 
-    fn whole(file: &[u8]) -> Vec<(u32, Outcome)> {
-        let outcome = |work| Outcome { nanoseconds: None, ..Simulation::new(&work).run(&Rules::Orlop) };
+    fn whole(file: &[u8]) -> Vec<(u32, SimulationOutcome)> {
+        let outcome =
+            |work| SimulationOutcome { nanoseconds: None, ..Simulation::new(&work).run(&Rules::Orlop) };
         let devices = read_binary(file).unwrap().devices;
         devices.iter().map(|device| (device.device, outcome(Workload::of(device)))).collect()
     }

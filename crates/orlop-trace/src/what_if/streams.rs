@@ -11,7 +11,7 @@ use std::collections::HashSet;
 pub const MAX_STREAMS: usize = 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct FoldedStreams {
     known: HashSet<StreamId>,
     /// The latest that is told apart: mostly the next one, too.
     last: StreamId,
@@ -20,7 +20,7 @@ pub(super) struct Streams {
     folded: u64,
 }
 
-impl Streams {
+impl FoldedStreams {
     /// What a stream is taken for.
     #[inline]
     pub(super) fn fold(&mut self, stream: StreamId) -> StreamId {
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_first_are_told_apart_and_the_others_are_one() {
-        let mut streams = Streams::default();
+        let mut streams = FoldedStreams::default();
         let most = MAX_STREAMS as u64;
         for round in 0..2 {
             for stream in 0..most + 10 {

@@ -2,8 +2,8 @@
 
 use crate::torch_runs::{device, recordings};
 use orlop_alloc::device::TorchConf;
-use orlop_trace::history::{Action, DeviceHistory, Event, History, Sites, Workload};
-use orlop_trace::report::{Verdict, WhatIfRow as PageRow};
+use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, Sites, Workload};
+use orlop_trace::report::{ReportRow as PageRow, WhatIfVerdict};
 use orlop_trace::what_if::{
     AdviceReason, Doubt, RECORD_HISTORY, Rules, RunConditions, WhatIf, WhatIfReport, recording_doubt,
     settings,
@@ -55,7 +55,11 @@ fn advice_is_what_holds_least_in_normal_running() {
         assert!(advice.peak_reserved < least / 99 * 100, "{name}");
         // The page says the same.
         let rows = PageRow::of(&report);
-        assert!(rows[0].verdict == Verdict::Better && rows[0].note.contains("the best"), "{:?}", rows[0]);
+        assert!(
+            rows[0].verdict == WhatIfVerdict::Better && rows[0].note.contains("the best"),
+            "{:?}",
+            rows[0]
+        );
     }
 }
 
@@ -97,8 +101,8 @@ fn a_replay_that_is_not_the_run_gives_no_advice() {
     let said = report.reason.to_string();
     assert!(said.contains("100 MiB") && said.contains("40.0 MiB"), "{said}");
     let rows = PageRow::of(&report);
-    let judged = rows.iter().filter(|row| row.verdict != Verdict::Unknown);
-    assert_eq!(judged.map(|row| row.verdict).collect::<Vec<_>>(), [Verdict::Recorded]);
+    let judged = rows.iter().filter(|row| row.verdict != WhatIfVerdict::Unknown);
+    assert_eq!(judged.map(|row| row.verdict).collect::<Vec<_>>(), [WhatIfVerdict::Recorded]);
     assert!(rows.iter().any(|row| row.note == said), "the page says why");
 }
 
@@ -106,7 +110,7 @@ fn a_replay_that_is_not_the_run_gives_no_advice() {
 fn without_a_history_there_is_no_advice_but_how_to_record_one() {
     let mut history = History::default();
     let mut device = DeviceHistory::default();
-    device.events = vec![Event::new(Action::Snapshot, 0, 0)];
+    device.events = vec![HistoryEvent::new(EventAction::Snapshot, 0, 0)];
     history.devices.push(device);
     let report = sweep(&history);
     assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoHistory)));
@@ -139,12 +143,12 @@ fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
     device.start.clear();
     device.end.clear();
     device.events = vec![
-        Event::new(Action::RegionGained, 1 << 40, held),
-        Event::new(Action::Allocate, 1 << 40, held),
-        Event::new(Action::FreeRequested, 1 << 40, held),
-        Event::new(Action::FreeCompleted, 1 << 40, held),
-        Event::new(Action::RegionLost, 1 << 40, held),
-        Event::new(Action::OutOfMemory, 0, request),
+        HistoryEvent::new(EventAction::RegionGained, 1 << 40, held),
+        HistoryEvent::new(EventAction::Allocate, 1 << 40, held),
+        HistoryEvent::new(EventAction::FreeRequested, 1 << 40, held),
+        HistoryEvent::new(EventAction::FreeCompleted, 1 << 40, held),
+        HistoryEvent::new(EventAction::RegionLost, 1 << 40, held),
+        HistoryEvent::new(EventAction::OutOfMemory, 0, request),
     ];
     let report = sweep(&history);
     let doubt = Doubt::EndsElsewhere { recorded: Some(5), replayed: None };
@@ -169,9 +173,14 @@ fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
 #[test]
 fn without_segments_there_is_no_advice() {
     let mut history = recordings().remove("resnet-train.default").expect("it is shipped");
-    let is_of_segments = |event: &Event| {
-        let actions =
-            [Action::RegionGained, Action::RegionLost, Action::Mapped, Action::Unmapped, Action::Snapshot];
+    let is_of_segments = |event: &HistoryEvent| {
+        let actions = [
+            EventAction::RegionGained,
+            EventAction::RegionLost,
+            EventAction::Mapped,
+            EventAction::Unmapped,
+            EventAction::Snapshot,
+        ];
         actions.contains(&event.action)
     };
     let device = &mut history.devices[0];
@@ -195,13 +204,13 @@ fn a_call_before_a_request_that_raises_the_peak_looks_like_a_limit() {
     let (first, second) = (20 * MIB, 40 * MIB);
     let mut device = DeviceHistory::default();
     device.events = vec![
-        Event::new(Action::RegionGained, 1 << 40, first),
-        Event::new(Action::Allocate, 1 << 40, first),
-        Event::new(Action::FreeRequested, 1 << 40, first),
-        Event::new(Action::FreeCompleted, 1 << 40, first),
-        Event::new(Action::RegionLost, 1 << 40, first),
-        Event::new(Action::RegionGained, 1 << 41, second),
-        Event::new(Action::Allocate, 1 << 41, second),
+        HistoryEvent::new(EventAction::RegionGained, 1 << 40, first),
+        HistoryEvent::new(EventAction::Allocate, 1 << 40, first),
+        HistoryEvent::new(EventAction::FreeRequested, 1 << 40, first),
+        HistoryEvent::new(EventAction::FreeCompleted, 1 << 40, first),
+        HistoryEvent::new(EventAction::RegionLost, 1 << 40, first),
+        HistoryEvent::new(EventAction::RegionGained, 1 << 41, second),
+        HistoryEvent::new(EventAction::Allocate, 1 << 41, second),
     ];
     let limit = |device: &DeviceHistory| RunConditions::of(device, &TorchConf::default()).limit;
     assert_eq!(limit(&device).map(|limit| limit.bytes), Some(second));

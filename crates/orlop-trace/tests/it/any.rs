@@ -1,7 +1,7 @@
 //! One door for all formats.
 
 use orlop_trace::formats::{binary, csv};
-use orlop_trace::history::{Action, History};
+use orlop_trace::history::{EventAction, History};
 use std::path::{Path, PathBuf};
 
 fn testdata() -> PathBuf {
@@ -29,7 +29,7 @@ fn events_survive_a_table() {
     let mut table = Vec::new();
     csv::write_csv(&history, &mut table).unwrap();
     let again = History::parse(&table[..]).unwrap();
-    let key = |history: &History| -> Vec<(Action, u64, u64)> {
+    let key = |history: &History| -> Vec<(EventAction, u64, u64)> {
         history.devices[0].events.iter().map(|event| (event.action, event.address, event.bytes)).collect()
     };
     assert_eq!(key(&again), key(&history));

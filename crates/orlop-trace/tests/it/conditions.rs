@@ -3,7 +3,7 @@
 use crate::torch_runs::{device, recordings};
 use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
 use orlop_core::{Device, StreamId};
-use orlop_trace::history::{Action, DeviceHistory, Event, History, SiteId, Sites, Workload};
+use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId, Sites, Workload};
 use orlop_trace::what_if::{RunConditions, Simulation, WhatIf};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -58,17 +58,19 @@ fn the_replay_under_the_conditions_of_a_run_is_the_run() {
 #[test]
 fn many_releases_are_read_in_time() {
     let (common, region) = (1 << 40, 2 << 40);
-    let event = |action, address, bytes| Event::new(action, address, bytes);
+    let event = |action, address, bytes| HistoryEvent::new(action, address, bytes);
     let lost_and_gained =
-        [Action::RegionLost, Action::RegionGained].map(|action| event(action, region, 20 * MIB));
-    let mut alone = vec![event(Action::RegionGained, region, 20 * MIB)];
+        [EventAction::RegionLost, EventAction::RegionGained].map(|action| event(action, region, 20 * MIB));
+    let mut alone = vec![event(EventAction::RegionGained, region, 20 * MIB)];
     alone.extend(std::iter::repeat_n(lost_and_gained, 200_000).flatten());
-    let mut many = vec![event(Action::RegionGained, common, 1 << 30)];
-    many.extend((0..100_000).map(|place| event(Action::Allocate, common + 4096 * place, 4096)));
-    many.push(event(Action::RegionGained, region, 20 * MIB));
+    let mut many = vec![event(EventAction::RegionGained, common, 1 << 30)];
+    many.extend((0..100_000).map(|place| event(EventAction::Allocate, common + 4096 * place, 4096)));
+    many.push(event(EventAction::RegionGained, region, 20 * MIB));
     for _ in 0..50_000 {
         many.extend(lost_and_gained);
-        many.extend([Action::Allocate, Action::FreeRequested].map(|action| event(action, region, 2 * MIB)));
+        many.extend(
+            [EventAction::Allocate, EventAction::FreeRequested].map(|action| event(action, region, 2 * MIB)),
+        );
     }
     for events in [alone, many] {
         let mut history = DeviceHistory::default();
@@ -117,8 +119,8 @@ impl Recorded {
         Self { engine, blocks, segments, history: DeviceHistory::default(), sites, calls }
     }
 
-    fn event(&mut self, action: Action, address: u64, bytes: u64, site: SiteId) {
-        self.history.events.push(Event { site, ..Event::new(action, address, bytes) });
+    fn event(&mut self, action: EventAction, address: u64, bytes: u64, site: SiteId) {
+        self.history.events.push(HistoryEvent { site, ..HistoryEvent::new(action, address, bytes) });
     }
 
     /// What went back to the device and came from it, in this order.
@@ -128,10 +130,10 @@ impl Recorded {
             now.iter().map(|segment| (segment.address as u64, segment.bytes as u64)).collect();
         let before = std::mem::replace(&mut self.segments, now.clone());
         for (&address, &bytes) in before.iter().filter(|(address, _)| !now.contains_key(address)) {
-            self.event(Action::RegionLost, address, bytes, site);
+            self.event(EventAction::RegionLost, address, bytes, site);
         }
         for (&address, &bytes) in now.iter().filter(|(address, _)| !before.contains_key(address)) {
-            self.event(Action::RegionGained, address, bytes, site);
+            self.event(EventAction::RegionGained, address, bytes, site);
         }
     }
 
@@ -142,12 +144,12 @@ impl Recorded {
         match got {
             Ok(block) => {
                 let address = self.engine.address(block) as u64;
-                self.event(Action::Allocate, address, bytes, site);
+                self.event(EventAction::Allocate, address, bytes, site);
                 self.blocks.push((block, bytes));
             }
             Err(DeviceError::OutOfMemory { reserved, limit, .. }) => {
                 // The device has as much again.
-                self.event(Action::OutOfMemory, 2 * limit - reserved, bytes, site);
+                self.event(EventAction::OutOfMemory, 2 * limit - reserved, bytes, site);
             }
             Err(error) => panic!("{error}"),
         }
@@ -157,8 +159,8 @@ impl Recorded {
         let (block, bytes) = self.blocks.swap_remove(place);
         let (address, [site, _]) = (self.engine.address(block) as u64, self.sites);
         self.engine.free(block).expect("it is live");
-        self.event(Action::FreeRequested, address, bytes, site);
-        self.event(Action::FreeCompleted, address, bytes, site);
+        self.event(EventAction::FreeRequested, address, bytes, site);
+        self.event(EventAction::FreeCompleted, address, bytes, site);
     }
 
     fn free_all(&mut self) {

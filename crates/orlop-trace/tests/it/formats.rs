@@ -5,9 +5,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use orlop_core::{Device, StreamId};
 use orlop_trace::TraceError;
-use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, Order};
+use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, EventOrder};
 use orlop_trace::formats::{FormatError, binary, chrome, csv, device_number, perfetto, rmm};
-use orlop_trace::history::{Action, Event, History, Warning, Workload};
+use orlop_trace::history::{EventAction, History, HistoryEvent, HistoryWarning, Workload};
 use orlop_trace::lab::NO_SITE;
 use proptest::prelude::*;
 use std::io::Write;
@@ -36,7 +36,7 @@ fn a_log_of_rmm_is_read() {
     let history = rmm::read_rmm(&log[..]).unwrap();
     let [device] = &history.devices[..] else { panic!("one device") };
     let actions: Vec<_> = device.events.iter().map(|event| event.action).collect();
-    use Action::{Allocate, FreeRequested, OutOfMemory};
+    use EventAction::{Allocate, FreeRequested, OutOfMemory};
     assert_eq!(
         actions,
         [Allocate, Allocate, Allocate, FreeRequested, OutOfMemory, FreeRequested, FreeRequested, Allocate]
@@ -48,8 +48,8 @@ fn a_log_of_rmm_is_read() {
     assert_eq!(
         history.warnings,
         [
-            Warning::SizeDiffers { device: 0, event: 5, address: 0x7f00_0020_0000 },
-            Warning::FreedUnknown { device: 0, event: 6, address: 0x7f00_0090_0000 },
+            HistoryWarning::SizeDiffers { device: 0, event: 5, address: 0x7f00_0020_0000 },
+            HistoryWarning::FreedUnknown { device: 0, event: 6, address: 0x7f00_0090_0000 },
         ]
     );
     assert_eq!(events(&rmm::read_rmm(&packed(&log)[..]).unwrap()), events(&history));
@@ -68,10 +68,10 @@ fn a_trace_of_torchs_profiler_is_read() {
     assert_eq!(
         of_gpu,
         [
-            (Action::FreeRequested, 512, 5_140_125),
-            (Action::Allocate, 2_097_152, 5_140_125),
-            (Action::OutOfMemory, 34_359_738_368, 5_200_000),
-            (Action::FreeRequested, 2_097_152, 5_300_000),
+            (EventAction::FreeRequested, 512, 5_140_125),
+            (EventAction::Allocate, 2_097_152, 5_140_125),
+            (EventAction::OutOfMemory, 34_359_738_368, 5_200_000),
+            (EventAction::FreeRequested, 2_097_152, 5_300_000),
         ]
     );
     assert_eq!(host.events.len(), 1);
@@ -82,7 +82,7 @@ fn a_trace_of_torchs_profiler_is_read() {
     assert_eq!((host.held.len(), host.held[0].bytes), (1, 6_291_456 - 24));
     assert_eq!((gpu.counted_reserved, host.counted_reserved), (Some(23_068_672), None));
     assert!(history.warnings.is_empty());
-    let site = |event: &Event| history.sites.summary(event.site).display(&history.sites).to_string();
+    let site = |event: &HistoryEvent| history.sites.summary(event.site).display(&history.sites).to_string();
     assert_eq!(site(&gpu.events[1]), "model.py:41 forward < aten::linear");
     assert_eq!(site(&gpu.events[0]), NO_SITE, "another thread frees it");
     assert_eq!(site(&host.events[0]), "model.py:41 forward < aten::empty");
@@ -116,7 +116,7 @@ fn formats_know_their_own() {
 }
 
 /// So many events that they take several blocks.
-fn long(order: Order) -> (History, Vec<u8>) {
+fn long(order: EventOrder) -> (History, Vec<u8>) {
     let mut text = Vec::new();
     for step in 0..20_000_u64 {
         let (thread, time) = (step % 3, step.wrapping_mul(7) % 500 + step * 100);
@@ -140,14 +140,14 @@ fn long(order: Order) -> (History, Vec<u8>) {
 
 #[test]
 fn a_file_that_is_cut_off_has_all_its_whole_blocks() {
-    let (history, bytes) = long(Order::Exact);
+    let (history, bytes) = long(EventOrder::Exact);
     let all = &history.devices[0].events;
     let mut lengths = std::collections::BTreeSet::new();
     for cut in (12..bytes.len()).step_by(7919) {
         let read = binary::read_binary(&bytes[..cut]).unwrap();
         let events = read.devices.first().map_or(&[][..], |device| &device.events);
         assert_eq!(events, &all[..events.len()]);
-        let [Warning::CutOff { at }] = read.warnings[..] else { panic!("{:?}", read.warnings) };
+        let [HistoryWarning::CutOff { at }] = read.warnings[..] else { panic!("{:?}", read.warnings) };
         assert!(at <= cut as u64);
         lengths.insert((at, events.len()));
     }
@@ -161,7 +161,7 @@ fn a_file_that_is_cut_off_has_all_its_whole_blocks() {
 
 #[test]
 fn a_damaged_block_is_noticed_and_what_is_before_it_is_kept() {
-    let (history, bytes) = long(Order::Exact);
+    let (history, bytes) = long(EventOrder::Exact);
     let whole = history.devices[0].events.len();
     for place in (12..bytes.len()).step_by(7927) {
         let mut damaged = bytes.clone();
@@ -176,14 +176,14 @@ fn a_damaged_block_is_noticed_and_what_is_before_it_is_kept() {
 
 #[test]
 fn events_that_come_nearly_in_order_are_sorted() {
-    let (history, bytes) = long(Order::Nearly);
+    let (history, bytes) = long(EventOrder::Nearly);
     let sorted = binary::read_binary(&bytes[..]).unwrap();
     let events = &sorted.devices[0].events;
     assert!(events.is_sorted_by_key(|event| event.time) && events.len() == 20_000);
     assert!(!history.devices[0].events.is_sorted_by_key(|event| event.time));
     let mut reader = BinaryReader::new(&bytes[..]).unwrap();
-    let as_written: Vec<Event> = reader.by_ref().collect::<Result<_, _>>().unwrap();
-    assert_eq!((as_written, reader.order()), (history.devices[0].events.clone(), Order::Nearly));
+    let as_written: Vec<HistoryEvent> = reader.by_ref().collect::<Result<_, _>>().unwrap();
+    assert_eq!((as_written, reader.order()), (history.devices[0].events.clone(), EventOrder::Nearly));
     // Thread, time, address, size: in all of these each event differs from the one before.
     assert!(bytes.len() < 20_000 * 13, "{} bytes", bytes.len());
 }

@@ -2,22 +2,23 @@
 
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Sites, TextId, Warning,
+    BlockState, DeviceHistory, EventAction, History, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
+    SiteId, Sites, TextId,
 };
 use proptest::prelude::*;
 
-const ACTIONS: [Action; 11] = [
-    Action::Allocate,
-    Action::FreeRequested,
-    Action::FreeCompleted,
-    Action::Use,
-    Action::RegionGained,
-    Action::RegionLost,
-    Action::Mapped,
-    Action::Unmapped,
-    Action::OutOfMemory,
-    Action::Snapshot,
-    Action::Annotation,
+const ACTIONS: [EventAction; 11] = [
+    EventAction::Allocate,
+    EventAction::FreeRequested,
+    EventAction::FreeCompleted,
+    EventAction::Use,
+    EventAction::RegionGained,
+    EventAction::RegionLost,
+    EventAction::Mapped,
+    EventAction::Unmapped,
+    EventAction::OutOfMemory,
+    EventAction::Snapshot,
+    EventAction::Annotation,
 ];
 
 /// Numbers as they are in traces, and the extremes.
@@ -28,13 +29,13 @@ fn number() -> impl Strategy<Value = u64> + Clone {
 /// Places in the tables of [`tables`]: taken modulo their lengths.
 type Names = (usize, usize);
 
-fn event() -> impl Strategy<Value = (Event, Names)> {
+fn event() -> impl Strategy<Value = (HistoryEvent, Names)> {
     let place = (number(), number(), number(), number());
     let who =
         (0_u32..3, prop_oneof![Just(0), 0_u32..9, any::<u32>()], 0..ACTIONS.len(), 0..MemoryKind::COUNT);
     (place, who, any::<Names>()).prop_map(
         |((time, address, bytes, stream), (same, thread, action, kind), names)| {
-            let event = Event {
+            let event = HistoryEvent {
                 time,
                 address: if same == 0 { 0 } else { address },
                 bytes: if same == 0 { 0 } else { bytes },
@@ -69,20 +70,20 @@ fn segment() -> impl Strategy<Value = (Segment, Vec<usize>)> {
     })
 }
 
-fn warning() -> impl Strategy<Value = Warning> {
+fn warning() -> impl Strategy<Value = HistoryWarning> {
     (0..11, any::<u32>(), any::<usize>(), any::<u64>(), any::<u64>()).prop_map(
         |(which, device, event, address, bytes)| match which {
-            0 => Warning::FreedUnknown { device, event, address },
-            1 => Warning::Overlap { device, event, address },
-            2 => Warning::NotInSegments { device, address, bytes },
-            3 => Warning::BrokenSegment { device, address },
-            4 => Warning::SizeDiffers { device, event, address },
-            5 => Warning::CutOff { at: bytes },
-            6 => Warning::Damaged { at: bytes },
-            7 => Warning::TotalMisfit { device, event },
-            8 => Warning::RegionMisfit { device, event, address },
-            9 => Warning::UnknownAction { device, event },
-            _ => Warning::More { count: bytes },
+            0 => HistoryWarning::FreedUnknown { device, event, address },
+            1 => HistoryWarning::Overlap { device, event, address },
+            2 => HistoryWarning::NotInSegments { device, address, bytes },
+            3 => HistoryWarning::BrokenSegment { device, address },
+            4 => HistoryWarning::SizeDiffers { device, event, address },
+            5 => HistoryWarning::CutOff { at: bytes },
+            6 => HistoryWarning::Damaged { at: bytes },
+            7 => HistoryWarning::TotalMisfit { device, event },
+            8 => HistoryWarning::RegionMisfit { device, event, address },
+            9 => HistoryWarning::UnknownAction { device, event },
+            _ => HistoryWarning::More { count: bytes },
         },
     )
 }
@@ -143,7 +144,9 @@ prop_compose! {
             device.memory = memory;
             device.events = events
                 .into_iter()
-                .map(|(event, (text, site))| Event { text: texts[text % texts.len()], site: name(site), ..event })
+                .map(|(event, (text, site))| {
+                    HistoryEvent { text: texts[text % texts.len()], site: name(site), ..event }
+                })
                 .collect();
             device.start = start.into_iter().map(named).collect();
             device.end = end.into_iter().map(named).collect();
@@ -170,13 +173,13 @@ fn frames(sites: &Sites, site: SiteId) -> NamedFrames {
 }
 
 /// An event with names instead of numbers.
-type NamedEvent = (Event, String, NamedFrames);
+type NamedEvent = (HistoryEvent, String, NamedFrames);
 
 /// Each device's events with names instead of numbers.
 pub(crate) fn events(history: &History) -> Vec<(u32, Vec<NamedEvent>)> {
     let sites = &history.sites;
-    let named = |event: &Event| {
-        let bare = Event { text: TextId::NONE, site: SiteId::UNKNOWN, ..*event };
+    let named = |event: &HistoryEvent| {
+        let bare = HistoryEvent { text: TextId::NONE, site: SiteId::UNKNOWN, ..*event };
         (bare, sites.name(event.text).to_owned(), frames(sites, event.site))
     };
     let devices = history.devices.iter();

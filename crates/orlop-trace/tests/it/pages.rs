@@ -1,8 +1,8 @@
 //! Histories to show, and pages of them on the disk; how fast their frames are.
 
 use crate::browser::Browser;
-use orlop_trace::history::{Action, DeviceHistory, Event, History, SiteId};
-use orlop_trace::report::{ReportData, WhatIfRow};
+use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId};
+use orlop_trace::report::{ReportData, ReportRow};
 use std::collections::HashMap;
 use std::fs::File;
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    pub(crate) fn of(history: &History, rows: &[WhatIfRow]) -> Self {
+    pub(crate) fn of(history: &History, rows: &[ReportRow]) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let file = File::create(folder.path().join("report.html")).expect("a file");
         ReportData::new(history)
@@ -64,7 +64,8 @@ pub(crate) fn churn(events: usize) -> History {
     while device.events.len() < events {
         time += 500 + random(5000);
         let site = sites[usize::try_from(random(400)).expect("small")];
-        let at = |action, address, bytes| Event { time, site, ..Event::new(action, address, bytes) };
+        let at =
+            |action, address, bytes| HistoryEvent { time, site, ..HistoryEvent::new(action, address, bytes) };
         let most = 20 + events / 300;
         if live.len() < most / 20 || (live.len() < most && random(100) < 53) {
             let bytes = 1 + match random(20) {
@@ -73,10 +74,10 @@ pub(crate) fn churn(events: usize) -> History {
                 _ => random(200_000),
             };
             if end + bytes > held {
-                device.events.push(at(Action::RegionGained, held, REGION));
+                device.events.push(at(EventAction::RegionGained, held, REGION));
                 (end, held) = (held, held + REGION);
             }
-            device.events.push(at(Action::Allocate, end, bytes));
+            device.events.push(at(EventAction::Allocate, end, bytes));
             live.push((end, bytes));
             *users.entry((end - BASE) / REGION).or_insert(0) += 1;
             end += bytes.next_multiple_of(512);
@@ -84,12 +85,12 @@ pub(crate) fn churn(events: usize) -> History {
             let reach = if random(3) > 0 { live.len().min(30) } else { live.len() };
             let back = usize::try_from(random(reach as u64)).expect("small");
             let (address, bytes) = live.remove(live.len() - 1 - back);
-            device.events.push(at(Action::FreeRequested, address, bytes));
-            device.events.push(at(Action::FreeCompleted, address, bytes));
+            device.events.push(at(EventAction::FreeRequested, address, bytes));
+            device.events.push(at(EventAction::FreeCompleted, address, bytes));
             let region = (address - BASE) / REGION;
             let left = users.entry(region).and_modify(|left: &mut u32| *left -= 1).or_insert(0);
             if *left == 0 && BASE + (region + 1) * REGION != held {
-                device.events.push(at(Action::RegionLost, BASE + region * REGION, REGION));
+                device.events.push(at(EventAction::RegionLost, BASE + region * REGION, REGION));
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::formats::example;
 use flate2::read::GzDecoder;
 use orlop_core::Device;
 use orlop_trace::formats::{binary, chrome, device_number};
-use orlop_trace::history::{Action, DeviceHistory, History, Warning, Workload};
+use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryWarning, Workload};
 use orlop_trace::lab::{NO_SITE, Naming, SnapshotInfo};
 use orlop_trace::what_if::{Rules, Simulation, StreamedReplay};
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ fn call_sites_are_the_operators_around() {
     let names: Vec<String> = gpu
         .events
         .iter()
-        .filter(|event| event.action == Action::Allocate)
+        .filter(|event| event.action == EventAction::Allocate)
         .map(|event| history.sites.summary(event.site).display(&history.sites).to_string())
         .collect();
     let count = |name: &str| names.iter().filter(|found| *found == name).count();
@@ -192,7 +192,7 @@ fn absurd_totals_are_warnings() {
         let device = &history.devices[0];
         let _ = Workload::of(device).peak();
         let _ = SnapshotInfo::of(&history, Naming::default());
-        let wrong = |warning: &Warning| matches!(warning, Warning::TotalMisfit { .. });
+        let wrong = |warning: &HistoryWarning| matches!(warning, HistoryWarning::TotalMisfit { .. });
         if [first, second].contains(&&json!(i64::MAX)) {
             assert!(history.warnings.iter().any(wrong), "{first} {second}: {:?}", history.warnings);
         }

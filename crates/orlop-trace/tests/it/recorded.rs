@@ -30,7 +30,7 @@ fn a_recording_is_a_workload() {
 fn call_sites_are_told_when_asked_for() {
     use orlop_alloc::backing::System;
     use orlop_alloc::caching::Caching;
-    use orlop_trace::history::{Action, Event};
+    use orlop_trace::history::{EventAction, HistoryEvent};
     use orlop_trace::recorder::Backtraces;
     let recorder = Recorder::builder().backtraces(Backtraces { every: 0, at_least: 100 }).build();
     let allocator = Caching::builder(System::new()).build().erase();
@@ -40,8 +40,9 @@ fn call_sites_are_told_when_asked_for() {
     }
     let history = recorder.history();
     // Of blocks: what the allocator gained for them is told, too.
-    let block = |event: &&Event| !matches!(event.action, Action::RegionGained | Action::Mapped);
-    let events: Vec<&Event> = history.devices[0].events.iter().filter(block).collect();
+    let block =
+        |event: &&HistoryEvent| !matches!(event.action, EventAction::RegionGained | EventAction::Mapped);
+    let events: Vec<&HistoryEvent> = history.devices[0].events.iter().filter(block).collect();
     let sites: Vec<_> = events.iter().map(|event| event.site.index() > 0).collect();
     assert_eq!(sites, [false, false, true, false]);
     let frame = history.sites.frames(events[2].site).next().unwrap();

@@ -7,8 +7,8 @@ use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_core::{Device, StreamId};
-use orlop_trace::formats::binary::{BinaryWriter, Order};
-use orlop_trace::history::{Action, BlockState, DeviceHistory, History, Segment};
+use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
+use orlop_trace::history::{BlockState, DeviceHistory, EventAction, History, Segment};
 use orlop_trace::lab::{Moments, Naming, SnapshotInfo};
 use orlop_trace::recorder::Recorder;
 use orlop_trace::snapshot::write_pickle;
@@ -100,16 +100,16 @@ fn walk(device: &DeviceHistory) -> (u64, u64) {
     for (place, event) in device.events.iter().enumerate() {
         let (from, to) = (event.address, event.address + event.bytes);
         match event.action {
-            Action::Allocate => {
+            EventAction::Allocate => {
                 assert!(holds(&held, from, to), "event {place}: a block where nothing is held");
                 assert_eq!(live.insert(from, event.bytes), None);
             }
-            Action::FreeRequested => assert_eq!(live.remove(&from), Some(event.bytes)),
-            Action::RegionGained | Action::Mapped => {
+            EventAction::FreeRequested => assert_eq!(live.remove(&from), Some(event.bytes)),
+            EventAction::RegionGained | EventAction::Mapped => {
                 assert!(held.range(..to).next_back().is_none_or(|(start, bytes)| start + bytes <= from));
                 held.insert(from, event.bytes);
             }
-            Action::RegionLost | Action::Unmapped => {
+            EventAction::RegionLost | EventAction::Unmapped => {
                 assert!(holds(&held, from, to), "event {place}: what was never held goes");
                 let over = live.range(..to).next_back().is_none_or(|(start, bytes)| start + bytes <= from);
                 assert!(over, "event {place}: a block lives in what goes");
@@ -249,7 +249,12 @@ fn a_recorder_that_is_set_in_several_ways_notes_a_region_once() {
     drop(allocator);
     let history = recorder.history();
     let actions: Vec<_> = only(&history).events.iter().map(|event| event.action).collect();
-    let lives = [Action::RegionGained, Action::Allocate, Action::FreeRequested, Action::RegionLost];
+    let lives = [
+        EventAction::RegionGained,
+        EventAction::Allocate,
+        EventAction::FreeRequested,
+        EventAction::RegionLost,
+    ];
     assert_eq!(actions, lives);
 }
 
@@ -258,7 +263,7 @@ fn a_drained_file_has_the_regions_too() {
     let allocator = device(Policy::orlop());
     let recorder = Recorder::builder().capacity(256).build();
     allocator.set_observer(Some(Arc::new(recorder.clone())));
-    let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+    let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
     let mut kept = Vec::new();
     for seed in 0..20 {
         kept = run(&allocator, seed, 20);
@@ -274,7 +279,7 @@ fn a_file_has_the_regions_that_were_overwritten_before_it_was_drained_to() {
     for allocator in allocators() {
         let recorder = Recorder::builder().capacity(16).build();
         allocator.set_observer(Some(Arc::new(recorder.clone())));
-        let mut file = BinaryWriter::new(Vec::new(), Order::Nearly).unwrap();
+        let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
         let mut kept = Vec::new();
         for seed in 0..3 {
             kept.push(run(&allocator, seed, 200));
@@ -329,16 +334,16 @@ fn a_failure_is_told_with_what_the_device_had_left() {
         device.events.iter().map(|event| (event.action, event.stream.get(), event.bytes)).collect();
     let mib = |bytes: usize| (bytes * MIB) as u64;
     let expected = [
-        (Action::RegionGained, 7, mib(100)),
-        (Action::Allocate, 7, mib(100)),
-        (Action::RegionGained, 0, mib(50)),
-        (Action::Allocate, 0, mib(50)),
-        (Action::FreeRequested, 0, mib(50)),
+        (EventAction::RegionGained, 7, mib(100)),
+        (EventAction::Allocate, 7, mib(100)),
+        (EventAction::RegionGained, 0, mib(50)),
+        (EventAction::Allocate, 0, mib(50)),
+        (EventAction::FreeRequested, 0, mib(50)),
         // What is cached goes back first, in vain.
-        (Action::RegionLost, 0, mib(50)),
-        (Action::OutOfMemory, 0, mib(200)),
-        (Action::Use, 8, mib(100)),
-        (Action::FreeRequested, 7, mib(100)),
+        (EventAction::RegionLost, 0, mib(50)),
+        (EventAction::OutOfMemory, 0, mib(200)),
+        (EventAction::Use, 8, mib(100)),
+        (EventAction::FreeRequested, 7, mib(100)),
     ];
     assert_eq!(told, expected);
     let info = SnapshotInfo::of(&history, Naming::default());

@@ -4,11 +4,11 @@ use crate::browser::Browser;
 use crate::pages::{BASE, MIB, Page, churn};
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{
-    Action, Annotation, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Stage,
-    Workload,
+    Annotation, BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId,
+    Stage, Workload,
 };
 use orlop_trace::lab::{Fragmentation, Moments};
-use orlop_trace::report::{Verdict, WhatIfRow};
+use orlop_trace::report::{ReportRow, WhatIfVerdict};
 use serde_json::Value;
 
 fn piece(offset: u64, bytes: u64, state: BlockState) -> SegmentBlock {
@@ -27,13 +27,14 @@ fn small() -> History {
     let backward = [sites.frame("sweep", "/work/loss.py", 77), sites.frame("main", "/work/train.py", 4)];
     let (forward, backward) = (sites.stack(&forward), sites.stack(&backward));
     let cache = sites.text("cache of layer 3");
-    let first = Event {
+    let first = HistoryEvent {
         site: forward,
         text: cache,
         kind: MemoryKind::KvCache,
-        ..Event::new(Action::Allocate, BASE + 4 * MIB, 2 * MIB)
+        ..HistoryEvent::new(EventAction::Allocate, BASE + 4 * MIB, 2 * MIB)
     };
-    let second = Event { site: backward, ..Event::new(Action::Allocate, BASE + 6 * MIB, 6 * MIB) };
+    let second =
+        HistoryEvent { site: backward, ..HistoryEvent::new(EventAction::Allocate, BASE + 6 * MIB, 6 * MIB) };
     let mut device = DeviceHistory::default();
     device.start = vec![Segment {
         address: BASE,
@@ -48,11 +49,11 @@ fn small() -> History {
     device.events = vec![
         first,
         second,
-        Event::new(Action::OutOfMemory, MIB, 64 * MIB),
-        Event { action: Action::FreeRequested, ..first },
-        Event { action: Action::FreeCompleted, ..first },
-        Event { action: Action::FreeRequested, ..second },
-        Event { action: Action::FreeCompleted, ..second },
+        HistoryEvent::new(EventAction::OutOfMemory, MIB, 64 * MIB),
+        HistoryEvent { action: EventAction::FreeRequested, ..first },
+        HistoryEvent { action: EventAction::FreeCompleted, ..first },
+        HistoryEvent { action: EventAction::FreeRequested, ..second },
+        HistoryEvent { action: EventAction::FreeCompleted, ..second },
     ];
     for (time, event) in (0..).zip(&mut device.events) {
         event.time = 1_000_000 * time;
@@ -61,8 +62,8 @@ fn small() -> History {
     history
 }
 
-fn what_if() -> Vec<WhatIfRow> {
-    let row = |name: &str, reserved: Option<u64>, smallest, verdict| WhatIfRow {
+fn what_if() -> Vec<ReportRow> {
+    let row = |name: &str, reserved: Option<u64>, smallest, verdict| ReportRow {
         name: name.to_owned(),
         settings: "expandable_segments:True".to_owned(),
         peak_reserved: reserved,
@@ -73,9 +74,9 @@ fn what_if() -> Vec<WhatIfRow> {
         note: String::new(),
     };
     vec![
-        row("recorded", Some(16 * MIB), Some(20 * MIB), Verdict::Recorded),
-        row("other", Some(14 * MIB), Some(30 * MIB), Verdict::Better),
-        row("third", None, None, Verdict::DoesNotFit),
+        row("recorded", Some(16 * MIB), Some(20 * MIB), WhatIfVerdict::Recorded),
+        row("other", Some(14 * MIB), Some(30 * MIB), WhatIfVerdict::Better),
+        row("third", None, None, WhatIfVerdict::DoesNotFit),
     ]
 }
 
@@ -262,7 +263,7 @@ fn each_device_has_its_own_view() {
 #[test]
 fn odd_histories_are_shown_all_the_same() {
     let Some(mut browser) = Browser::start(1000, 700) else { return };
-    let device = |events: Vec<Event>| {
+    let device = |events: Vec<HistoryEvent>| {
         let mut history = History::default();
         history.devices.push(DeviceHistory::default());
         history.devices[0].events = events;
@@ -271,17 +272,17 @@ fn odd_histories_are_shown_all_the_same() {
     let mut quiet = small();
     quiet.devices[0].events.clear();
     let hostile = vec![
-        Event::new(Action::Allocate, u64::MAX, u64::MAX),
-        Event::new(Action::Allocate, 0, 0),
-        Event { time: u64::MAX, ..Event::new(Action::RegionGained, 5, u64::MAX) },
-        Event::new(Action::Mapped, 1 << 40, 1 << 62),
-        Event::new(Action::Unmapped, 0, u64::MAX),
-        Event::new(Action::FreeCompleted, u64::MAX, 1),
-        Event::new(Action::FreeRequested, 77, 1),
-        Event::new(Action::OutOfMemory, u64::MAX, u64::MAX),
-        Event::new(Action::Snapshot, 0, 0),
+        HistoryEvent::new(EventAction::Allocate, u64::MAX, u64::MAX),
+        HistoryEvent::new(EventAction::Allocate, 0, 0),
+        HistoryEvent { time: u64::MAX, ..HistoryEvent::new(EventAction::RegionGained, 5, u64::MAX) },
+        HistoryEvent::new(EventAction::Mapped, 1 << 40, 1 << 62),
+        HistoryEvent::new(EventAction::Unmapped, 0, u64::MAX),
+        HistoryEvent::new(EventAction::FreeCompleted, u64::MAX, 1),
+        HistoryEvent::new(EventAction::FreeRequested, 77, 1),
+        HistoryEvent::new(EventAction::OutOfMemory, u64::MAX, u64::MAX),
+        HistoryEvent::new(EventAction::Snapshot, 0, 0),
     ];
-    let one = vec![Event::new(Action::Allocate, 0, 1)];
+    let one = vec![HistoryEvent::new(EventAction::Allocate, 0, 1)];
     for history in [History::default(), device(vec![]), device(one), device(hostile), quiet] {
         Page::of(&history, &[]).open(&mut browser);
         for key in ["p", "o", "t", "a", "f", "b", ".", "0", "?", "Escape"] {

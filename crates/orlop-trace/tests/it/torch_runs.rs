@@ -3,7 +3,7 @@
 use orlop_trace::formats::binary::write_binary;
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use orlop_trace::lab::{Naming, SnapshotInfo};
-use orlop_trace::what_if::{Fidelity, Outcome, Rules, Simulation, StreamedReplay};
+use orlop_trace::what_if::{Fidelity, Rules, Simulation, SimulationOutcome, StreamedReplay};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ fn measured() -> Vec<Measured> {
 }
 
 impl Measured {
-    fn foretold(&self, work: &Workload) -> Outcome {
+    fn foretold(&self, work: &Workload) -> SimulationOutcome {
         // As `set_per_process_memory_fraction` did it, which a threshold needs to be known.
         let half = self.limit.map_or("", |_| "per_process_memory_fraction:0.5");
         let rules = Rules::torch(&format!("{},{half}", self.conf)).expect("settings of PyTorch's");
@@ -53,7 +53,7 @@ impl Measured {
         self.limit.map_or(simulation, |limit| simulation.memory(2 * limit)).run(&rules)
     }
 
-    fn off(&self, outcome: &Outcome) -> f64 {
+    fn off(&self, outcome: &SimulationOutcome) -> f64 {
         outcome.peak_reserved as f64 / self.reserved_peak as f64 - 1.0
     }
 }

@@ -3,12 +3,15 @@
 use crate::histories;
 use orlop_core::StreamId;
 use orlop_trace::TraceError;
-use orlop_trace::formats::binary::{BinaryWriter, Order};
+use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
 use orlop_trace::formats::{FormatError, binary, csv};
 use orlop_trace::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Sites, Workload,
+    BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
+    Workload,
 };
-use orlop_trace::what_if::{Fidelity, MAX_STREAMS, Outcome, Rules, Simulation, StreamedReplay, WhatIf};
+use orlop_trace::what_if::{
+    Fidelity, MAX_STREAMS, Rules, Simulation, SimulationOutcome, StreamedReplay, WhatIf,
+};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -122,7 +125,7 @@ fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
 }
 
 /// But for the time that it took.
-fn timeless(outcome: &Outcome) -> Outcome {
+fn timeless(outcome: &SimulationOutcome) -> SimulationOutcome {
     let mut outcome = outcome.clone();
     outcome.nanoseconds = None;
     outcome
@@ -164,8 +167,13 @@ prop_compose! {
         start in prop::collection::btree_set((0_u32..3, 0_u64..4), 0..6),
         events in prop::collection::vec((0_u32..3, 0_u64..16, 0_usize..5, 0_u64..8, 0_u64..1 << 24, 0_u64..3), 0..80),
     ) -> History {
-        const ACTIONS: [Action; 5] =
-            [Action::Allocate, Action::Allocate, Action::FreeRequested, Action::FreeCompleted, Action::Use];
+        const ACTIONS: [EventAction; 5] = [
+            EventAction::Allocate,
+            EventAction::Allocate,
+            EventAction::FreeRequested,
+            EventAction::FreeCompleted,
+            EventAction::Use,
+        ];
         let mut history = History::default();
         for number in 0..3 {
             let mut device = DeviceHistory::default();
@@ -180,7 +188,7 @@ prop_compose! {
             }
             for &(_, time, action, address, bytes, stream) in events.iter().filter(|event| event.0 == number) {
                 let stream = StreamId::new(stream);
-                device.events.push(Event { time, stream, ..Event::new(ACTIONS[action], address, bytes) });
+                device.events.push(HistoryEvent { time, stream, ..HistoryEvent::new(ACTIONS[action], address, bytes) });
             }
             history.devices.push(device);
         }
@@ -190,16 +198,16 @@ prop_compose! {
 
 #[test]
 fn a_block_is_freed_by_what_tells_of_it_first() {
-    use Action::{Allocate, FreeCompleted, FreeRequested};
+    use EventAction::{Allocate, FreeCompleted, FreeRequested};
     let mut device = DeviceHistory::default();
     // A graph's blocks go with its pool: no request is told.
     device.events = vec![
-        Event::new(Allocate, 16, 100),
-        Event::new(Allocate, 32, 200),
-        Event::new(FreeRequested, 16, 100),
-        Event::new(FreeCompleted, 16, 100),
-        Event::new(FreeCompleted, 32, 200),
-        Event::new(Allocate, 32, 300),
+        HistoryEvent::new(Allocate, 16, 100),
+        HistoryEvent::new(Allocate, 32, 200),
+        HistoryEvent::new(FreeRequested, 16, 100),
+        HistoryEvent::new(FreeCompleted, 16, 100),
+        HistoryEvent::new(FreeCompleted, 32, 200),
+        HistoryEvent::new(Allocate, 32, 300),
     ];
     let work = Workload::of(&device);
     assert_eq!(work.events, [0, 1, 2, 4, 5]);
@@ -209,17 +217,17 @@ fn a_block_is_freed_by_what_tells_of_it_first() {
 
 #[test]
 fn a_completion_that_nobody_requested_frees_its_block_and_is_counted() {
-    use Action::{Allocate, FreeCompleted, FreeRequested, RegionGained};
+    use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionGained};
     const REGION: u64 = 1 << 28;
     let mut device = DeviceHistory::default();
     device.events = vec![
-        Event::new(RegionGained, REGION, 2 << 20),
-        Event::new(Allocate, REGION, 512),
-        Event::new(FreeCompleted, REGION, 512),
-        Event::new(Allocate, REGION, 512),
-        Event::new(FreeRequested, REGION, 512),
-        Event::new(FreeCompleted, REGION, 512),
-        Event::new(Allocate, REGION, 512),
+        HistoryEvent::new(RegionGained, REGION, 2 << 20),
+        HistoryEvent::new(Allocate, REGION, 512),
+        HistoryEvent::new(FreeCompleted, REGION, 512),
+        HistoryEvent::new(Allocate, REGION, 512),
+        HistoryEvent::new(FreeRequested, REGION, 512),
+        HistoryEvent::new(FreeCompleted, REGION, 512),
+        HistoryEvent::new(Allocate, REGION, 512),
     ];
     let fidelity = Fidelity::of(&device, &"".parse().unwrap());
     assert_eq!((fidelity.allocations, fidelity.same, fidelity.first_difference), (3, 3, None));
@@ -234,7 +242,10 @@ fn a_completion_that_nobody_requested_frees_its_block_and_is_counted() {
 fn a_stream_in_each_event_costs_no_more_than_the_event() {
     let mut device = DeviceHistory::default();
     device.events = (0..50_000)
-        .map(|event| Event { stream: StreamId::new(event), ..Event::new(Action::Allocate, event << 9, 512) })
+        .map(|event| HistoryEvent {
+            stream: StreamId::new(event),
+            ..HistoryEvent::new(EventAction::Allocate, event << 9, 512)
+        })
         .collect();
     let work = Workload::of(&device);
     for rules in [torch(""), Rules::Orlop] {
@@ -310,7 +321,7 @@ fn what_the_readers_refuse_is_not_written() {
     history.devices = (0..4097)
         .map(|number| {
             let mut device = DeviceHistory::default();
-            (device.device, device.events) = (number, vec![Event::new(Action::Allocate, 0, 1)]);
+            (device.device, device.events) = (number, vec![HistoryEvent::new(EventAction::Allocate, 0, 1)]);
             device
         })
         .collect();
@@ -331,8 +342,8 @@ fn what_the_readers_refuse_is_not_written() {
 
 #[test]
 fn an_event_of_a_device_too_many_leaves_a_file_that_can_be_read() {
-    let (event, sites) = (Event::new(Action::Allocate, 0, 1), Sites::default());
-    let mut writer = BinaryWriter::new(Vec::new(), Order::Exact).expect("room");
+    let (event, sites) = (HistoryEvent::new(EventAction::Allocate, 0, 1), Sites::default());
+    let mut writer = BinaryWriter::new(Vec::new(), EventOrder::Exact).expect("room");
     for device in 0..4096 {
         writer.event(device, &event, &sites).expect("room");
     }

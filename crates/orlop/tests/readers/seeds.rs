@@ -2,11 +2,11 @@
 
 use super::LONGEST;
 use flate2::read::GzDecoder;
-use orlop::core::{DType, MemoryFormat};
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::{archive, npy, safetensors};
 use orlop::trace::formats::binary;
 use orlop::trace::history::History;
+use orlop::types::{DType, MemoryFormat};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;

@@ -2,7 +2,7 @@
 
 use super::backing::HostileBacking;
 use super::scene::Scene;
-use super::{Maker, Rig, Struck};
+use super::{HostileMaker, HostileRig, Struck};
 use orlop_alloc::adaptor::{Decision, Limit, Logging, Retry, TotalMemory, Warn};
 use orlop_alloc::backing::{Change, Region, Visited, Visitor};
 use orlop_alloc::context::{Budget, CpuConfig};
@@ -17,9 +17,9 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
 /// A callback, by the name that a failure tells, and the allocator that has it. `None` where there can be none.
-pub(super) type Callback = (&'static str, fn(&Maker, &Arc<Scene>) -> Option<Rig>);
+pub(super) type HostileCallback = (&'static str, fn(&HostileMaker, &Arc<Scene>) -> Option<HostileRig>);
 
-pub(super) const CALLBACKS: &[Callback] = &[
+pub(super) const CALLBACKS: &[HostileCallback] = &[
     ("an observer", observer),
     ("the end of an observer", end_of_observer),
     ("a backing", backing),
@@ -36,51 +36,51 @@ pub(super) const CALLBACKS: &[Callback] = &[
 /// What the program asks for at a time is below this; all that lives may be above.
 pub(super) const BOUND: usize = 600 << 10;
 
-struct Watching(Arc<Scene>);
+struct StrikingObserver(Arc<Scene>);
 
-impl Observer for Watching {
+impl Observer for StrikingObserver {
     fn observe(&self, _: &Event<'_>) {
         self.0.strike();
     }
 }
 
-fn observer(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn observer(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let rig = maker.plain();
-    rig.allocator.set_observer(Some(Arc::new(Watching(Arc::clone(scene)))));
+    rig.allocator.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(scene)))));
     Some(rig)
 }
 
-/// Strikes when it is let go of, and sees to it that this happens now and then.
-struct Ending(Arc<Scene>);
+/// An observer that strikes when it is dropped, and has itself dropped now and then.
+struct StrikeOnDrop(Arc<Scene>);
 
-impl Observer for Ending {
+impl Observer for StrikeOnDrop {
     fn observe(&self, event: &Event<'_>) {
         if matches!(event, Event::Freed { .. })
             && let Some(allocator) = self.0.handle()
             && allocator.observer().is_some()
         {
-            allocator.set_observer(Some(Arc::new(Ending(Arc::clone(&self.0)))));
+            allocator.set_observer(Some(Arc::new(StrikeOnDrop(Arc::clone(&self.0)))));
         }
     }
 }
 
-impl Drop for Ending {
+impl Drop for StrikeOnDrop {
     fn drop(&mut self) {
         self.0.strike();
     }
 }
 
-fn end_of_observer(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn end_of_observer(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let rig = maker.plain();
-    rig.allocator.set_observer(Some(Arc::new(Ending(Arc::clone(scene)))));
+    rig.allocator.set_observer(Some(Arc::new(StrikeOnDrop(Arc::clone(scene)))));
     Some(rig)
 }
 
-fn backing(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn backing(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     maker.over(|backing| Arc::new(HostileBacking::new(backing, Arc::clone(scene))))
 }
 
-fn visitor(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn visitor(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     maker.over(|backing| {
         let scene = Arc::clone(scene);
         let first: Visitor = Arc::new(|_, _, _| ());
@@ -89,12 +89,12 @@ fn visitor(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
 }
 
 /// Puts something before the allocator of a rig.
-fn under<A: Allocator>(rig: Rig, adapt: impl FnOnce(AllocatorRef) -> A) -> Option<Rig> {
-    let Rig { allocator, counts, kept } = rig;
-    Some(Rig { allocator: AllocatorRef::new(adapt(allocator)).erase(), counts, kept })
+fn under<A: Allocator>(rig: HostileRig, adapt: impl FnOnce(AllocatorRef) -> A) -> Option<HostileRig> {
+    let HostileRig { allocator, counts, kept } = rig;
+    Some(HostileRig { allocator: AllocatorRef::new(adapt(allocator)).erase(), counts, kept })
 }
 
-fn retry(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn retry(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let scene = Arc::clone(scene);
     under(maker.plain(), |upstream| {
         Retry::new(Limit::new(upstream, BOUND), 2, move |_, _, _| {
@@ -104,7 +104,7 @@ fn retry(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
     })
 }
 
-fn warning(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn warning(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let scene = Arc::clone(scene);
     under(maker.plain(), |upstream| {
         let warn = Warn::builder(upstream).memory(TotalMemory::Bytes(10_000));
@@ -112,7 +112,7 @@ fn warning(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
     })
 }
 
-fn log_callback(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn log_callback(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let scene = Arc::clone(scene);
     under(maker.plain(), |upstream| Logging::to_callback(upstream, move |_| scene.strike()))
 }
@@ -131,7 +131,7 @@ impl Write for Writer {
     }
 }
 
-fn log_writer(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn log_writer(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let writer = Writer(Arc::clone(scene));
     under(maker.plain(), |upstream| Logging::to_writer(upstream, writer))
 }
@@ -174,7 +174,7 @@ impl Write for Full {
 }
 
 /// Warnings, a log that fails, visitors that panic: all that is traced in normal running.
-fn subscriber(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn subscriber(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let calls = AtomicU64::new(0);
     let bad = {
         let scene = Arc::clone(scene);
@@ -195,7 +195,7 @@ fn subscriber(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
 }
 
 /// An allocator behind a context with a budget, through which the program allocates.
-fn in_context(maker: &Maker, scene: &Arc<Scene>, budget: Budget) -> Option<(Rig, Context)> {
+fn in_context(maker: &HostileMaker, scene: &Arc<Scene>, budget: Budget) -> Option<(HostileRig, Context)> {
     let rig = maker.plain();
     let device = rig.allocator.device();
     let context = Context::with(device, CpuConfig::default());
@@ -205,7 +205,7 @@ fn in_context(maker: &Maker, scene: &Arc<Scene>, budget: Budget) -> Option<(Rig,
     Some((rig, context))
 }
 
-fn pressure(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn pressure(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let (rig, context) = in_context(maker, scene, Budget::hard(BOUND as u64))?;
     let scene = Arc::clone(scene);
     context.on_pressure(
@@ -218,8 +218,8 @@ fn pressure(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
     Some(rig)
 }
 
-fn budget(maker: &Maker, scene: &Arc<Scene>) -> Option<Rig> {
+fn budget(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
     let (rig, context) = in_context(maker, scene, Budget::hard(BOUND as u64).soft(1000))?;
-    context.set_observer(Some(Arc::new(Watching(Arc::clone(scene)))));
+    context.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(scene)))));
     Some(rig)
 }

@@ -2,9 +2,9 @@
 
 use super::callbacks::BOUND;
 use super::scene::{Scene, intact};
-use super::{Rig, Struck};
-use crate::Profile;
-use crate::fault::{Fault, equal, rule};
+use super::{HostileRig, Struck};
+use crate::SuiteProfile;
+use crate::fault::{ConformanceFault, equal, rule};
 use orlop_alloc::{Allocator, AllocatorRef, Error, Request};
 use orlop_core::{Alignment, StreamId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,8 +16,12 @@ const SIZES: [usize; 5] = [48, 5000, 5000, 30_000, 120_000];
 
 const ROUNDS: usize = 2;
 
-pub(super) fn run(rig: Rig, scene: &Arc<Scene>, profile: Profile) -> Result<(), Fault> {
-    let Rig { allocator, counts, kept } = rig;
+pub(super) fn run(
+    rig: HostileRig,
+    scene: &Arc<Scene>,
+    profile: SuiteProfile,
+) -> Result<(), ConformanceFault> {
+    let HostileRig { allocator, counts, kept } = rig;
     scene.give(allocator);
     scene.arm(true);
     let played = play(scene);
@@ -36,7 +40,7 @@ pub(super) fn run(rig: Rig, scene: &Arc<Scene>, profile: Profile) -> Result<(), 
 }
 
 /// Does something that may be unwound by a callback's panic, and by no other.
-fn step(act: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+fn step(act: impl FnOnce() -> Result<(), ConformanceFault>) -> Result<(), ConformanceFault> {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(result) => result,
         Err(panic) if panic.is::<Struck>() => Ok(()),
@@ -44,7 +48,7 @@ fn step(act: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
     }
 }
 
-fn play(scene: &Arc<Scene>) -> Result<(), Fault> {
+fn play(scene: &Arc<Scene>) -> Result<(), ConformanceFault> {
     for round in 0..ROUNDS {
         for bytes in SIZES {
             allocate(scene, &Request::new(bytes))?;
@@ -71,22 +75,25 @@ fn play(scene: &Arc<Scene>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn allocate(scene: &Scene, request: &Request) -> Result<(), Fault> {
+fn allocate(scene: &Scene, request: &Request) -> Result<(), ConformanceFault> {
     with(scene, |allocator| scene.allocate(allocator, request))
 }
 
 /// Does something with the allocator, if it is still there.
-fn with(scene: &Scene, act: impl FnOnce(&AllocatorRef) -> Result<(), Fault>) -> Result<(), Fault> {
+fn with(
+    scene: &Scene,
+    act: impl FnOnce(&AllocatorRef) -> Result<(), ConformanceFault>,
+) -> Result<(), ConformanceFault> {
     step(|| scene.handle().map_or(Ok(()), |allocator| act(&allocator)))
 }
 
 /// Returns a block with no handle in hand: the one of the scene may be the last.
-fn give_back(scene: &Scene, newest: bool) -> Result<(), Fault> {
+fn give_back(scene: &Scene, newest: bool) -> Result<(), ConformanceFault> {
     step(|| scene.take_block(newest).map_or(Ok(()), intact))
 }
 
 /// Another thread returns a block and takes one, and does so again while it ends.
-fn elsewhere(scene: &Arc<Scene>, round: usize) -> Result<(), Fault> {
+fn elsewhere(scene: &Arc<Scene>, round: usize) -> Result<(), ConformanceFault> {
     struct Last(Arc<Scene>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -106,11 +113,11 @@ fn elsewhere(scene: &Arc<Scene>, round: usize) -> Result<(), Fault> {
         allocate(&scene, &Request::new(5000))?;
         give_back(&scene, false)
     });
-    other.join().unwrap_or(Err(Fault::Rule("no thread panics")))
+    other.join().unwrap_or(Err(ConformanceFault::Rule("no thread panics")))
 }
 
 /// Frees a bare address, and refuses one that is nobody's.
-fn raw(allocator: &AllocatorRef) -> Result<(), Fault> {
+fn raw(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     if !allocator.has_raw_deleter() {
         return Ok(());
     }
@@ -121,7 +128,11 @@ fn raw(allocator: &AllocatorRef) -> Result<(), Fault> {
 }
 
 /// Nobody does harm any more.
-fn afterwards(allocator: &AllocatorRef, scene: &Scene, profile: Profile) -> Result<(), Fault> {
+fn afterwards(
+    allocator: &AllocatorRef,
+    scene: &Scene,
+    profile: SuiteProfile,
+) -> Result<(), ConformanceFault> {
     allocator.verify()?;
     if profile.counted {
         equal("live bytes after hostile callbacks", scene.live(), allocator.stats().live())?;

@@ -18,11 +18,11 @@ mod callbacks;
 mod course;
 mod scene;
 
-use self::callbacks::{CALLBACKS, Callback};
+use self::callbacks::{CALLBACKS, HostileCallback};
 pub use self::scene::{Mischief, Struck};
 use self::scene::{PERIOD, Scene};
-use crate::backings::{CountingBacking, Counts};
-use crate::{Fault, Profile};
+use crate::backings::{BackingCounters, CountingBacking};
+use crate::{ConformanceFault, SuiteProfile};
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::Global;
 use std::any::Any;
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MAX_HANGS: usize = 2;
 
 /// How allocators are made, from any thread.
-pub(super) enum Maker {
+pub(super) enum HostileMaker {
     Alone(Box<dyn Fn() -> AllocatorRef + Send + Sync>),
     Over {
         base: Box<dyn Fn() -> Global + Send + Sync>,
@@ -49,33 +49,33 @@ pub(super) enum Maker {
 }
 
 /// A fresh allocator.
-pub(super) struct Rig {
+pub(super) struct HostileRig {
     allocator: AllocatorRef,
     /// What it holds from its backing, if that is in our hands.
-    counts: Option<Arc<Counts>>,
+    counts: Option<Arc<BackingCounters>>,
     /// Kept until the program is over.
     kept: Vec<Box<dyn Any>>,
 }
 
-impl Maker {
-    fn plain(&self) -> Rig {
+impl HostileMaker {
+    fn plain(&self) -> HostileRig {
         self.with(|backing| backing)
     }
 
     /// With something between the engine and its backing, if that is in our hands.
-    fn with(&self, between: impl FnOnce(Global) -> Global) -> Rig {
+    fn with(&self, between: impl FnOnce(Global) -> Global) -> HostileRig {
         match self {
-            Self::Alone(make) => Rig { allocator: make(), counts: None, kept: Vec::new() },
+            Self::Alone(make) => HostileRig { allocator: make(), counts: None, kept: Vec::new() },
             Self::Over { base, make } => {
                 let (counting, counts) = CountingBacking::new(base());
                 let allocator = make(between(Arc::new(counting)));
-                Rig { allocator, counts: Some(counts), kept: Vec::new() }
+                HostileRig { allocator, counts: Some(counts), kept: Vec::new() }
             }
         }
     }
 
     /// The same, where there is a backing in our hands.
-    fn over(&self, between: impl FnOnce(Global) -> Global) -> Option<Rig> {
+    fn over(&self, between: impl FnOnce(Global) -> Global) -> Option<HostileRig> {
         matches!(self, Self::Over { .. }).then(|| self.with(between))
     }
 }
@@ -85,16 +85,16 @@ impl Maker {
 /// ```
 /// use orlop_alloc::backing::System;
 /// use orlop_alloc::engine::Direct;
-/// use orlop_testkit::{Profile, hostile};
+/// use orlop_testkit::{SuiteProfile, hostile};
 ///
-/// hostile("direct", Profile::strict(), || Direct::new(System::new()).erase());
+/// hostile("direct", SuiteProfile::strict(), || Direct::new(System::new()).erase());
 /// ```
 ///
 /// # Panics
 ///
 /// If a program fails, with the name, each callback and mischief that failed, and why.
-pub fn hostile(name: &str, profile: Profile, make: impl Fn() -> AllocatorRef + Send + Sync + 'static) {
-    run(name, profile, Maker::Alone(Box::new(make)));
+pub fn hostile(name: &str, profile: SuiteProfile, make: impl Fn() -> AllocatorRef + Send + Sync + 'static) {
+    run(name, profile, HostileMaker::Alone(Box::new(make)));
 }
 
 /// The same over a backing in the suite's hands, which counts regions and does harm itself. `make` gets that backing,
@@ -105,14 +105,14 @@ pub fn hostile(name: &str, profile: Profile, make: impl Fn() -> AllocatorRef + S
 /// As [`hostile`].
 pub fn hostile_over(
     name: &str,
-    profile: Profile,
+    profile: SuiteProfile,
     base: impl Fn() -> Global + Send + Sync + 'static,
     make: impl Fn(Global) -> AllocatorRef + Send + Sync + 'static,
 ) {
-    run(name, profile, Maker::Over { base: Box::new(base), make: Box::new(make) });
+    run(name, profile, HostileMaker::Over { base: Box::new(base), make: Box::new(make) });
 }
 
-fn run(name: &str, profile: Profile, maker: Maker) {
+fn run(name: &str, profile: SuiteProfile, maker: HostileMaker) {
     let maker = Arc::new(maker);
     let (mut failed, mut hangs) = (Vec::new(), 0);
     for (number, &callback) in CALLBACKS.iter().enumerate() {
@@ -124,7 +124,7 @@ fn run(name: &str, profile: Profile, maker: Maker) {
                     Ok(None) => {}
                     Ok(Some(more)) => strikes = Some(strikes.unwrap_or(0) + more),
                     Err(why) => {
-                        hangs += usize::from(matches!(why, Failure::Hang));
+                        hangs += usize::from(matches!(why, HostileFailure::Hang));
                         failed.push(format!("{name}: {}, {mischief:?}, {phase}: {why}", callback.0));
                     }
                 }
@@ -147,11 +147,11 @@ fn phases(mischief: Mischief, turn: usize) -> Range<u64> {
     if mischief == Mischief::Panic { 0..PERIOD } else { phase..phase + 1 }
 }
 
-/// Why a program failed.
+/// The reason why a hostile program failed.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum HostileFailure {
     #[error("{0}")]
-    Fault(#[from] Fault),
+    Fault(#[from] ConformanceFault),
     #[error("panicked: {0}")]
     Panic(Box<str>),
     #[error("it waits for ever")]
@@ -160,14 +160,14 @@ enum Failure {
 
 /// Runs a program on a thread of its own, which is left behind if it waits for ever.
 fn watched<T: Send + 'static>(
-    program: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Failure> {
+    program: impl FnOnce() -> Result<T, ConformanceFault> + Send + 'static,
+) -> Result<T, HostileFailure> {
     let (sender, receiver) = mpsc::channel();
     let runner = thread::spawn(move || {
         let result = catch_unwind(AssertUnwindSafe(program));
         let result = match result {
-            Ok(result) => result.map_err(Failure::Fault),
-            Err(panic) => Err(Failure::Panic(super::message(&*panic).into())),
+            Ok(result) => result.map_err(HostileFailure::Fault),
+            Err(panic) => Err(HostileFailure::Panic(super::message(&*panic).into())),
         };
         // Nobody listens only if this came too late.
         let _ = sender.send(result);
@@ -175,21 +175,21 @@ fn watched<T: Send + 'static>(
     match receiver.recv_timeout(PATIENCE) {
         Ok(result) => {
             // The thread's own destructors are part of the program.
-            let ended = runner.join().map_err(|panic| Failure::Panic(super::message(&*panic).into()));
+            let ended = runner.join().map_err(|panic| HostileFailure::Panic(super::message(&*panic).into()));
             ended.and(result)
         }
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(Failure::Hang),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(HostileFailure::Hang),
     }
 }
 
 /// How often there was mischief, where the callback can be had.
 fn play(
-    maker: &Maker,
-    profile: Profile,
-    (_, install): Callback,
+    maker: &HostileMaker,
+    profile: SuiteProfile,
+    (_, install): HostileCallback,
     mischief: Mischief,
     phase: u64,
-) -> Result<Option<u64>, Fault> {
+) -> Result<Option<u64>, ConformanceFault> {
     let scene = Scene::new(mischief, phase);
     let Some(rig) = install(maker, &scene) else { return Ok(None) };
     course::run(rig, &scene, profile)?;

@@ -1,6 +1,6 @@
 //! What a callback has at hand, and the harm it does with it.
 
-use crate::fault::{Fault, rule};
+use crate::fault::{ConformanceFault, rule};
 use crate::pattern;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Context, Error, Request};
 use orlop_core::Device;
@@ -35,7 +35,7 @@ impl Mischief {
 pub struct Struck;
 
 /// A live block, and the seed of what is in it.
-pub(super) type Held = (u64, Block);
+pub(super) type SeededBlock = (u64, Block);
 
 /// So deep callbacks may cause themselves.
 const DEPTH: u32 = 3;
@@ -59,19 +59,19 @@ pub(super) struct Scene {
     handle: Mutex<Option<AllocatorRef>>,
     /// What allocates, if it is not the handle.
     context: Mutex<Option<(Context, Device)>>,
-    blocks: Mutex<Vec<Held>>,
+    blocks: Mutex<Vec<SeededBlock>>,
     /// The first one, noted by a callback.
-    fault: Mutex<Option<Fault>>,
+    fault: Mutex<Option<ConformanceFault>>,
 }
 
 thread_local! {
     static DEEP: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Inside a callback until dropped.
-struct Inside;
+/// Counts a callback as running until dropped.
+struct CallbackDepth;
 
-impl Drop for Inside {
+impl Drop for CallbackDepth {
     fn drop(&mut self) {
         DEEP.set(DEEP.get() - 1);
     }
@@ -128,12 +128,12 @@ impl Scene {
         drop((handle, context));
     }
 
-    pub(super) fn take_block(&self, newest: bool) -> Option<Held> {
+    pub(super) fn take_block(&self, newest: bool) -> Option<SeededBlock> {
         let mut blocks = lock(&self.blocks);
         if newest || blocks.is_empty() { blocks.pop() } else { Some(blocks.remove(0)) }
     }
 
-    pub(super) fn take_blocks(&self) -> Vec<Held> {
+    pub(super) fn take_blocks(&self) -> Vec<SeededBlock> {
         std::mem::take(&mut *lock(&self.blocks))
     }
 
@@ -142,11 +142,11 @@ impl Scene {
         lock(&self.blocks).iter().map(|(_, block)| block.capacity() as u64).sum()
     }
 
-    pub(super) fn fault(&self) -> Result<(), Fault> {
+    pub(super) fn fault(&self) -> Result<(), ConformanceFault> {
         lock(&self.fault).take().map_or(Ok(()), Err)
     }
 
-    fn blame(&self, result: Result<(), Fault>) {
+    fn blame(&self, result: Result<(), ConformanceFault>) {
         if let Err(fault) = result {
             lock(&self.fault).get_or_insert(fault);
         }
@@ -154,7 +154,11 @@ impl Scene {
 
     /// A block full of its own pattern, kept among the live ones. A refusal is nobody's fault if it is out of memory, said to
     /// come from inside, or of a backing that could not zero.
-    pub(super) fn allocate(&self, allocator: &AllocatorRef, request: &Request) -> Result<(), Fault> {
+    pub(super) fn allocate(
+        &self,
+        allocator: &AllocatorRef,
+        request: &Request,
+    ) -> Result<(), ConformanceFault> {
         let context = lock(&self.context).clone();
         let result = match context {
             Some((context, device)) => context.allocate(device, request),
@@ -185,7 +189,7 @@ impl Scene {
             return;
         }
         DEEP.set(DEEP.get() + 1);
-        let _inside = Inside;
+        let _inside = CallbackDepth;
         if self.mischief == Mischief::Panic {
             resume_unwind(Box::new(Struck));
         }
@@ -193,14 +197,14 @@ impl Scene {
         match catch_unwind(AssertUnwindSafe(|| self.harm())) {
             Ok(result) => self.blame(result),
             Err(panic) => {
-                self.blame(Err(Fault::Rule("what a callback may call does not panic")));
+                self.blame(Err(ConformanceFault::Rule("what a callback may call does not panic")));
                 resume_unwind(panic);
             }
         }
     }
 
     /// What is done from inside a callback.
-    fn harm(&self) -> Result<(), Fault> {
+    fn harm(&self) -> Result<(), ConformanceFault> {
         let allocator = self.handle();
         match (self.mischief, allocator) {
             (Mischief::Free, _) => {
@@ -219,7 +223,7 @@ impl Scene {
         }
     }
 
-    fn allocate_some(&self, allocator: &AllocatorRef) -> Result<(), Fault> {
+    fn allocate_some(&self, allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
         for bytes in [48, 3000, 70_000] {
             self.allocate(allocator, &Request::new(bytes))?;
             // Not more and more: the oldest goes.
@@ -230,7 +234,7 @@ impl Scene {
 }
 
 /// Every question, and what changes nothing that others could miss.
-fn ask(allocator: &AllocatorRef) -> Result<(), Fault> {
+fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     let stats = allocator.stats();
     rule("the table is printed", !stats.to_string().is_empty())?;
     allocator.verify()?;
@@ -245,10 +249,12 @@ fn ask(allocator: &AllocatorRef) -> Result<(), Fault> {
 }
 
 /// Returns a block, if nobody else has written there.
-pub(super) fn intact((seed, block): Held) -> Result<(), Fault> {
+pub(super) fn intact((seed, block): SeededBlock) -> Result<(), ConformanceFault> {
     let address = block.as_ptr().as_ptr().addr();
     match block.bytes().ok().and_then(|bytes| pattern::difference(seed, bytes)) {
         None => Ok(()),
-        Some((offset, expected, found)) => Err(Fault::Changed { address, offset, expected, found }),
+        Some((offset, expected, found)) => {
+            Err(ConformanceFault::Changed { address, offset, expected, found })
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! What a device had at the start is told before its events: who replays a file as it is read knows it in time.
 
-use super::super::Fault;
+use super::super::BlockFault;
 use super::block::Read;
-use super::reader::Item;
+use super::reader::BinaryRecord;
 use std::collections::HashSet;
 
 /// Which devices have had events.
@@ -16,17 +16,19 @@ pub(super) struct Begun {
 
 impl Begun {
     /// Takes note of a record of a device that may be there.
-    pub(super) fn look(&mut self, item: &Item) -> Read<()> {
+    pub(super) fn look(&mut self, item: &BinaryRecord) -> Read<()> {
         match *item {
-            Item::Event(_) if !self.begun => {
+            BinaryRecord::Event(_) if !self.begun => {
                 self.begun = true;
                 self.devices.insert(self.device);
             }
-            Item::Device(device) => {
+            BinaryRecord::Device(device) => {
                 self.device = device;
                 self.begun = self.devices.contains(&device);
             }
-            Item::Segment { .. } | Item::Piece(_) | Item::Held(_) if self.begun => return Err(Fault::Late),
+            BinaryRecord::Segment { .. } | BinaryRecord::Piece(_) | BinaryRecord::Held(_) if self.begun => {
+                return Err(BlockFault::Late);
+            }
             _ => {}
         }
         Ok(())

@@ -1,18 +1,18 @@
 //! What a history has beside segments and events: annotations, details of events, blocks of no segment, warnings.
 
-use super::super::Fault;
-use super::block::{Cursor, Read, put};
-use super::reader::{Item, Tables};
+use super::super::BlockFault;
+use super::block::{PayloadCursor, Read, put};
+use super::reader::{BinaryRecord, Tables};
 use super::writer::BinaryWriter;
 use super::{ANNOTATION, COUNTED, DETAIL, HELD, WARNING};
 use crate::Result;
 use crate::history::{
-    Annotation, BlockState, DeviceHistory, EventDetail, SegmentBlock, Sites, Stage, Warning,
+    Annotation, BlockState, DeviceHistory, EventDetail, HistoryWarning, SegmentBlock, Sites, Stage,
 };
 use std::io::Write;
 
 impl<W: Write> BinaryWriter<W> {
-    pub(super) fn warning(&mut self, warning: Warning) -> Result<()> {
+    pub(super) fn warning(&mut self, warning: HistoryWarning) -> Result<()> {
         let (code, numbers) = code(warning);
         let payload = self.payload();
         payload.extend([WARNING, code]);
@@ -73,64 +73,68 @@ impl<W: Write> BinaryWriter<W> {
 }
 
 impl Tables {
-    pub(super) fn held(&self, cursor: &mut Cursor<'_>) -> Read<Item> {
+    pub(super) fn held(&self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
         let (address, bytes, requested) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
         let (state, site) = (BlockState::Live, self.site(cursor)?);
-        Ok(Item::Held(SegmentBlock { address, bytes, requested, state, site }))
+        Ok(BinaryRecord::Held(SegmentBlock { address, bytes, requested, state, site }))
     }
 
-    pub(super) fn annotation(&self, cursor: &mut Cursor<'_>) -> Read<Item> {
+    pub(super) fn annotation(&self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
         let time = cursor.varint()?;
         let device =
-            cursor.varint()?.checked_sub(1).map(u32::try_from).transpose().map_err(|_| Fault::Number)?;
+            cursor.varint()?.checked_sub(1).map(u32::try_from).transpose().map_err(|_| BlockFault::Number)?;
         let name = self.text(cursor)?;
         let stage = match cursor.byte()? {
             0 => Stage::Begin,
             1 => Stage::End,
             2 => Stage::Moment,
-            _ => return Err(Fault::Reference),
+            _ => return Err(BlockFault::Reference),
         };
-        Ok(Item::Annotation(Annotation { time, device, name, stage }))
+        Ok(BinaryRecord::Annotation(Annotation { time, device, name, stage }))
     }
 
-    pub(super) fn detail(&self, cursor: &mut Cursor<'_>) -> Read<Item> {
+    pub(super) fn detail(&self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
         let event = cursor.short()?;
         let context = self.text(cursor)?;
-        Ok(Item::Detail(EventDetail { event, context, pool: (cursor.varint()?, cursor.varint()?) }))
+        Ok(BinaryRecord::Detail(EventDetail { event, context, pool: (cursor.varint()?, cursor.varint()?) }))
     }
 }
 
-fn code(warning: Warning) -> (u8, [u64; 3]) {
+fn code(warning: HistoryWarning) -> (u8, [u64; 3]) {
     match warning {
-        Warning::FreedUnknown { device, event, address } => (0, [device.into(), event as u64, address]),
-        Warning::Overlap { device, event, address } => (1, [device.into(), event as u64, address]),
-        Warning::NotInSegments { device, address, bytes } => (2, [device.into(), bytes, address]),
-        Warning::BrokenSegment { device, address } => (3, [device.into(), 0, address]),
-        Warning::SizeDiffers { device, event, address } => (4, [device.into(), event as u64, address]),
-        Warning::CutOff { at } => (5, [0, 0, at]),
-        Warning::Damaged { at } => (6, [0, 0, at]),
-        Warning::More { count } => (7, [0, 0, count]),
-        Warning::RegionMisfit { device, event, address } => (8, [device.into(), event as u64, address]),
-        Warning::UnknownAction { device, event } => (9, [device.into(), event as u64, 0]),
-        Warning::TotalMisfit { device, event } => (10, [device.into(), event as u64, 0]),
+        HistoryWarning::FreedUnknown { device, event, address } => {
+            (0, [device.into(), event as u64, address])
+        }
+        HistoryWarning::Overlap { device, event, address } => (1, [device.into(), event as u64, address]),
+        HistoryWarning::NotInSegments { device, address, bytes } => (2, [device.into(), bytes, address]),
+        HistoryWarning::BrokenSegment { device, address } => (3, [device.into(), 0, address]),
+        HistoryWarning::SizeDiffers { device, event, address } => (4, [device.into(), event as u64, address]),
+        HistoryWarning::CutOff { at } => (5, [0, 0, at]),
+        HistoryWarning::Damaged { at } => (6, [0, 0, at]),
+        HistoryWarning::More { count } => (7, [0, 0, count]),
+        HistoryWarning::RegionMisfit { device, event, address } => {
+            (8, [device.into(), event as u64, address])
+        }
+        HistoryWarning::UnknownAction { device, event } => (9, [device.into(), event as u64, 0]),
+        HistoryWarning::TotalMisfit { device, event } => (10, [device.into(), event as u64, 0]),
     }
 }
 
-pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> Read<Warning> {
-    let device = u32::try_from(first).map_err(|_| Fault::Number)?;
-    let event = || usize::try_from(second).map_err(|_| Fault::Number);
+pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> Read<HistoryWarning> {
+    let device = u32::try_from(first).map_err(|_| BlockFault::Number)?;
+    let event = || usize::try_from(second).map_err(|_| BlockFault::Number);
     Ok(match code {
-        0 => Warning::FreedUnknown { device, event: event()?, address },
-        1 => Warning::Overlap { device, event: event()?, address },
-        2 => Warning::NotInSegments { device, address, bytes: second },
-        3 => Warning::BrokenSegment { device, address },
-        4 => Warning::SizeDiffers { device, event: event()?, address },
-        5 => Warning::CutOff { at: address },
-        6 => Warning::Damaged { at: address },
-        7 => Warning::More { count: address },
-        8 => Warning::RegionMisfit { device, event: event()?, address },
-        9 => Warning::UnknownAction { device, event: event()? },
-        10 => Warning::TotalMisfit { device, event: event()? },
-        _ => return Err(Fault::Reference),
+        0 => HistoryWarning::FreedUnknown { device, event: event()?, address },
+        1 => HistoryWarning::Overlap { device, event: event()?, address },
+        2 => HistoryWarning::NotInSegments { device, address, bytes: second },
+        3 => HistoryWarning::BrokenSegment { device, address },
+        4 => HistoryWarning::SizeDiffers { device, event: event()?, address },
+        5 => HistoryWarning::CutOff { at: address },
+        6 => HistoryWarning::Damaged { at: address },
+        7 => HistoryWarning::More { count: address },
+        8 => HistoryWarning::RegionMisfit { device, event: event()?, address },
+        9 => HistoryWarning::UnknownAction { device, event: event()? },
+        10 => HistoryWarning::TotalMisfit { device, event: event()? },
+        _ => return Err(BlockFault::Reference),
     })
 }

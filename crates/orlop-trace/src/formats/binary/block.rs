@@ -1,17 +1,17 @@
 //! The numbers of a payload, in and out.
 
-use super::super::Fault;
+use super::super::BlockFault;
 
 /// What a reader says when bytes are wrong.
-pub(super) type Read<T> = Result<T, Fault>;
+pub(super) type Read<T> = Result<T, BlockFault>;
 
-/// What is not read yet of a payload.
+/// The unread rest of a payload.
 #[derive(Debug)]
-pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
+pub(super) struct PayloadCursor<'a>(pub(super) &'a [u8]);
 
-impl<'a> Cursor<'a> {
+impl<'a> PayloadCursor<'a> {
     pub(super) fn byte(&mut self) -> Read<u8> {
-        let (&byte, rest) = self.0.split_first().ok_or(Fault::Record)?;
+        let (&byte, rest) = self.0.split_first().ok_or(BlockFault::Record)?;
         self.0 = rest;
         Ok(byte)
     }
@@ -23,18 +23,18 @@ impl<'a> Cursor<'a> {
             let bits = u64::from(byte & 0x7f);
             // The tenth byte has room for one bit.
             if shift == 63 && bits > 1 {
-                return Err(Fault::Number);
+                return Err(BlockFault::Number);
             }
             number |= bits << shift;
             if byte < 0x80 {
                 return Ok(number);
             }
         }
-        Err(Fault::Number)
+        Err(BlockFault::Number)
     }
 
     pub(super) fn short(&mut self) -> Read<u32> {
-        u32::try_from(self.varint()?).map_err(|_| Fault::Number)
+        u32::try_from(self.varint()?).map_err(|_| BlockFault::Number)
     }
 
     /// A number that is told by its difference from another.
@@ -44,8 +44,8 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn bytes(&mut self, length: u64) -> Read<&'a [u8]> {
-        let length = usize::try_from(length).map_err(|_| Fault::Record)?;
-        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Fault::Record)?;
+        let length = usize::try_from(length).map_err(|_| BlockFault::Record)?;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(BlockFault::Record)?;
         self.0 = rest;
         Ok(bytes)
     }
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn wrong_numbers_are_refused() {
-        assert_eq!(Cursor(&[0x80]).varint(), Err(Fault::Record));
-        assert_eq!(Cursor(&[[0xff; 9].as_slice(), &[2]].concat()).varint(), Err(Fault::Number));
-        assert_eq!(Cursor(&[0xff; 11]).varint(), Err(Fault::Number));
-        assert_eq!(Cursor(&[0x80, 0x80, 0x80, 0x80, 0x10]).short(), Err(Fault::Number));
-        assert_eq!(Cursor(&[1]).bytes(2), Err(Fault::Record));
-        assert_eq!(Cursor(&[1]).bytes(u64::MAX), Err(Fault::Record));
+        assert_eq!(PayloadCursor(&[0x80]).varint(), Err(BlockFault::Record));
+        assert_eq!(PayloadCursor(&[[0xff; 9].as_slice(), &[2]].concat()).varint(), Err(BlockFault::Number));
+        assert_eq!(PayloadCursor(&[0xff; 11]).varint(), Err(BlockFault::Number));
+        assert_eq!(PayloadCursor(&[0x80, 0x80, 0x80, 0x80, 0x10]).short(), Err(BlockFault::Number));
+        assert_eq!(PayloadCursor(&[1]).bytes(2), Err(BlockFault::Record));
+        assert_eq!(PayloadCursor(&[1]).bytes(u64::MAX), Err(BlockFault::Record));
     }
 
     proptest! {
@@ -102,7 +102,7 @@ mod tests {
             let mut payload = Vec::new();
             put(&mut payload, number);
             put_since(&mut payload, number, before);
-            let mut cursor = Cursor(&payload);
+            let mut cursor = PayloadCursor(&payload);
             prop_assert_eq!(cursor.varint(), Ok(number));
             prop_assert_eq!(cursor.since(before), Ok(number));
             prop_assert!(cursor.0.is_empty());

@@ -1,8 +1,8 @@
 //! Whole histories to files and back.
 
 use super::super::{Admitted, FormatError};
-use super::reader::{BinaryReader, Item};
-use super::writer::{BinaryWriter, Order};
+use super::reader::{BinaryReader, BinaryRecord};
+use super::writer::{BinaryWriter, EventOrder};
 use crate::Result;
 use crate::formats::gather::Gather;
 use crate::history::{History, Segment, warn_as_told};
@@ -26,7 +26,7 @@ use std::io::{Read, Write};
 /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`], before anything is written.
 pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
     Admitted::all(history.devices.iter().map(|device| device.device))?;
-    let mut file = BinaryWriter::new(writer, Order::Exact)?;
+    let mut file = BinaryWriter::new(writer, EventOrder::Exact)?;
     if let Some(settings) = &history.settings {
         file.settings(settings)?;
     }
@@ -60,7 +60,8 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
 }
 
 /// Reads a history, plain or gzip. Of a file that is cut off or damaged it has all up to there, and
-/// [`Warning::CutOff`](crate::history::Warning::CutOff) or [`Warning::Damaged`](crate::history::Warning::Damaged) says where that is.
+/// [`CutOff`](crate::history::HistoryWarning::CutOff) or [`Damaged`](crate::history::HistoryWarning::Damaged) says
+/// where that is.
 ///
 /// # Errors
 ///
@@ -72,40 +73,40 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
     let (mut number, mut at_end, mut events) = (0, false, 0_u64);
     while let Some(item) = reader.item_or_end(&mut history.warnings)? {
         match item {
-            Item::Event(event) => {
+            BinaryRecord::Event(event) => {
                 events += 1;
                 if events > u64::from(u32::MAX) {
                     return Err(FormatError::TooManyEvents { limit: u32::MAX.into() }.into());
                 }
                 gather.device(number).events.push(event);
             }
-            Item::Device(device) => {
+            BinaryRecord::Device(device) => {
                 number = device;
                 gather.device(number);
             }
-            Item::Settings(text) => history.settings = Some(reader.sites().name(text).to_owned()),
-            Item::Warning(warning) => warn_as_told(&mut history.warnings, warning),
-            Item::Segment { at_end: end, segment } => {
+            BinaryRecord::Settings(text) => history.settings = Some(reader.sites().name(text).to_owned()),
+            BinaryRecord::Warning(warning) => warn_as_told(&mut history.warnings, warning),
+            BinaryRecord::Segment { at_end: end, segment } => {
                 at_end = end;
                 segments(&mut gather, number, at_end).push(segment);
             }
-            Item::Piece(block) => {
+            BinaryRecord::Piece(block) => {
                 // The reader takes no block before a segment; a device may have come between.
                 if let Some(segment) = segments(&mut gather, number, at_end).last_mut() {
                     segment.blocks.push(block);
                 }
             }
-            Item::Held(block) => gather.device(number).held.push(block),
-            Item::CountedReserved(bytes) => gather.device(number).counted_reserved = Some(bytes),
-            Item::Annotation(annotation) => history.annotations.push(annotation),
-            Item::Detail(detail) => gather.device(number).details.push(detail),
-            Item::Memory(bytes) => gather.device(number).memory = Some(bytes),
+            BinaryRecord::Held(block) => gather.device(number).held.push(block),
+            BinaryRecord::CountedReserved(bytes) => gather.device(number).counted_reserved = Some(bytes),
+            BinaryRecord::Annotation(annotation) => history.annotations.push(annotation),
+            BinaryRecord::Detail(detail) => gather.device(number).details.push(detail),
+            BinaryRecord::Memory(bytes) => gather.device(number).memory = Some(bytes),
         }
     }
     let order = reader.order();
     history.sites = reader.into_sites();
     history.devices = gather.finish();
-    if order == Order::Nearly {
+    if order == EventOrder::Nearly {
         for device in &mut history.devices {
             device.events.sort_by_key(|event| event.time);
         }

@@ -14,7 +14,7 @@
 //! file    = header block* end
 //! header  = 8E 4F 52 4C 54 0D 0A 1A   magic
 //!           u16 version = 1
-//!           u16 flags                 bit 0: events are only nearly in order of time (see Order)
+//!           u16 flags                 bit 0: events are only nearly in order of time (see EventOrder)
 //! block   = u32 length                of the payload, 1 to 2^28
 //!           u32 CRC-32 of the payload (that of gzip)
 //!           payload = record*         a record never goes on in the next block
@@ -74,8 +74,8 @@ mod writer;
 
 pub use self::file::{read_binary, write_binary};
 pub use self::reader::BinaryReader;
-pub(crate) use self::reader::Item;
-pub use self::writer::{BinaryWriter, Order};
+pub(crate) use self::reader::BinaryRecord;
+pub use self::writer::{BinaryWriter, EventOrder};
 
 /// What a file begins with: no text, and damaged by whoever takes it for one.
 const MAGIC: [u8; 8] = [0x8e, b'O', b'R', b'L', b'T', 0x0d, 0x0a, 0x1a];
@@ -83,7 +83,7 @@ const MAGIC: [u8; 8] = [0x8e, b'O', b'R', b'L', b'T', 0x0d, 0x0a, 0x1a];
 /// What is written, and the latest that is read.
 const VERSION: u16 = 1;
 
-/// The flag of [`Order::Nearly`].
+/// The flag of [`EventOrder::Nearly`].
 const NEARLY: u16 = 1;
 
 /// Magic, version, flags.

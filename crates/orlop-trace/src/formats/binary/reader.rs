@@ -1,17 +1,18 @@
 //! Events out of a file, a block at a time.
 
-use super::super::{Admitted, Fault, Format, FormatError, actions};
+use super::super::{Admitted, BlockFault, Format, FormatError, actions};
 use super::begun::Begun;
 use super::beside::warning;
-use super::block::{Cursor, Read};
+use super::block::{PayloadCursor, Read};
 use super::{
-    ANNOTATION, AT_END, BLOCK_HEAD, Before, COUNTED, DETAIL, DEVICE, EXPANDABLE, FRAME, HEADER, HELD, MAGIC,
-    MAX_BLOCK, MEMORY, NEARLY, OTHER, Order, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT,
+    ANNOTATION, AT_END, BLOCK_HEAD, Before, COUNTED, DETAIL, DEVICE, EXPANDABLE, EventOrder, FRAME, HEADER,
+    HELD, MAGIC, MAX_BLOCK, MEMORY, NEARLY, OTHER, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT,
     VERSION, WARNING, WITH_SITE, WITH_STREAM, WITH_THREAD,
 };
 use crate::Result;
 use crate::history::{
-    Annotation, BlockState, Event, EventDetail, Segment, SegmentBlock, SiteId, Sites, TextId, Warning,
+    Annotation, BlockState, EventDetail, HistoryEvent, HistoryWarning, Segment, SegmentBlock, SiteId, Sites,
+    TextId,
 };
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
@@ -23,7 +24,7 @@ use std::io::{self, BufRead, Read as _};
 /// Ends after the first error; what came before it is good. [`FormatError::CutOff`] and [`FormatError::Damaged`] say where.
 pub struct BinaryReader<'a> {
     input: Box<dyn BufRead + 'a>,
-    order: Order,
+    order: EventOrder,
     payload: Vec<u8>,
     /// What was used of the payload.
     used: usize,
@@ -51,13 +52,13 @@ pub(super) struct Tables {
     segment: Option<u64>,
 }
 
-/// A record.
+/// A record of a binary file.
 #[derive(Debug)]
-pub(crate) enum Item {
-    Event(Event),
+pub(crate) enum BinaryRecord {
+    Event(HistoryEvent),
     Device(u32),
     Settings(TextId),
-    Warning(Warning),
+    Warning(HistoryWarning),
     Segment { at_end: bool, segment: Segment },
     Piece(SegmentBlock),
     Memory(u64),
@@ -89,7 +90,7 @@ impl<'a> BinaryReader<'a> {
         let nearly = u16::from_le_bytes([flags_low, flags_high]) & NEARLY != 0;
         Ok(Self {
             input,
-            order: if nearly { Order::Nearly } else { Order::Exact },
+            order: if nearly { EventOrder::Nearly } else { EventOrder::Exact },
             payload: Vec::new(),
             used: 0,
             at: HEADER as u64,
@@ -104,7 +105,7 @@ impl<'a> BinaryReader<'a> {
 
     /// In which order the events come.
     #[must_use]
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> EventOrder {
         self.order
     }
 
@@ -125,7 +126,7 @@ impl<'a> BinaryReader<'a> {
     }
 
     /// The next record of any kind.
-    fn item(&mut self) -> Result<Option<Item>, FormatError> {
+    fn item(&mut self) -> Result<Option<BinaryRecord>, FormatError> {
         if self.ended {
             return Ok(None);
         }
@@ -135,19 +136,22 @@ impl<'a> BinaryReader<'a> {
     }
 
     /// The next record. Where the file is cut off or damaged is its end, and a warning.
-    pub(crate) fn item_or_end(&mut self, warnings: &mut Vec<Warning>) -> Result<Option<Item>, FormatError> {
+    pub(crate) fn item_or_end(
+        &mut self,
+        warnings: &mut Vec<HistoryWarning>,
+    ) -> Result<Option<BinaryRecord>, FormatError> {
         let end = match self.item() {
-            Err(FormatError::CutOff { at }) => Warning::CutOff { at },
-            Err(FormatError::Damaged { at, .. }) => Warning::Damaged { at },
+            Err(FormatError::CutOff { at }) => HistoryWarning::CutOff { at },
+            Err(FormatError::Damaged { at, .. }) => HistoryWarning::Damaged { at },
             item => return item,
         };
         warnings.push(end);
         Ok(None)
     }
 
-    fn advance(&mut self) -> Result<Option<Item>, FormatError> {
+    fn advance(&mut self) -> Result<Option<BinaryRecord>, FormatError> {
         loop {
-            let mut cursor = Cursor(self.payload.get(self.used..).unwrap_or_default());
+            let mut cursor = PayloadCursor(self.payload.get(self.used..).unwrap_or_default());
             if cursor.0.is_empty() {
                 if !self.block()? {
                     return Ok(None);
@@ -161,10 +165,13 @@ impl<'a> BinaryReader<'a> {
                 let in_time = self.begun.look(&item);
                 in_time.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
                 match item {
-                    Item::Event(_) => self.events += 1,
-                    Item::Device(device) => self.devices.admit(device)?,
+                    BinaryRecord::Event(_) => self.events += 1,
+                    BinaryRecord::Device(device) => self.devices.admit(device)?,
                     // These are of device 0 where the file has named none before.
-                    Item::Memory(_) | Item::Detail(_) | Item::Held(_) | Item::CountedReserved(_)
+                    BinaryRecord::Memory(_)
+                    | BinaryRecord::Detail(_)
+                    | BinaryRecord::Held(_)
+                    | BinaryRecord::CountedReserved(_)
                         if self.devices.is_empty() =>
                     {
                         self.devices.admit(0)?;
@@ -188,15 +195,15 @@ impl<'a> BinaryReader<'a> {
             let mut count = [0; 8];
             self.fill(&mut count)?;
             if crc32fast::hash(&count) != checksum {
-                return Err(FormatError::Damaged { at, fault: Fault::Checksum });
+                return Err(FormatError::Damaged { at, fault: BlockFault::Checksum });
             }
             if u64::from_le_bytes(count) != self.events {
-                return Err(FormatError::Damaged { at, fault: Fault::Count });
+                return Err(FormatError::Damaged { at, fault: BlockFault::Count });
             }
             return Ok(false);
         }
         if length as usize > MAX_BLOCK {
-            return Err(FormatError::Damaged { at, fault: Fault::Length });
+            return Err(FormatError::Damaged { at, fault: BlockFault::Length });
         }
         self.payload.clear();
         self.used = 0;
@@ -207,7 +214,7 @@ impl<'a> BinaryReader<'a> {
             return Err(FormatError::CutOff { at });
         }
         if crc32fast::hash(&self.payload) != checksum {
-            return Err(FormatError::Damaged { at, fault: Fault::Checksum });
+            return Err(FormatError::Damaged { at, fault: BlockFault::Checksum });
         }
         self.next_at = at + BLOCK_HEAD as u64 + u64::from(length);
         self.tables.before = Before::default();
@@ -230,12 +237,12 @@ impl<'a> BinaryReader<'a> {
 }
 
 impl Iterator for BinaryReader<'_> {
-    type Item = Result<Event>;
+    type Item = Result<HistoryEvent>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.item() {
-                Ok(Some(Item::Event(event))) => return Some(Ok(event)),
+                Ok(Some(BinaryRecord::Event(event))) => return Some(Ok(event)),
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
                 Err(error) => return Some(Err(error.into())),
@@ -256,15 +263,15 @@ impl fmt::Debug for BinaryReader<'_> {
 
 impl Tables {
     /// The record that begins here; `None` if it only says what others name.
-    fn record(&mut self, cursor: &mut Cursor<'_>) -> Read<Option<Item>> {
+    fn record(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<Option<BinaryRecord>> {
         let tag = cursor.byte()?;
         if tag & OTHER != OTHER {
-            return self.event(tag, cursor).map(Item::Event).map(Some);
+            return self.event(tag, cursor).map(BinaryRecord::Event).map(Some);
         }
         match tag {
             TEXT => {
                 let length = cursor.varint()?;
-                let text = std::str::from_utf8(cursor.bytes(length)?).map_err(|_| Fault::Text)?;
+                let text = std::str::from_utf8(cursor.bytes(length)?).map_err(|_| BlockFault::Text)?;
                 let id = self.sites.text(text);
                 self.texts.push(id);
                 Ok(None)
@@ -280,10 +287,10 @@ impl Tables {
                 let count = cursor.varint()?;
                 // A frame takes a byte at least.
                 let count = usize::try_from(count).ok().filter(|&count| count <= cursor.0.len());
-                let count = count.ok_or(Fault::Record)?;
+                let count = count.ok_or(BlockFault::Record)?;
                 let mut frames = Vec::with_capacity(count);
                 for _ in 0..count {
-                    frames.push(*self.frames.get(cursor.short()? as usize).ok_or(Fault::Reference)?);
+                    frames.push(*self.frames.get(cursor.short()? as usize).ok_or(BlockFault::Reference)?);
                 }
                 let id = self.sites.stack(&frames);
                 self.stacks.push(id);
@@ -292,28 +299,28 @@ impl Tables {
             DEVICE => {
                 let device = cursor.short()?;
                 self.device = Some(device);
-                Ok(Some(Item::Device(device)))
+                Ok(Some(BinaryRecord::Device(device)))
             }
-            SETTINGS => Ok(Some(Item::Settings(self.text(cursor)?))),
+            SETTINGS => Ok(Some(BinaryRecord::Settings(self.text(cursor)?))),
             WARNING => {
                 let code = cursor.byte()?;
                 let numbers = [cursor.varint()?, cursor.varint()?, cursor.varint()?];
-                Ok(Some(Item::Warning(warning(code, numbers)?)))
+                Ok(Some(BinaryRecord::Warning(warning(code, numbers)?)))
             }
             SEGMENT => self.segment(cursor).map(Some),
             PIECE => self.piece(cursor).map(Some),
-            MEMORY => Ok(Some(Item::Memory(cursor.varint()?))),
+            MEMORY => Ok(Some(BinaryRecord::Memory(cursor.varint()?))),
             ANNOTATION => self.annotation(cursor).map(Some),
             DETAIL => self.detail(cursor).map(Some),
             HELD => self.held(cursor).map(Some),
-            COUNTED => Ok(Some(Item::CountedReserved(cursor.varint()?))),
-            _ => Err(Fault::Tag),
+            COUNTED => Ok(Some(BinaryRecord::CountedReserved(cursor.varint()?))),
+            _ => Err(BlockFault::Tag),
         }
     }
 
-    fn event(&mut self, tag: u8, cursor: &mut Cursor<'_>) -> Read<Event> {
-        self.device.ok_or(Fault::Order)?;
-        let action = actions::of_code(tag & OTHER).ok_or(Fault::Tag)?;
+    fn event(&mut self, tag: u8, cursor: &mut PayloadCursor<'_>) -> Read<HistoryEvent> {
+        self.device.ok_or(BlockFault::Order)?;
+        let action = actions::of_code(tag & OTHER).ok_or(BlockFault::Tag)?;
         let mut now = self.before;
         now.time = cursor.since(now.time)?;
         if tag & SAME_PLACE == 0 {
@@ -330,7 +337,7 @@ impl Tables {
             (now.thread, now.kind) = (cursor.short()?, cursor.byte()?);
         }
         self.before = now;
-        Ok(Event {
+        Ok(HistoryEvent {
             time: now.time,
             address: now.address,
             bytes: now.bytes,
@@ -339,12 +346,12 @@ impl Tables {
             text: self.text_of(now.text)?,
             thread: now.thread,
             action,
-            kind: MemoryKind::ALL.get(usize::from(now.kind)).copied().ok_or(Fault::Reference)?,
+            kind: MemoryKind::ALL.get(usize::from(now.kind)).copied().ok_or(BlockFault::Reference)?,
         })
     }
 
-    fn segment(&mut self, cursor: &mut Cursor<'_>) -> Read<Item> {
-        self.device.ok_or(Fault::Order)?;
+    fn segment(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+        self.device.ok_or(BlockFault::Order)?;
         let flags = cursor.byte()?;
         let segment = Segment {
             address: cursor.varint()?,
@@ -357,38 +364,38 @@ impl Tables {
             blocks: Vec::new(),
         };
         self.segment = Some(segment.address);
-        Ok(Item::Segment { at_end: flags & AT_END != 0, segment })
+        Ok(BinaryRecord::Segment { at_end: flags & AT_END != 0, segment })
     }
 
-    fn piece(&mut self, cursor: &mut Cursor<'_>) -> Read<Item> {
-        let base = self.segment.ok_or(Fault::Order)?;
+    fn piece(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+        let base = self.segment.ok_or(BlockFault::Order)?;
         let address = base.wrapping_add(cursor.varint()?);
         let (bytes, requested) = (cursor.varint()?, cursor.varint()?);
         let state = match cursor.byte()? {
             0 => BlockState::Live,
             1 => BlockState::Pending,
             2 => BlockState::Free,
-            _ => return Err(Fault::Reference),
+            _ => return Err(BlockFault::Reference),
         };
         let site = self.site(cursor)?;
-        Ok(Item::Piece(SegmentBlock { address, bytes, requested, state, site }))
+        Ok(BinaryRecord::Piece(SegmentBlock { address, bytes, requested, state, site }))
     }
 
-    pub(super) fn text(&self, cursor: &mut Cursor<'_>) -> Read<TextId> {
+    pub(super) fn text(&self, cursor: &mut PayloadCursor<'_>) -> Read<TextId> {
         self.text_of(cursor.short()?)
     }
 
-    pub(super) fn site(&self, cursor: &mut Cursor<'_>) -> Read<SiteId> {
+    pub(super) fn site(&self, cursor: &mut PayloadCursor<'_>) -> Read<SiteId> {
         self.stack_of(cursor.short()?)
     }
 
     fn text_of(&self, number: u32) -> Read<TextId> {
         let Some(place) = number.checked_sub(1) else { return Ok(TextId::NONE) };
-        self.texts.get(place as usize).copied().ok_or(Fault::Reference)
+        self.texts.get(place as usize).copied().ok_or(BlockFault::Reference)
     }
 
     fn stack_of(&self, number: u32) -> Read<SiteId> {
         let Some(place) = number.checked_sub(1) else { return Ok(SiteId::UNKNOWN) };
-        self.stacks.get(place as usize).copied().ok_or(Fault::Reference)
+        self.stacks.get(place as usize).copied().ok_or(BlockFault::Reference)
     }
 }

@@ -7,14 +7,14 @@ use super::{
     SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WITH_SITE, WITH_STREAM, WITH_THREAD,
 };
 use crate::Result;
-use crate::history::{BlockState, Event, Frame, Segment, SegmentBlock, SiteId, Sites, TextId};
+use crate::history::{BlockState, Frame, HistoryEvent, Segment, SegmentBlock, SiteId, Sites, TextId};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::Write;
 
-/// In which order the events of a device are written.
+/// The order in which the events of a device are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum EventOrder {
     /// As they happened.
     #[default]
     Exact,
@@ -25,11 +25,11 @@ pub enum Order {
 /// Writes a file event by event. It holds one block, and what the events name.
 ///
 /// ```
-/// use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, Order};
+/// use orlop_trace::formats::binary::{BinaryReader, BinaryWriter, EventOrder};
 /// use orlop_trace::formats::rmm;
 ///
 /// let history = rmm::read_rmm("1,0:0:1:0,allocate,0x10,256,0\n".as_bytes())?;
-/// let mut writer = BinaryWriter::new(Vec::new(), Order::Exact)?;
+/// let mut writer = BinaryWriter::new(Vec::new(), EventOrder::Exact)?;
 /// for event in &history.devices[0].events {
 ///     writer.event(0, event, &history.sites)?;
 /// }
@@ -64,7 +64,7 @@ impl<W: Write> BinaryWriter<W> {
     /// # Errors
     ///
     /// [`FormatError::Write`].
-    pub fn new(writer: W, order: Order) -> Result<Self> {
+    pub fn new(writer: W, order: EventOrder) -> Result<Self> {
         let mut this = Self {
             writer,
             payload: Vec::with_capacity(BLOCK + 256),
@@ -80,8 +80,8 @@ impl<W: Write> BinaryWriter<W> {
             written: 0,
         };
         let flags = match order {
-            Order::Exact => 0,
-            Order::Nearly => NEARLY,
+            EventOrder::Exact => 0,
+            EventOrder::Nearly => NEARLY,
         };
         this.put_bytes(&MAGIC)?;
         this.put_bytes(&VERSION.to_le_bytes())?;
@@ -107,7 +107,7 @@ impl<W: Write> BinaryWriter<W> {
     ///
     /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`] for an event of one device more
     /// than a file may have, of which nothing is written then.
-    pub fn event(&mut self, device: u32, event: &Event, sites: &Sites) -> Result<()> {
+    pub fn event(&mut self, device: u32, event: &HistoryEvent, sites: &Sites) -> Result<()> {
         self.admit(device)?;
         let (site, text) = (self.site(event.site, sites)?, self.text(event.text, sites)?);
         self.on(device);

@@ -1,6 +1,6 @@
 //! The trace's events, one after the other, without a tree of the whole.
 
-use super::loose::{Fields, Key, Loose, Nothing};
+use super::loose::{FieldName, Loose, Nothing, ObjectFields};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Read;
@@ -11,7 +11,7 @@ const OPERATIONS: [&str; 4] = ["cpu_op", "python_function", "user_annotation", "
 
 /// An event. What is not there, or is something else, is `None`, 0 or empty.
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct ChromeEvent {
     pub(super) name: Box<str>,
     /// It has a beginning and an end.
     pub(super) complete: bool,
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) thread: Option<u64>,
     /// Of which process: several may be in one file, and their threads have numbers of their own.
     pub(super) process: u64,
-    pub(super) arguments: Arguments,
+    pub(super) arguments: EventArguments,
 }
 
 /// What an event is, of those that count.
@@ -38,7 +38,7 @@ pub(super) enum What {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Arguments {
+pub(super) struct EventArguments {
     pub(super) address: Option<u64>,
     pub(super) bytes: Option<i64>,
     pub(super) family: Option<i64>,
@@ -49,7 +49,7 @@ pub(super) struct Arguments {
     pub(super) reserved: Option<i64>,
 }
 
-impl Entry {
+impl ChromeEvent {
     fn what(&self) -> Option<What> {
         match &*self.name {
             "[memory]" => Some(What::Memory),
@@ -59,49 +59,49 @@ impl Entry {
     }
 }
 
-impl Fields for Entry {
-    fn field<'de, A: MapAccess<'de>>(&mut self, key: Key, fields: &mut A) -> Result<(), A::Error> {
+impl ObjectFields for ChromeEvent {
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: FieldName, fields: &mut A) -> Result<(), A::Error> {
         match key {
-            Key::Arguments => {
+            FieldName::Arguments => {
                 if let Loose::Object(arguments) = fields.next_value()? {
                     self.arguments = arguments;
                 }
                 return Ok(());
             }
-            Key::Name
-            | Key::Phase
-            | Key::Category
-            | Key::Time
-            | Key::Duration
-            | Key::Process
-            | Key::Thread => {}
+            FieldName::Name
+            | FieldName::Phase
+            | FieldName::Category
+            | FieldName::Time
+            | FieldName::Duration
+            | FieldName::Process
+            | FieldName::Thread => {}
             _ => return fields.next_value::<IgnoredAny>().map(drop),
         }
         let value = fields.next_value::<Loose<Nothing>>()?;
         match key {
-            Key::Name => self.name = value.into_text(),
-            Key::Phase => self.complete = value.text() == "X",
-            Key::Category => self.operation = OPERATIONS.contains(&value.text()),
-            Key::Time => self.time = value.nanoseconds(),
-            Key::Duration => self.duration = value.nanoseconds(),
-            Key::Process => self.process = value.unsigned().unwrap_or(0),
+            FieldName::Name => self.name = value.into_text(),
+            FieldName::Phase => self.complete = value.text() == "X",
+            FieldName::Category => self.operation = OPERATIONS.contains(&value.text()),
+            FieldName::Time => self.time = value.nanoseconds(),
+            FieldName::Duration => self.duration = value.nanoseconds(),
+            FieldName::Process => self.process = value.unsigned().unwrap_or(0),
             _ => self.thread = value.unsigned(),
         }
         Ok(())
     }
 }
 
-impl Fields for Arguments {
-    fn field<'de, A: MapAccess<'de>>(&mut self, key: Key, fields: &mut A) -> Result<(), A::Error> {
+impl ObjectFields for EventArguments {
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: FieldName, fields: &mut A) -> Result<(), A::Error> {
         let counts = matches!(
             key,
-            Key::Address
-                | Key::Bytes
-                | Key::DeviceId
-                | Key::DeviceType
-                | Key::Index
-                | Key::TotalAllocated
-                | Key::TotalReserved
+            FieldName::Address
+                | FieldName::Bytes
+                | FieldName::DeviceId
+                | FieldName::DeviceType
+                | FieldName::Index
+                | FieldName::TotalAllocated
+                | FieldName::TotalReserved
         );
         if !counts {
             fields.next_value::<IgnoredAny>()?;
@@ -109,12 +109,12 @@ impl Fields for Arguments {
         }
         let value = fields.next_value::<Loose<Nothing>>()?;
         match key {
-            Key::Address => self.address = value.unsigned(),
-            Key::Bytes => self.bytes = value.signed(),
-            Key::DeviceId => self.device = value.signed(),
-            Key::TotalAllocated => self.allocated = value.signed(),
-            Key::TotalReserved => self.reserved = value.signed(),
-            Key::DeviceType => {
+            FieldName::Address => self.address = value.unsigned(),
+            FieldName::Bytes => self.bytes = value.signed(),
+            FieldName::DeviceId => self.device = value.signed(),
+            FieldName::TotalAllocated => self.allocated = value.signed(),
+            FieldName::TotalReserved => self.reserved = value.signed(),
+            FieldName::DeviceType => {
                 self.family = match value.text() {
                     "CPU" => Some(0),
                     "CUDA" => Some(1),
@@ -128,17 +128,17 @@ impl Fields for Arguments {
 }
 
 /// Calls `take` for each event that counts of a trace: an array of events, or an object that has them in `traceEvents`.
-pub(super) fn read(reader: impl Read, mut take: impl FnMut(What, &Entry)) -> serde_json::Result<()> {
+pub(super) fn read(reader: impl Read, mut take: impl FnMut(What, &ChromeEvent)) -> serde_json::Result<()> {
     let mut json = serde_json::Deserializer::from_reader(reader);
-    json.deserialize_any(Trace { take: &mut take })?;
+    json.deserialize_any(EventVisitor { take: &mut take })?;
     json.end()
 }
 
-struct Trace<'f, F> {
+struct EventVisitor<'f, F> {
     take: &'f mut F,
 }
 
-impl<'de, F: FnMut(What, &Entry)> Visitor<'de> for Trace<'_, F> {
+impl<'de, F: FnMut(What, &ChromeEvent)> Visitor<'de> for EventVisitor<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,7 +146,7 @@ impl<'de, F: FnMut(What, &Entry)> Visitor<'de> for Trace<'_, F> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<(), A::Error> {
-        while let Some(event) = events.next_element::<Loose<Entry>>()? {
+        while let Some(event) = events.next_element::<Loose<ChromeEvent>>()? {
             if let Loose::Object(entry) = event
                 && let Some(what) = entry.what()
             {
@@ -158,8 +158,8 @@ impl<'de, F: FnMut(What, &Entry)> Visitor<'de> for Trace<'_, F> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let mut found = false;
-        while let Some(key) = fields.next_key::<Key>()? {
-            if key == Key::TraceEvents {
+        while let Some(key) = fields.next_key::<FieldName>()? {
+            if key == FieldName::TraceEvents {
                 found = true;
                 fields.next_value_seed(Events { take: &mut *self.take })?;
             } else {
@@ -175,11 +175,11 @@ struct Events<'f, F> {
     take: &'f mut F,
 }
 
-impl<'de, F: FnMut(What, &Entry)> DeserializeSeed<'de> for Events<'_, F> {
+impl<'de, F: FnMut(What, &ChromeEvent)> DeserializeSeed<'de> for Events<'_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_seq(Trace { take: self.take })
+        json.deserialize_seq(EventVisitor { take: self.take })
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A profile begins in the midst of a run. Blocks that are freed in it and not allocated lived before. Those that lived
 //! before and are not freed either have no event, but each event tells how many bytes live after it
-//! ([`Counted::allocated`]). So the sum of all is known, and what is left of it is one block more.
+//! ([`CountedBytes::allocated`]). So the sum of all is known, and what is left of it is one block more.
 
 use super::super::gather::{Unknown, Warnings};
-use crate::history::{Action, BlockState, DeviceHistory, SegmentBlock, SiteId, Warning};
+use crate::history::{BlockState, DeviceHistory, EventAction, HistoryWarning, SegmentBlock, SiteId};
 use std::collections::BTreeMap;
 
 /// Blocks begin at multiples of this.
@@ -13,16 +13,16 @@ const ALIGNMENT: u64 = 512;
 
 /// Bytes of a device after an event, as the allocator counted them. A file may say anything.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counted {
+pub(super) struct CountedBytes {
     /// Those that live.
     pub(super) allocated: Option<i64>,
     /// Those that the allocator holds.
     pub(super) reserved: Option<i64>,
 }
 
-/// What the counts of a device say.
+/// The totals that follow from a device's counts.
 #[derive(Debug, Default)]
-struct Totals {
+struct CountedTotals {
     /// Bytes that lived before the first event, and the event that says so.
     before: Option<(usize, i128)>,
     /// The most that the allocator held.
@@ -34,11 +34,11 @@ struct Totals {
 pub(super) fn find(
     device: &mut DeviceHistory,
     unknown: &[Unknown],
-    counted: &[Counted],
+    counted: &[CountedBytes],
     warnings: &mut Warnings,
 ) {
     device.held = freed_later(device, unknown, warnings);
-    let totals = Totals::of(device, counted, warnings);
+    let totals = CountedTotals::of(device, counted, warnings);
     device.counted_reserved = totals.reserved;
     let Some((event, before)) = totals.before else { return };
     let known: i128 = device.held.iter().map(|block| i128::from(block.bytes)).sum();
@@ -49,15 +49,15 @@ pub(super) fn find(
             device.held.push(live(address, bytes));
             device.held.sort_by_key(|block| block.address);
         }
-        None => warnings.push(Warning::TotalMisfit { device: device.device, event }),
+        None => warnings.push(HistoryWarning::TotalMisfit { device: device.device, event }),
     }
 }
 
-impl Totals {
-    fn of(device: &DeviceHistory, counted: &[Counted], warnings: &mut Warnings) -> Self {
+impl CountedTotals {
+    fn of(device: &DeviceHistory, counted: &[CountedBytes], warnings: &mut Warnings) -> Self {
         let mut totals = Self::default();
         // What a backend does not count is 0 each time.
-        let told = |count: fn(&Counted) -> Option<i64>| {
+        let told = |count: fn(&CountedBytes) -> Option<i64>| {
             counted.iter().any(|counted| count(counted).is_some_and(|bytes| bytes != 0))
         };
         let (allocated_told, reserved_told) = (told(|one| one.allocated), told(|one| one.reserved));
@@ -79,7 +79,7 @@ impl Totals {
                 }
             }
             if !fits {
-                warnings.push(Warning::TotalMisfit { device: device.device, event: place });
+                warnings.push(HistoryWarning::TotalMisfit { device: device.device, event: place });
             }
         }
         totals
@@ -87,10 +87,10 @@ impl Totals {
 }
 
 /// What an event adds to the bytes that live.
-fn change(action: Action, bytes: u64) -> i128 {
+fn change(action: EventAction, bytes: u64) -> i128 {
     match action {
-        Action::Allocate => bytes.into(),
-        Action::FreeRequested => -i128::from(bytes),
+        EventAction::Allocate => bytes.into(),
+        EventAction::FreeRequested => -i128::from(bytes),
         _ => 0,
     }
 }
@@ -103,7 +103,7 @@ fn freed_later(device: &DeviceHistory, unknown: &[Unknown], warnings: &mut Warni
         let before = end.and_then(|end| held.range(..end).next_back());
         let free = before.is_none_or(|(_, block)| block.address + block.bytes <= address);
         if !first || end.is_none() || !free {
-            warnings.push(Warning::FreedUnknown { device: device.device, event, address });
+            warnings.push(HistoryWarning::FreedUnknown { device: device.device, event, address });
             continue;
         }
         held.insert(address, live(address, bytes));
@@ -130,16 +130,17 @@ fn room(device: &DeviceHistory, bytes: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Event, Workload};
+    use crate::history::{HistoryEvent, Workload};
 
     /// Events with what is counted after them: live, held.
-    type Told = (Action, u64, u64, Option<i64>, Option<i64>);
+    type Told = (EventAction, u64, u64, Option<i64>, Option<i64>);
 
-    fn found(told: &[Told]) -> (DeviceHistory, Vec<Warning>) {
-        let events = told.iter().map(|&(action, address, bytes, ..)| Event::new(action, address, bytes));
+    fn found(told: &[Told]) -> (DeviceHistory, Vec<HistoryWarning>) {
+        let events =
+            told.iter().map(|&(action, address, bytes, ..)| HistoryEvent::new(action, address, bytes));
         let mut device = DeviceHistory { device: 3, events: events.collect(), ..DeviceHistory::default() };
         let counted: Vec<_> =
-            told.iter().map(|&(.., allocated, reserved)| Counted { allocated, reserved }).collect();
+            told.iter().map(|&(.., allocated, reserved)| CountedBytes { allocated, reserved }).collect();
         let mut warnings = Warnings::default();
         let unknown = super::super::super::gather::check(&device, &mut warnings);
         find(&mut device, &unknown, &counted, &mut warnings);
@@ -150,7 +151,7 @@ mod tests {
         device.held.iter().map(|block| (block.address, block.bytes)).collect()
     }
 
-    use Action::{Allocate, FreeRequested, OutOfMemory};
+    use EventAction::{Allocate, FreeRequested, OutOfMemory};
 
     #[test]
     fn what_no_event_names_is_one_block_beside_the_others() {
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn counts_that_do_not_fit_are_told() {
-        let misfit = |event| Warning::TotalMisfit { device: 3, event };
+        let misfit = |event| HistoryWarning::TotalMisfit { device: 3, event };
         // It jumps, and goes on from there; more lives than is held, or less than nothing is held.
         let (device, warnings) = found(&[
             (Allocate, 0, 512, Some(512), Some(4096)),
@@ -215,6 +216,6 @@ mod tests {
         let (device, warnings) =
             found(&[(Allocate, 0, 512, Some(far), None), (Allocate, end, u64::MAX, Some(far), None)]);
         assert_eq!(held(&device), []);
-        assert!(warnings.contains(&Warning::TotalMisfit { device: 3, event: 0 }), "{warnings:?}");
+        assert!(warnings.contains(&HistoryWarning::TotalMisfit { device: 3, event: 0 }), "{warnings:?}");
     }
 }

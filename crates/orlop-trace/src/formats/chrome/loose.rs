@@ -9,7 +9,7 @@ const MAX_TEXT: usize = 256;
 
 /// A field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum FieldName {
     TraceEvents,
     Name,
     Phase,
@@ -29,7 +29,7 @@ pub(super) enum Key {
     Other,
 }
 
-impl<'de> Deserialize<'de> for Key {
+impl<'de> Deserialize<'de> for FieldName {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         json.deserialize_str(KeyVisitor)
     }
@@ -38,47 +38,47 @@ impl<'de> Deserialize<'de> for Key {
 struct KeyVisitor;
 
 impl Visitor<'_> for KeyVisitor {
-    type Value = Key;
+    type Value = FieldName;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name")
     }
 
-    fn visit_str<E>(self, name: &str) -> Result<Key, E> {
+    fn visit_str<E>(self, name: &str) -> Result<FieldName, E> {
         Ok(match name {
-            "traceEvents" => Key::TraceEvents,
-            "name" => Key::Name,
-            "ph" => Key::Phase,
-            "cat" => Key::Category,
-            "ts" => Key::Time,
-            "dur" => Key::Duration,
-            "pid" => Key::Process,
-            "tid" => Key::Thread,
-            "args" => Key::Arguments,
-            "Addr" => Key::Address,
-            "Bytes" => Key::Bytes,
-            "Device Id" => Key::DeviceId,
-            "Device Type" => Key::DeviceType,
-            "Ev Idx" => Key::Index,
-            "Total Allocated" => Key::TotalAllocated,
-            "Total Reserved" => Key::TotalReserved,
-            _ => Key::Other,
+            "traceEvents" => FieldName::TraceEvents,
+            "name" => FieldName::Name,
+            "ph" => FieldName::Phase,
+            "cat" => FieldName::Category,
+            "ts" => FieldName::Time,
+            "dur" => FieldName::Duration,
+            "pid" => FieldName::Process,
+            "tid" => FieldName::Thread,
+            "args" => FieldName::Arguments,
+            "Addr" => FieldName::Address,
+            "Bytes" => FieldName::Bytes,
+            "Device Id" => FieldName::DeviceId,
+            "Device Type" => FieldName::DeviceType,
+            "Ev Idx" => FieldName::Index,
+            "Total Allocated" => FieldName::TotalAllocated,
+            "Total Reserved" => FieldName::TotalReserved,
+            _ => FieldName::Other,
         })
     }
 }
 
 /// What an object's fields are read into.
-pub(super) trait Fields: Default {
+pub(super) trait ObjectFields: Default {
     /// Takes the value of this field.
-    fn field<'de, A: MapAccess<'de>>(&mut self, key: Key, fields: &mut A) -> Result<(), A::Error>;
+    fn field<'de, A: MapAccess<'de>>(&mut self, key: FieldName, fields: &mut A) -> Result<(), A::Error>;
 }
 
 /// Of an object whose fields do not count.
 #[derive(Debug, Default)]
 pub(super) struct Nothing;
 
-impl Fields for Nothing {
-    fn field<'de, A: MapAccess<'de>>(&mut self, _: Key, fields: &mut A) -> Result<(), A::Error> {
+impl ObjectFields for Nothing {
+    fn field<'de, A: MapAccess<'de>>(&mut self, _: FieldName, fields: &mut A) -> Result<(), A::Error> {
         fields.next_value::<IgnoredAny>().map(drop)
     }
 }
@@ -143,7 +143,7 @@ fn whole(number: f64) -> Option<i128> {
     (number.fract() == 0.0 && number.abs() < BOUND).then_some(number as i128)
 }
 
-impl<'de, F: Fields> Deserialize<'de> for Loose<F> {
+impl<'de, F: ObjectFields> Deserialize<'de> for Loose<F> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         json.deserialize_any(LooseVisitor(PhantomData))
     }
@@ -151,7 +151,7 @@ impl<'de, F: Fields> Deserialize<'de> for Loose<F> {
 
 struct LooseVisitor<F>(PhantomData<F>);
 
-impl<'de, F: Fields> Visitor<'de> for LooseVisitor<F> {
+impl<'de, F: ObjectFields> Visitor<'de> for LooseVisitor<F> {
     type Value = Loose<F>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

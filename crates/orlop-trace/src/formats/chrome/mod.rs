@@ -26,7 +26,7 @@
 //!
 //! Nothing tells of segments. The most that was held is the largest `Total Reserved`:
 //! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events are a
-//! [warning](crate::history::Warning::TotalMisfit).
+//! [warning](crate::history::HistoryWarning::TotalMisfit).
 
 mod bounded;
 mod events;
@@ -35,13 +35,13 @@ mod loose;
 mod operations;
 
 use self::bounded::Bounded;
-use self::events::{Arguments, Entry, What};
-use self::held::Counted;
-use self::operations::Operations;
+use self::events::{ChromeEvent, EventArguments, What};
+use self::held::CountedBytes;
+use self::operations::OperationList;
 use super::gather::{Gather, Warnings, check};
 use super::{Format, FormatError, device_number};
 use crate::Result;
-use crate::history::{Action, Event, History, Sites};
+use crate::history::{EventAction, History, HistoryEvent, Sites};
 use crate::input;
 use orlop_core::Device;
 use std::collections::HashMap;
@@ -65,7 +65,7 @@ pub fn sniff(head: &[u8]) -> bool {
 ///
 /// ```
 /// use orlop_trace::formats::chrome;
-/// use orlop_trace::history::Action;
+/// use orlop_trace::history::EventAction;
 ///
 /// let trace = r#"{"traceEvents": [
 ///     {"ph": "X", "name": "aten::empty", "ts": 10, "dur": 4, "pid": 1, "tid": 1},
@@ -75,7 +75,7 @@ pub fn sniff(head: &[u8]) -> bool {
 /// ]}"#;
 /// let history = chrome::read_chrome(trace.as_bytes())?;
 /// let event = history.devices[0].events[0];
-/// assert_eq!((event.action, event.bytes, event.time), (Action::Allocate, 512, 12_345));
+/// assert_eq!((event.action, event.bytes, event.time), (EventAction::Allocate, 512, 12_345));
 /// # Ok::<(), orlop_trace::TraceError>(())
 /// ```
 ///
@@ -85,7 +85,7 @@ pub fn sniff(head: &[u8]) -> bool {
 pub fn read_chrome(reader: impl Read) -> Result<History> {
     let failed = FormatError::read(Format::Chrome);
     let input = input::open(reader).map_err(&failed)?;
-    let mut found = Found::default();
+    let mut found = MemoryEvents::default();
     let read = events::read(BufReader::new(Bounded::new(input)), |what, entry| found.take(what, entry));
     read.map_err(|error| match error.is_io() {
         true => failed(error.into()),
@@ -94,25 +94,25 @@ pub fn read_chrome(reader: impl Read) -> Result<History> {
     found.finish()
 }
 
-/// Events that count.
+/// The events of a file that concern memory.
 #[derive(Default)]
-struct Found {
-    rows: Vec<Row>,
-    operations: Operations,
+struct MemoryEvents {
+    rows: Vec<MemoryRow>,
+    operations: OperationList,
     threads: HashMap<(u64, u64), u32>,
     sites: Sites,
 }
 
-/// An event of memory.
-struct Row {
+/// A memory event.
+struct MemoryRow {
     index: u64,
     device: u32,
-    event: Event,
-    counted: Counted,
+    event: HistoryEvent,
+    counted: CountedBytes,
 }
 
-impl Found {
-    fn take(&mut self, what: What, entry: &Entry) {
+impl MemoryEvents {
+    fn take(&mut self, what: What, entry: &ChromeEvent) {
         let known = u32::try_from(self.threads.len() + 1).unwrap_or(0);
         let thread =
             entry.thread.map_or(0, |thread| *self.threads.entry((entry.process, thread)).or_insert(known));
@@ -125,22 +125,26 @@ impl Found {
     }
 
     /// An event of memory, if it makes sense.
-    fn memory(&mut self, entry: &Entry, thread: u32, failed: bool) {
+    fn memory(&mut self, entry: &ChromeEvent, thread: u32, failed: bool) {
         let arguments = &entry.arguments;
         let Some(device) = device(arguments) else { return };
         let bytes = arguments.bytes.unwrap_or(0);
         let action = match failed {
-            true => Action::OutOfMemory,
-            false if bytes < 0 => Action::FreeRequested,
-            false => Action::Allocate,
+            true => EventAction::OutOfMemory,
+            false if bytes < 0 => EventAction::FreeRequested,
+            false => EventAction::Allocate,
         };
         if self.rows.len() as u64 >= u64::from(u32::MAX) || (bytes == 0 && !failed) {
             return;
         }
         let address = arguments.address.unwrap_or(0);
-        let event = Event { time: entry.time, thread, ..Event::new(action, address, bytes.unsigned_abs()) };
-        let counted = Counted { allocated: arguments.allocated, reserved: arguments.reserved };
-        self.rows.push(Row { index: arguments.index.unwrap_or(u64::MAX), device, event, counted });
+        let event = HistoryEvent {
+            time: entry.time,
+            thread,
+            ..HistoryEvent::new(action, address, bytes.unsigned_abs())
+        };
+        let counted = CountedBytes { allocated: arguments.allocated, reserved: arguments.reserved };
+        self.rows.push(MemoryRow { index: arguments.index.unwrap_or(u64::MAX), device, event, counted });
     }
 
     fn finish(self) -> Result<History> {
@@ -148,10 +152,10 @@ impl Found {
         rows.sort_by_key(|row| (row.event.time, row.index));
         let mut operations = operations.nested();
         let mut gather = Gather::default();
-        let mut counted: HashMap<u32, Vec<Counted>> = HashMap::new();
-        for Row { device, event, counted: told, .. } in rows {
+        let mut counted: HashMap<u32, Vec<CountedBytes>> = HashMap::new();
+        for MemoryRow { device, event, counted: told, .. } in rows {
             let site = operations.site(event.thread, event.time, &mut sites);
-            gather.told(device)?.events.push(Event { site, ..event });
+            gather.told(device)?.events.push(HistoryEvent { site, ..event });
             counted.entry(device).or_default().push(told);
         }
         let mut history = History { devices: gather.finish(), sites, ..History::default() };
@@ -167,7 +171,7 @@ impl Found {
 }
 
 /// The number of an instant's device; `None` for a family that nobody knows.
-fn device(arguments: &Arguments) -> Option<u32> {
+fn device(arguments: &EventArguments) -> Option<u32> {
     /// PyTorch's number of backends made elsewhere.
     const PRIVATE_USE: i64 = 20;
     let index = u16::try_from(arguments.device.unwrap_or(0)).unwrap_or(0);
@@ -186,7 +190,7 @@ fn device(arguments: &Arguments) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Warning;
+    use crate::history::HistoryWarning;
 
     fn memory(time: &str, address: u64, bytes: i64, more: &str) -> String {
         format!(
@@ -207,7 +211,7 @@ mod tests {
         ]);
         let events = &history.devices[0].events;
         assert_eq!(events.iter().map(|event| event.time).collect::<Vec<_>>(), [1500, 5000, 5000]);
-        assert_eq!(events[1].action, Action::Allocate);
+        assert_eq!(events[1].action, EventAction::Allocate);
         assert!(history.warnings.is_empty() && history.devices[0].held.is_empty());
     }
 
@@ -223,11 +227,11 @@ mod tests {
         ]);
         let held: Vec<_> = history.devices[0].held.iter().map(|block| (block.address, block.bytes)).collect();
         assert_eq!(held, [(100, 50)]);
-        let freed = |event, address| Warning::FreedUnknown { device: 0, event, address };
+        let freed = |event, address| HistoryWarning::FreedUnknown { device: 0, event, address };
         assert_eq!(
             history.warnings,
             [
-                Warning::SizeDiffers { device: 0, event: 5, address: 200 },
+                HistoryWarning::SizeDiffers { device: 0, event: 5, address: 200 },
                 freed(1, 149),
                 freed(2, 100),
                 freed(3, 7)

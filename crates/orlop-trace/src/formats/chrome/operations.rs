@@ -8,7 +8,7 @@
 //! nest. Where two overlap, because times are rounded or made up, the later one is within the earlier one if most of it is,
 //! and follows it otherwise.
 
-use super::events::Entry;
+use super::events::ChromeEvent;
 use crate::history::{SiteId, Sites};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,31 +19,31 @@ const FRAMES: usize = 32;
 /// So many operations are open on a thread; what is deeper is left out. Python's own limit is about this.
 const OPEN: usize = 1024;
 
-/// Something that a thread did.
+/// An operation of a thread, with its time.
 #[derive(Debug, Clone, Copy)]
-struct Operation {
+struct TimedOperation {
     begin: u64,
     end: u64,
     thread: u32,
     frame: u32,
 }
 
-/// Operations as they are read.
+/// The operations in the order of the file.
 #[derive(Debug, Default)]
-pub(super) struct Operations {
-    list: Vec<Operation>,
+pub(super) struct OperationList {
+    list: Vec<TimedOperation>,
 }
 
-/// Operations in order of time, and what is open of them.
+/// The operations in order of time, with those open on each thread.
 #[derive(Debug)]
-pub(super) struct Nested {
-    list: Vec<Operation>,
-    threads: HashMap<u32, Lane>,
+pub(super) struct NestedOperations {
+    list: Vec<TimedOperation>,
+    threads: HashMap<u32, ThreadOperations>,
 }
 
 /// The operations of a thread.
 #[derive(Debug)]
-struct Lane {
+struct ThreadOperations {
     /// Those that have not begun.
     next: usize,
     end: usize,
@@ -51,17 +51,17 @@ struct Lane {
     open: Vec<(u64, u32)>,
 }
 
-impl Operations {
+impl OperationList {
     /// Takes note of what a thread of this number did.
-    pub(super) fn take(&mut self, entry: &Entry, thread: u32, sites: &mut Sites) {
+    pub(super) fn take(&mut self, entry: &ChromeEvent, thread: u32, sites: &mut Sites) {
         if !entry.name.is_empty() {
             let (begin, end) = (entry.time, entry.time.saturating_add(entry.duration));
-            self.list.push(Operation { begin, end, thread, frame: frame(&entry.name, sites) });
+            self.list.push(TimedOperation { begin, end, thread, frame: frame(&entry.name, sites) });
         }
     }
 
     /// Puts them in order.
-    pub(super) fn nested(self) -> Nested {
+    pub(super) fn nested(self) -> NestedOperations {
         let mut list = self.list;
         // Of those that begin together the longest is around the others.
         list.sort_by_key(|operation| (operation.thread, operation.begin, Reverse(operation.end)));
@@ -70,15 +70,15 @@ impl Operations {
         for of_thread in list.chunk_by(|a, b| a.thread == b.thread) {
             let end = next + of_thread.len();
             if let Some(operation) = of_thread.first() {
-                threads.insert(operation.thread, Lane { next, end, open: Vec::new() });
+                threads.insert(operation.thread, ThreadOperations { next, end, open: Vec::new() });
             }
             next = end;
         }
-        Nested { list, threads }
+        NestedOperations { list, threads }
     }
 }
 
-impl Nested {
+impl NestedOperations {
     /// What is open on a thread at a time, as a call site. For each thread ask in order of time.
     pub(super) fn site(&mut self, thread: u32, time: u64, sites: &mut Sites) -> SiteId {
         let Some(lane) = self.threads.get_mut(&thread) else { return SiteId::UNKNOWN };
@@ -93,9 +93,9 @@ impl Nested {
     }
 }
 
-impl Lane {
-    fn begin(&mut self, operation: &Operation) {
-        let &Operation { begin, end, frame, .. } = operation;
+impl ThreadOperations {
+    fn begin(&mut self, operation: &TimedOperation) {
+        let &TimedOperation { begin, end, frame, .. } = operation;
         let is_over = |last: &mut (u64, u32)| {
             let within = last.0.saturating_sub(begin);
             within == 0 || within < end.saturating_sub(last.0)
@@ -129,10 +129,10 @@ mod tests {
     use super::*;
 
     /// Operations of one thread by name, time and length.
-    fn nested(operations: &[(&str, u64, u64)], sites: &mut Sites) -> Nested {
-        let mut list = Operations::default();
+    fn nested(operations: &[(&str, u64, u64)], sites: &mut Sites) -> NestedOperations {
+        let mut list = OperationList::default();
         for &(name, time, duration) in operations {
-            let entry = Entry { name: name.into(), time, duration, ..Entry::default() };
+            let entry = ChromeEvent { name: name.into(), time, duration, ..ChromeEvent::default() };
             list.take(&entry, 7, sites);
         }
         list.nested()

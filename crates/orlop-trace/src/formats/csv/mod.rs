@@ -26,26 +26,26 @@
 mod escape;
 
 use super::gather::Gather;
-use super::rows::{Row, Rows};
-use super::{Admitted, Column, Format, FormatError, actions};
+use super::rows::{Rows, TableRow};
+use super::{Admitted, EventColumn, Format, FormatError, actions};
 use crate::Result;
-use crate::history::{Event, History, SiteId, Sites, TextId};
+use crate::history::{History, HistoryEvent, SiteId, Sites, TextId};
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
 use std::io::{Read, Write};
 
 /// The columns, in the order in which they are written, and whether a file must have them.
-const COLUMNS: [(&str, Column, bool); 10] = [
-    ("device", Column::Device, true),
-    ("time_ns", Column::Time, true),
-    ("action", Column::Action, true),
-    ("address", Column::Address, true),
-    ("bytes", Column::Bytes, true),
-    ("stream", Column::Stream, false),
-    ("thread", Column::Thread, false),
-    ("kind", Column::Kind, false),
-    ("text", Column::Text, false),
-    ("frames", Column::Frames, false),
+const COLUMNS: [(&str, EventColumn, bool); 10] = [
+    ("device", EventColumn::Device, true),
+    ("time_ns", EventColumn::Time, true),
+    ("action", EventColumn::Action, true),
+    ("address", EventColumn::Address, true),
+    ("bytes", EventColumn::Bytes, true),
+    ("stream", EventColumn::Stream, false),
+    ("thread", EventColumn::Thread, false),
+    ("kind", EventColumn::Kind, false),
+    ("text", EventColumn::Text, false),
+    ("frames", EventColumn::Frames, false),
 ];
 
 /// Whether a file that begins with these bytes (not compressed) is of this format.
@@ -92,8 +92,8 @@ pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
     Ok(())
 }
 
-fn write_event(device: u32, event: &Event, sites: &Sites, line: &mut Vec<u8>) -> std::io::Result<()> {
-    let &Event { time, address, bytes, stream, thread, kind, .. } = event;
+fn write_event(device: u32, event: &HistoryEvent, sites: &Sites, line: &mut Vec<u8>) -> std::io::Result<()> {
+    let &HistoryEvent { time, address, bytes, stream, thread, kind, .. } = event;
     let action = actions::name(event.action);
     write!(line, "{device},{time},{action},{address:#x},{bytes},{:#x},{thread},{kind},", stream.get())?;
     escape::quote(&escape::escaped(sites.name(event.text)), line);
@@ -129,10 +129,10 @@ pub fn read_csv(reader: impl Read) -> Result<History> {
     Ok(History { devices: gather.finish(), sites, ..History::default() })
 }
 
-/// Where each of [`COLUMNS`] is.
-type Places = [Option<usize>; COLUMNS.len()];
+/// The index of each of [`COLUMNS`] in a row.
+type ColumnPlaces = [Option<usize>; COLUMNS.len()];
 
-fn places(row: Row<'_>) -> Result<Places, FormatError> {
+fn places(row: TableRow<'_>) -> Result<ColumnPlaces, FormatError> {
     let cells: Vec<&[u8]> = (0..).map_while(|place| row.cell(place)).collect();
     let mut places = [None; COLUMNS.len()];
     for (place, (name, column, needed)) in places.iter_mut().zip(COLUMNS) {
@@ -144,49 +144,58 @@ fn places(row: Row<'_>) -> Result<Places, FormatError> {
     Ok(places)
 }
 
-fn read_event(row: Row<'_>, places: &Places, sites: &mut Sites) -> Result<(u32, Event), FormatError> {
+fn read_event(
+    row: TableRow<'_>,
+    places: &ColumnPlaces,
+    sites: &mut Sites,
+) -> Result<(u32, HistoryEvent), FormatError> {
     let [device, time, action, address, bytes, stream, thread, kind, text, frames] = *places;
     let action = cell(row, action);
-    let action = actions::of_name(action).ok_or_else(|| row.unexpected(Column::Action, action))?;
+    let action = actions::of_name(action).ok_or_else(|| row.unexpected(EventColumn::Action, action))?;
     let kind = match cell(row, kind) {
         b"" => MemoryKind::Default,
         name => std::str::from_utf8(name)
             .ok()
             .and_then(|name| name.parse().ok())
-            .ok_or_else(|| row.unexpected(Column::Kind, name))?,
+            .ok_or_else(|| row.unexpected(EventColumn::Kind, name))?,
     };
     let text = match cell(row, text) {
         b"" => TextId::NONE,
         cell => {
-            let text = escape::unescaped(cell).ok_or_else(|| row.unexpected(Column::Text, cell))?;
+            let text = escape::unescaped(cell).ok_or_else(|| row.unexpected(EventColumn::Text, cell))?;
             sites.text(&text)
         }
     };
     let site = match cell(row, frames) {
         b"" => SiteId::UNKNOWN,
-        cell => escape::site(cell, sites).ok_or_else(|| row.unexpected(Column::Frames, cell))?,
+        cell => escape::site(cell, sites).ok_or_else(|| row.unexpected(EventColumn::Frames, cell))?,
     };
-    let event = Event {
-        time: number(row, time, Column::Time, 10)?,
-        address: number(row, address, Column::Address, 16)?,
-        bytes: number(row, bytes, Column::Bytes, 10)?,
-        stream: StreamId::new(number(row, stream, Column::Stream, 16)?),
+    let event = HistoryEvent {
+        time: number(row, time, EventColumn::Time, 10)?,
+        address: number(row, address, EventColumn::Address, 16)?,
+        bytes: number(row, bytes, EventColumn::Bytes, 10)?,
+        stream: StreamId::new(number(row, stream, EventColumn::Stream, 16)?),
         site,
         text,
-        thread: short(row, thread, Column::Thread)?,
+        thread: short(row, thread, EventColumn::Thread)?,
         action,
         kind,
     };
-    Ok((short(row, device, Column::Device)?, event))
+    Ok((short(row, device, EventColumn::Device)?, event))
 }
 
 /// Empty where there is none.
-fn cell<'a>(row: Row<'a>, place: Option<usize>) -> &'a [u8] {
+fn cell<'a>(row: TableRow<'a>, place: Option<usize>) -> &'a [u8] {
     place.and_then(|place| row.cell(place)).unwrap_or_default()
 }
 
 /// Zero where there is no such column, or nothing in it.
-fn number(row: Row<'_>, place: Option<usize>, column: Column, base: u32) -> Result<u64, FormatError> {
+fn number(
+    row: TableRow<'_>,
+    place: Option<usize>,
+    column: EventColumn,
+    base: u32,
+) -> Result<u64, FormatError> {
     match place {
         Some(place) if !cell(row, Some(place)).is_empty() => row.number(place, column, base),
         // The columns that must be there must have something in them.
@@ -197,7 +206,7 @@ fn number(row: Row<'_>, place: Option<usize>, column: Column, base: u32) -> Resu
     }
 }
 
-fn short(row: Row<'_>, place: Option<usize>, column: Column) -> Result<u32, FormatError> {
+fn short(row: TableRow<'_>, place: Option<usize>, column: EventColumn) -> Result<u32, FormatError> {
     let number = number(row, place, column, 10)?;
     u32::try_from(number).map_err(|_| row.unexpected(column, cell(row, place)))
 }

@@ -1,16 +1,16 @@
 //! The counters of a device, event by event.
 
-use crate::history::{Action, BlockState, DeviceHistory, Event};
+use crate::history::{BlockState, DeviceHistory, EventAction, HistoryEvent};
 use orlop_core::MemoryKind;
 use std::collections::HashMap;
 
-/// Bytes of a device at a moment.
+/// The bytes of a device at an instant.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct DeviceCounts {
     pub(super) live: [u64; MemoryKind::COUNT],
     pub(super) reserved: u64,
     pub(super) pending: u64,
-    blocks: HashMap<u64, Known>,
+    blocks: HashMap<u64, CountedBlock>,
     /// Freed blocks that a stream may still use; only of histories that say when that ends.
     leaving: HashMap<u64, u64>,
     follows_completion: bool,
@@ -19,27 +19,27 @@ pub(super) struct Counts {
 
 /// A live block.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct CountedBlock {
     pub(super) bytes: u64,
     kind: MemoryKind,
     /// Its number, in order of allocation.
     pub(super) number: u64,
 }
 
-/// What an event changed.
+/// The changes of an event to the counts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Change {
+pub(super) struct CountChange {
     /// Any counter.
     pub(super) counters: bool,
-    pub(super) began: Option<Known>,
-    pub(super) ended: Option<Known>,
+    pub(super) began: Option<CountedBlock>,
+    pub(super) ended: Option<CountedBlock>,
 }
 
-impl Counts {
+impl DeviceCounts {
     /// At the start of a device's history.
     pub(super) fn at_start(device: &DeviceHistory) -> Self {
         let has = |action| device.events.iter().any(|event| event.action == action);
-        let follows_completion = has(Action::FreeRequested) && has(Action::FreeCompleted);
+        let follows_completion = has(EventAction::FreeRequested) && has(EventAction::FreeCompleted);
         let mut counts = Self { follows_completion, ..Self::default() };
         for block in &device.held {
             counts.begin(block.address, block.requested, MemoryKind::Default);
@@ -60,47 +60,47 @@ impl Counts {
     }
 
     /// The blocks that live now, in order of their numbers.
-    pub(super) fn blocks(&self) -> Vec<(u64, Known)> {
+    pub(super) fn blocks(&self) -> Vec<(u64, CountedBlock)> {
         let mut blocks: Vec<_> = self.blocks.iter().map(|(&address, &known)| (address, known)).collect();
         blocks.sort_by_key(|(_, known)| known.number);
         blocks
     }
 
-    pub(super) fn apply(&mut self, event: &Event) -> Change {
-        let mut change = Change { counters: true, ..Change::default() };
+    pub(super) fn apply(&mut self, event: &HistoryEvent) -> CountChange {
+        let mut change = CountChange { counters: true, ..CountChange::default() };
         match event.action {
-            Action::Allocate => {
+            EventAction::Allocate => {
                 change.ended = self.end(event.address);
                 change.began = Some(self.begin(event.address, event.bytes, event.kind));
             }
-            Action::FreeRequested => {
+            EventAction::FreeRequested => {
                 change.ended = self.end(event.address);
                 if let Some(known) = change.ended.filter(|_| self.follows_completion) {
                     self.leave(event.address, known.bytes);
                 }
             }
-            Action::FreeCompleted => {
+            EventAction::FreeCompleted => {
                 if let Some(bytes) = self.leaving.remove(&event.address) {
                     self.pending = self.pending.saturating_sub(bytes);
                 } else if !self.follows_completion {
                     change.ended = self.end(event.address);
                 }
             }
-            Action::RegionGained | Action::Mapped => {
+            EventAction::RegionGained | EventAction::Mapped => {
                 self.reserved = self.reserved.saturating_add(event.bytes);
             }
-            Action::RegionLost | Action::Unmapped => {
+            EventAction::RegionLost | EventAction::Unmapped => {
                 self.reserved = self.reserved.saturating_sub(event.bytes);
             }
-            Action::Use | Action::OutOfMemory | Action::Snapshot | Action::Annotation => {
+            EventAction::Use | EventAction::OutOfMemory | EventAction::Snapshot | EventAction::Annotation => {
                 change.counters = false;
             }
         }
         change
     }
 
-    fn begin(&mut self, address: u64, bytes: u64, kind: MemoryKind) -> Known {
-        let known = Known { bytes, kind, number: self.next };
+    fn begin(&mut self, address: u64, bytes: u64, kind: MemoryKind) -> CountedBlock {
+        let known = CountedBlock { bytes, kind, number: self.next };
         self.next += 1;
         self.blocks.insert(address, known);
         let live = &mut self.live[kind.index()];
@@ -108,7 +108,7 @@ impl Counts {
         known
     }
 
-    fn end(&mut self, address: u64) -> Option<Known> {
+    fn end(&mut self, address: u64) -> Option<CountedBlock> {
         let known = self.blocks.remove(&address)?;
         let live = &mut self.live[known.kind.index()];
         *live = live.saturating_sub(known.bytes);

@@ -3,18 +3,18 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::io::{self, Write};
 
-/// An argument's value.
+/// The value of an argument of an entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Value<'a> {
+pub(super) enum ArgumentValue<'a> {
     Number(u64),
     Text(&'a str),
     /// An address: as a number it would lose its last bits in a browser.
     Address(u64),
 }
 
-/// An entry.
+/// An entry of the Perfetto file.
 #[derive(Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct PerfettoEntry<'a> {
     name: &'a str,
     phase: &'static str,
     process: u32,
@@ -23,10 +23,10 @@ pub(super) struct Entry<'a> {
     time: Option<u64>,
     /// Of a block.
     id: Option<u64>,
-    arguments: Vec<(&'a str, Value<'a>)>,
+    arguments: Vec<(&'a str, ArgumentValue<'a>)>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> PerfettoEntry<'a> {
     /// Something without a time.
     pub(super) fn metadata(name: &'a str, process: u32) -> Self {
         Self { name, phase: "M", process, thread: 0, time: None, id: None, arguments: Vec::new() }
@@ -46,13 +46,13 @@ impl<'a> Entry<'a> {
         Self { phase, id: Some(id), ..Self::counter("block", process, time) }
     }
 
-    pub(super) fn with(mut self, name: &'a str, value: Value<'a>) -> Self {
+    pub(super) fn with(mut self, name: &'a str, value: ArgumentValue<'a>) -> Self {
         self.arguments.push((name, value));
         self
     }
 }
 
-impl Serialize for Entry<'_> {
+impl Serialize for PerfettoEntry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("name", self.name)?;
@@ -71,21 +71,21 @@ impl Serialize for Entry<'_> {
             map.serialize_entry("s", "p")?;
         }
         if !self.arguments.is_empty() {
-            map.serialize_entry("args", &Arguments(&self.arguments))?;
+            map.serialize_entry("args", &ArgumentMap(&self.arguments))?;
         }
         map.end()
     }
 }
 
-struct Arguments<'a>(&'a [(&'a str, Value<'a>)]);
+struct ArgumentMap<'a>(&'a [(&'a str, ArgumentValue<'a>)]);
 
-impl Serialize for Arguments<'_> {
+impl Serialize for ArgumentMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().copied())
     }
 }
 
-impl Serialize for Value<'_> {
+impl Serialize for ArgumentValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {
             Self::Number(number) => serializer.serialize_u64(number),
@@ -109,7 +109,7 @@ impl<W: Write> Out<W> {
         Ok(Self { writer, zero, first: true })
     }
 
-    pub(super) fn put(&mut self, mut entry: Entry<'_>) -> io::Result<()> {
+    pub(super) fn put(&mut self, mut entry: PerfettoEntry<'_>) -> io::Result<()> {
         entry.time = entry.time.map(|time| time.saturating_sub(self.zero));
         let separator: &[u8] = if self.first { b"\n" } else { b",\n" };
         self.first = false;

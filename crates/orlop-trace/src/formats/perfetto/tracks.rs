@@ -1,7 +1,7 @@
 //! The counter tracks of a device.
 
-use super::counts::Counts;
-use super::entry::{Entry, Out, Value};
+use super::counts::DeviceCounts;
+use super::entry::{ArgumentValue, Out, PerfettoEntry};
 use orlop_core::MemoryKind;
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(counts: &Counts, time: u64) -> Self {
+    fn of(counts: &DeviceCounts, time: u64) -> Self {
         Self { time, live: counts.live, reserved: counts.reserved, pending: counts.pending }
     }
 
@@ -56,7 +56,12 @@ impl Tracks {
     }
 
     /// Takes note of the counters.
-    pub(super) fn note<W: Write>(&mut self, counts: &Counts, time: u64, out: &mut Out<W>) -> io::Result<()> {
+    pub(super) fn note<W: Write>(
+        &mut self,
+        counts: &DeviceCounts,
+        time: u64,
+        out: &mut Out<W>,
+    ) -> io::Result<()> {
         let now = Sample::of(counts, time);
         if self.written.is_none() || time >= self.since.saturating_add(self.resolution) {
             self.flush(out)?;
@@ -78,20 +83,20 @@ impl Tracks {
 
     fn write<W: Write>(&mut self, now: Sample, out: &mut Out<W>) -> io::Result<()> {
         let before = self.written.replace(now);
-        let counter = |name| Entry::counter(name, self.number, now.time);
+        let counter = |name| PerfettoEntry::counter(name, self.number, now.time);
         if before.is_none_or(|before| before.live != now.live) {
             let live = self.kinds.iter().fold(counter("live bytes"), |entry, kind| {
-                entry.with(kind.name(), Value::Number(now.live[kind.index()]))
+                entry.with(kind.name(), ArgumentValue::Number(now.live[kind.index()]))
             });
             out.put(live)?;
         }
         self.has_reserved |= now.reserved > 0;
         if self.has_reserved && before.is_none_or(|before| before.reserved != now.reserved) {
-            out.put(counter("reserved bytes").with("bytes", Value::Number(now.reserved)))?;
+            out.put(counter("reserved bytes").with("bytes", ArgumentValue::Number(now.reserved)))?;
         }
         self.has_pending |= now.pending > 0;
         if self.has_pending && before.is_none_or(|before| before.pending != now.pending) {
-            out.put(counter("pending bytes").with("bytes", Value::Number(now.pending)))?;
+            out.put(counter("pending bytes").with("bytes", ArgumentValue::Number(now.pending)))?;
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! From events to tracks and marks.
 
 use super::super::{Format, FormatError, numbered_device};
-use super::counts::{Counts, Known};
-use super::entry::{Entry, Out, Value};
+use super::counts::{CountedBlock, DeviceCounts};
+use super::entry::{ArgumentValue, Out, PerfettoEntry};
 use super::tracks::Tracks;
 use crate::Result;
-use crate::history::{Action, DeviceHistory, Event, History, Sites};
+use crate::history::{DeviceHistory, EventAction, History, HistoryEvent, Sites};
 use orlop_core::MemoryKind;
 use std::io::{self, Write};
 
@@ -85,8 +85,8 @@ impl PerfettoWriter {
             Some(device) => device.to_string(),
             None => format!("device {number}"),
         };
-        out.put(Entry::metadata("process_name", number).with("name", Value::Text(&name)))?;
-        let mut counts = Counts::at_start(device);
+        out.put(PerfettoEntry::metadata("process_name", number).with("name", ArgumentValue::Text(&name)))?;
+        let mut counts = DeviceCounts::at_start(device);
         let mut tracks = Tracks::new(number, self.resolution, kinds(device));
         tracks.note(&counts, zero, out)?;
         if self.blocks {
@@ -101,14 +101,14 @@ impl PerfettoWriter {
             }
             if self.blocks {
                 if let Some(known) = change.ended {
-                    out.put(Entry::block(false, number, event.time, known.number))?;
+                    out.put(PerfettoEntry::block(false, number, event.time, known.number))?;
                 }
                 if let Some(known) = change.began {
                     let site = sites.frames(event.site).next();
                     let function = site.map_or("", |frame| sites.name(frame.function));
                     let entry = begins(number, event.time, event.address, known);
-                    let entry = entry.with("tag", Value::Text(sites.name(event.text)));
-                    out.put(entry.with("site", Value::Text(function)))?;
+                    let entry = entry.with("tag", ArgumentValue::Text(sites.name(event.text)));
+                    out.put(entry.with("site", ArgumentValue::Text(function)))?;
                 }
             }
             mark(number, event, sites, out)?;
@@ -121,30 +121,31 @@ impl PerfettoWriter {
 fn kinds(device: &DeviceHistory) -> Vec<MemoryKind> {
     let mut used = [false; MemoryKind::COUNT];
     used[MemoryKind::Default.index()] = !(device.start.is_empty() && device.held.is_empty());
-    for event in device.events.iter().filter(|event| event.action == Action::Allocate) {
+    for event in device.events.iter().filter(|event| event.action == EventAction::Allocate) {
         used[event.kind.index()] = true;
     }
     let used: Vec<_> = MemoryKind::ALL.into_iter().filter(|kind| used[kind.index()]).collect();
     if used.is_empty() { vec![MemoryKind::Default] } else { used }
 }
 
-fn begins<'a>(number: u32, time: u64, address: u64, known: Known) -> Entry<'a> {
-    let entry = Entry::block(true, number, time, known.number);
-    entry.with("address", Value::Address(address)).with("bytes", Value::Number(known.bytes))
+fn begins<'a>(number: u32, time: u64, address: u64, known: CountedBlock) -> PerfettoEntry<'a> {
+    let entry = PerfettoEntry::block(true, number, time, known.number);
+    entry.with("address", ArgumentValue::Address(address)).with("bytes", ArgumentValue::Number(known.bytes))
 }
 
 /// What is no counter.
-fn mark<W: Write>(number: u32, event: &Event, sites: &Sites, out: &mut Out<W>) -> io::Result<()> {
+fn mark<W: Write>(number: u32, event: &HistoryEvent, sites: &Sites, out: &mut Out<W>) -> io::Result<()> {
     let name = match event.action {
-        Action::OutOfMemory => "out of memory",
-        Action::Snapshot => "snapshot",
-        Action::Annotation => sites.name(event.text),
+        EventAction::OutOfMemory => "out of memory",
+        EventAction::Snapshot => "snapshot",
+        EventAction::Annotation => sites.name(event.text),
         _ => return Ok(()),
     };
-    let mut entry = Entry::instant(name, number, event.thread, event.time);
-    if event.action == Action::OutOfMemory {
-        entry =
-            entry.with("requested", Value::Number(event.bytes)).with("free", Value::Number(event.address));
+    let mut entry = PerfettoEntry::instant(name, number, event.thread, event.time);
+    if event.action == EventAction::OutOfMemory {
+        entry = entry
+            .with("requested", ArgumentValue::Number(event.bytes))
+            .with("free", ArgumentValue::Number(event.address));
     }
     out.put(entry)
 }
@@ -157,8 +158,8 @@ mod tests {
     use orlop_core::StreamId;
     use serde_json::Value as Json;
 
-    fn event(time: u64, action: Action, address: u64, bytes: u64) -> Event {
-        Event { time, ..Event::new(action, address, bytes) }
+    fn event(time: u64, action: EventAction, address: u64, bytes: u64) -> HistoryEvent {
+        HistoryEvent { time, ..HistoryEvent::new(action, address, bytes) }
     }
 
     fn entries(writer: PerfettoWriter, history: &History) -> Vec<Json> {
@@ -178,16 +179,16 @@ mod tests {
     fn history() -> History {
         let mut history = History::default();
         let text = history.sites.text("step \"1\"");
-        let kv = Event { kind: MemoryKind::KvCache, ..event(3500, Action::Allocate, 64, 100) };
+        let kv = HistoryEvent { kind: MemoryKind::KvCache, ..event(3500, EventAction::Allocate, 64, 100) };
         let events = [
-            event(1000, Action::RegionGained, 0, 4096),
-            event(2000, Action::Allocate, 0, 10),
-            event(3000, Action::FreeRequested, 0, 10),
-            event(3250, Action::FreeCompleted, 0, 10),
+            event(1000, EventAction::RegionGained, 0, 4096),
+            event(2000, EventAction::Allocate, 0, 10),
+            event(3000, EventAction::FreeRequested, 0, 10),
+            event(3250, EventAction::FreeCompleted, 0, 10),
             kv,
-            Event { text, ..event(4000, Action::Annotation, 0, 0) },
-            event(5000, Action::OutOfMemory, 77, 9000),
-            event(6000, Action::FreeRequested, 500, 7),
+            HistoryEvent { text, ..event(4000, EventAction::Annotation, 0, 0) },
+            event(5000, EventAction::OutOfMemory, 77, 9000),
+            event(6000, EventAction::FreeRequested, 500, 7),
         ];
         history.devices = by_device(events.map(|event| (0, event))).unwrap();
         let (stream, site) = (StreamId::DEFAULT, SiteId::UNKNOWN);
@@ -217,7 +218,10 @@ mod tests {
     fn a_resolution_keeps_the_peaks() {
         let mut history = History::default();
         let pair = |time, bytes| {
-            [event(time, Action::Allocate, 0, bytes), event(time + 1, Action::FreeRequested, 0, bytes)]
+            [
+                event(time, EventAction::Allocate, 0, bytes),
+                event(time + 1, EventAction::FreeRequested, 0, bytes),
+            ]
         };
         let events = (0..100).flat_map(|step| pair(step * 10, if step == 33 { 900 } else { step }));
         history.devices = by_device(events.map(|event| (0, event))).unwrap();

@@ -11,14 +11,16 @@
 //! block; and where the memory behind the block was in use again before the block was freed, the use begins where the
 //! block ends (see `state`). Only if nothing ever happened in the memory behind it is the block taken to have no rest.
 //!
-//! What cannot be undone is told as a [`Warning`] and left out.
+//! What cannot be undone is told as a [`HistoryWarning`] and left out.
 
 mod rules;
 mod state;
 
-pub(crate) use self::rules::Rules;
-use self::state::{Region, State};
-use super::{Action, BlockState, DeviceHistory, EventDetail, History, MAX_WARNINGS, Warning, warn};
+pub(crate) use self::rules::PoolRules;
+use self::state::{StartRegion, StartState};
+use super::{
+    BlockState, DeviceHistory, EventAction, EventDetail, History, HistoryWarning, MAX_WARNINGS, warn,
+};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 impl History {
@@ -28,10 +30,10 @@ impl History {
     /// A device that has neither segments nor events about them is left as it is. What does not fit is added to
     /// [`warnings`](History::warnings).
     pub fn find_start(&mut self) {
-        let rules = Rules::parse(self.settings.as_deref().unwrap_or_default());
+        let rules = PoolRules::parse(self.settings.as_deref().unwrap_or_default());
         for device in &mut self.devices {
-            let told = |action| matches!(action, Action::RegionGained | Action::RegionLost);
-            let mapped = |action| matches!(action, Action::Mapped | Action::Unmapped);
+            let told = |action| matches!(action, EventAction::RegionGained | EventAction::RegionLost);
+            let mapped = |action| matches!(action, EventAction::Mapped | EventAction::Unmapped);
             let regions = device.events.iter().any(|event| told(event.action) || mapped(event.action));
             if device.end.is_empty() && !regions {
                 continue;
@@ -51,21 +53,21 @@ impl History {
 
 struct Undo {
     device: u32,
-    state: State,
+    state: StartState,
     /// Whether the source tells when a block was given back, or only when its memory was free.
     requests: bool,
     /// Blocks that were freed where no segment is, until their allocation is found: where, the event, the bytes.
     outside: HashMap<u64, (usize, u64)>,
     /// The first ones of those that were found, which come last.
-    warnings: VecDeque<Warning>,
+    warnings: VecDeque<HistoryWarning>,
     more: u64,
 }
 
 impl Undo {
-    fn new(device: &DeviceHistory, rules: Rules) -> Self {
+    fn new(device: &DeviceHistory, rules: PoolRules) -> Self {
         Self {
             device: device.device,
-            state: State::of(&device.end, rules),
+            state: StartState::of(&device.end, rules),
             requests: has_requests(device),
             outside: HashMap::new(),
             warnings: VecDeque::new(),
@@ -73,7 +75,7 @@ impl Undo {
         }
     }
 
-    fn warn(&mut self, warning: Warning) {
+    fn warn(&mut self, warning: HistoryWarning) {
         self.warnings.push_front(warning);
         if self.warnings.len() >= MAX_WARNINGS {
             self.warnings.pop_back();
@@ -84,7 +86,7 @@ impl Undo {
     fn event(&mut self, history: &DeviceHistory, place: usize) {
         let Some(event) = history.events.get(place) else { return };
         let (device, address, bytes) = (self.device, event.address, event.bytes);
-        let region = |expandable, small| Region {
+        let region = |expandable, small| StartRegion {
             bytes,
             stream: event.stream,
             small,
@@ -93,31 +95,33 @@ impl Undo {
             site: event.site,
         };
         let fits = match event.action {
-            Action::Allocate => {
+            EventAction::Allocate => {
                 self.allocated(place, address, bytes);
                 true
             }
-            Action::FreeRequested => {
+            EventAction::FreeRequested => {
                 self.freed(place, address, bytes, BlockState::Live);
                 true
             }
-            Action::FreeCompleted => {
+            EventAction::FreeCompleted => {
                 let state = if self.requests { BlockState::Pending } else { BlockState::Live };
                 self.freed(place, address, bytes, state);
                 true
             }
-            Action::RegionGained => self.state.remove_region(address, bytes),
-            Action::RegionLost => {
+            EventAction::RegionGained => self.state.remove_region(address, bytes),
+            EventAction::RegionLost => {
                 self.state.add_region(address, region(false, self.state.rules().is_small_region(bytes)))
             }
-            Action::Mapped => self.state.unmap(address, bytes),
-            Action::Unmapped => {
+            EventAction::Mapped => self.state.unmap(address, bytes),
+            EventAction::Unmapped => {
                 self.state.map(address, region(true, self.state.rules().is_small_page(bytes)))
             }
-            Action::Use | Action::OutOfMemory | Action::Snapshot | Action::Annotation => true,
+            EventAction::Use | EventAction::OutOfMemory | EventAction::Snapshot | EventAction::Annotation => {
+                true
+            }
         };
         if !fits {
-            self.warn(Warning::RegionMisfit { device, event: place, address });
+            self.warn(HistoryWarning::RegionMisfit { device, event: place, address });
         }
     }
 
@@ -129,15 +133,17 @@ impl Undo {
             // pending up to here.
             Some(block) => {
                 if block.requested != bytes {
-                    self.warn(Warning::SizeDiffers { device, event, address });
+                    self.warn(HistoryWarning::SizeDiffers { device, event, address });
                 }
                 self.state.free(address);
             }
             _ if self.outside.remove(&address).is_some() => {
-                self.warn(Warning::NotInSegments { device, address, bytes });
+                self.warn(HistoryWarning::NotInSegments { device, address, bytes });
             }
-            None if self.state.is_used(address) => self.warn(Warning::Overlap { device, event, address }),
-            None => self.warn(Warning::NotInSegments { device, address, bytes }),
+            None if self.state.is_used(address) => {
+                self.warn(HistoryWarning::Overlap { device, event, address });
+            }
+            None => self.warn(HistoryWarning::NotInSegments { device, address, bytes }),
         }
     }
 
@@ -147,7 +153,7 @@ impl Undo {
             Some(block) if block.state == BlockState::Pending && state == BlockState::Live => {
                 if block.requested != bytes {
                     let device = self.device;
-                    self.warn(Warning::SizeDiffers { device, event, address });
+                    self.warn(HistoryWarning::SizeDiffers { device, event, address });
                 }
                 self.state.revive(address);
             }
@@ -160,16 +166,16 @@ impl Undo {
         }
     }
 
-    fn finish(mut self) -> (Vec<super::Segment>, Vec<Warning>) {
+    fn finish(mut self) -> (Vec<super::Segment>, Vec<HistoryWarning>) {
         let mut unknown: Vec<(usize, u64)> =
             self.outside.iter().map(|(&address, &(event, _))| (event, address)).collect();
         unknown.sort_unstable_by_key(|&(event, _)| std::cmp::Reverse(event));
         for (event, address) in unknown {
-            self.warn(Warning::FreedUnknown { device: self.device, event, address });
+            self.warn(HistoryWarning::FreedUnknown { device: self.device, event, address });
         }
-        let mut warnings: Vec<Warning> = self.warnings.into();
+        let mut warnings: Vec<HistoryWarning> = self.warnings.into();
         if self.more > 0 {
-            warnings.push(Warning::More { count: self.more });
+            warnings.push(HistoryWarning::More { count: self.more });
         }
         (self.state.into_segments(), warnings)
     }
@@ -178,16 +184,16 @@ impl Undo {
 /// Whether the source tells when a block is given back. It does not if a block was allocated and then free without that.
 /// If there is neither, the frees are completions of what was given back before the first event.
 fn has_requests(device: &DeviceHistory) -> bool {
-    if device.events.iter().any(|event| event.action == Action::FreeRequested) {
+    if device.events.iter().any(|event| event.action == EventAction::FreeRequested) {
         return true;
     }
     let mut allocated = HashSet::new();
     !device.events.iter().any(|event| match event.action {
-        Action::Allocate => {
+        EventAction::Allocate => {
             allocated.insert(event.address);
             false
         }
-        Action::FreeCompleted => allocated.contains(&event.address),
+        EventAction::FreeCompleted => allocated.contains(&event.address),
         _ => false,
     })
 }

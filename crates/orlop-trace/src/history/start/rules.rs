@@ -1,14 +1,14 @@
 //! How long blocks and regions are under a program's settings: those of [`Policy::torch`], in the numbers of a recording.
 
-use super::state::Region;
+use super::state::StartRegion;
 use orlop_alloc::device::{Growth, Policy, TorchConf};
 
 /// PyTorch's rules under the settings of a recording. A recording may say any number: what no memory is as large as
 /// saturates.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Rules(Policy);
+pub(crate) struct PoolRules(Policy);
 
-impl Rules {
+impl PoolRules {
     /// Of settings.
     pub(crate) fn of(conf: &TorchConf) -> Self {
         Self(Policy::torch(conf))
@@ -31,7 +31,7 @@ impl Rules {
     }
 
     /// The longest rest that a block of `bytes` keeps.
-    pub(super) fn kept(&self, region: &Region, bytes: u64) -> u64 {
+    pub(super) fn kept(&self, region: &StartRegion, bytes: u64) -> u64 {
         self.kept_in(region.small || region.expandable, bytes)
     }
 
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn requests_are_rounded_as_by_pytorch() {
-        let plain = Rules::parse("");
+        let plain = PoolRules::parse("");
         assert_eq!([0, 1, 512, 513, 1 << 20].map(|bytes| plain.round(bytes)), [512, 512, 512, 1024, 1 << 20]);
-        let four = Rules::parse("garbage_collection_threshold:0.8, roundup_power2_divisions:4");
+        let four = PoolRules::parse("garbage_collection_threshold:0.8, roundup_power2_divisions:4");
         assert_eq!(four.round(1200 * 1024), 1280 * 1024);
         assert_eq!(four.round(1 << 21), 1 << 21);
         assert_eq!(four.round(2048), 2048);
@@ -95,12 +95,12 @@ mod tests {
 
     #[test]
     fn rests_stay_by_the_settings() {
-        let limited = Rules::parse("max_split_size_mb:32");
+        let limited = PoolRules::parse("max_split_size_mb:32");
         assert_eq!(limited.taken(2 * MIB, 4 * MIB, false), 2 * MIB);
         assert_eq!(limited.taken(2 * MIB, 3 * MIB, false), 3 * MIB);
         assert_eq!(limited.taken(2 * MIB, 3 * MIB, true), 2 * MIB);
         assert_eq!(limited.taken(32 * MIB, 50 * MIB, false), 50 * MIB);
-        assert_eq!(Rules::parse("expandable_segments:True").taken(2 * MIB, 3 * MIB, false), 2 * MIB);
+        assert_eq!(PoolRules::parse("expandable_segments:True").taken(2 * MIB, 3 * MIB, false), 2 * MIB);
     }
 
     #[test]
@@ -114,20 +114,22 @@ mod tests {
             "max_split_size_mb:many",
         ];
         for odd in odd {
-            let rules = Rules::parse(&format!("{odd},expandable_segments:True"));
+            let rules = PoolRules::parse(&format!("{odd},expandable_segments:True"));
             assert!(rules.round(1 << 30) >= 1 << 30, "{odd}");
         }
-        let later = Rules::parse("some_day:1,expandable_segments:True");
-        assert_eq!(later, Rules::parse("expandable_segments:True"));
+        let later = PoolRules::parse("some_day:1,expandable_segments:True");
+        assert_eq!(later, PoolRules::parse("expandable_segments:True"));
     }
 
     #[test]
     fn regions_are_told_apart_by_their_length() {
-        let plain = Rules::parse("");
+        let plain = PoolRules::parse("");
         assert!(plain.is_small(MIB) && !plain.is_small(MIB + 1));
         assert!(plain.is_small_region(2 * MIB) && !plain.is_small_region(20 * MIB));
         assert!(plain.is_small_page(2 * MIB) && !plain.is_small_page(20 * MIB));
-        assert!(!Rules::parse("expandable_segments:True,large_segment_size_mb:12").is_small_page(12 * MIB));
+        assert!(
+            !PoolRules::parse("expandable_segments:True,large_segment_size_mb:12").is_small_page(12 * MIB)
+        );
         assert_eq!(plain.region_bytes(u64::MAX), None);
         assert_eq!(plain.region_bytes(11 * MIB), Some(12 * MIB));
     }

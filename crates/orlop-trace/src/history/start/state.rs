@@ -2,21 +2,21 @@
 //!
 //! Pieces follow each other without gaps in a region, and free neighbours are one piece, as in the allocator.
 //!
-//! A block that comes back ([`State::take`]) is as long as its request, rounded. Behind it there may have been a rest that
-//! was not worth splitting off, at most [`Rules::kept`] bytes; then no free piece can begin there, since every free piece
-//! is longer than that: it was split off as longer, or was a block that was longer. So a rest that is too short for a
-//! free piece is the block's. If more is free behind the block, it may be the block's rest and another free piece that
+//! A block that comes back ([`StartState::take`]) is as long as its request, rounded. Behind it there may have been a
+//! rest that was not worth splitting off, at most [`PoolRules::kept`] bytes; then no free piece can begin there, since
+//! every free piece is longer than that: it was split off as longer, or was a block that was longer. So a rest that is
+//! too short for a free piece is the block's. If more is free behind the block, it may be the block's rest and another free piece that
 //! merged when the block was freed. The block is *open* then. It closes when something before, that is, met later, is
 //! found to have begun behind it: what lies between is the block's if it is too short to be free.
 
-use super::rules::Rules;
+use super::rules::PoolRules;
 use crate::history::{BlockState, Segment, SegmentBlock, SiteId};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 
-/// A region, by its address.
+/// A region at the start of a recording; the key is its address.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Region {
+pub(super) struct StartRegion {
     pub(super) bytes: u64,
     pub(super) stream: StreamId,
     pub(super) small: bool,
@@ -25,16 +25,16 @@ pub(super) struct Region {
     pub(super) site: SiteId,
 }
 
-impl Region {
+impl StartRegion {
     /// Whether pages of both are of one range.
     fn is_like(&self, other: &Self) -> bool {
         self.expandable && other.expandable && self.stream == other.stream && self.pool == other.pool
     }
 }
 
-/// A piece of a region, by its address.
+/// A chunk of a region at the start of a recording; the key is its address.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct StartChunk {
     pub(super) bytes: u64,
     pub(super) requested: u64,
     pub(super) state: BlockState,
@@ -43,21 +43,21 @@ pub(super) struct Piece {
     open: bool,
 }
 
-impl Piece {
+impl StartChunk {
     fn free(bytes: u64) -> Self {
         Self { bytes, requested: 0, state: BlockState::Free, site: SiteId::UNKNOWN, open: false }
     }
 }
 
-pub(super) struct State {
-    rules: Rules,
-    regions: BTreeMap<u64, Region>,
-    pieces: BTreeMap<u64, Piece>,
+pub(super) struct StartState {
+    rules: PoolRules,
+    regions: BTreeMap<u64, StartRegion>,
+    pieces: BTreeMap<u64, StartChunk>,
 }
 
-impl State {
+impl StartState {
     /// Segments that overlap those before, or that their blocks do not fill, are left out.
-    pub(super) fn of(segments: &[Segment], rules: Rules) -> Self {
+    pub(super) fn of(segments: &[Segment], rules: PoolRules) -> Self {
         let mut state = Self { rules, regions: BTreeMap::new(), pieces: BTreeMap::new() };
         let mut next = 0;
         for segment in segments {
@@ -70,16 +70,16 @@ impl State {
                 Some(end) if address >= next && end - address == bytes => next = end,
                 _ => continue,
             }
-            state.regions.insert(address, Region { bytes, stream, small, expandable, pool, site });
+            state.regions.insert(address, StartRegion { bytes, stream, small, expandable, pool, site });
             for block in &segment.blocks {
                 let SegmentBlock { address, bytes, requested, state: kind, site } = *block;
-                state.pieces.insert(address, Piece { bytes, requested, state: kind, site, open: false });
+                state.pieces.insert(address, StartChunk { bytes, requested, state: kind, site, open: false });
             }
         }
         state
     }
 
-    pub(super) fn rules(&self) -> &Rules {
+    pub(super) fn rules(&self) -> &PoolRules {
         &self.rules
     }
 
@@ -91,17 +91,17 @@ impl State {
             .map(|(address, region)| {
                 let mut blocks = Vec::new();
                 while let Some((at, piece)) = pieces.next_if(|&(at, _)| at < address + region.bytes) {
-                    let Piece { bytes, requested, state, site, .. } = piece;
+                    let StartChunk { bytes, requested, state, site, .. } = piece;
                     blocks.push(SegmentBlock { address: at, bytes, requested, state, site });
                 }
-                let Region { bytes, stream, small, expandable, pool, site } = region;
+                let StartRegion { bytes, stream, small, expandable, pool, site } = region;
                 Segment { address, bytes, stream, small, expandable, pool, site, blocks }
             })
             .collect()
     }
 
     /// The piece that begins at `address`, if it is not free.
-    pub(super) fn block(&self, address: u64) -> Option<Piece> {
+    pub(super) fn block(&self, address: u64) -> Option<StartChunk> {
         self.pieces.get(&address).copied().filter(|piece| piece.state != BlockState::Free)
     }
 
@@ -111,19 +111,19 @@ impl State {
     }
 
     /// The piece that covers `address`.
-    fn covering(&self, address: u64) -> Option<(u64, Piece)> {
+    fn covering(&self, address: u64) -> Option<(u64, StartChunk)> {
         let (&at, &piece) = self.pieces.range(..=address).next_back()?;
         (address - at < piece.bytes).then_some((at, piece))
     }
 
     /// The region that covers `address`.
-    fn region(&self, address: u64) -> Option<(u64, Region)> {
+    fn region(&self, address: u64) -> Option<(u64, StartRegion)> {
         let (&at, &region) = self.regions.range(..=address).next_back()?;
         (address - at < region.bytes).then_some((at, region))
     }
 
     /// The piece that ends at `address`, in the same region.
-    fn before(&self, address: u64) -> Option<(u64, Piece)> {
+    fn before(&self, address: u64) -> Option<(u64, StartChunk)> {
         if self.regions.contains_key(&address) {
             return None;
         }
@@ -158,7 +158,7 @@ impl State {
             at = start;
             bytes += ahead.bytes;
         }
-        self.pieces.insert(at, Piece::free(bytes));
+        self.pieces.insert(at, StartChunk::free(bytes));
     }
 
     /// Gives the free piece at `address` to the open block that it follows, if it is too short to be free. It ends where
@@ -170,7 +170,7 @@ impl State {
             return false;
         }
         self.pieces.remove(&address);
-        self.pieces.insert(start, Piece { bytes: block.bytes + bytes, open: false, ..block });
+        self.pieces.insert(start, StartChunk { bytes: block.bytes + bytes, open: false, ..block });
         true
     }
 
@@ -190,19 +190,19 @@ impl State {
         let rest = room - least;
         let (bytes, open) = if rest <= kept { (room, false) } else { (least, true) };
         let site = SiteId::UNKNOWN;
-        self.pieces.insert(address, Piece { bytes, requested, state, site, open });
+        self.pieces.insert(address, StartChunk { bytes, requested, state, site, open });
         if bytes < room {
-            self.pieces.insert(address + bytes, Piece::free(room - bytes));
+            self.pieces.insert(address + bytes, StartChunk::free(room - bytes));
         }
         if ahead > 0 {
-            self.pieces.insert(start, Piece::free(ahead));
+            self.pieces.insert(start, StartChunk::free(ahead));
             self.close(start, ahead);
         }
         true
     }
 
     /// A region was there, all free.
-    pub(super) fn add_region(&mut self, address: u64, region: Region) -> bool {
+    pub(super) fn add_region(&mut self, address: u64, region: StartRegion) -> bool {
         let Some(end) = address.checked_add(region.bytes) else { return false };
         let last = self.regions.range(..end).next_back();
         let apart = last.is_none_or(|(&at, last)| at + last.bytes <= address);
@@ -210,7 +210,7 @@ impl State {
             return false;
         }
         self.regions.insert(address, region);
-        self.pieces.insert(address, Piece::free(region.bytes));
+        self.pieces.insert(address, StartChunk::free(region.bytes));
         true
     }
 
@@ -229,7 +229,7 @@ impl State {
     }
 
     /// Pages were mapped, all free: of the region beside them, if there is one.
-    pub(super) fn map(&mut self, address: u64, region: Region) -> bool {
+    pub(super) fn map(&mut self, address: u64, region: StartRegion) -> bool {
         if !self.add_region(address, region) {
             return false;
         }
@@ -237,13 +237,13 @@ impl State {
         let mut whole = region;
         if let Some(behind) = self.regions.get(&end).copied().filter(|behind| behind.is_like(&region)) {
             self.regions.remove(&end);
-            whole = Region { bytes: region.bytes + behind.bytes, ..behind };
+            whole = StartRegion { bytes: region.bytes + behind.bytes, ..behind };
         }
         let ahead = self.regions.range(..address).next_back().map(|(&at, &ahead)| (at, ahead));
         let ahead = ahead.filter(|(at, ahead)| at + ahead.bytes == address && ahead.is_like(&region));
         if let Some((at, ahead)) = ahead {
             self.regions.remove(&address);
-            self.regions.insert(at, Region { bytes: ahead.bytes + whole.bytes, ..ahead });
+            self.regions.insert(at, StartRegion { bytes: ahead.bytes + whole.bytes, ..ahead });
         } else {
             self.regions.insert(address, whole);
         }
@@ -266,16 +266,16 @@ impl State {
         self.pieces.remove(&at);
         self.regions.remove(&start);
         if at < address {
-            self.pieces.insert(at, Piece::free(address - at));
+            self.pieces.insert(at, StartChunk::free(address - at));
         }
         if end < free_end {
-            self.pieces.insert(end, Piece::free(free_end - end));
+            self.pieces.insert(end, StartChunk::free(free_end - end));
         }
         if start < address {
-            self.regions.insert(start, Region { bytes: address - start, ..region });
+            self.regions.insert(start, StartRegion { bytes: address - start, ..region });
         }
         if end < region_end {
-            self.regions.insert(end, Region { bytes: region_end - end, ..region });
+            self.regions.insert(end, StartRegion { bytes: region_end - end, ..region });
         }
         true
     }

@@ -17,14 +17,14 @@ const MAX_ITEMS: usize = 1 << 29;
 /// No run.
 const NONE: u32 = u32::MAX;
 
-/// Nodes that every arena has: none, the truth values, and numbers of one byte from [`Arena::BYTES`] on.
+/// Nodes that every arena has: none, the truth values, and numbers of one byte from [`PickleArena::BYTES`] on.
 pub(super) const ODD: NodeId = 0;
 pub(super) const FALSE: NodeId = 1;
 pub(super) const TRUE: NodeId = 2;
 const BYTES: NodeId = 3;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Node {
+pub(super) enum PickleNode {
     /// None, a float, a negative or very large number, bytes: nothing that a snapshot's reader uses.
     Odd,
     Flag(bool),
@@ -51,32 +51,32 @@ impl Chain {
     pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
 }
 
-/// Items that lie beside each other.
+/// A run of adjacent items.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct ItemRun {
     at: u32,
     length: u32,
     next: u32,
 }
 
-pub(super) struct Arena {
-    nodes: Vec<Node>,
+pub(super) struct PickleArena {
+    nodes: Vec<PickleNode>,
     items: Vec<NodeId>,
-    runs: Vec<Run>,
+    runs: Vec<ItemRun>,
     texts: Vec<u8>,
 }
 
-/// A place in a chain.
+/// A position in a chain of runs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor {
+pub(super) struct ItemCursor {
     run: u32,
     at: u32,
 }
 
-impl Arena {
+impl PickleArena {
     pub(super) fn new() -> Self {
-        let mut nodes = vec![Node::Odd, Node::Flag(false), Node::Flag(true)];
-        nodes.extend((0..=u8::MAX).map(|byte| Node::Number(byte.into())));
+        let mut nodes = vec![PickleNode::Odd, PickleNode::Flag(false), PickleNode::Flag(true)];
+        nodes.extend((0..=u8::MAX).map(|byte| PickleNode::Number(byte.into())));
         Self { nodes, items: Vec::new(), runs: Vec::new(), texts: Vec::new() }
     }
 
@@ -89,11 +89,11 @@ impl Arena {
         self.nodes.len()
     }
 
-    pub(super) fn node(&self, id: NodeId) -> Node {
-        self.nodes.get(id as usize).copied().unwrap_or(Node::Odd)
+    pub(super) fn node(&self, id: NodeId) -> PickleNode {
+        self.nodes.get(id as usize).copied().unwrap_or(PickleNode::Odd)
     }
 
-    pub(super) fn push(&mut self, node: Node, offset: u64) -> Result<NodeId, SnapshotError> {
+    pub(super) fn push(&mut self, node: PickleNode, offset: u64) -> Result<NodeId, SnapshotError> {
         let limit = MAX_NODES;
         let id = u32::try_from(self.nodes.len()).ok().filter(|_| self.nodes.len() < limit);
         let id = id.ok_or(SnapshotError::TooMany { offset, limit: limit as u64 })?;
@@ -110,12 +110,12 @@ impl Arena {
         offset: u64,
     ) -> Result<bool, SnapshotError> {
         let chain = match self.nodes.get(id as usize) {
-            Some(&Node::List(chain)) if !dict => chain,
-            Some(&Node::Dict(chain)) if dict => chain,
+            Some(&PickleNode::List(chain)) if !dict => chain,
+            Some(&PickleNode::Dict(chain)) if dict => chain,
             _ => return Ok(false),
         };
         let chain = self.append(chain, items, offset)?;
-        self.nodes[id as usize] = if dict { Node::Dict(chain) } else { Node::List(chain) };
+        self.nodes[id as usize] = if dict { PickleNode::Dict(chain) } else { PickleNode::List(chain) };
         Ok(true)
     }
 
@@ -145,36 +145,36 @@ impl Arena {
             }
             last.next = next;
         }
-        self.runs.push(Run { at, length, next: NONE });
+        self.runs.push(ItemRun { at, length, next: NONE });
         let first = if chain.first == NONE { next } else { chain.first };
         Ok(Chain { first, last: next })
     }
 
-    /// Where a text that is pushed next to [`Arena::texts`] begins.
+    /// Where a text that is pushed next to [`PickleArena::texts`] begins.
     pub(super) fn texts(&mut self) -> &mut Vec<u8> {
         &mut self.texts
     }
 
-    /// The text from `at` to the end of [`Arena::texts`].
+    /// The text from `at` to the end of [`PickleArena::texts`].
     pub(super) fn text_from(&mut self, at: usize, offset: u64) -> Result<NodeId, SnapshotError> {
         let word = str::from_utf8(self.texts.get(at..).unwrap_or_default()).map_or(Word::Other, Word::of);
         let (Ok(start), Ok(length)) = (u32::try_from(at), u32::try_from(self.texts.len() - at)) else {
             return Err(SnapshotError::TooMany { offset, limit: u32::MAX.into() });
         };
-        self.push(Node::Text { at: start, length, word }, offset)
+        self.push(PickleNode::Text { at: start, length, word }, offset)
     }
 
     pub(super) fn bytes(&self, at: u32, length: u32) -> &[u8] {
         self.texts.get(at as usize..).and_then(|texts| texts.get(..length as usize)).unwrap_or_default()
     }
 
-    pub(super) fn cursor(chain: Chain) -> Cursor {
-        Cursor { run: chain.first, at: 0 }
+    pub(super) fn cursor(chain: Chain) -> ItemCursor {
+        ItemCursor { run: chain.first, at: 0 }
     }
 
     /// The item at a cursor, which moves on.
     #[inline]
-    pub(super) fn next(&self, cursor: &mut Cursor) -> Option<NodeId> {
+    pub(super) fn next(&self, cursor: &mut ItemCursor) -> Option<NodeId> {
         loop {
             let run = self.runs.get(cursor.run as usize)?;
             if cursor.at < run.length {
@@ -182,7 +182,7 @@ impl Arena {
                 cursor.at += 1;
                 return item;
             }
-            *cursor = Cursor { run: run.next, at: 0 };
+            *cursor = ItemCursor { run: run.next, at: 0 };
         }
     }
 }
@@ -191,19 +191,20 @@ impl Arena {
 mod tests {
     use super::*;
 
-    fn all(arena: &Arena, id: NodeId) -> Vec<NodeId> {
-        let (Node::List(chain) | Node::Dict(chain) | Node::Tuple(chain)) = arena.node(id) else {
+    fn all(arena: &PickleArena, id: NodeId) -> Vec<NodeId> {
+        let (PickleNode::List(chain) | PickleNode::Dict(chain) | PickleNode::Tuple(chain)) = arena.node(id)
+        else {
             return vec![];
         };
-        let mut cursor = Arena::cursor(chain);
+        let mut cursor = PickleArena::cursor(chain);
         std::iter::from_fn(|| arena.next(&mut cursor)).collect()
     }
 
     #[test]
     fn lists_grow_by_turns() {
-        let mut arena = Arena::new();
-        let one = arena.push(Node::List(Chain::EMPTY), 0).unwrap();
-        let two = arena.push(Node::List(Chain::EMPTY), 0).unwrap();
+        let mut arena = PickleArena::new();
+        let one = arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap();
+        let two = arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap();
         for (list, items) in
             [(one, &[5, 6][..]), (one, &[7]), (two, &[8]), (one, &[9]), (two, &[]), (two, &[1])]
         {
@@ -212,13 +213,13 @@ mod tests {
         assert_eq!((all(&arena, one), all(&arena, two)), (vec![5, 6, 7, 9], vec![8, 1]));
         assert!(!arena.extend(one, true, &[1, 2], 0).unwrap());
         assert!(!arena.extend(ODD, false, &[1], 0).unwrap());
-        assert_eq!(size_of::<Node>(), 16);
+        assert_eq!(size_of::<PickleNode>(), 16);
     }
 
     #[test]
     fn a_list_may_be_in_itself() {
-        let mut arena = Arena::new();
-        let list = arena.push(Node::List(Chain::EMPTY), 0).unwrap();
+        let mut arena = PickleArena::new();
+        let list = arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap();
         assert!(arena.extend(list, false, &[list, list], 0).unwrap());
         assert_eq!(all(&arena, list), [list, list]);
     }

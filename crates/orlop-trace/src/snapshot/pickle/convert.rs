@@ -1,11 +1,11 @@
 //! Nodes into records.
 
-use super::arena::{Arena, Chain, Cursor, Node, NodeId};
+use super::arena::{Chain, ItemCursor, NodeId, PickleArena, PickleNode};
 use crate::history::{SiteId, TextId};
 use crate::snapshot::SnapshotError;
 use crate::snapshot::build::Build;
 use crate::snapshot::records::FrameFields;
-use crate::snapshot::value::{Record, Scalar, Value};
+use crate::snapshot::value::{RecordValue, ScalarValue, SnapshotRecord};
 use crate::snapshot::words::Word;
 
 /// Records, fields and places of lists that may be read for each byte of the file. Without sharing there cannot be more
@@ -17,7 +17,7 @@ const UNSEEN: u32 = u32::MAX;
 
 /// The values of a pickle, and what some of them have become.
 pub(super) struct Dag {
-    arena: Arena,
+    arena: PickleArena,
     /// By node: a text's, a frame's or a site's place in [`Converted`].
     seen: Vec<u32>,
     texts: Vec<TextId>,
@@ -28,7 +28,7 @@ pub(super) struct Dag {
 }
 
 impl Dag {
-    pub(super) fn new(arena: Arena, bytes: u64) -> Self {
+    pub(super) fn new(arena: PickleArena, bytes: u64) -> Self {
         let seen = vec![UNSEEN; arena.len()];
         Self { arena, seen, texts: Vec::new(), frames: Vec::new(), sites: Vec::new(), bytes, steps: 0 }
     }
@@ -46,7 +46,7 @@ impl Dag {
     }
 
     /// The next item of a list.
-    fn next(&mut self, cursor: &mut Cursor) -> Result<Option<NodeId>, SnapshotError> {
+    fn next(&mut self, cursor: &mut ItemCursor) -> Result<Option<NodeId>, SnapshotError> {
         let next = self.arena.next(cursor);
         if next.is_some() {
             self.step()?;
@@ -56,19 +56,19 @@ impl Dag {
 
     fn list(&self, node: NodeId, expected: &'static str) -> Result<Chain, SnapshotError> {
         match self.arena.node(node) {
-            Node::List(chain) | Node::Tuple(chain) => Ok(chain),
-            Node::Odd => Ok(Chain::EMPTY),
+            PickleNode::List(chain) | PickleNode::Tuple(chain) => Ok(chain),
+            PickleNode::Odd => Ok(Chain::EMPTY),
             _ => Err(SnapshotError::Unexpected { expected }),
         }
     }
 
-    fn fields<R: Record>(&mut self, node: NodeId, build: &mut Build) -> Result<(), SnapshotError> {
+    fn fields<R: SnapshotRecord>(&mut self, node: NodeId, build: &mut Build) -> Result<(), SnapshotError> {
         self.step()?;
-        let Node::Dict(chain) = self.arena.node(node) else {
+        let PickleNode::Dict(chain) = self.arena.node(node) else {
             return Err(SnapshotError::Unexpected { expected: R::NAME });
         };
         let mut record = R::default();
-        let mut cursor = Arena::cursor(chain);
+        let mut cursor = PickleArena::cursor(chain);
         while let Some(key) = self.next(&mut cursor)? {
             let Some(value) = self.arena.next(&mut cursor) else { break };
             record.set(self.word(key), At { dag: self, node: value }, build)?;
@@ -77,7 +77,7 @@ impl Dag {
     }
 
     fn word(&self, node: NodeId) -> Word {
-        if let Node::Text { word, .. } = self.arena.node(node) { word } else { Word::Other }
+        if let PickleNode::Text { word, .. } = self.arena.node(node) { word } else { Word::Other }
     }
 
     /// What `kept` has for a node that was converted before.
@@ -94,7 +94,8 @@ impl Dag {
     }
 
     fn frame(&mut self, node: NodeId, build: &mut Build) -> Result<(), SnapshotError> {
-        let seen = matches!(self.arena.node(node), Node::Dict(_)).then(|| self.known(node, &self.frames));
+        let seen =
+            matches!(self.arena.node(node), PickleNode::Dict(_)).then(|| self.known(node, &self.frames));
         if let Some(frame) = seen.flatten() {
             build.stack.push(frame);
             return Ok(());
@@ -113,33 +114,33 @@ pub(super) struct At<'d> {
     node: NodeId,
 }
 
-impl Value for At<'_> {
+impl RecordValue for At<'_> {
     type Error = SnapshotError;
 
-    fn scalar(self) -> Result<Scalar, SnapshotError> {
+    fn scalar(self) -> Result<ScalarValue, SnapshotError> {
         let arena = &self.dag.arena;
         Ok(match arena.node(self.node) {
-            Node::Number(number) => Scalar::Number(number),
-            Node::Flag(flag) => Scalar::Flag(flag),
-            Node::Text { word, .. } => Scalar::Word(word),
-            Node::List(chain) | Node::Tuple(chain) => {
-                let mut cursor = Arena::cursor(chain);
+            PickleNode::Number(number) => ScalarValue::Number(number),
+            PickleNode::Flag(flag) => ScalarValue::Flag(flag),
+            PickleNode::Text { word, .. } => ScalarValue::Word(word),
+            PickleNode::List(chain) | PickleNode::Tuple(chain) => {
+                let mut cursor = PickleArena::cursor(chain);
                 let mut number = || match arena.next(&mut cursor).map(|item| arena.node(item)) {
-                    Some(Node::Number(number)) => Some(number),
+                    Some(PickleNode::Number(number)) => Some(number),
                     _ => None,
                 };
                 match (number(), number()) {
-                    (Some(first), Some(second)) => Scalar::Pair(first, second),
-                    _ => Scalar::Odd,
+                    (Some(first), Some(second)) => ScalarValue::Pair(first, second),
+                    _ => ScalarValue::Odd,
                 }
             }
-            Node::Odd | Node::Dict(_) => Scalar::Odd,
+            PickleNode::Odd | PickleNode::Dict(_) => ScalarValue::Odd,
         })
     }
 
     fn text(self, build: &mut Build) -> Result<TextId, SnapshotError> {
         let dag = self.dag;
-        let Node::Text { at, length, .. } = dag.arena.node(self.node) else { return Ok(TextId::NONE) };
+        let PickleNode::Text { at, length, .. } = dag.arena.node(self.node) else { return Ok(TextId::NONE) };
         if let Some(text) = dag.known(self.node, &dag.texts) {
             return Ok(text);
         }
@@ -149,20 +150,20 @@ impl Value for At<'_> {
     }
 
     fn string(self) -> Result<Option<Box<str>>, SnapshotError> {
-        let Node::Text { at, length, .. } = self.dag.arena.node(self.node) else { return Ok(None) };
+        let PickleNode::Text { at, length, .. } = self.dag.arena.node(self.node) else { return Ok(None) };
         Ok(Some(String::from_utf8_lossy(self.dag.arena.bytes(at, length)).into()))
     }
 
     fn site(self, build: &mut Build) -> Result<SiteId, SnapshotError> {
         let dag = self.dag;
-        let (Node::List(chain) | Node::Tuple(chain)) = dag.arena.node(self.node) else {
+        let (PickleNode::List(chain) | PickleNode::Tuple(chain)) = dag.arena.node(self.node) else {
             return Ok(SiteId::UNKNOWN);
         };
         if let Some(site) = dag.known(self.node, &dag.sites) {
             return Ok(site);
         }
         build.stack.clear();
-        let mut cursor = Arena::cursor(chain);
+        let mut cursor = PickleArena::cursor(chain);
         while let Some(frame) = dag.next(&mut cursor)? {
             dag.frame(frame, build)?;
         }
@@ -171,20 +172,20 @@ impl Value for At<'_> {
         Ok(site)
     }
 
-    fn record<R: Record>(self, build: &mut Build) -> Result<(), SnapshotError> {
+    fn record<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), SnapshotError> {
         self.dag.fields::<R>(self.node, build)
     }
 
-    fn records<R: Record>(self, build: &mut Build) -> Result<(), SnapshotError> {
-        let mut cursor = Arena::cursor(self.dag.list(self.node, "a list of records")?);
+    fn records<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), SnapshotError> {
+        let mut cursor = PickleArena::cursor(self.dag.list(self.node, "a list of records")?);
         while let Some(record) = self.dag.next(&mut cursor)? {
             self.dag.fields::<R>(record, build)?;
         }
         Ok(())
     }
 
-    fn traces<R: Record>(self, build: &mut Build) -> Result<(), SnapshotError> {
-        let mut cursor = Arena::cursor(self.dag.list(self.node, "a list of events for each device")?);
+    fn traces<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), SnapshotError> {
+        let mut cursor = PickleArena::cursor(self.dag.list(self.node, "a list of events for each device")?);
         for device in 0.. {
             let Some(trace) = self.dag.next(&mut cursor)? else { break };
             build.begin_trace(device);

@@ -1,7 +1,7 @@
 //! The machine that a pickle is a program for, without the opcodes that run anything.
 
-use super::arena::{Arena, Chain, FALSE, Node, NodeId, ODD, TRUE};
-use super::source::Source;
+use super::arena::{Chain, FALSE, NodeId, ODD, PickleArena, PickleNode, TRUE};
+use super::source::PickleSource;
 use crate::snapshot::SnapshotError;
 use std::io::Read;
 
@@ -11,9 +11,9 @@ const LAST_PROTOCOL: u8 = 5;
 /// A memo that was not stored.
 const UNSET: NodeId = NodeId::MAX;
 
-pub(super) struct Machine<R> {
-    source: Source<R>,
-    arena: Arena,
+pub(super) struct PickleMachine<R> {
+    source: PickleSource<R>,
+    arena: PickleArena,
     stack: Vec<NodeId>,
     /// How deep the stack was.
     marks: Vec<usize>,
@@ -24,11 +24,11 @@ pub(super) struct Machine<R> {
     offset: u64,
 }
 
-impl<R: Read> Machine<R> {
+impl<R: Read> PickleMachine<R> {
     pub(super) fn new(reader: R) -> Self {
         Self {
-            source: Source::new(reader),
-            arena: Arena::new(),
+            source: PickleSource::new(reader),
+            arena: PickleArena::new(),
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
@@ -39,7 +39,7 @@ impl<R: Read> Machine<R> {
     }
 
     /// The values, the one that the pickle stands for, and the bytes that it took.
-    pub(super) fn run(mut self) -> Result<(Arena, NodeId, u64), SnapshotError> {
+    pub(super) fn run(mut self) -> Result<(PickleArena, NodeId, u64), SnapshotError> {
         loop {
             self.offset = self.source.offset();
             self.opcode = self.source.byte()?;
@@ -123,9 +123,9 @@ impl<R: Read> Machine<R> {
     fn container(&mut self) -> Result<(), SnapshotError> {
         match self.opcode {
             // EMPTY_DICT, EMPTY_LIST, EMPTY_TUPLE
-            b'}' => self.push_node(Node::Dict(Chain::EMPTY)),
-            b']' => self.push_node(Node::List(Chain::EMPTY)),
-            b')' => self.push_node(Node::Tuple(Chain::EMPTY)),
+            b'}' => self.push_node(PickleNode::Dict(Chain::EMPTY)),
+            b']' => self.push_node(PickleNode::List(Chain::EMPTY)),
+            b')' => self.push_node(PickleNode::Tuple(Chain::EMPTY)),
             // APPENDS, SETITEMS
             b'e' | b'u' => {
                 let mark = self.mark()?;
@@ -172,9 +172,9 @@ impl<R: Read> Machine<R> {
         let chain = self.arena.append(Chain::EMPTY, items, self.offset)?;
         self.stack.truncate(from);
         self.push_node(match self.opcode {
-            b'l' => Node::List(chain),
-            b'd' => Node::Dict(chain),
-            _ => Node::Tuple(chain),
+            b'l' => PickleNode::List(chain),
+            b'd' => PickleNode::Dict(chain),
+            _ => PickleNode::Tuple(chain),
         })
     }
 
@@ -183,7 +183,7 @@ impl<R: Read> Machine<R> {
             // BININT1, BININT2, BININT
             b'K' => {
                 let byte = self.source.byte()?;
-                return self.push(Arena::byte(byte));
+                return self.push(PickleArena::byte(byte));
             }
             b'M' => Some(u16::from_le_bytes(self.source.array()?).into()),
             b'J' => u64::try_from(i32::from_le_bytes(self.source.array()?)).ok(),
@@ -210,7 +210,7 @@ impl<R: Read> Machine<R> {
             }
         };
         match number {
-            Some(number) => self.push_node(Node::Number(number)),
+            Some(number) => self.push_node(PickleNode::Number(number)),
             None => self.push(ODD),
         }
     }
@@ -319,7 +319,7 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
-    fn push_node(&mut self, node: Node) -> Result<(), SnapshotError> {
+    fn push_node(&mut self, node: PickleNode) -> Result<(), SnapshotError> {
         let id = self.arena.push(node, self.offset)?;
         self.push(id)
     }

@@ -5,8 +5,8 @@
 //! be talked into running anything, and says at which offset a file tried ([`SnapshotError::RunsCode`]).
 //!
 //! What a program makes is not a tree. Values are shared through the memo (all frames of a snapshot are), and a hostile
-//! one shares them so that a few bytes stand for 2^64 records. Therefore values are nodes of an [`Arena`], named by
-//! number: nothing is copied when it is shared, nothing recurses when it is made or dropped, and every byte of the file
+//! one shares them so that a few bytes stand for 2^64 records. Therefore values are nodes of a
+//! [`PickleArena`](arena::PickleArena), named by number: nothing is copied when it is shared, nothing recurses when it is made or dropped, and every byte of the file
 //! costs at most some twenty bytes of memory. When the nodes become a history, stacks, frames and texts are converted
 //! once each, and the work on everything else is counted: it may not pass what the file's length justifies.
 //!
@@ -25,17 +25,17 @@ mod machine;
 mod source;
 
 use self::convert::Dag;
-use self::machine::Machine;
+use self::machine::PickleMachine;
 use super::build::Build;
 use super::error::SnapshotError;
 use super::records::Whole;
-use super::value::Value as _;
+use super::value::RecordValue as _;
 use crate::history::History;
 use std::io::Read;
 
 /// Reads a snapshot.
 pub(crate) fn read(reader: impl Read) -> Result<History, SnapshotError> {
-    let (arena, root, bytes) = Machine::new(reader).run()?;
+    let (arena, root, bytes) = PickleMachine::new(reader).run()?;
     let mut build = Build::default();
     let mut dag = Dag::new(arena, bytes);
     dag.at(root).record::<Whole>(&mut build)?;

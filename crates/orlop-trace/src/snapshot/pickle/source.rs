@@ -8,7 +8,7 @@ const BUFFER: usize = 128 << 10;
 /// Numbers in text form are shorter than this.
 const MAX_LINE: usize = 4096;
 
-pub(super) struct Source<R> {
+pub(super) struct PickleSource<R> {
     reader: R,
     buffer: Vec<u8>,
     at: usize,
@@ -17,7 +17,7 @@ pub(super) struct Source<R> {
     passed: u64,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> PickleSource<R> {
     pub(super) fn new(reader: R) -> Self {
         Self { reader, buffer: vec![0; BUFFER], at: 0, filled: 0, passed: 0 }
     }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn what_passes_the_buffer_is_put_together() {
         let bytes: Vec<u8> = (0..BUFFER + 10).map(|at| u8::try_from(at % 251).unwrap()).collect();
-        let mut source = Source::new(&bytes[..]);
+        let mut source = PickleSource::new(&bytes[..]);
         let mut all = Vec::new();
         source
             .pieces(BUFFER as u64 - 2, |piece| {

@@ -1,6 +1,6 @@
 //! JSON, on one line.
 
-use super::Output;
+use super::SnapshotOutput;
 use crate::history::{Frame, SiteId, Sites, TextId};
 use crate::snapshot::words::Word;
 use std::io::{self, BufWriter, Write};
@@ -40,7 +40,7 @@ impl<W: Write> Json<W> {
     }
 }
 
-impl<W: Write> Output for Json<W> {
+impl<W: Write> SnapshotOutput for Json<W> {
     fn begin_record(&mut self) -> io::Result<()> {
         self.begin(b"{")
     }

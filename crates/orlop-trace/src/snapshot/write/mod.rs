@@ -1,7 +1,7 @@
 //! A history as a snapshot, in either form.
 //!
-//! [`whole`] says what stands where; an [`Output`] says how it is written. A snapshot has microseconds and no threads,
-//! memory kinds or [uses](Action::Use): those of a history that has them are left out.
+//! [`whole`] says what stands where; a [`SnapshotOutput`] says how it is written. A snapshot has microseconds and no
+//! threads, memory kinds or [uses](EventAction::Use): those of a history that has them are left out.
 //!
 //! A snapshot's segments are those in the end. A recording does not have them; they follow from its events, as far as these
 //! tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer. What was recorded without regions
@@ -16,7 +16,7 @@ use super::build::MAX_DEVICES;
 use super::error::SnapshotError;
 use super::words::Word;
 use crate::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SiteId, Sites, Stage, TextId,
+    BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SiteId, Sites, Stage, TextId,
 };
 use crate::lab::Moments;
 use crate::{Result, TraceError};
@@ -80,7 +80,7 @@ fn numbers(history: &History) -> Result<BTreeMap<u32, u32>> {
 }
 
 /// A form that a snapshot can be written in.
-trait Output {
+trait SnapshotOutput {
     fn begin_record(&mut self) -> io::Result<()>;
     fn end_record(&mut self) -> io::Result<()>;
     fn begin_list(&mut self) -> io::Result<()>;
@@ -121,7 +121,7 @@ trait Output {
     }
 }
 
-fn whole(history: &History, numbers: &BTreeMap<u32, u32>, out: &mut impl Output) -> io::Result<()> {
+fn whole(history: &History, numbers: &BTreeMap<u32, u32>, out: &mut impl SnapshotOutput) -> io::Result<()> {
     let sites = &history.sites;
     let number = |device: u32| numbers.get(&device).copied().unwrap_or(device);
     out.begin_record()?;
@@ -181,8 +181,9 @@ fn end<'a>(device: &'a DeviceHistory, history: &History) -> Cow<'a, [Segment]> {
 /// what is handed out lies outside of these. A snapshot with some of its segments would be worse than one with none: whoever
 /// reads it takes the blocks outside for mistakes.
 fn tells_of_regions(device: &DeviceHistory) -> bool {
-    let gains = |event: &Event| matches!(event.action, Action::RegionGained | Action::Mapped);
-    let lies_in_start = |event: &Event| {
+    let gains =
+        |event: &HistoryEvent| matches!(event.action, EventAction::RegionGained | EventAction::Mapped);
+    let lies_in_start = |event: &HistoryEvent| {
         let before = device.start.partition_point(|segment| segment.address <= event.address);
         let around = before.checked_sub(1).and_then(|place| device.start.get(place));
         around.is_some_and(|segment| {
@@ -190,11 +191,11 @@ fn tells_of_regions(device: &DeviceHistory) -> bool {
             room.is_some_and(|room| event.bytes <= room)
         })
     };
-    let mut allocations = device.events.iter().filter(|event| event.action == Action::Allocate);
+    let mut allocations = device.events.iter().filter(|event| event.action == EventAction::Allocate);
     device.events.iter().any(gains) || !device.start.is_empty() && allocations.all(lies_in_start)
 }
 
-fn segment(sites: &Sites, device: u32, segment: &Segment, out: &mut impl Output) -> io::Result<()> {
+fn segment(sites: &Sites, device: u32, segment: &Segment, out: &mut impl SnapshotOutput) -> io::Result<()> {
     let sum = |pending: bool, requested: bool| -> u64 {
         let used = segment.blocks.iter().filter(|block| match block.state {
             BlockState::Live => true,
@@ -239,19 +240,19 @@ fn segment(sites: &Sites, device: u32, segment: &Segment, out: &mut impl Output)
 }
 
 /// What PyTorch calls it; `None` for what it does not record.
-fn action(action: Action) -> Option<Word> {
+fn action(action: EventAction) -> Option<Word> {
     Some(match action {
-        Action::Allocate => Word::Alloc,
-        Action::FreeRequested => Word::FreeRequested,
-        Action::FreeCompleted => Word::FreeCompleted,
-        Action::RegionGained => Word::SegmentAlloc,
-        Action::RegionLost => Word::SegmentFree,
-        Action::Mapped => Word::SegmentMap,
-        Action::Unmapped => Word::SegmentUnmap,
-        Action::OutOfMemory => Word::Oom,
-        Action::Snapshot => Word::Snapshot,
-        Action::Annotation => Word::UserDefined,
-        Action::Use => return None,
+        EventAction::Allocate => Word::Alloc,
+        EventAction::FreeRequested => Word::FreeRequested,
+        EventAction::FreeCompleted => Word::FreeCompleted,
+        EventAction::RegionGained => Word::SegmentAlloc,
+        EventAction::RegionLost => Word::SegmentFree,
+        EventAction::Mapped => Word::SegmentMap,
+        EventAction::Unmapped => Word::SegmentUnmap,
+        EventAction::OutOfMemory => Word::Oom,
+        EventAction::Snapshot => Word::Snapshot,
+        EventAction::Annotation => Word::UserDefined,
+        EventAction::Use => return None,
     })
 }
 
@@ -259,12 +260,12 @@ fn event(
     sites: &Sites,
     device: &DeviceHistory,
     place: usize,
-    event: &Event,
-    out: &mut impl Output,
+    event: &HistoryEvent,
+    out: &mut impl SnapshotOutput,
 ) -> io::Result<()> {
     out.begin_record()?;
     out.worded(Word::Action, action(event.action).unwrap_or(Word::UserDefined))?;
-    let address = if event.action == Action::OutOfMemory { Word::DeviceFree } else { Word::Addr };
+    let address = if event.action == EventAction::OutOfMemory { Word::DeviceFree } else { Word::Addr };
     out.numbered(address, event.address)?;
     out.numbered(Word::Size, event.bytes)?;
     out.numbered(Word::Stream, event.stream.get())?;

@@ -4,7 +4,7 @@
 //! opcodes that the viewer's own reader knows are used, and lists come in batches of a thousand, as from Python: the
 //! viewer puts each batch on its call stack.
 
-use super::Output;
+use super::SnapshotOutput;
 use crate::history::{Frame, SiteId, Sites, TextId};
 use crate::snapshot::words::Word;
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ impl<W: Write> Pickle<W> {
     }
 }
 
-impl<W: Write> Output for Pickle<W> {
+impl<W: Write> SnapshotOutput for Pickle<W> {
     fn begin_record(&mut self) -> io::Result<()> {
         self.writer.write_all(b"}(")
     }

@@ -2,7 +2,7 @@
 
 use super::MemoryLimit;
 use super::occupancy::Occupancy;
-use crate::history::{Action, BlockState, DeviceHistory, Event, Rules, Segment};
+use crate::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, PoolRules, Segment};
 use crate::lab::Moments;
 use orlop_alloc::device::{Policy, TorchConf};
 
@@ -20,12 +20,12 @@ pub(super) struct Evidence {
     room: Option<u64>,
     /// What would have been held if a request had not failed, though the device had that: the least.
     refused: Option<u64>,
-    pub(super) releases: Vec<Release>,
+    pub(super) releases: Vec<RegionRelease>,
 }
 
-/// Memory that went back to the device, one region after another.
+/// Consecutive releases of regions to the device.
 #[derive(Debug)]
-pub(super) struct Release {
+pub(super) struct RegionRelease {
     /// The first event of it.
     pub(super) first: usize,
     /// Bytes that were held before.
@@ -53,7 +53,7 @@ enum Then {
 
 impl Evidence {
     pub(super) fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
-        let rules = Rules::of(conf);
+        let rules = PoolRules::of(conf);
         let mut occupancy = Occupancy::of(history, &rules);
         let mut held = history.start.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
         let mut evidence = Self {
@@ -70,15 +70,15 @@ impl Evidence {
         for (place, event) in history.events.iter().enumerate() {
             let last = evidence.releases.last_mut().filter(|_| open);
             match event.action {
-                Action::RegionLost | Action::Unmapped => {
+                EventAction::RegionLost | EventAction::Unmapped => {
                     let is_private = history.detail(place).is_some_and(|detail| detail.pool != (0, 0));
-                    let is_first_site = |release: &&mut Release| {
+                    let is_first_site = |release: &&mut RegionRelease| {
                         history.events.get(release.first).is_some_and(|first| first.site == event.site)
                     };
                     match last.filter(is_first_site) {
                         Some(release) => release.is_private &= is_private,
                         // What others gave back before it was a call.
-                        None => evidence.releases.push(Release {
+                        None => evidence.releases.push(RegionRelease {
                             first: place,
                             held,
                             then: Then::Other,
@@ -90,7 +90,7 @@ impl Evidence {
                     open = true;
                     held = held.saturating_sub(event.bytes);
                 }
-                Action::RegionGained | Action::Mapped => {
+                EventAction::RegionGained | EventAction::Mapped => {
                     match last {
                         Some(release) => {
                             release.followed(Then::Growth(place, event.bytes), event, history);
@@ -105,7 +105,7 @@ impl Evidence {
                     held = held.saturating_add(event.bytes);
                     evidence.peak = evidence.peak.max(held);
                 }
-                Action::OutOfMemory => {
+                EventAction::OutOfMemory => {
                     if let Some(release) = last {
                         release.followed(Then::Failure, event, history);
                     }
@@ -113,8 +113,11 @@ impl Evidence {
                     evidence.fail(event, held, rules.region_bytes(event.bytes));
                 }
                 // Who gives memory back waits for streams.
-                Action::FreeCompleted | Action::Use | Action::Snapshot | Action::Annotation => {}
-                Action::Allocate | Action::FreeRequested => open = false,
+                EventAction::FreeCompleted
+                | EventAction::Use
+                | EventAction::Snapshot
+                | EventAction::Annotation => {}
+                EventAction::Allocate | EventAction::FreeRequested => open = false,
             }
             occupancy.apply(place, event, history);
         }
@@ -122,7 +125,7 @@ impl Evidence {
     }
 
     /// A request failed that would have grown by so many bytes.
-    fn fail(&mut self, event: &Event, held: u64, growth: Option<u64>) {
+    fn fail(&mut self, event: &HistoryEvent, held: u64, growth: Option<u64>) {
         match growth {
             Some(growth) if growth <= event.address => {
                 let refused = held.saturating_add(growth);
@@ -133,7 +136,7 @@ impl Evidence {
     }
 
     /// Whether a request may have given this back, if it found no room.
-    pub(super) fn may_be_request(&self, release: &Release) -> bool {
+    pub(super) fn may_be_request(&self, release: &RegionRelease) -> bool {
         match release.then {
             Then::Other => false,
             Then::Failure => release.same_site,
@@ -192,8 +195,8 @@ impl Evidence {
     }
 }
 
-impl Release {
-    fn followed(&mut self, then: Then, event: &Event, history: &DeviceHistory) {
+impl RegionRelease {
+    fn followed(&mut self, then: Then, event: &HistoryEvent, history: &DeviceHistory) {
         self.then = then;
         self.same_site = history.events.get(self.first).is_some_and(|first| first.site == event.site);
     }
@@ -209,11 +212,13 @@ impl Release {
     ) -> bool {
         let Then::Growth(growth, _) = self.then else { return false };
         // Where more is given back or freed first, another request follows.
-        let ends = |action| matches!(action, Action::FreeRequested | Action::RegionLost | Action::Unmapped);
+        let ends = |action| {
+            matches!(action, EventAction::FreeRequested | EventAction::RegionLost | EventAction::Unmapped)
+        };
         let served = history.events.iter().enumerate().skip(growth + 1);
         let Some((place, request)) = served
             .take_while(|(_, event)| !ends(event.action))
-            .find(|(_, event)| event.action == Action::Allocate)
+            .find(|(_, event)| event.action == EventAction::Allocate)
         else {
             return false;
         };
@@ -249,9 +254,9 @@ impl Release {
         let mut events = events.iter().enumerate().rev().peekable();
         while let Some((place, event)) = events.next() {
             let freed_now = events.peek().is_some_and(|(_, before)| {
-                before.action == Action::FreeRequested && before.address == event.address
+                before.action == EventAction::FreeRequested && before.address == event.address
             });
-            if event.action != Action::FreeCompleted || freed_now {
+            if event.action != EventAction::FreeCompleted || freed_now {
                 return place + 1;
             }
         }

@@ -1,14 +1,14 @@
 //! Which segments are free as a whole, event by event.
 
-use crate::history::{Action, BlockState, DeviceHistory, Event, Rules};
+use crate::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, PoolRules};
 use std::collections::{BTreeMap, HashMap};
 
 /// The segments of the common pools that are held, and how many blocks are in each. Pages that are mapped one by one are
 /// left out: no collection takes them.
 #[derive(Debug)]
 pub(super) struct Occupancy<'a> {
-    rules: &'a Rules,
-    segments: BTreeMap<u64, Occupied>,
+    rules: &'a PoolRules,
+    segments: BTreeMap<u64, RegionOccupancy>,
     /// The segment of each block, by address.
     homes: HashMap<u64, u64>,
     /// Whether a request to free is all there is.
@@ -18,15 +18,15 @@ pub(super) struct Occupancy<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Occupied {
+struct RegionOccupancy {
     bytes: u64,
     blocks: usize,
     small: bool,
 }
 
 impl<'a> Occupancy<'a> {
-    pub(super) fn of(history: &DeviceHistory, rules: &'a Rules) -> Self {
-        let at_once = !history.events.iter().any(|event| event.action == Action::FreeCompleted);
+    pub(super) fn of(history: &DeviceHistory, rules: &'a PoolRules) -> Self {
+        let at_once = !history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
         let (segments, homes) = (BTreeMap::new(), HashMap::new());
         let mut occupancy = Self { rules, segments, homes, at_once, idle: 0, idle_large: 0 };
         for segment in history.start.iter().filter(|segment| segment.pool == (0, 0) && !segment.expandable) {
@@ -48,23 +48,23 @@ impl<'a> Occupancy<'a> {
         self.idle_large > 0
     }
 
-    pub(super) fn apply(&mut self, place: usize, event: &Event, history: &DeviceHistory) {
+    pub(super) fn apply(&mut self, place: usize, event: &HistoryEvent, history: &DeviceHistory) {
         let is_common = || history.detail(place).is_none_or(|detail| detail.pool == (0, 0));
         match event.action {
-            Action::RegionGained if is_common() => {
+            EventAction::RegionGained if is_common() => {
                 self.gain(event.address, event.bytes, self.rules.is_small_region(event.bytes));
             }
-            Action::RegionLost => self.lose(event.address),
-            Action::Allocate => self.take(event.address),
-            Action::FreeCompleted => self.free(event.address),
-            Action::FreeRequested if self.at_once => self.free(event.address),
+            EventAction::RegionLost => self.lose(event.address),
+            EventAction::Allocate => self.take(event.address),
+            EventAction::FreeCompleted => self.free(event.address),
+            EventAction::FreeRequested if self.at_once => self.free(event.address),
             _ => {}
         }
     }
 
     fn gain(&mut self, address: u64, bytes: u64, small: bool) {
         self.lose(address);
-        self.segments.insert(address, Occupied { bytes, blocks: 0, small });
+        self.segments.insert(address, RegionOccupancy { bytes, blocks: 0, small });
         self.count(small, true);
     }
 

@@ -1,7 +1,7 @@
 //! The shipped snapshots are what their README says.
 
 use super::{GPT, MADE_UP, read};
-use orlop_trace::history::{Action, BlockState, History, MAX_WARNINGS, Stage, Warning, Workload};
+use orlop_trace::history::{BlockState, EventAction, History, HistoryWarning, MAX_WARNINGS, Stage, Workload};
 
 /// What a file has: of events, allocations, frees, segments at the end, blocks there, those in use at the start, call
 /// sites, and the most bytes that were asked for and in use.
@@ -24,8 +24,8 @@ fn figures(history: &History) -> Figures {
     let work = Workload::of(device);
     Figures {
         events: device.events.len(),
-        allocations: count(Action::Allocate),
-        frees: count(Action::FreeCompleted),
+        allocations: count(EventAction::Allocate),
+        frees: count(EventAction::FreeCompleted),
         segments: device.end.len(),
         blocks: device.end.iter().map(|segment| segment.blocks.len()).sum(),
         at_start: work.at_start,
@@ -71,7 +71,7 @@ fn sites_name_functions_files_and_lines() {
     let history = read(GPT[0]);
     let device = &history.devices[0];
     let first = &device.events[0];
-    assert_eq!((first.action, first.address, first.bytes), (Action::Allocate, 34_135_343_104, 2 << 20));
+    assert_eq!((first.action, first.address, first.bytes), (EventAction::Allocate, 34_135_343_104, 2 << 20));
     assert_eq!(first.time, 1_783_874_495_854_988_000);
     let frames: Vec<_> = history.sites.frames(first.site).collect();
     assert_eq!(frames.len(), 58);
@@ -90,11 +90,11 @@ fn a_made_up_file_loads_and_says_where_it_does_not_fit() {
     assert_eq!((device.events.len(), device.end.len(), device.start.len()), (1040, 5, 5));
     assert_eq!(history.warnings.len(), MAX_WARNINGS);
     for segment in &device.end {
-        let broken = Warning::BrokenSegment { device: 0, address: segment.address };
+        let broken = HistoryWarning::BrokenSegment { device: 0, address: segment.address };
         assert!(history.warnings[..5].contains(&broken));
     }
-    assert!(matches!(history.warnings[5], Warning::NotInSegments { bytes: 97_606_738, .. }));
-    assert!(matches!(history.warnings[99], Warning::More { count: 1.. }));
+    assert!(matches!(history.warnings[5], HistoryWarning::NotInSegments { bytes: 97_606_738, .. }));
+    assert!(matches!(history.warnings[99], HistoryWarning::More { count: 1.. }));
     // What is missing is free.
     for segment in &device.end {
         assert_eq!(segment.blocks.iter().map(|block| block.bytes).sum::<u64>(), segment.bytes);

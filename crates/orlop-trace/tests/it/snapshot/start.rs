@@ -4,7 +4,8 @@ use super::torch_rules::{Deed, Recording, Score, Torch};
 use super::{GPT, read};
 use orlop_core::StreamId;
 use orlop_trace::history::{
-    Action, BlockState, DeviceHistory, Event, History, Segment, SegmentBlock, SiteId, Warning,
+    BlockState, DeviceHistory, EventAction, History, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
+    SiteId,
 };
 use proptest::prelude::*;
 
@@ -90,21 +91,21 @@ proptest! {
 }
 
 /// Events as text: action, address, bytes. Pages and regions of 4 KiB blocks keep the sums easy.
-fn events(text: &str) -> Vec<Event> {
+fn events(text: &str) -> Vec<HistoryEvent> {
     let event = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let number = |at: usize| u64::from_str_radix(fields[at], 16).expect("a number");
         let action = match fields[0] {
-            "alloc" => Action::Allocate,
-            "free" => Action::FreeRequested,
-            "done" => Action::FreeCompleted,
-            "map" => Action::Mapped,
-            "unmap" => Action::Unmapped,
-            "gain" => Action::RegionGained,
-            "lose" => Action::RegionLost,
+            "alloc" => EventAction::Allocate,
+            "free" => EventAction::FreeRequested,
+            "done" => EventAction::FreeCompleted,
+            "map" => EventAction::Mapped,
+            "unmap" => EventAction::Unmapped,
+            "gain" => EventAction::RegionGained,
+            "lose" => EventAction::RegionLost,
             other => panic!("{other}"),
         };
-        Event::new(action, number(1), number(2))
+        HistoryEvent::new(action, number(1), number(2))
     };
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(event).collect()
 }
@@ -131,7 +132,7 @@ fn segment(address: u64, expandable: bool, blocks: &[(u64, BlockState)]) -> Segm
     }
 }
 
-fn found(end: Vec<Segment>, text: &str) -> (Vec<(u64, u64, BlockState)>, Vec<Warning>) {
+fn found(end: Vec<Segment>, text: &str) -> (Vec<(u64, u64, BlockState)>, Vec<HistoryWarning>) {
     let mut device = DeviceHistory::default();
     device.events = events(text);
     device.end = end;
@@ -224,13 +225,13 @@ fn what_cannot_be_undone_is_told() {
     assert_eq!(
         warnings,
         [
-            Warning::FreedUnknown { device, event: 4, address: 0x70000 },
-            Warning::NotInSegments { device, address: 0x11000, bytes: 0x800 },
-            Warning::NotInSegments { device, address: 0x90000, bytes: 0x1000 },
-            Warning::SizeDiffers { device, event: 5, address: 0x10000 },
-            Warning::RegionMisfit { device, event: 6, address: 0x10000 },
-            Warning::RegionMisfit { device, event: 7, address: 0x12000 },
-            Warning::NotInSegments { device, address: 0x80000, bytes: 0x1000 },
+            HistoryWarning::FreedUnknown { device, event: 4, address: 0x70000 },
+            HistoryWarning::NotInSegments { device, address: 0x11000, bytes: 0x800 },
+            HistoryWarning::NotInSegments { device, address: 0x90000, bytes: 0x1000 },
+            HistoryWarning::SizeDiffers { device, event: 5, address: 0x10000 },
+            HistoryWarning::RegionMisfit { device, event: 6, address: 0x10000 },
+            HistoryWarning::RegionMisfit { device, event: 7, address: 0x12000 },
+            HistoryWarning::NotInSegments { device, address: 0x80000, bytes: 0x1000 },
         ]
     );
     // A free whose completion is nowhere is believed.

@@ -3,7 +3,9 @@
 //! recordings.
 
 use orlop_core::StreamId;
-use orlop_trace::history::{Action, BlockState, DeviceHistory, Event, Segment, SegmentBlock, SiteId};
+use orlop_trace::history::{
+    BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SiteId,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;
@@ -142,7 +144,7 @@ impl Torch {
         let mut score = Score { peak: bytes, ..Score::default() };
         for event in &history.events {
             match event.action {
-                Action::Allocate => {
+                EventAction::Allocate => {
                     score.allocations += 1;
                     let address = self.allocate(event.bytes, event.stream);
                     if address != Some(event.address) {
@@ -152,13 +154,13 @@ impl Torch {
                     bytes += self.pieces[&event.address].bytes;
                     score.peak = score.peak.max(bytes);
                 }
-                Action::FreeRequested => {
+                EventAction::FreeRequested => {
                     bytes -= self.pieces[&event.address].bytes;
                     self.request_free(event.address);
                 }
-                Action::FreeCompleted => self.complete_free(event.address),
-                Action::RegionGained => self.gain(event.address, event.bytes, event.stream),
-                Action::RegionLost => self.lose(event.address),
+                EventAction::FreeCompleted => self.complete_free(event.address),
+                EventAction::RegionGained => self.gain(event.address, event.bytes, event.stream),
+                EventAction::RegionLost => self.lose(event.address),
                 _ => {}
             }
         }
@@ -214,7 +216,7 @@ pub(super) enum Deed {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recording {
     pub(super) torch: Torch,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<HistoryEvent>,
     live: Vec<u64>,
     pending: Vec<u64>,
     /// Bytes of all regions there ever were.
@@ -222,8 +224,8 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    fn record(&mut self, action: Action, address: u64, bytes: u64, stream: StreamId) {
-        self.events.push(Event { stream, ..Event::new(action, address, bytes) });
+    fn record(&mut self, action: EventAction, address: u64, bytes: u64, stream: StreamId) {
+        self.events.push(HistoryEvent { stream, ..HistoryEvent::new(action, address, bytes) });
     }
 
     /// Of a block: its request and its stream.
@@ -245,17 +247,17 @@ impl Recording {
                     // Regions lie beside each other, and are not one for that.
                     let address = (1 << 40) + self.gained;
                     self.gained += length;
-                    self.record(Action::RegionGained, address, length, stream);
+                    self.record(EventAction::RegionGained, address, length, stream);
                     self.torch.gain(address, length, stream);
                     self.torch.allocate(bytes, stream).expect("there is room now")
                 });
-                self.record(Action::Allocate, address, bytes, stream);
+                self.record(EventAction::Allocate, address, bytes, stream);
                 self.live.push(address);
             }
             Deed::Free { which, pending } if !self.live.is_empty() => {
                 let address = self.live.swap_remove(which % self.live.len());
                 let (bytes, stream) = self.of(address);
-                self.record(Action::FreeRequested, address, bytes, stream);
+                self.record(EventAction::FreeRequested, address, bytes, stream);
                 self.torch.request_free(address);
                 self.pending.push(address);
                 if !pending {
@@ -265,12 +267,12 @@ impl Recording {
             Deed::Complete { which } if !self.pending.is_empty() => {
                 let address = self.pending.swap_remove(which % self.pending.len());
                 let (bytes, stream) = self.of(address);
-                self.record(Action::FreeCompleted, address, bytes, stream);
+                self.record(EventAction::FreeCompleted, address, bytes, stream);
                 self.torch.complete_free(address);
             }
             Deed::EmptyCache => {
                 for (address, bytes, stream) in self.torch.unused() {
-                    self.record(Action::RegionLost, address, bytes, stream);
+                    self.record(EventAction::RegionLost, address, bytes, stream);
                     self.torch.lose(address);
                 }
             }

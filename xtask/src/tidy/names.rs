@@ -1,0 +1,202 @@
+//! Public type names: each one names one type of the workspace.
+//!
+//! Two types of one name in two modules compile well, and then every sentence about them needs a path to be clear.
+//! The rule knows public names only: a private one is seen by its own module, and review is enough there.
+
+use super::{Violation, layers};
+use crate::source::SourceText;
+use crate::workspace::Member;
+
+/// Names that a crate may define once more: each crate has its own error, and its `Result` of it.
+const ONCE_PER_CRATE: [&str; 2] = ["Error", "Result"];
+
+/// The usual name of the private supertrait that keeps a trait from being implemented elsewhere. Nobody can name it.
+const SEALED: &str = "Sealed";
+
+/// Clashes that are older than the rule, with the crate of each definition. The list may only shrink. Each entry is here
+/// because its names are part of orlop-alloc's interface, and one of them has to change there.
+const KNOWN: [(&str, &[&str]); 4] = [
+    // The figure of a scope in the statistics adaptor; the trait of engines that keep a ledger of their own.
+    ("Counter", &["orlop-alloc", "orlop-alloc"]),
+    // The trait by which a central pool grows; the device engine's choice of how it takes memory from the device.
+    ("Growth", &["orlop-alloc", "orlop-alloc"]),
+    // The rules of the central engine; the rules of the device engine.
+    ("Policy", &["orlop-alloc", "orlop-alloc"]),
+    // What the system says about memory, in the caching engine; what a context's pressure callback gets.
+    ("Pressure", &["orlop-alloc", "orlop-alloc"]),
+];
+
+/// A public type.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Definition {
+    name: String,
+    owner: String,
+    /// From the root.
+    path: String,
+    line: usize,
+}
+
+/// A violation, and the file that it is in.
+type Located = (String, Violation);
+
+/// The public types of a file of this member; none if the member is no layer's library.
+pub(super) fn of_member(member: &Member, path: &str, source: &SourceText) -> Vec<Definition> {
+    if member.is_library() && layers::is_layer(&member.name) {
+        definitions(&member.name, path, source)
+    } else {
+        Vec::new()
+    }
+}
+
+/// The public types of a file. Alternatives under `cfg`, which stand in one file, are one.
+fn definitions(owner: &str, path: &str, source: &SourceText) -> Vec<Definition> {
+    let mut found: Vec<Definition> = Vec::new();
+    for at in source.words("pub") {
+        let Some(name) = defined(&source.code[at..]) else { continue };
+        if found.iter().all(|other| other.name != name) {
+            let (owner, path) = (owner.to_owned(), path.to_owned());
+            found.push(Definition { name: name.to_owned(), owner, path, line: source.line(at) });
+        }
+    }
+    found
+}
+
+/// The name of the type that is defined where the code begins with `pub`.
+fn defined(code: &str) -> Option<&str> {
+    let mut words = code.split_whitespace();
+    // `pub(crate)` is one word, and another one.
+    if words.next()? != "pub" {
+        return None;
+    }
+    let keyword = match words.next()? {
+        "unsafe" => words.next()?,
+        other => other,
+    };
+    if !matches!(keyword, "struct" | "enum" | "union" | "trait" | "type") {
+        return None;
+    }
+    let rest = words.next()?;
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    // A macro's `$name` begins with no letter.
+    (end > 0).then(|| &rest[..end])
+}
+
+/// Every name that more than one file defines, and every entry of the list that is out of date.
+pub(super) fn check(definitions: Vec<Definition>) -> Vec<Located> {
+    check_against(&KNOWN, definitions)
+}
+
+fn check_against(known: &[(&str, &[&str])], mut definitions: Vec<Definition>) -> Vec<Located> {
+    definitions.sort();
+    let mut found = Vec::new();
+    for clash in definitions.chunk_by(|a, b| a.name == b.name) {
+        let owners: Vec<&str> = clash.iter().map(|definition| definition.owner.as_str()).collect();
+        let listed = known.iter().any(|(name, crates)| *name == clash[0].name && **crates == owners[..]);
+        if !listed && !allowed(&clash[0].name, &owners) {
+            found.extend(clash[1..].iter().map(|definition| clashes(definition, &clash[0])));
+        }
+    }
+    let stale = known.iter().filter(|(name, crates)| {
+        let clash = definitions.iter().filter(|definition| definition.name == **name);
+        !clash.map(|definition| definition.owner.as_str()).eq(crates.iter().copied())
+    });
+    found.extend(stale.map(|(name, _)| {
+        let message =
+            format!("`{name}` does not clash as KNOWN says: take the entry out, or make it smaller");
+        ("xtask/src/tidy/names.rs".to_owned(), Violation::error(1, message))
+    }));
+    found
+}
+
+/// Whether all these crates may define this name. The crates are sorted.
+fn allowed(name: &str, owners: &[&str]) -> bool {
+    let once_each = owners.windows(2).all(|pair| pair[0] != pair[1]);
+    owners.len() == 1 || name == SEALED || (ONCE_PER_CRATE.contains(&name) && once_each)
+}
+
+fn clashes(definition: &Definition, first: &Definition) -> Located {
+    let Definition { name, path, line, .. } = definition;
+    let message = format!(
+        "the public type `{name}` is defined at {}:{} too: a name is unique in the workspace",
+        first.path, first.line
+    );
+    (path.clone(), Violation::error(*line, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<(String, usize)> {
+        let found = definitions("orlop-core", "a.rs", &SourceText::new(text.to_owned()));
+        found.into_iter().map(|definition| (definition.name, definition.line)).collect()
+    }
+
+    fn definition(name: &str, owner: &str, path: &str) -> Definition {
+        Definition { name: name.to_owned(), owner: owner.to_owned(), path: path.to_owned(), line: 7 }
+    }
+
+    fn found(known: &[(&str, &[&str])], definitions: &[(&str, &str, &str)]) -> Vec<String> {
+        let all = definitions.iter().map(|(name, owner, path)| definition(name, owner, path)).collect();
+        check_against(known, all)
+            .into_iter()
+            .map(|(path, violation)| format!("{path}: {}", violation.message))
+            .collect()
+    }
+
+    #[test]
+    fn public_types_are_found() {
+        let text = "pub struct A(u8);\npub enum B<T> {}\npub unsafe trait C: Sized {}\npub union D {}\n\
+                    pub type E = u8;\nmod inner {\n    pub struct F;\n}\n";
+        let all = ["A", "B", "C", "D", "E", "F"];
+        assert_eq!(names(text).iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), all);
+        assert_eq!(names(text).iter().map(|(_, line)| *line).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 7]);
+    }
+
+    #[test]
+    fn what_is_no_public_type_is_left_alone() {
+        let text = "pub(crate) struct A;\nstruct B;\npub fn c() {}\npub use d::E;\npub const F: u8 = 0;\n\
+                    // pub struct G;\nlet h = \"pub struct H;\";\npub struct $name;\npub mod i {}\n";
+        assert_eq!(names(text), []);
+    }
+
+    #[test]
+    fn alternatives_of_one_file_are_one() {
+        let text = "#[cfg(loom)]\npub struct Mutex;\n#[cfg(not(loom))]\npub struct Mutex;\n";
+        assert_eq!(names(text), [("Mutex".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_name_of_two_files_is_an_error() {
+        let two =
+            [("Held", "orlop-core", "b.rs"), ("Held", "orlop-core", "a.rs"), ("Other", "orlop-core", "a.rs")];
+        let message =
+            "b.rs: the public type `Held` is defined at a.rs:7 too: a name is unique in the workspace";
+        assert_eq!(found(&[], &two), [message]);
+        assert_eq!(found(&[], &[("Held", "orlop-core", "a.rs"), ("Held", "orlop-plan", "c.rs")]).len(), 1);
+        assert!(found(&[], &two[1..]).is_empty());
+    }
+
+    #[test]
+    fn each_crate_has_one_error() {
+        let per_crate = [("Error", "orlop-core", "a.rs"), ("Error", "orlop-plan", "b.rs")];
+        assert!(found(&[], &per_crate).is_empty());
+        let twice = [per_crate[0], per_crate[1], ("Error", "orlop-plan", "c.rs")];
+        assert_eq!(found(&[], &twice).len(), 2);
+        assert!(found(&[], &[("Sealed", "orlop-core", "a.rs"), ("Sealed", "orlop-core", "b.rs")]).is_empty());
+    }
+
+    #[test]
+    fn the_list_only_shrinks() {
+        let known: [(&str, &[&str]); 1] = [("Policy", &["orlop-alloc", "orlop-alloc"])];
+        let both = [("Policy", "orlop-alloc", "a.rs"), ("Policy", "orlop-alloc", "b.rs")];
+        assert!(found(&known, &both).is_empty());
+        // A third one is a new clash, and the entry does not cover it.
+        let third = [both[0], both[1], ("Policy", "orlop-trace", "c.rs")];
+        assert_eq!(found(&known, &third).len(), 3);
+        for gone in [&both[..1], &[]] {
+            let message = "xtask/src/tidy/names.rs: `Policy` does not clash as KNOWN says: take the entry out, or make it smaller";
+            assert_eq!(found(&known, gone), [message]);
+        }
+    }
+}
