@@ -11,7 +11,7 @@ use orlop::memory::backing::{Backing, Global, Region};
 use orlop::memory::caching::Caching;
 use orlop::prelude::*;
 use orlop::types::{Alignment, ByteSize};
-use orlop_testkit::{Profile, conformance_over};
+use orlop_testkit::{SuiteProfile, conformance_over};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::error::Error;
 use std::ptr::NonNull;
@@ -77,7 +77,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // with a model. It panics with the names of the parts that failed.
     let quota = Arc::new(Quota { left: AtomicUsize::new(1 << 30) });
     let base = || -> Global { Arc::clone(&quota) as Global };
-    conformance_over("quota", Profile::strict(), base, |backing| Caching::builder(backing).build().erase());
+    conformance_over("quota", SuiteProfile::strict(), base, |backing| {
+        Caching::builder(backing).build().erase()
+    });
     let used = (1 << 30) - quota.left.load(Relaxed);
     println!("the conformance suite passed; {used} bytes of the quota are still in use");
     Ok(())
