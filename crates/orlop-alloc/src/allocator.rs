@@ -2,7 +2,7 @@
 
 use crate::{AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
-use orlop_sync::{Counter, OwnerState};
+use orlop_sync::{BlockCounter, OwnerState};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
 
     /// The engine's own ledger, if it counts blocks itself. A handle then does not count a second time: it
     /// returns blocks by [`Allocator::deallocate_counted`] and lets [`Allocator::close`] say when the engine may go.
-    fn counter(&self) -> Option<&dyn Counter> {
+    fn counter(&self) -> Option<&dyn BlockCounter> {
         None
     }
 

@@ -26,7 +26,7 @@ pub mod thread_slot;
 
 pub use self::allocation_id::AllocationId;
 pub use self::counters::{
-    Account, Counter, CounterGuard, OwnerState, QuiescedCounters, ShardedCounters, SlotCounts, Totals,
+    Account, BlockCounter, CounterGuard, OwnerState, QuiescedCounters, ShardedCounters, SlotCounts, Totals,
 };
 pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;

@@ -4,7 +4,7 @@ use super::{Header, allocate, deallocate, header, offset, put_header, with_heade
 use crate::backing::{HugePages, Mmap};
 use crate::caching::Caching;
 use crate::{Allocator, Record, Result, Stats};
-use orlop_sync::{Counter, RemoteFreeList, Totals};
+use orlop_sync::{BlockCounter, RemoteFreeList, Totals};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -76,7 +76,7 @@ impl GlobalAllocator {
     #[must_use]
     pub fn stats() -> Stats {
         inside(|engine| Stats {
-            totals: engine.counter().map_or_else(Totals::default, Counter::totals),
+            totals: engine.counter().map_or_else(Totals::default, BlockCounter::totals),
             usage: engine.usage(),
             refused_frees: REFUSED.load(Ordering::Relaxed),
             // What it hands out is of the default kind.

@@ -52,7 +52,7 @@ use crate::{
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
 use orlop_sync::{
-    CentralHeap as _, Counter, CounterGuard, GrowableHeap, OwnerState, RemoteFreeList, ShardedCounters,
+    BlockCounter, CentralHeap as _, CounterGuard, GrowableHeap, OwnerState, RemoteFreeList, ShardedCounters,
     thread_slot,
 };
 use std::ptr::NonNull;
@@ -415,7 +415,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         unsafe { self.widen(block, bytes) }
     }
 
-    fn counter(&self) -> Option<&dyn Counter> {
+    fn counter(&self) -> Option<&dyn BlockCounter> {
         Some(&self.counters)
     }
 

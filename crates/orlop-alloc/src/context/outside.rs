@@ -15,7 +15,7 @@ use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{Counter, OwnerState, ShardedCounters, thread_slot};
+use orlop_sync::{BlockCounter, OwnerState, ShardedCounters, thread_slot};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -165,7 +165,7 @@ unsafe impl Allocator for Outside {
         resume_unwind(panic)
     }
 
-    fn counter(&self) -> Option<&dyn Counter> {
+    fn counter(&self) -> Option<&dyn BlockCounter> {
         Some(&self.counters)
     }
 

@@ -17,7 +17,7 @@ use super::supply::Supply;
 use crate::backing::{Backing, Global};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::{Alignment, Device};
-use orlop_sync::{Counter, Mutex, OwnerState, ShardedCounters, thread_slot};
+use orlop_sync::{BlockCounter, Mutex, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -319,7 +319,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         }
     }
 
-    fn counter(&self) -> Option<&dyn Counter> {
+    fn counter(&self) -> Option<&dyn BlockCounter> {
         Some(&self.counters)
     }
 

@@ -13,7 +13,7 @@ use crate::backing::{Backing, Global};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::{Alignment, Device};
 use orlop_sync::thread_slot;
-use orlop_sync::{Counter, OwnerState, ShardedCounters};
+use orlop_sync::{BlockCounter, OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -229,7 +229,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         Ok(held.count_out(kind, granted, requested))
     }
 
-    fn counter(&self) -> Option<&dyn Counter> {
+    fn counter(&self) -> Option<&dyn BlockCounter> {
         Some(&self.counters)
     }
 

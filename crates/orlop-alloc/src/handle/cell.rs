@@ -31,7 +31,7 @@ use crate::raw::Owner;
 use crate::shield::report;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Record, Request, Result, Stats};
 use orlop_core::MemoryKind;
-use orlop_sync::{Counter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
+use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -125,7 +125,7 @@ impl Head {
 
 impl<A: ?Sized + Allocator> Shared<A> {
     /// Who counts: the cell's ledger or the engine's.
-    pub(super) fn counter(&self) -> Option<&dyn Counter> {
+    pub(super) fn counter(&self) -> Option<&dyn BlockCounter> {
         match &self.counters {
             Some(counters) => Some(counters),
             None => self.allocator.counter(),
@@ -134,7 +134,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
 
     /// What happened so far: the ledger's figures and the engine's.
     pub(super) fn stats(&self) -> Stats {
-        let totals = self.counter().map_or_else(Totals::default, Counter::totals);
+        let totals = self.counter().map_or_else(Totals::default, BlockCounter::totals);
         let pinned = &totals.kinds[MemoryKind::HostPinned.index()];
         Stats {
             has_unpinned: pinned.allocations > 0 && !self.allocator.semantics().pinned,
@@ -316,7 +316,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     pub(super) fn explain(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(report) = &mut error {
             if report.by_kind.is_empty() {
-                report.fill(&self.counter().map_or_else(Totals::default, Counter::totals));
+                report.fill(&self.counter().map_or_else(Totals::default, BlockCounter::totals));
             }
             if report.by_tag.is_empty() {
                 report.set_tags(self.allocator.tag_uses());

@@ -51,7 +51,7 @@ mod totals;
 
 pub use self::guard::{CounterGuard, QuiescedCounters};
 pub use self::shard::SlotCounts;
-pub use self::totals::{Account, Counter, OwnerState, Totals};
+pub use self::totals::{Account, BlockCounter, OwnerState, Totals};
 
 use self::peaks::Peaks;
 use self::shard::Shard;

@@ -56,7 +56,7 @@ pub struct Totals {
 }
 
 /// The statistics of an engine that has its own counters.
-pub trait Counter {
+pub trait BlockCounter {
     /// See [`ShardedCounters::totals`].
     fn totals(&self) -> Totals;
 
@@ -64,7 +64,7 @@ pub trait Counter {
     fn reset_peaks(&self);
 }
 
-impl<T> Counter for ShardedCounters<T> {
+impl<T> BlockCounter for ShardedCounters<T> {
     fn totals(&self) -> Totals {
         Self::totals(self)
     }
