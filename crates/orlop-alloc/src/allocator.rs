@@ -2,7 +2,7 @@
 
 use crate::{AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
-use orlop_sync::{Counter, Entry};
+use orlop_sync::{BlockCounter, OwnerState};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
 
     /// The engine's own ledger, if it counts blocks itself. A handle then does not count a second time: it
     /// returns blocks by [`Allocator::deallocate_counted`] and lets [`Allocator::close`] say when the engine may go.
-    fn counter(&self) -> Option<&dyn Counter> {
+    fn counter(&self) -> Option<&dyn BlockCounter> {
         None
     }
 
@@ -133,33 +133,33 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::deallocate`] of `this`, which is there until the block is counted out. On [`Entry::Last`] the
+    /// As for [`Allocator::deallocate`] of `this`, which is there until the block is counted out. On [`OwnerState::Unused`] the
     /// engine must not be used again.
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry>
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState>
     where
         Self: Sized,
     {
         // SAFETY: nothing is counted out here, so the engine stays (the caller's promise).
         let engine = unsafe { this.as_ref() };
         // SAFETY: the caller's promise.
-        unsafe { engine.deallocate(block) }.map(|()| Entry::More)
+        unsafe { engine.deallocate(block) }.map(|()| OwnerState::InUse)
     }
 
     /// Closes the [`Allocator::counter`], which engines with one implement: see
-    /// [`Ledger::close`](orlop_sync::Ledger::close). With a pointer as [`Allocator::deallocate_counted`], and for the
+    /// [`ShardedCounters::close`](orlop_sync::ShardedCounters::close). With a pointer as [`Allocator::deallocate_counted`], and for the
     /// same reason.
     ///
     /// # Safety
     ///
-    /// No handle of the engine remains, and this is called once: on [`Entry::Last`], now or from a later return, the engine
+    /// No handle of the engine remains, and this is called once: on [`OwnerState::Unused`], now or from a later return, the engine
     /// is destroyed.
-    unsafe fn close(this: NonNull<Self>) -> Entry
+    unsafe fn close(this: NonNull<Self>) -> OwnerState
     where
         Self: Sized,
     {
         let _ = this;
         // Never asked of an engine without a counter. One that forgets it lives on.
-        Entry::More
+        OwnerState::InUse
     }
 
     /// Switches byte statistics of [`Allocator::counter`] on or off, before the first block: see

@@ -72,7 +72,7 @@ pub use self::stats::Stats;
 pub use self::stream_uses::StreamUses;
 pub use self::tag::Tag;
 pub use self::typed::TypedBlock;
-pub use orlop_sync::{Account, AllocationId, Counter, Entry, Totals};
+pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 
 /// With this the crate's own tests run in memory of the engine that they test.
 #[cfg(all(test, feature = "self-hosted", not(loom)))]

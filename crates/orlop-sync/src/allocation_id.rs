@@ -1,21 +1,23 @@
-//! The number of an allocation: unique in the process, drawn without a shared counter.
+//! Allocation ids: unique in the process, drawn without a shared counter.
 
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Names one allocation for the life of the process, however often its address is used again.
+/// Identifies one allocation. The id stays unique in the process when the address is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AllocationId(u64);
 
-/// How many ids there are in a range: more than any thread ever gives out.
+/// The binary logarithm of the number of ids in a range: more than any thread ever draws.
 const RANGE_LOG2: u32 = 40;
 
 impl AllocationId {
-    /// The id of blocks that nobody counts: empty ones, and memory from outside that no context has taken in.
+    /// The id of blocks that are not counted: empty ones, and memory from outside that no context has
+    /// adopted.
     pub const NONE: Self = Self(0);
 
-    /// A new id. Each thread draws from a range of its own: no shared counter on this path.
+    /// Returns a new id. Each thread draws from a range of its own, so there is no shared counter on this
+    /// path.
     #[inline]
     #[must_use]
     pub fn next() -> Self {
@@ -30,21 +32,22 @@ impl AllocationId {
         Self(id)
     }
 
-    /// An id from a range of [`AllocationId::new_range`].
+    /// Returns the id `number` of a range from [`AllocationId::new_range`].
     pub(crate) const fn of_range(number: u64) -> Self {
         Self(number)
     }
 
-    /// The first of a range of new ids that the caller gives out in order. Ranges begin anew after some sixteen
-    /// million.
+    /// Returns the first id of a new range, which the caller draws from in order. There are 2^24 ranges; then
+    /// they repeat.
     #[cold]
     pub(crate) fn new_range() -> u64 {
         static RANGES: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: ranges only need to differ. One more, so that the first of the first is not `NONE`.
+        // Relaxed: ranges only need to differ. Plus one, so that the first id of the first range is not
+        // `NONE`.
         (RANGES.fetch_add(1, Ordering::Relaxed) << RANGE_LOG2) + 1
     }
 
-    /// As a number; zero for [`AllocationId::NONE`].
+    /// Returns the id as a number: zero for [`AllocationId::NONE`].
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

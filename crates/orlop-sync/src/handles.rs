@@ -1,24 +1,27 @@
-//! How many handles an allocator has, and whether there can ever be another.
+//! The number of an allocator's handles, and whether another can ever be created.
 //!
-//! Handles are made from handles, and from blocks: whoever holds a block may ask its allocator for more memory, although
-//! no handle is at hand. Blocks are not counted here (the [`Ledger`](super::Ledger) does that), so a block may come to an
-//! allocator whose last handle went, or is going just now. Then the answer is no, for good: the count never rises from
-//! zero, whoever brings it there closes the ledger once, and nothing enters a ledger that is closed.
+//! Handles are created from handles and from blocks: the holder of a block may allocate more from the block's
+//! allocator without having a handle. Blocks are not counted here
+//! ([`ShardedCounters`](super::ShardedCounters) do that), so a block can try to create a handle after the
+//! last one was dropped, or while it is being dropped. Then it gets none, for good: the count never rises
+//! from zero, the one thread that brings it to zero closes the counters, and no block is counted in after
+//! that.
 //!
 //! # Ordering
 //!
-//! * [`Handles::leave`] (`handles.leave`, acquire and release) pairs with itself: who is told that it was the last sees
-//!   what was done through all other handles. Each step on the count is read-modify-write, so the handles that join in
-//!   between do not come between the two.
+//! * [`Handles::leave`] (`handles.leave`, acquire and release) pairs with itself: the thread that drops the
+//!   last handle sees everything that was done through all other handles. Each change of the count is a
+//!   read-modify-write, so handles created in between do not break the release sequence.
 //! * [`Handles::only`] (`handles.only`, acquire) pairs with it in the same way.
-//! * [`Handles::join`] and [`Handles::join_from_block`] are relaxed. They lead to nothing that the one who joins has not
-//!   seen: it has a handle, or a block that was handed out by the allocator and then handed to it.
+//! * [`Handles::join`] and [`Handles::join_from_block`] are relaxed. They give access to nothing that the
+//!   calling thread has not seen: it has a handle, or a block that the allocator handed out and that was then
+//!   passed to it.
 
 use crate::ordering;
 use crate::primitives::End;
 use crate::primitives::atomic::{AtomicUsize, Ordering};
 
-/// The count; see the head of this file. One handle at first.
+/// A count of handles, at first one.
 #[derive(Debug)]
 pub struct Handles(AtomicUsize);
 
@@ -29,31 +32,33 @@ impl Default for Handles {
 }
 
 impl Handles {
-    /// One handle.
+    /// Creates the count of an owner with one handle.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicUsize::new(1))
     }
 
-    /// One more, made from a handle that is counted.
+    /// Counts a handle created from a handle that is counted.
     pub fn join(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One more, made from a block that has not come back, if there is still a handle. Whether there is.
-    #[must_use = "if not, there is no handle"]
+    /// Counts a handle created from a block that was not returned yet. Returns `false`, and counts nothing,
+    /// if no handle is left.
+    #[must_use = "if `false`, no handle was created"]
     pub fn join_from_block(&self) -> bool {
         let more = |handles: usize| (handles > 0).then(|| handles.wrapping_add(1));
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// One handle goes. Whether it was the last: that is told once, and then there is never another.
-    #[must_use = "the last one has to close the ledger"]
+    /// Counts out a handle that is dropped. Returns `true` if it was the last: exactly one call does, and no
+    /// handle is counted afterwards.
+    #[must_use = "the thread that drops the last handle must close the counters"]
     pub fn leave(&self) -> bool {
         self.0.fetch_sub(1, ordering!("handles.leave", AcqRel)) == 1
     }
 
-    /// Whether there is one handle. What was done through others before they went has happened.
+    /// Returns `true` if one handle is left. Everything done through the others happened before.
     #[must_use]
     pub fn only(&self) -> bool {
         self.0.load(ordering!("handles.only", Acquire)) == 1
@@ -61,7 +66,7 @@ impl Handles {
 }
 
 impl Handles {
-    /// Nobody uses the count any more: see `primitives/end.rs`.
+    /// Ends the atomic word: see [`End`].
     #[doc(hidden)]
     pub fn end(&mut self) {
         self.0.end();

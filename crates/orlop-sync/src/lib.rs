@@ -1,36 +1,39 @@
-//! The concurrent building blocks of orlop's allocators, each in one small type that loom checks verbatim.
+//! The concurrent building blocks of orlop's allocators, each in one small type that loom checks unchanged.
 //!
 //! | type | what it guarantees |
 //! |---|---|
-//! | [`Slots`] | one value per thread slot; a thread enters its own without a locked instruction, and any thread can visit every slot |
-//! | [`Ledger`] | sharded counters: blocks and bytes counted per slot; sums are exact at a quiet moment and never negative; reports which thread must destroy the owner |
-//! | [`Handles`] | the handles of an owner: blocks can create them too, but never again after the last one was dropped |
-//! | [`Lent`] | a value that is read often and replaced rarely: the old value is dropped when no reader is left |
-//! | [`Returns`] | a remote free list: any thread adds to it, one takes everything, without a lock |
-//! | [`Grown`] | a central heap that grows: threads that find it empty at the same time add one region, not one each |
+//! | [`Slots`] | one value per thread slot; a thread enters its own without a locked instruction, and any thread can visit all |
+//! | [`ShardedCounters`] | blocks and bytes counted per slot: sums are exact while no thread counts, and live sums are never negative; exactly one thread learns that it must destroy the owner |
+//! | [`Handles`] | the number of an owner's handles: blocks can create handles too, but not after the last one was dropped |
+//! | [`SwapCell`] | a value that is read often and replaced rarely: a replaced value is dropped when it has no reader |
+//! | [`RemoteFreeList`] | a lock-free list: any thread pushes, one swap takes the whole list |
+//! | [`GrowableHeap`] | a central heap: threads that find it empty at the same time add one region, not one each |
 //! | [`AllocationId`] | a number for each allocation, unique in the process, drawn without a shared counter |
 //!
-//! Engines put their data behind these types and need no atomics of their own. Under `--cfg loom` everything is built from
-//! loom's primitives instead of `std`'s. Every atomic ordering has a name ([`ordering!`]), so that a test can weaken it.
+//! Engines keep their data behind these types and need no atomics of their own. Under `--cfg loom` everything
+//! is built from loom's primitives instead of `std`'s. Every atomic ordering has a name ([`ordering!`]), so
+//! that a test can weaken it.
 
 mod allocation_id;
 mod counters;
-mod grown;
+mod growable_heap;
 mod handles;
-mod lent;
 mod primitives;
-mod returns;
+mod remote_free_list;
 mod slots;
+mod swap_cell;
 pub mod thread_slot;
 
 pub use self::allocation_id::AllocationId;
-pub use self::counters::{Account, AllCounted, Counter, Entry, Figures, Holding, Ledger, Totals};
-pub use self::grown::{Centre, Grown, Growth};
+pub use self::counters::{
+    Account, BlockCounter, CounterGuard, OwnerState, QuiescedCounters, ShardedCounters, SlotCounts, Totals,
+};
+pub use self::growable_heap::{CentralHeap, GrowableHeap, HeapGrowth};
 pub use self::handles::Handles;
-pub use self::lent::{Lent, Loan};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::primitives::mutated;
 pub use self::primitives::{Backoff, End, MutPtr, Mutex, MutexGuard, UnsafeCell, atomic, fence};
-pub use self::returns::{Linked, Returns, Taken};
-pub use self::slots::{AllHeld, Held, Slots};
+pub use self::remote_free_list::{Linked, RemoteFreeList, Taken};
+pub use self::slots::{QuiescedSlots, SlotGuard, Slots};
+pub use self::swap_cell::{SwapCell, SwapGuard};

@@ -1,23 +1,24 @@
-//! Which slot a thread uses.
+//! Assigns slots to threads.
 //!
-//! Small numbers, given out lowest first and taken back when a thread ends, so that a program with eight
-//! threads uses eight slots however many threads came and went. The first [`OWNED`] slots have one thread
-//! each, which [`Slots`](super::Slots) relies on; the others are shared by threads that found none free, by
-//! threads that are ending, and by all threads where the system has no asymmetric fence.
+//! Slot numbers are small: the lowest free one is assigned, and a thread gives its number back when it ends.
+//! So a program with eight threads uses eight slots, however many threads it starts over time. Each of the
+//! first [`OWNED`] slots belongs to one thread, which [`Slots`](super::Slots) relies on. The others are
+//! shared: by threads that found no free slot, by threads that are ending, and by all threads where the
+//! system has no asymmetric fence.
 //!
 //! Nothing here allocates, and [`current`] works during thread exit.
 //!
 //! # Ordering
 //!
-//! Giving a number back and taking it are release and acquire: the next owner of a slot sees what the one
-//! before left in it.
+//! Giving a number back is a release, taking it is an acquire: the next owner of a slot sees what the
+//! previous one left in it.
 
 use crate::primitives::fence::asymmetric;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Slots that one thread has for itself. Few under checkers, which look at each.
+/// The number of slots that belong to one thread each. Few under model checkers, which explore each slot.
 pub const OWNED: usize = if cfg!(loom) {
     2
 } else if cfg!(miri) {
@@ -26,30 +27,32 @@ pub const OWNED: usize = if cfg!(loom) {
     32
 };
 
-/// All slots: as many again are shared.
+/// The number of all slots: [`OWNED`] owned ones, then the same number of shared ones.
 pub const SLOTS: usize = 2 * OWNED;
 
-/// The right to use a slot: from [`current`], for the thread that asked, until it asks again or ends.
+/// The right of a thread to use a slot. [`current`] returns it for the calling thread; it is valid until the
+/// thread calls [`current`] again or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seat {
+pub struct ThreadSlot {
     index: usize,
     /// Tied to its thread.
     thread: PhantomData<*const ()>,
 }
 
-impl Seat {
-    /// The seat of slot `index`.
+impl ThreadSlot {
+    /// Creates the right to use slot `index`.
     ///
     /// # Safety
     ///
-    /// `index` is below [`SLOTS`]. If it is below [`OWNED`], no other thread has this seat until this one gave it
-    /// up in a way that the next one sees.
+    /// 1. `index` is below [`SLOTS`].
+    /// 2. If `index` is below [`OWNED`], no other thread uses the slot until this thread has given it up, and
+    ///    giving it up happens before the other thread's first use.
     #[must_use]
     pub const unsafe fn new(index: usize) -> Self {
         Self { index, thread: PhantomData }
     }
 
-    /// The slot's number.
+    /// Returns the slot's index, below [`SLOTS`].
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -57,39 +60,40 @@ impl Seat {
     }
 }
 
-/// Not a slot: the thread has not asked yet.
+/// No slot: the thread has not called [`current`] yet.
 const UNSET: usize = usize::MAX;
 
-/// Bit `i` is set while some live thread has number `i`.
+/// Bit `i` is set while a live thread has number `i`.
 static TAKEN: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    // Neither needs a destructor of its own to be read: `SLOT` stays readable during the whole exit.
+    // `SLOT` has no destructor, so it stays readable during the whole thread exit.
     static SLOT: Cell<usize> = const { Cell::new(UNSET) };
-    static RETURN: GiveBack = const { GiveBack };
+    static ON_EXIT: GiveBack = const { GiveBack };
 }
 
+/// Gives the thread's number back when the thread ends.
 struct GiveBack;
 
 impl Drop for GiveBack {
     fn drop(&mut self) {
-        // From here on the thread shares a slot: other destructors may still free.
+        // From here on the thread uses a shared slot: other destructors may still free blocks.
         let slot = SLOT.replace(OWNED);
         let number = slot % OWNED;
         TAKEN.fetch_and(!(1 << number), Ordering::Release);
     }
 }
 
-/// The calling thread's seat.
+/// Returns the calling thread's slot, and assigns one at the first call.
 #[inline(always)]
 #[must_use]
-pub fn current() -> Seat {
+pub fn current() -> ThreadSlot {
     let slot = known();
     let index = if slot == UNSET { assign() } else { slot };
-    Seat { index, thread: PhantomData }
+    ThreadSlot { index, thread: PhantomData }
 }
 
-/// The calling thread's slot, if it has asked for one before.
+/// Returns the index of the calling thread's slot, or [`UNSET`].
 #[cfg(not(loom))]
 #[inline(always)]
 fn known() -> usize {
@@ -99,7 +103,8 @@ fn known() -> usize {
 #[cfg(loom)]
 use self::modelled::number as known;
 
-/// Threads of a model are not the system's: they are counted as they ask, and numbers do not come back.
+/// Slots of a model's threads, which are not threads of the system: numbered by first use, and never given
+/// back.
 #[cfg(loom)]
 mod modelled {
     use super::{SLOTS, UNSET};
@@ -123,12 +128,12 @@ mod modelled {
     }
 }
 
-/// The calling thread's seat, if it has one already and owns the slot.
+/// Returns the calling thread's slot if it was assigned before and is an owned one.
 #[inline(always)]
 #[must_use]
-pub fn owned() -> Option<Seat> {
+pub fn owned() -> Option<ThreadSlot> {
     let index = known();
-    (index < OWNED).then_some(Seat { index, thread: PhantomData })
+    (index < OWNED).then_some(ThreadSlot { index, thread: PhantomData })
 }
 
 #[cold]
@@ -143,17 +148,18 @@ fn take_number() -> usize {
     loop {
         let free = taken.trailing_ones() as usize;
         if free >= OWNED {
-            // All are taken: share one, chosen by where this thread's data lies. Never given back.
+            // All numbers are taken: share a slot, chosen by the address of this thread's stack. Never given
+            // back.
             let spread = (&raw const taken).addr() >> 12;
             return OWNED + spread % OWNED;
         }
         match TAKEN.compare_exchange_weak(taken, taken | (1 << free), Ordering::Acquire, Ordering::Relaxed) {
             // Registering the destructor fails only while the thread is already ending.
-            Ok(_) if RETURN.try_with(|_| ()).is_err() => {
+            Ok(_) if ON_EXIT.try_with(|_| ()).is_err() => {
                 TAKEN.fetch_and(!(1 << free), Ordering::Release);
                 return OWNED;
             }
-            // Without the fence a thread has a slot of its own all the same, behind an ordinary lock.
+            // Without the fence a thread gets the shared slot of its number, behind an ordinary lock.
             Ok(_) => return if asymmetric() { free } else { OWNED + free },
             Err(now) => taken = now,
         }
@@ -166,12 +172,12 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_its_slot_and_gives_it_back() {
-        let mine = current();
-        assert_eq!(mine, current());
-        // Far more threads than slots, one after the other: each finds a number, none runs out.
+        let own = current();
+        assert_eq!(own, current());
+        // More threads than slots, one after the other: each gets a number.
         for _ in 0..if cfg!(miri) { 2 } else { 4 * SLOTS } {
-            let theirs = std::thread::spawn(|| current().index()).join().unwrap();
-            assert_ne!(mine.index(), theirs);
+            let other = std::thread::spawn(|| current().index()).join().unwrap();
+            assert_ne!(own.index(), other);
         }
     }
 }

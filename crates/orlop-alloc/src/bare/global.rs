@@ -4,7 +4,7 @@ use super::{Header, allocate, deallocate, header, offset, put_header, with_heade
 use crate::backing::{HugePages, Mmap};
 use crate::caching::Caching;
 use crate::{Allocator, Record, Result, Stats};
-use orlop_sync::{Counter, Returns, Totals};
+use orlop_sync::{BlockCounter, RemoteFreeList, Totals};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -54,7 +54,7 @@ thread_local! {
 }
 
 /// What came back while its thread was inside the engine: returned when one is outside.
-static LATER: OnceLock<Returns<Record>> = OnceLock::new();
+static LATER: OnceLock<RemoteFreeList<Record>> = OnceLock::new();
 
 /// This thread is inside, until it is dropped. `None` if it was before.
 struct Inside;
@@ -76,7 +76,7 @@ impl GlobalAllocator {
     #[must_use]
     pub fn stats() -> Stats {
         inside(|engine| Stats {
-            totals: engine.counter().map_or_else(Totals::default, Counter::totals),
+            totals: engine.counter().map_or_else(Totals::default, BlockCounter::totals),
             usage: engine.usage(),
             refused_frees: REFUSED.load(Ordering::Relaxed),
             // What it hands out is of the default kind.
@@ -183,7 +183,7 @@ unsafe fn give(record: NonNull<Record>) {
 
 /// Returns what could not be returned at once. The thread is inside.
 fn return_later() {
-    for record in LATER.get().into_iter().filter(|later| !later.is_empty()).flat_map(Returns::take) {
+    for record in LATER.get().into_iter().filter(|later| !later.is_empty()).flat_map(RemoteFreeList::take) {
         // SAFETY: from `dealloc`, which was the end of its use.
         unsafe { give(NonNull::from(Box::leak(record))) };
     }
@@ -222,7 +222,7 @@ unsafe fn put(memory: NonNull<u8>, layout: Layout) {
     };
     let Some(_inside) = Inside::enter() else {
         // SAFETY: the record of a block that nobody uses any more: the list has it to itself.
-        LATER.get_or_init(Returns::new).push(unsafe { Box::from_raw(record.as_ptr()) });
+        LATER.get_or_init(RemoteFreeList::new).push(unsafe { Box::from_raw(record.as_ptr()) });
         return;
     };
     return_later();

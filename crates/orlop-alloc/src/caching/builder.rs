@@ -8,7 +8,7 @@ use crate::central::{Policy, RegionGrowth, Split};
 use crate::{AllocatorRef, Result};
 use crossbeam_utils::CachePadded;
 use orlop_sync::thread_slot::SLOTS;
-use orlop_sync::{Grown, Ledger, Returns};
+use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
@@ -107,12 +107,12 @@ impl<B: Backing> CachingBuilder<B> {
             release_when_stuck: true,
         };
         Caching {
-            ledger: Ledger::new(self.statistics),
-            heap: Grown::new(Heap::new(policy, self.backing.device(), self.backing.access())),
+            counters: ShardedCounters::new(self.statistics),
+            heap: GrowableHeap::new(Heap::new(policy, self.backing.device(), self.backing.access())),
             backing: Shielded::new(self.backing),
             limit: self.limit,
             slack: AtomicUsize::new(self.slack),
-            returns: (0..SLOTS).map(|_| CachePadded::new(Returns::new())).collect(),
+            remote_frees: (0..SLOTS).map(|_| CachePadded::new(RemoteFreeList::new())).collect(),
             learns: self.learns,
             plans: AtomicUsize::new(0),
             grown_beside: AtomicUsize::new(0),

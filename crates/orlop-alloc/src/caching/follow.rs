@@ -58,8 +58,8 @@ impl<B: Backing> Caching<B> {
 
     /// Keeps what other threads brought back to this slot.
     pub(super) fn take_back(&self, front: &mut Front) {
-        let Some(returns) = self.returns.get(front.home()) else { return };
-        for record in returns.take() {
+        let Some(remote_frees) = self.remote_frees.get(front.home()) else { return };
+        for record in remote_frees.take() {
             if let Some(record) = front.put(record) {
                 // A block that is not there any more is nobody's: no memory can be used twice by leaving it.
                 let _ = self.heap.lock().put_placed(record);
@@ -80,7 +80,7 @@ impl<B: Backing> Caching<B> {
     /// Merges all that any thread has cached; whether that was anything.
     pub(super) fn merge_all(&self, heap: &Mutex<Heap<ClassIndex>>, plans: Plans) -> bool {
         let mut any = false;
-        self.ledger.visit(|front| any |= self.merge(heap, front, plans));
+        self.counters.for_each_slot(|front| any |= self.merge(heap, front, plans));
         any
     }
 
@@ -100,7 +100,7 @@ impl<B: Backing> Caching<B> {
             return None;
         }
         let mut found = None;
-        self.ledger.visit(|front| {
+        self.counters.for_each_slot(|front| {
             let Some(plan) = front.plan() else { return };
             if plan.extents().any(|extent| extent.addresses().contains(&address)) {
                 let live = plan.live().find(|&(start, ..)| start == address);

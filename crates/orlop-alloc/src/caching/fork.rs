@@ -23,7 +23,7 @@ use crate::bare::{FromSystem, GlobalAllocator};
 use crate::central::heap::Heap;
 use crate::{Error, Result};
 use orlop_sync::MutexGuard;
-use orlop_sync::{AllCounted, Grown, Ledger};
+use orlop_sync::{GrowableHeap, QuiescedCounters, ShardedCounters};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -48,8 +48,8 @@ const GLOBAL: u64 = 0;
 /// Where the locks of an engine are. Invariant: they are there while the engine is in the list.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
-    ledger: NonNull<Ledger<Front>>,
-    heap: NonNull<Grown<Heap<ClassIndex>>>,
+    counters: NonNull<ShardedCounters<Front>>,
+    heap: NonNull<GrowableHeap<Heap<ClassIndex>>>,
 }
 
 // SAFETY: shared access from any thread, as the engine itself gives: it is `Sync`.
@@ -59,7 +59,7 @@ unsafe impl Send for Parts {}
 #[derive(Debug)]
 struct Held {
     heap: MutexGuard<'static, Heap<ClassIndex>>,
-    slots: AllCounted<'static, Front>,
+    slots: QuiescedCounters<'static, Front>,
     growth: MutexGuard<'static, ()>,
 }
 
@@ -69,11 +69,11 @@ impl Held {
     /// The engine is in the list until this is gone.
     unsafe fn take(parts: Parts) -> Self {
         // SAFETY: the invariant of `Parts`, and the caller's promise.
-        let heap: &'static Grown<_> = unsafe { parts.heap.as_ref() };
+        let heap: &'static GrowableHeap<_> = unsafe { parts.heap.as_ref() };
         // SAFETY: as above.
-        let ledger: &'static Ledger<_> = unsafe { parts.ledger.as_ref() };
+        let counters: &'static ShardedCounters<_> = unsafe { parts.counters.as_ref() };
         let growth = heap.stop_growing();
-        let slots = ledger.hold_all();
+        let slots = counters.quiesce();
         Self { heap: heap.lock(), slots, growth }
     }
 
@@ -102,7 +102,7 @@ impl Parts {
     ///
     /// The engine does not move, and is taken out of the list before it goes.
     unsafe fn of<B: Backing>(engine: &Caching<B>) -> Self {
-        Self { ledger: NonNull::from(&engine.ledger), heap: NonNull::from(&engine.heap) }
+        Self { counters: NonNull::from(&engine.counters), heap: NonNull::from(&engine.heap) }
     }
 }
 

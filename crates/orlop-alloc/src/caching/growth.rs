@@ -21,7 +21,7 @@ use crate::central::regions::Gain;
 use crate::out_of_memory::Refusal;
 use crate::{Error, OutOfMemory, RawBlock, Result};
 use orlop_core::Alignment;
-use orlop_sync::{Centre as _, Growth, Mutex, thread_slot};
+use orlop_sync::{CentralHeap as _, HeapGrowth, Mutex, thread_slot};
 use std::sync::atomic::Ordering;
 
 /// Lines are this long if the system lets them, else shorter.
@@ -65,10 +65,10 @@ impl<'a, B: Backing> Search<'a, B> {
     }
 }
 
-impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
+impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
     type Error = Error;
 
-    fn gain(&mut self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Result<Gain> {
+    fn grow(&mut self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Result<Gain> {
         let engine = self.engine;
         loop {
             match self.step {
@@ -80,7 +80,7 @@ impl<B: Backing> Growth<Heap<ClassIndex>> for Search<'_, B> {
                 }
                 Step::Everybody => {
                     self.step = Step::Plans;
-                    if engine.ledger.slots() > 1 && engine.merge_all(heap, Plans::Keep) {
+                    if engine.counters.slots() > 1 && engine.merge_all(heap, Plans::Keep) {
                         return Ok(Gain::Nothing);
                     }
                 }
@@ -149,7 +149,7 @@ fn steps(need: usize, held: usize) -> [usize; 2] {
 impl<B: Backing> Caching<B> {
     /// Merges what this thread has cached; also its plan, if it does something else at the moment.
     pub(super) fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        self.ledger.with(thread_slot::current(), |front| {
+        self.counters.with(thread_slot::current(), |front| {
             let strays = front.plan().is_some_and(|plan| plan.strayed() > 0);
             self.merge(heap, front, if strays { Plans::End } else { Plans::Keep })
         })
@@ -257,9 +257,9 @@ impl<B: Backing> Caching<B> {
         let record = unsafe { block.record_mut() };
         (record.granted, record.requested) = (granted, bytes);
         record.token = Token::new(place as usize, UNCACHED, token.home()).0;
-        let mut held = self.ledger.hold(thread_slot::current());
+        let mut held = self.counters.enter(thread_slot::current());
         held.value().tags().add(block.kind, block.tag, more);
-        held.grow(block.kind, more, asked, granted);
+        held.count_growth(block.kind, more, asked, granted);
         true
     }
 

@@ -23,9 +23,9 @@ impl<B: Backing> Caching<B> {
             return 0;
         }
         let given_back = self.heap.while_not_growing(|locked| {
-            let idle = self.ledger.idle_slots();
+            let idle = self.counters.idle_slots();
             let mut cached_idly = 0;
-            self.ledger.visit(|front| {
+            self.counters.for_each_slot(|front| {
                 if idle.get(front.home()) == Some(&true) {
                     let before = locked.lock().live;
                     self.merge(locked, front, Plans::End);

@@ -51,7 +51,10 @@ use crate::{
 };
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
-use orlop_sync::{Centre as _, Counter, Entry, Grown, Holding, Ledger, Returns, thread_slot};
+use orlop_sync::{
+    BlockCounter, CentralHeap as _, CounterGuard, GrowableHeap, OwnerState, RemoteFreeList, ShardedCounters,
+    thread_slot,
+};
 use std::ptr::NonNull;
 use std::sync::Arc;
 #[cfg(all(unix, not(loom)))]
@@ -90,15 +93,15 @@ const LOGGED: [usize; 2] = [64, 4096];
 #[derive(Debug)]
 pub struct Caching<B: Backing = Global> {
     /// Counts, and what each thread has at hand.
-    ledger: Ledger<Front>,
-    heap: Grown<Heap<ClassIndex>>,
+    counters: ShardedCounters<Front>,
+    heap: GrowableHeap<Heap<ClassIndex>>,
     backing: Shielded<B>,
     limit: usize,
     /// One part in so many of what is held may be cached when a block is cut from the heap. Never less than at
     /// first: see `growth`.
     slack: AtomicUsize,
     /// By slot: its blocks that other threads brought back.
-    returns: Box<[CachePadded<Returns<Record>>]>,
+    remote_frees: Box<[CachePadded<RemoteFreeList<Record>>]>,
     /// Whether rounds are learned.
     learns: bool,
     /// How many plans there are, what the heap grew by beside them, and what they and the logs take.
@@ -131,11 +134,11 @@ impl<B: Backing> Caching<B> {
     #[inline(always)]
     fn search(&self, ask: &Ask<'_>, class: usize) -> Option<(RawBlock, usize)> {
         let request = ask.request;
-        let seat = thread_slot::current();
-        let mut held = self.ledger.hold(seat);
-        let figures = held.figures();
+        let slot = thread_slot::current();
+        let mut held = self.counters.enter(slot);
+        let figures = held.counts();
         let front = held.value();
-        front.set_home(seat.index());
+        front.set_home(slot.index());
         if front.has_learned(class) {
             self.follow(front);
         }
@@ -155,7 +158,7 @@ impl<B: Backing> Caching<B> {
             let Taken { mut block, dirty } = heap.take(ask)?;
             // SAFETY: a record of ours, and the token is our note.
             let record = unsafe { block.record_mut() };
-            record.token = Token::new(record.token, class, seat.index()).0;
+            record.token = Token::new(record.token, class, slot.index()).0;
             (block, dirty)
         };
         // SAFETY: as above.
@@ -172,7 +175,7 @@ impl<B: Backing> Caching<B> {
     fn deliver_zeroed(&self, request: &Request, block: RawBlock, dirty: usize) -> Result<RawBlock> {
         // SAFETY: it holds what was asked for, and nobody else knows it yet.
         let is_zero = unsafe { self.backing.zero(block.ptr, dirty.min(request.bytes)) };
-        let mut held = self.ledger.hold(thread_slot::current());
+        let mut held = self.counters.enter(thread_slot::current());
         if !is_zero {
             held.value().tags().enter(&block);
             // SAFETY: every block of this engine has a record of this engine's.
@@ -230,9 +233,9 @@ impl<B: Backing> Caching<B> {
     /// all as a plan's are. Not inlined, so that the way of all others needs no stack frame.
     #[inline(never)]
     fn take_counted(&self, request: &Request) -> Option<RawBlock> {
-        let mut held = self.ledger.try_hold()?;
-        let figures = held.figures();
-        let allowed = |granted| !figures.is_notable(request.kind, granted);
+        let mut held = self.counters.try_enter()?;
+        let figures = held.counts();
+        let allowed = |granted| !figures.exceeds_limit(request.kind, granted);
         let found = held.value().take_counted(request, allowed)?;
         // SAFETY: taken just now.
         Some(unsafe { hand_out(held, found, request) })
@@ -248,7 +251,7 @@ impl<B: Backing> Caching<B> {
     unsafe fn give_elsewhere(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
+        let Some(mut held) = engine.counters.try_enter() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_planned_counted(block.record()) } {
@@ -259,7 +262,7 @@ impl<B: Backing> Caching<B> {
             // SAFETY: every block of this engine has a record of this engine's.
             engine.bring_home(held.value(), unsafe { block.into_record() });
         }
-        held.leave_open(kind, granted, requested);
+        held.count_out_open(kind, granted, requested);
         None
     }
 
@@ -269,7 +272,7 @@ impl<B: Backing> Caching<B> {
         record.tag = Tag::NONE;
         // Who frees its address a second time is told.
         record.id = AllocationId::NONE;
-        self.returns[Token(record.token).home()].push(record);
+        self.remote_frees[Token(record.token).home()].push(record);
     }
 
     /// With no quick way for a block: makes room for it, or finds out that there is.
@@ -286,10 +289,10 @@ impl<B: Backing> Caching<B> {
 /// Counts a block that is handed out, also under its tag, unless so many of its bytes have to be made zero first: see
 /// [`Caching::deliver_zeroed`]. Leaves the slot.
 #[inline(always)]
-fn deliver(mut held: Holding<'_, Front>, request: &Request, block: &RawBlock, dirty: usize) {
+fn deliver(mut held: CounterGuard<'_, Front>, request: &Request, block: &RawBlock, dirty: usize) {
     if dirty == 0 {
         held.value().tags().enter(block);
-        held.enter(request.kind, block.granted, request.bytes);
+        held.count_in(request.kind, block.granted, request.bytes);
     }
 }
 
@@ -300,11 +303,11 @@ fn deliver(mut held: Holding<'_, Front>, request: &Request, block: &RawBlock, di
 /// The record, of a block of so many bytes, was just taken from the slot's front.
 #[inline(always)]
 unsafe fn hand_out(
-    held: Holding<'_, Front>,
+    held: CounterGuard<'_, Front>,
     (mut place, granted): (NonNull<Record>, usize),
     request: &Request,
 ) -> RawBlock {
-    let id = held.enter_unnoted(request.kind, granted, request.bytes);
+    let id = held.count_in_below_limit(request.kind, granted, request.bytes);
     // SAFETY: nobody else has it (the caller).
     let record = unsafe { place.as_mut() };
     record.assign_like(request, id);
@@ -324,9 +327,9 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
             return None;
         }
-        let mut held = self.ledger.try_hold()?;
-        let figures = held.figures();
-        let allowed = |granted| !figures.is_notable(request.kind, granted);
+        let mut held = self.counters.try_enter()?;
+        let figures = held.counts();
+        let allowed = |granted| !figures.exceeds_limit(request.kind, granted);
         // Each way to its own end: one for both would have to look again for what is known.
         if !held.value().plans_for(request.bytes) {
             if let Some(found) = held.value().take_stacked(request, allowed)? {
@@ -349,7 +352,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         }
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
+        let Some(mut held) = engine.counters.try_enter() else { return Some(block) };
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record of this engine's, and the caller uses it no more.
         if !unsafe { held.value().put_quickly(block.record()) } {
@@ -358,7 +361,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             // SAFETY: the caller's promise; the block is as it was.
             return unsafe { Self::give_elsewhere(this, block) };
         }
-        held.leave_open(kind, granted, requested);
+        held.count_out_open(kind, granted, requested);
         None
     }
 
@@ -373,13 +376,13 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         }
         self.backing.check_not_entered()?;
         let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
-        let seat = thread_slot::current();
-        let mut held = self.ledger.hold(seat);
+        let slot = thread_slot::current();
+        let mut held = self.counters.enter(slot);
         let front = held.value();
-        front.set_home(seat.index());
+        front.set_home(slot.index());
         // SAFETY: a record of ours, and the token is our note.
         let record = unsafe { block.record_mut() };
-        record.token = Token::new(record.token, class, seat.index()).0;
+        record.token = Token::new(record.token, class, slot.index()).0;
         front.note_taken(record);
         let dirty = if request.zeroed { dirty } else { 0 };
         deliver(held, request, &block, dirty);
@@ -391,20 +394,20 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         record.uses = crate::StreamUses::new();
-        // Inside the slot, because after `leave` the engine may be gone. Nobody who has the heap waits for a slot.
-        let seat = thread_slot::current();
-        let mut held = engine.ledger.hold(seat);
+        // Inside the slot, because after `count_out` the engine may be gone. Nobody who has the heap waits for a slot.
+        let slot = thread_slot::current();
+        let mut held = engine.counters.enter(slot);
         let front = held.value();
-        front.set_home(seat.index());
+        front.set_home(slot.index());
         engine.put_back(front, record)?;
-        Ok(held.leave(kind, granted, requested))
+        Ok(held.count_out(kind, granted, requested))
     }
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
@@ -412,19 +415,19 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         unsafe { self.widen(block, bytes) }
     }
 
-    fn counter(&self) -> Option<&dyn Counter> {
-        Some(&self.ledger)
+    fn counter(&self) -> Option<&dyn BlockCounter> {
+        Some(&self.counters)
     }
 
-    unsafe fn close(this: NonNull<Self>) -> Entry {
+    unsafe fn close(this: NonNull<Self>) -> OwnerState {
         // SAFETY: the engine is there until then (the caller's promise).
-        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
         // SAFETY: the caller's promise.
-        unsafe { Ledger::close(ledger) }
+        unsafe { ShardedCounters::close(counters) }
     }
 
     fn set_statistics(&mut self, on: bool) {
-        self.ledger.set_counted(on);
+        self.counters.set_counted(on);
     }
 
     fn device(&self) -> Device {
@@ -436,7 +439,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     }
 
     fn usage(&self) -> Usage {
-        let slots = self.ledger.slots() * size_of::<Front>() + size_of_val(&*self.returns);
+        let slots = self.counters.slots() * size_of::<Front>() + size_of_val(&*self.remote_frees);
         self.heap.lock().usage(slots + self.notes.load(Ordering::Relaxed))
     }
 
@@ -503,8 +506,8 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
 
     fn tag_uses(&self) -> Vec<TagUse> {
         let mut sums = TagSums::default();
-        self.ledger.visit(|front| front.add_tags_to(&mut sums));
-        let totals = self.ledger.totals();
+        self.counters.for_each_slot(|front| front.add_tags_to(&mut sums));
+        let totals = self.counters.totals();
         sums.uses(|kind| totals.kinds[kind.index()].live_bytes)
     }
 
@@ -517,7 +520,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
     fn verify(&self) -> Result<()> {
         self.heap.lock().verify()?;
         let mut broken = None;
-        self.ledger.visit(|front| {
+        self.counters.for_each_slot(|front| {
             if !front.is_consistent() {
                 broken = Some(Error::Corrupt { rule: "what is cached adds up", address: 0 });
             }

@@ -3,7 +3,7 @@
 //!
 //! The order is TensorFlow's: free chunks; a new region; stamped chunks, merged although they are not safe
 //! for all; wholly free regions given back so that a larger one fits. The lock is not held while the backing
-//! is asked (see [`Grown`]).
+//! is asked (see [`GrowableHeap`]).
 
 use super::chunks::Mapped;
 use super::heap::{Ask, Heap, Taken};
@@ -18,7 +18,7 @@ use crate::{
 };
 use orlop_core::{Alignment, Device};
 use orlop_sync::Mutex;
-use orlop_sync::{Centre as _, Grown, Growth};
+use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ pub struct Central<B: Backing = Global> {
     limit: usize,
     /// Region addresses are multiples of this at least.
     region_align: Alignment,
-    heap: Grown<Heap>,
+    heap: GrowableHeap<Heap>,
     /// The first region's size.
     first_region: usize,
     /// The next region's size. Written under the growth lock only.
@@ -135,7 +135,7 @@ impl<B: Backing> CentralBuilder<B> {
             backing: Shielded::new(self.backing),
             limit: self.limit,
             region_align: granule,
-            heap: Grown::new(Heap::new(self.policy, device, access)),
+            heap: GrowableHeap::new(Heap::new(self.policy, device, access)),
             first_region: first,
             next_region: AtomicUsize::new(first),
             backpedalled: AtomicBool::new(false),
@@ -167,10 +167,10 @@ struct Search<'a, B: Backing> {
     released: usize,
 }
 
-impl<B: Backing> Growth<Heap> for Search<'_, B> {
+impl<B: Backing> HeapGrowth<Heap> for Search<'_, B> {
     type Error = Error;
 
-    fn gain(&mut self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Result<Gain> {
+    fn grow(&mut self, heap: &Mutex<Heap>, ask: &Ask<'_>) -> Result<Gain> {
         loop {
             match self.step {
                 Step::Extend => {

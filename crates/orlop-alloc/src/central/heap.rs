@@ -19,7 +19,7 @@ use super::stamps::Stamps;
 use super::watch::Watched;
 use crate::{Access, Error, Found, RawBlock, Record, Request, Result};
 use orlop_core::{Alignment, Device};
-use orlop_sync::Centre;
+use orlop_sync::CentralHeap;
 use std::ptr::NonNull;
 
 /// A request as the heap sees it.
@@ -71,10 +71,10 @@ pub(crate) struct Heap<I = Bins> {
     least_free: usize,
 }
 
-impl<I: FreeIndex> Centre for Heap<I> {
-    type Ask<'a> = Ask<'a>;
-    type Got = Taken;
-    type Gain = Gain;
+impl<I: FreeIndex> CentralHeap for Heap<I> {
+    type Request<'a> = Ask<'a>;
+    type Chunk = Taken;
+    type Region = Gain;
 
     #[inline]
     fn take(&mut self, ask: &Ask<'_>) -> Option<Taken> {

@@ -15,7 +15,7 @@ use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{Counter, Entry, Ledger, thread_slot};
+use orlop_sync::{BlockCounter, OwnerState, ShardedCounters, thread_slot};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -47,7 +47,7 @@ impl OutsideAccounts {
 pub(super) struct Outside {
     device: Device,
     name: &'static str,
-    ledger: Ledger,
+    counters: ShardedCounters,
 }
 
 impl Context {
@@ -99,7 +99,7 @@ impl Context {
         // Observers tell blocks apart by it.
         // SAFETY: an id changes nothing of what the record says of the memory, and nobody below handed the block out.
         unsafe { raw.record_mut() }.id = AllocationId::next();
-        account.ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+        account.counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
         account.take_in(raw)
     }
 
@@ -113,7 +113,7 @@ impl Context {
         let changing = self.changing();
         let mut watches = Vec::new();
         let account = place.get_or_init(|| {
-            let account = AllocatorRef::new(Outside { device, name, ledger: Ledger::new(true) });
+            let account = AllocatorRef::new(Outside { device, name, counters: ShardedCounters::new(true) });
             if let Some(observer) = self.inner.observer.cloned() {
                 watches = account.put_observer(Some(observer));
             }
@@ -138,7 +138,7 @@ unsafe impl Allocator for Outside {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the account is there until the block has left (the caller's promise).
         let account = unsafe { this.as_ref() };
         let owner = block.owner;
@@ -155,25 +155,25 @@ unsafe impl Allocator for Outside {
             }
         });
         let panic = catch_unwind(run).err();
-        let entry = account.ledger.hold(thread_slot::current()).leave(kind, granted, requested);
-        let Some(panic) = panic else { return Ok(entry) };
-        if let (Entry::Last, Some(owner)) = (entry, owner) {
+        let state = account.counters.enter(thread_slot::current()).count_out(kind, granted, requested);
+        let Some(panic) = panic else { return Ok(state) };
+        if let (OwnerState::Unused, Some(owner)) = (state, owner) {
             // Whoever called is unwound, and does not learn that this was the last of the account.
-            // SAFETY: the cell that the block was counted in (`Context::adopt_in`), told `Last` just now.
+            // SAFETY: the cell that the block was counted in (`Context::adopt_in`), told `Unused` just now.
             unsafe { destroy_owner(owner) };
         }
         resume_unwind(panic)
     }
 
-    fn counter(&self) -> Option<&dyn Counter> {
-        Some(&self.ledger)
+    fn counter(&self) -> Option<&dyn BlockCounter> {
+        Some(&self.counters)
     }
 
-    unsafe fn close(this: NonNull<Self>) -> Entry {
+    unsafe fn close(this: NonNull<Self>) -> OwnerState {
         // SAFETY: the account is there until then (the caller's promise).
-        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
         // SAFETY: the caller's promise.
-        unsafe { Ledger::close(ledger) }
+        unsafe { ShardedCounters::close(counters) }
     }
 
     fn device(&self) -> Device {
@@ -186,7 +186,7 @@ unsafe impl Allocator for Outside {
 
     /// What lives is what is held.
     fn usage(&self) -> Usage {
-        let all = self.ledger.totals().all;
+        let all = self.counters.totals().all;
         Usage {
             reserved: all.live_bytes,
             peak_reserved: all.peak_bytes,
@@ -196,7 +196,7 @@ unsafe impl Allocator for Outside {
     }
 
     fn reset_peak(&self) {
-        self.ledger.reset_peaks();
+        self.counters.reset_peaks();
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     RegionWatches, Request, Result, Semantics, Usage,
 };
 use orlop_core::{Alignment, Device};
-use orlop_sync::{Centre, Grown, Growth, Mutex};
+use orlop_sync::{CentralHeap, GrowableHeap, HeapGrowth, Mutex};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub struct Arena<B: Backing = Global> {
     align: Alignment,
     /// The most bytes to reserve.
     limit: usize,
-    state: Grown<State>,
+    state: GrowableHeap<State>,
     records: Records,
 }
 
@@ -79,10 +79,10 @@ struct Bumped {
     dirty: usize,
 }
 
-impl Centre for State {
-    type Ask<'a> = Request;
-    type Got = Bumped;
-    type Gain = Region;
+impl CentralHeap for State {
+    type Request<'a> = Request;
+    type Chunk = Bumped;
+    type Region = Region;
 
     fn take(&mut self, request: &Request) -> Option<Bumped> {
         self.bump(request.bytes.max(1), request.align)
@@ -96,10 +96,10 @@ impl Centre for State {
 /// An arena whose segments have no room for a request.
 struct Extend<'a, B: Backing>(&'a Arena<B>);
 
-impl<B: Backing> Growth<State> for Extend<'_, B> {
+impl<B: Backing> HeapGrowth<State> for Extend<'_, B> {
     type Error = Error;
 
-    fn gain(&mut self, state: &Mutex<State>, request: &Request) -> Result<Region> {
+    fn grow(&mut self, state: &Mutex<State>, request: &Request) -> Result<Region> {
         let Self(arena) = self;
         let bytes = request.bytes.max(1);
         let (reserved, next_segment) = {
@@ -140,7 +140,7 @@ impl<B: Backing> Arena<B> {
             backing: Shielded::new(backing),
             align: Alignment::PLANNED,
             limit,
-            state: Grown::new(state),
+            state: GrowableHeap::new(state),
             records: Records::new(),
         }
     }

@@ -17,7 +17,7 @@ use super::supply::Supply;
 use crate::backing::{Backing, Global};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::{Alignment, Device};
-use orlop_sync::{Counter, Entry, Ledger, Mutex, thread_slot};
+use orlop_sync::{BlockCounter, Mutex, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub struct Pool<B: Backing = Global> {
     supply: Supply<B>,
     rounding: Rounding,
     bound: Mutex<Bound>,
-    ledger: Ledger<Lru>,
+    counters: ShardedCounters<Lru>,
 }
 
 /// Settings of a [`Pool`].
@@ -121,7 +121,7 @@ impl<B: Backing> PoolBuilder<B> {
             supply: Supply::new(self.backing),
             rounding: self.rounding,
             bound: Mutex::new(bound),
-            ledger: Ledger::default(),
+            counters: ShardedCounters::default(),
         }
     }
 
@@ -137,9 +137,9 @@ impl<B: Backing> Pool<B> {
     #[cold]
     fn look_elsewhere(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
         let mut found = None;
-        self.ledger.with(thread_slot::current(), Lru::missed);
-        if cacheable && self.ledger.slots() > 1 {
-            self.ledger.visit(|cache| found = found.take().or_else(|| cache.take(key)));
+        self.counters.with(thread_slot::current(), Lru::missed);
+        if cacheable && self.counters.slots() > 1 {
+            self.counters.for_each_slot(|cache| found = found.take().or_else(|| cache.take(key)));
         }
         let record = match found {
             Some(mut record) => {
@@ -158,7 +158,7 @@ impl<B: Backing> Pool<B> {
                 record
             }
         };
-        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
+        self.counters.enter(thread_slot::current()).count_in(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
     }
 
@@ -171,8 +171,8 @@ impl<B: Backing> Pool<B> {
                 let mut bound = self.bound.lock();
                 let places = bound.free.min(PLACES);
                 bound.free -= places;
-                let seat = thread_slot::current();
-                let mut cache = self.ledger.hold(seat);
+                let slot = thread_slot::current();
+                let mut cache = self.counters.enter(slot);
                 let (puts, misses) = cache.value().news();
                 (bound.puts, bound.misses) = (bound.puts + puts, bound.misses + misses);
                 cache.value().add_places(places);
@@ -194,7 +194,7 @@ impl<B: Backing> Pool<B> {
                 // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
                 unsafe { self.supply.lose(&evicted, ALIGN) };
             }
-            match self.ledger.with(thread_slot::current(), |cache| cache.put(record)) {
+            match self.counters.with(thread_slot::current(), |cache| cache.put(record)) {
                 Ok(()) => return,
                 Err(back) => record = back,
             }
@@ -207,9 +207,9 @@ impl<B: Backing> Pool<B> {
     /// The oldest block of the thread that keeps the most, and its place for this thread.
     fn take_from_the_richest(&self) -> Option<Box<Record>> {
         let mut most = 0;
-        self.ledger.visit(|cache| most = most.max(cache.held()));
+        self.counters.for_each_slot(|cache| most = most.max(cache.held()));
         let mut taken = None;
-        self.ledger.visit(|cache| {
+        self.counters.for_each_slot(|cache| {
             if taken.is_none() && most > 0 && cache.held() >= most {
                 taken = cache.take_oldest();
                 if taken.is_some() {
@@ -218,7 +218,7 @@ impl<B: Backing> Pool<B> {
             }
         });
         if taken.is_some() {
-            self.ledger.with(thread_slot::current(), |cache| cache.add_places(1));
+            self.counters.with(thread_slot::current(), |cache| cache.add_places(1));
         }
         taken
     }
@@ -234,14 +234,14 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             return None;
         }
         let key = self.rounding.round(request.bytes);
-        let mut held = self.ledger.try_hold()?;
+        let mut held = self.counters.try_enter()?;
         let class = held.value().known_class(key)?;
         let granted = held.value().newest(class)?.granted;
-        if held.is_notable(request.kind, granted) {
+        if held.exceeds_limit(request.kind, granted) {
             return None;
         }
         let mut record = held.value().take_newest(class)?;
-        let id = held.enter_unnoted(request.kind, granted, request.bytes);
+        let id = held.count_in_below_limit(request.kind, granted, request.bytes);
         record.assign_unused(request, id);
         Some(RawBlock::new(record))
     }
@@ -252,14 +252,14 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         }
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
+        let Some(mut held) = engine.counters.try_enter() else { return Some(block) };
         if !held.value().has_place(&block) {
             return Some(block);
         }
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record from `allocate`.
         held.value().put_quickly(unsafe { block.into_record() });
-        held.leave_open(kind, granted, requested);
+        held.count_out_open(kind, granted, requested);
         None
     }
 
@@ -271,7 +271,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         let cacheable = request.align <= ALIGN;
         let key = self.rounding.round(request.bytes.max(1));
         if cacheable {
-            let mut held = self.ledger.hold(thread_slot::current());
+            let mut held = self.counters.enter(thread_slot::current());
             if let Some(mut record) = held.value().take(key) {
                 if request.zeroed {
                     // Outside the slot: a backing is user code.
@@ -281,9 +281,9 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
                         self.keep(record);
                         return Err(self.supply.cannot_zero());
                     }
-                    held = self.ledger.hold(thread_slot::current());
+                    held = self.counters.enter(thread_slot::current());
                 }
-                held.enter(request.kind, record.granted, request.bytes);
+                held.count_in(request.kind, record.granted, request.bytes);
                 record.assign(request);
                 return Ok(RawBlock::new(record));
             }
@@ -296,7 +296,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record from `allocate`.
@@ -305,33 +305,33 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         if record.token == UNCACHED {
             // SAFETY: gained for this block alone, with this alignment (`look_elsewhere`).
             unsafe { engine.supply.lose(&record, record.align.max(ALIGN)) };
-            return Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
+            return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
         }
         record.uses = crate::StreamUses::new();
-        let mut held = engine.ledger.hold(thread_slot::current());
+        let mut held = engine.counters.enter(thread_slot::current());
         match held.value().put(record) {
-            Ok(()) => Ok(held.leave(kind, granted, requested)),
+            Ok(()) => Ok(held.count_out(kind, granted, requested)),
             Err(record) => {
                 drop(held);
                 engine.keep(record);
-                Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested))
+                Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested))
             }
         }
     }
 
-    fn counter(&self) -> Option<&dyn Counter> {
-        Some(&self.ledger)
+    fn counter(&self) -> Option<&dyn BlockCounter> {
+        Some(&self.counters)
     }
 
-    unsafe fn close(this: NonNull<Self>) -> Entry {
+    unsafe fn close(this: NonNull<Self>) -> OwnerState {
         // SAFETY: the engine is there until then (the caller's promise).
-        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
         // SAFETY: the caller's promise.
-        unsafe { Ledger::close(ledger) }
+        unsafe { ShardedCounters::close(counters) }
     }
 
     fn set_statistics(&mut self, on: bool) {
-        self.ledger.set_counted(on);
+        self.counters.set_counted(on);
     }
 
     fn device(&self) -> Device {
@@ -344,7 +344,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
 
     fn usage(&self) -> Usage {
         let mut metadata = 0;
-        self.ledger.visit(|cache| metadata += cache.metadata());
+        self.counters.for_each_slot(|cache| metadata += cache.metadata());
         self.supply.usage(metadata)
     }
 
@@ -368,7 +368,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     fn trim(&self, target: u64) -> u64 {
         let mut excess = self.supply.reserved().saturating_sub(target);
         let mut gone = Vec::new();
-        self.ledger.visit(|cache| {
+        self.counters.for_each_slot(|cache| {
             while excess > 0 {
                 let Some(record) = cache.take_oldest() else { break };
                 excess = excess.saturating_sub(record.granted as u64);

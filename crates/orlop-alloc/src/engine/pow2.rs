@@ -13,7 +13,7 @@ use crate::backing::{Backing, Global};
 use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::{Alignment, Device};
 use orlop_sync::thread_slot;
-use orlop_sync::{Counter, Entry, Ledger};
+use orlop_sync::{BlockCounter, OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ const UNCACHED: usize = usize::MAX;
 pub struct Pow2<B: Backing = Global> {
     supply: Supply<B>,
     /// Counts and caches, by slot: one lock for both.
-    ledger: Ledger<Cache>,
+    counters: ShardedCounters<Cache>,
 }
 
 /// What one slot caches: records of memory that nobody uses. A record's token is the bucket it was made for.
@@ -60,7 +60,7 @@ impl<B: Backing> Pow2<B> {
     /// Over this backing.
     #[must_use]
     pub fn engine(backing: B) -> Self {
-        Self { supply: Supply::new(backing), ledger: Ledger::default() }
+        Self { supply: Supply::new(backing), counters: ShardedCounters::default() }
     }
 
     /// The same behind a handle.
@@ -74,7 +74,7 @@ impl<B: Backing> Pow2<B> {
     fn find_elsewhere(&self, bucket: usize) -> Option<Box<Record>> {
         let mut stolen = Vec::with_capacity(STEAL);
         let mut found_in = bucket;
-        self.ledger.visit(|cache| {
+        self.counters.for_each_slot(|cache| {
             for bucket in bucket..=(bucket + SEARCH_UP).min(BUCKETS - 1) {
                 if !stolen.is_empty() && bucket != found_in {
                     break;
@@ -87,7 +87,7 @@ impl<B: Backing> Pow2<B> {
             }
         });
         let found = stolen.pop()?;
-        self.ledger.with(thread_slot::current(), |cache| cache.buckets[found_in].append(&mut stolen));
+        self.counters.with(thread_slot::current(), |cache| cache.buckets[found_in].append(&mut stolen));
         Some(found)
     }
 
@@ -99,10 +99,10 @@ impl<B: Backing> Pow2<B> {
         };
         // SAFETY: it was cached and is about to be handed out; a bucket holds what is asked of it.
         if !unsafe { self.supply.prepare(&record, request) } {
-            self.ledger.with(thread_slot::current(), |cache| cache.put_back(record));
+            self.counters.with(thread_slot::current(), |cache| cache.put_back(record));
             return Err(self.supply.cannot_zero());
         }
-        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
+        self.counters.enter(thread_slot::current()).count_in(request.kind, record.granted, request.bytes);
         record.assign(request);
         Ok(RawBlock::new(record))
     }
@@ -113,7 +113,7 @@ impl<B: Backing> Pow2<B> {
         // The system may have room once everything cached is back there.
         let mut record = self.supply.gain(self.name(), request, bytes, align, || self.trim(0))?;
         record.token = bucket;
-        self.ledger.hold(thread_slot::current()).enter(request.kind, record.granted, request.bytes);
+        self.counters.enter(thread_slot::current()).count_in(request.kind, record.granted, request.bytes);
         Ok(RawBlock::new(record))
     }
 }
@@ -141,13 +141,13 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         if !is_cached(request, bucket) || request.zeroed {
             return None;
         }
-        let mut held = self.ledger.try_hold()?;
+        let mut held = self.counters.try_enter()?;
         let granted = held.value().buckets[bucket].last()?.granted;
-        if held.is_notable(request.kind, granted) {
+        if held.exceeds_limit(request.kind, granted) {
             return None;
         }
         let mut record = held.value().buckets[bucket].pop()?;
-        let id = held.enter_unnoted(request.kind, granted, request.bytes);
+        let id = held.count_in_below_limit(request.kind, granted, request.bytes);
         record.assign_unused(request, id);
         Some(RawBlock::new(record))
     }
@@ -162,7 +162,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         }
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.ledger.try_hold() else { return Some(block) };
+        let Some(mut held) = engine.counters.try_enter() else { return Some(block) };
         let blocks = &mut held.value().buckets[bucket];
         if blocks.len() == blocks.capacity() {
             return Some(block);
@@ -170,7 +170,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record from `allocate`.
         blocks.push(unsafe { block.into_record() });
-        held.leave_open(kind, granted, requested);
+        held.count_out_open(kind, granted, requested);
         None
     }
 
@@ -183,7 +183,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         if !is_cached(request, bucket) {
             return self.fresh(request, request.bytes, request.align, UNCACHED);
         }
-        let mut held = self.ledger.hold(thread_slot::current());
+        let mut held = self.counters.enter(thread_slot::current());
         let cache = held.value();
         let found = cache.buckets[bucket].pop();
         let found = found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop));
@@ -196,12 +196,12 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
             drop(held);
             // SAFETY: it was cached and is about to be handed out; a bucket holds what is asked of it.
             if !unsafe { self.supply.prepare(&record, request) } {
-                self.ledger.with(thread_slot::current(), |cache| cache.put_back(record));
+                self.counters.with(thread_slot::current(), |cache| cache.put_back(record));
                 return Err(self.supply.cannot_zero());
             }
-            held = self.ledger.hold(thread_slot::current());
+            held = self.counters.enter(thread_slot::current());
         }
-        held.enter(request.kind, record.granted, request.bytes);
+        held.count_in(request.kind, record.granted, request.bytes);
         record.assign(request);
         Ok(RawBlock::new(record))
     }
@@ -211,7 +211,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
-    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<Entry> {
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
         // SAFETY: the engine is there until the block has left (the caller's promise).
         let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record from `allocate`.
@@ -221,27 +221,27 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         if bucket >= BUCKETS {
             // SAFETY: gained for this block alone, with its alignment, and returned by its last user.
             unsafe { engine.supply.lose(&record, record.align) };
-            return Ok(engine.ledger.hold(thread_slot::current()).leave(kind, granted, requested));
+            return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
         }
         record.uses = crate::StreamUses::new();
-        let mut held = engine.ledger.hold(thread_slot::current());
+        let mut held = engine.counters.enter(thread_slot::current());
         held.value().buckets[bucket].push(record);
-        Ok(held.leave(kind, granted, requested))
+        Ok(held.count_out(kind, granted, requested))
     }
 
-    fn counter(&self) -> Option<&dyn Counter> {
-        Some(&self.ledger)
+    fn counter(&self) -> Option<&dyn BlockCounter> {
+        Some(&self.counters)
     }
 
-    unsafe fn close(this: NonNull<Self>) -> Entry {
+    unsafe fn close(this: NonNull<Self>) -> OwnerState {
         // SAFETY: the engine is there until then (the caller's promise).
-        let ledger = NonNull::from(unsafe { &this.as_ref().ledger });
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
         // SAFETY: the caller's promise.
-        unsafe { Ledger::close(ledger) }
+        unsafe { ShardedCounters::close(counters) }
     }
 
     fn set_statistics(&mut self, on: bool) {
-        self.ledger.set_counted(on);
+        self.counters.set_counted(on);
     }
 
     fn device(&self) -> Device {
@@ -254,7 +254,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
 
     fn usage(&self) -> Usage {
         let mut metadata = 0;
-        self.ledger.visit(|cache| {
+        self.counters.for_each_slot(|cache| {
             let capacity: usize = cache.buckets.iter().map(Vec::capacity).sum();
             metadata += size_of::<Cache>() + capacity * size_of::<usize>();
         });
@@ -281,7 +281,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
     fn trim(&self, target: u64) -> u64 {
         let mut excess = self.supply.reserved().saturating_sub(target);
         let mut gone = Vec::new();
-        self.ledger.visit(|cache| {
+        self.counters.for_each_slot(|cache| {
             // Largest first: fewest calls for the bytes.
             for bucket in cache.buckets.iter_mut().rev() {
                 while excess > 0 {

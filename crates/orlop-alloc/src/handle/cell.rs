@@ -3,8 +3,8 @@
 //! # Who may touch the cell
 //!
 //! 1. whoever holds a handle;
-//! 2. whoever holds a block: from `enter` until its `leave` has begun to say so to others, and no longer;
-//! 3. whoever was told [`Entry::Last`]: exclusively, to destroy it.
+//! 2. whoever holds a block: from `count_in` until its `count_out` has begun to say so to others, and no longer;
+//! 3. whoever was told [`OwnerState::Unused`]: exclusively, to destroy it.
 //!
 //! With 2 the cell may be gone before the function has returned that counts the block out, and so it may when the ledger is
 //! closed. A reference that is passed to a function must live until that has returned. So all functions on these ways get
@@ -18,9 +18,9 @@
 //! * the last handle goes at the same time: the count is one word, [`Handles::join_from_block`] does not raise it from
 //!   zero, and [`Handles::leave`] says once that it has come there. So either the one that goes is not the last, or there
 //!   is no handle to be had. No ordering is needed for that.
-//! * the cell goes before the new handle: it is destroyed after [`Entry::Last`], which takes a closed ledger, and only the
+//! * the cell goes before the new handle: it is destroyed after [`OwnerState::Unused`], which takes a closed ledger, and only the
 //!   last handle's end closes it. What the new handle does comes before that by `handles.leave` (release, then acquire).
-//! * the cell goes while the block asks: the block has not left the ledger then, and `ledger.last` and `ledger.close` order
+//! * the cell goes while the block asks: the block has not left the ledger then, and `counters.last` and `counters.close` order
 //!   all that its holder does before it leaves with the destruction. Other owners of a shared block come before the one
 //!   that returns it by `share.leave` and `share.alone`.
 //! * a block enters a ledger that is closed: only handles allocate, and closing comes after the last of them.
@@ -31,7 +31,7 @@ use crate::raw::Owner;
 use crate::shield::report;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Record, Request, Result, Stats};
 use orlop_core::MemoryKind;
-use orlop_sync::{Counter, Entry, Handles, Ledger, Lent, Totals, thread_slot};
+use orlop_sync::{BlockCounter, Handles, OwnerState, ShardedCounters, SwapCell, Totals, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,8 +41,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Clone, Copy)]
 pub(super) struct Exits {
     give_cached: unsafe fn(NonNull<()>, RawBlock) -> Option<RawBlock>,
-    deallocate_counted: unsafe fn(NonNull<()>, RawBlock) -> Result<Entry>,
-    close: unsafe fn(NonNull<()>) -> Entry,
+    deallocate_counted: unsafe fn(NonNull<()>, RawBlock) -> Result<OwnerState>,
+    close: unsafe fn(NonNull<()>) -> OwnerState,
 }
 
 impl Exits {
@@ -51,11 +51,14 @@ impl Exits {
             // SAFETY: the engine's address, and the caller's promises.
             unsafe { A::give_cached(engine.cast(), block) }
         }
-        unsafe fn deallocate_counted<A: Allocator>(engine: NonNull<()>, block: RawBlock) -> Result<Entry> {
+        unsafe fn deallocate_counted<A: Allocator>(
+            engine: NonNull<()>,
+            block: RawBlock,
+        ) -> Result<OwnerState> {
             // SAFETY: as above.
             unsafe { A::deallocate_counted(engine.cast(), block) }
         }
-        unsafe fn close<A: Allocator>(engine: NonNull<()>) -> Entry {
+        unsafe fn close<A: Allocator>(engine: NonNull<()>) -> OwnerState {
             // SAFETY: as above.
             unsafe { A::close(engine.cast()) }
         }
@@ -80,10 +83,10 @@ pub(crate) struct Shared<A: ?Sized> {
     pub(super) head: Head,
     pub(super) handles: Handles,
     /// `None` over an engine that counts itself.
-    pub(super) ledger: Option<Ledger>,
+    pub(super) counters: Option<ShardedCounters>,
     pub(super) refused_frees: AtomicU64,
     /// The observer, with what it is yet to be told of regions: one relaxed load while there is none.
-    pub(super) watch: Lent<Arc<RegionWatch>>,
+    pub(super) watch: SwapCell<Arc<RegionWatch>>,
     /// To weak handles.
     pub(super) link: Link,
     pub(super) allocator: A,
@@ -122,16 +125,16 @@ impl Head {
 
 impl<A: ?Sized + Allocator> Shared<A> {
     /// Who counts: the cell's ledger or the engine's.
-    pub(super) fn counter(&self) -> Option<&dyn Counter> {
-        match &self.ledger {
-            Some(ledger) => Some(ledger),
+    pub(super) fn counter(&self) -> Option<&dyn BlockCounter> {
+        match &self.counters {
+            Some(counters) => Some(counters),
             None => self.allocator.counter(),
         }
     }
 
     /// What happened so far: the ledger's figures and the engine's.
     pub(super) fn stats(&self) -> Stats {
-        let totals = self.counter().map_or_else(Totals::default, Counter::totals);
+        let totals = self.counter().map_or_else(Totals::default, BlockCounter::totals);
         let pinned = &totals.kinds[MemoryKind::HostPinned.index()];
         Stats {
             has_unpinned: pinned.allocations > 0 && !self.allocator.semantics().pinned,
@@ -144,7 +147,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     /// Allocates and counts.
     #[inline(always)]
     pub(super) fn take(&self, request: &Request) -> Result<RawBlock> {
-        if self.ledger.is_none()
+        if self.counters.is_none()
             && let Some(watch) = self.watch.get()
             && let Some(raw) = self.head.allocator().take_cached(request)
         {
@@ -153,8 +156,8 @@ impl<A: ?Sized + Allocator> Shared<A> {
         }
         match self.allocator.allocate(request) {
             Ok(raw) => {
-                if let Some(ledger) = &self.ledger {
-                    ledger.enter(thread_slot::current(), raw.kind, raw.granted, raw.requested);
+                if let Some(counters) = &self.counters {
+                    counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
                 }
                 if let Some(watch) = self.watch.get() {
                     tell_taken(&watch, &raw);
@@ -177,10 +180,10 @@ impl<A: ?Sized + Allocator> Shared<A> {
         if !unsafe { self.allocator.grow_in_place(raw, bytes) } {
             return false;
         }
-        if let Some(ledger) = &self.ledger {
+        if let Some(counters) = &self.counters {
             let (more, asked) =
                 (raw.granted.saturating_sub(granted), raw.requested.saturating_sub(requested));
-            ledger.hold(thread_slot::current()).grow(raw.kind, more, asked, raw.granted);
+            counters.enter(thread_slot::current()).count_growth(raw.kind, more, asked, raw.granted);
         }
         if let Some(watch) = self.watch.get() {
             self.tell_grown(&watch, raw, granted, requested);
@@ -212,14 +215,14 @@ impl<A: ?Sized + Allocator> Shared<A> {
         }
     }
 
-    /// Returns and counts. After [`Entry::Last`] the caller destroys the cell. A refusal is counted, told, and
+    /// Returns and counts. After [`OwnerState::Unused`] the caller destroys the cell. A refusal is counted, told, and
     /// left in `refused`.
     ///
     /// # Safety
     ///
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
-    pub(super) unsafe fn give(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
+    pub(super) unsafe fn give(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
         // No loan: the cell may go meanwhile. SAFETY: the block has not left (the caller's promise).
         match unsafe { this.as_ref() }.watch.cloned() {
             // SAFETY: the caller's promise.
@@ -238,37 +241,37 @@ impl<A: ?Sized + Allocator> Shared<A> {
         watch: Arc<RegionWatch>,
         raw: RawBlock,
         refused: &mut Option<Error>,
-    ) -> Entry {
+    ) -> OwnerState {
         // SAFETY: the block has not left (the caller's promise).
         let cell = unsafe { this.as_ref() };
         watch.observe(&Event::Freed { block: &raw, allocator: watch.allocator() });
-        let left = match &cell.ledger {
+        let left = match &cell.counters {
             Some(_) => Some(raw),
             // SAFETY: the cell's engine, and the caller's promise.
             None => unsafe { (cell.head.exits.give_cached)(cell.head.allocator.cast(), raw) },
         };
         // SAFETY: the caller's promise; `give_cached` gave the block back as it was.
-        let entry = left.map_or(Entry::More, |raw| unsafe { Self::give_unseen(this, raw, refused) });
+        let state = left.map_or(OwnerState::InUse, |raw| unsafe { Self::give_unseen(this, raw, refused) });
         // The block has left: from here on the cell may be gone, and the watch is what is left.
         watch.tell();
-        entry
+        state
     }
 
     /// # Safety
     ///
     /// As for [`Allocator::deallocate`].
     #[inline(always)]
-    unsafe fn give_unseen(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> Entry {
+    unsafe fn give_unseen(this: NonNull<Self>, raw: RawBlock, refused: &mut Option<Error>) -> OwnerState {
         // SAFETY: the block has not left (the caller's promise).
         let cell = unsafe { this.as_ref() };
-        let Some(ledger) = &cell.ledger else {
+        let Some(counters) = &cell.counters else {
             // SAFETY: the cell's engine, and the caller's promise.
             return match unsafe { (cell.head.exits.deallocate_counted)(cell.head.allocator.cast(), raw) } {
-                Ok(entry) => entry,
+                Ok(state) => state,
                 Err(error) => {
                     // The block is still counted, so the cell is there.
                     *refused = Some(cell.refuse(error));
-                    Entry::More
+                    OwnerState::InUse
                 }
             };
         };
@@ -277,22 +280,22 @@ impl<A: ?Sized + Allocator> Shared<A> {
         if let Err(error) = unsafe { cell.allocator.deallocate(raw) } {
             // It stays counted: a leak is safe, and counting a block out twice would end the engine's life early.
             *refused = Some(cell.refuse(error));
-            return Entry::More;
+            return OwnerState::InUse;
         }
-        ledger.hold(thread_slot::current()).leave(kind, granted, requested)
+        counters.enter(thread_slot::current()).count_out(kind, granted, requested)
     }
 
-    /// Closes whatever counts. After [`Entry::Last`] the caller destroys the cell.
+    /// Closes whatever counts. After [`OwnerState::Unused`] the caller destroys the cell.
     ///
     /// # Safety
     ///
     /// The caller's was the last handle, and this is called once.
-    pub(super) unsafe fn close(this: NonNull<Self>) -> Entry {
-        // SAFETY: it is not closed yet, so nobody was told `Last`.
+    pub(super) unsafe fn close(this: NonNull<Self>) -> OwnerState {
+        // SAFETY: it is not closed yet, so nobody was told `Unused`.
         let cell = unsafe { this.as_ref() };
-        match &cell.ledger {
+        match &cell.counters {
             // SAFETY: the caller's promise.
-            Some(ledger) => unsafe { Ledger::close(NonNull::from(ledger)) },
+            Some(counters) => unsafe { ShardedCounters::close(NonNull::from(counters)) },
             // SAFETY: the cell's engine, and the caller's promise.
             None => unsafe { (cell.head.exits.close)(cell.head.allocator.cast()) },
         }
@@ -313,7 +316,7 @@ impl<A: ?Sized + Allocator> Shared<A> {
     pub(super) fn explain(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(report) = &mut error {
             if report.by_kind.is_empty() {
-                report.fill(&self.counter().map_or_else(Totals::default, Counter::totals));
+                report.fill(&self.counter().map_or_else(Totals::default, BlockCounter::totals));
             }
             if report.by_tag.is_empty() {
                 report.set_tags(self.allocator.tag_uses());
@@ -388,9 +391,9 @@ unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
     let owner = unsafe { owner.as_ref() }.shared;
     // SAFETY: the caller's promises are those of `deallocate`. A refusal was counted and traced; a drop has nobody to
     // return it to.
-    let entry = unsafe { Shared::give(owner, raw, &mut None) };
-    if entry == Entry::Last {
-        // SAFETY: `Entry::Last` is told once, when no handle and no block remains (rule 3).
+    let state = unsafe { Shared::give(owner, raw, &mut None) };
+    if state == OwnerState::Unused {
+        // SAFETY: `OwnerState::Unused` is told once, when no handle and no block remains (rule 3).
         unsafe { destroy(owner) };
     }
 }
@@ -399,7 +402,7 @@ unsafe fn return_slowly(owner: Owner, raw: RawBlock) {
 ///
 /// # Safety
 ///
-/// The caller was told [`Entry::Last`] by this cell's ledger, and tells nobody else.
+/// The caller was told [`OwnerState::Unused`] by this cell's ledger, and tells nobody else.
 #[cold]
 pub(crate) unsafe fn destroy_owner(owner: Owner) {
     // SAFETY: the cell is there until it is destroyed (the caller's promise).
@@ -410,12 +413,12 @@ pub(crate) unsafe fn destroy_owner(owner: Owner) {
 
 /// # Safety
 ///
-/// The caller was told [`Entry::Last`] by this cell's ledger.
+/// The caller was told [`OwnerState::Unused`] by this cell's ledger.
 #[cold]
 pub(super) unsafe fn destroy<A: ?Sized>(shared: NonNull<Shared<A>>) {
     // SAFETY: the cell is there, and nobody but weak handles looks at it.
     unsafe { shared.as_ref() }.link.cut();
-    // SAFETY: the cell came from a `Box` and nobody else holds a handle, a block or the `Last` answer.
+    // SAFETY: the cell came from a `Box` and nobody else holds a handle, a block or the `Unused` answer.
     let shared = unsafe { Box::from_raw(shared.as_ptr()) };
     let watch = shared.watch.cloned();
     drop(shared);

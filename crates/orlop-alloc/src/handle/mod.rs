@@ -5,7 +5,7 @@
 //! A block must be able to return to its allocator after the last user handle is gone. With an `Arc` in
 //! every block, all threads would bump one reference count at every allocation. Here only *handles* are
 //! counted that way, and they are cloned rarely. Blocks hold a bare pointer to the cell; the cell's
-//! [`Ledger`], which counts blocks per thread slot anyhow, says who was the last to leave after the last
+//! [`ShardedCounters`], which counts blocks per thread slot anyhow, says who was the last to leave after the last
 //! handle went, and that one frees the cell.
 //!
 //! A handle can be made from a block too ([`MemoryBlock::allocator`](crate::MemoryBlock::allocator)), as long as there is
@@ -31,7 +31,7 @@ use crate::{
     TagUse, Usage,
 };
 use orlop_core::Device;
-use orlop_sync::{Entry, Handles, Ledger, Lent, thread_slot};
+use orlop_sync::{Handles, OwnerState, ShardedCounters, SwapCell, thread_slot};
 use std::fmt;
 use std::mem::offset_of;
 use std::ops::Deref;
@@ -60,21 +60,21 @@ impl<A: Allocator + 'static> AllocatorRef<A> {
     #[must_use]
     pub fn with_statistics(mut allocator: A, counted: bool) -> Self {
         allocator.set_statistics(counted);
-        let ledger = allocator.counter().is_none().then(|| Ledger::new(counted));
+        let counters = allocator.counter().is_none().then(|| ShardedCounters::new(counted));
         let shared = NonNull::from(Box::leak(Box::<Shared<A>>::new_uninit())).cast::<Shared<A>>();
         // SAFETY: inside the cell's memory.
         let place = unsafe { shared.cast::<u8>().add(offset_of!(Shared<A>, allocator)) }.cast::<A>();
         let cell = Shared {
             head: Head {
-                quick: AtomicBool::new(ledger.is_none()),
+                quick: AtomicBool::new(counters.is_none()),
                 exits: Exits::of::<A>(),
                 allocator: place,
                 shared,
             },
             handles: Handles::new(),
-            ledger,
+            counters,
             refused_frees: AtomicU64::new(0),
-            watch: Lent::default(),
+            watch: SwapCell::default(),
             link: Link::default(),
             allocator,
         };
@@ -225,7 +225,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         if let Some(watch) = &watch {
             shared.allocator.watch_regions(watch);
         }
-        let is_quick = watch.is_none() && shared.ledger.is_none();
+        let is_quick = watch.is_none() && shared.counters.is_none();
         let before = shared.watch.set_if(watch.clone(), |now| {
             let is_so = is_so(now);
             if is_so {
@@ -289,9 +289,9 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         // SAFETY: the caller's promises.
         let Some(block) = (unsafe { Head::give_cached(self.shared.cast(), block) }) else { return Ok(()) };
         // SAFETY: the caller's promises.
-        let entry = unsafe { Shared::give(self.shared, block, &mut refused) };
+        let state = unsafe { Shared::give(self.shared, block, &mut refused) };
         // A handle is held, so the ledger is open.
-        debug_assert_eq!(entry, Entry::More);
+        debug_assert_eq!(state, OwnerState::InUse);
         refused.map_or(Ok(()), Err)
     }
 
@@ -353,11 +353,11 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
                     watch.observe(&Event::RawFreed { address, found: &found, allocator });
                     watch.tell();
                 }
-                if let Some(ledger) = &shared.ledger {
-                    let seat = thread_slot::current();
-                    let entry = ledger.hold(seat).leave(found.kind, found.granted, found.requested);
+                if let Some(counters) = &shared.counters {
+                    let slot = thread_slot::current();
+                    let state = counters.enter(slot).count_out(found.kind, found.granted, found.requested);
                     // A handle is held, so the ledger is open.
-                    debug_assert_eq!(entry, Entry::More);
+                    debug_assert_eq!(state, OwnerState::InUse);
                 }
                 Ok(found)
             }
@@ -415,8 +415,8 @@ impl<A: ?Sized + Allocator> Drop for AllocatorRef<A> {
         shared.allocator.trim(0);
         shared.tell_regions();
         // SAFETY: this was the last handle, and it goes once.
-        if unsafe { Shared::close(self.shared) } == Entry::Last {
-            // SAFETY: told `Last`, once.
+        if unsafe { Shared::close(self.shared) } == OwnerState::Unused {
+            // SAFETY: told `Unused`, once.
             unsafe { destroy(self.shared) };
         }
     }

@@ -126,4 +126,4 @@ pub(crate) fn is_same(one: &Arc<dyn Observer>, other: &Arc<dyn Observer>) -> boo
 }
 
 /// Where a context's observer is put: one relaxed load while it is empty.
-pub(crate) type ObserverSlot = orlop_sync::Lent<Arc<dyn Observer>>;
+pub(crate) type ObserverSlot = orlop_sync::SwapCell<Arc<dyn Observer>>;

@@ -3,7 +3,7 @@
 use crate::observer::{is_same, observe, tell};
 use crate::{Allocator, AllocatorRef, Context, DeviceMemory, Event, Observer, RegionWatch};
 use orlop_core::{Device, MemoryKind};
-use orlop_sync::Lent;
+use orlop_sync::SwapCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -267,7 +267,7 @@ impl Observer for List {
 /// Tells a listener of the regions that are there, and lets go of it then.
 #[derive(Default)]
 struct Newcomer {
-    observer: Lent<Arc<dyn Observer>>,
+    observer: SwapCell<Arc<dyn Observer>>,
 }
 
 impl Observer for Newcomer {

@@ -11,7 +11,7 @@ use orlop_alloc::{
     AllocatorRef, Block, Context, Deleter, Error, HostOps, NodeAllocators, OutOfMemory, RawBlock, Record,
     Request, Stats, Tag, TypedBlock,
 };
-use orlop_sync::{Grown, Ledger, Slots};
+use orlop_sync::{GrowableHeap, ShardedCounters, Slots};
 use static_assertions::{assert_eq_size, assert_impl_all, assert_not_impl_any};
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -30,7 +30,7 @@ assert_impl_all!(RawBlock: Send, Sync);
 assert_impl_all!(Record: Send, Sync);
 assert_impl_all!(Deleter: Send, Sync);
 assert_impl_all!(StreamUses: Send, Sync);
-assert_impl_all!(Ledger: Send, Sync);
+assert_impl_all!(ShardedCounters: Send, Sync);
 assert_impl_all!(Registry: Send, Sync);
 assert_impl_all!(NodeAllocators: Send, Sync);
 assert_impl_all!(HostOps: Send, Sync);
@@ -72,5 +72,5 @@ assert_eq_size!(Option<Block>, usize);
 #[test]
 fn the_protocol_types_are_public() {
     fn named<T>() {}
-    named::<Grown<()>>();
+    named::<GrowableHeap<()>>();
 }

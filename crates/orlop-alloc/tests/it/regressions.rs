@@ -7,41 +7,41 @@ use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::engine::{Direct, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_core::{Device, MemoryKind};
-use orlop_sync::thread_slot::Seat;
-use orlop_sync::{Entry, Ledger};
+use orlop_sync::thread_slot::ThreadSlot;
+use orlop_sync::{OwnerState, ShardedCounters};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 const KIND: MemoryKind = MemoryKind::KvCache;
 
-/// The seat of a slot of a ledger that only this test's thread knows.
-fn seat(index: usize) -> Seat {
-    // SAFETY: no other thread has a seat in that ledger.
-    unsafe { Seat::new(index) }
+/// A slot of counters that only this test's thread uses.
+fn slot(index: usize) -> ThreadSlot {
+    // SAFETY: no other thread uses these counters.
+    unsafe { ThreadSlot::new(index) }
 }
 
 /// A slot that only frees was never settled: the peak grew with every block handed over.
 #[test]
 fn the_peak_is_right_when_others_free() {
-    let ledger = Ledger::<()>::new(true);
+    let counters = ShardedCounters::<()>::new(true);
     let block = 1 << 20;
     for _ in 0..100 {
-        ledger.enter(seat(0), KIND, block, block);
-        assert_eq!(ledger.hold(seat(1)).leave(KIND, block, block), Entry::More);
+        counters.count_in(slot(0), KIND, block, block);
+        assert_eq!(counters.enter(slot(1)).count_out(KIND, block, block), OwnerState::InUse);
     }
     let slack = 2 * (64 << 10);
-    assert!(ledger.totals().all.peak_bytes <= block as u64 + slack);
-    ledger.reset_peaks();
-    assert_eq!(ledger.totals().all.peak_bytes, 0);
+    assert!(counters.totals().all.peak_bytes <= block as u64 + slack);
+    counters.reset_peaks();
+    assert_eq!(counters.totals().all.peak_bytes, 0);
     // And both ways at once: one slot's fall is another's rise.
     for _ in 0..9 {
-        ledger.enter(seat(0), KIND, block, block);
-        ledger.enter(seat(1), KIND, block, block);
+        counters.count_in(slot(0), KIND, block, block);
+        counters.count_in(slot(1), KIND, block, block);
     }
     for _ in 0..18 {
-        assert_eq!(ledger.hold(seat(0)).leave(KIND, block, block), Entry::More);
+        assert_eq!(counters.enter(slot(0)).count_out(KIND, block, block), OwnerState::InUse);
     }
-    let peak = ledger.totals().all.peak_bytes;
+    let peak = counters.totals().all.peak_bytes;
     assert!(peak.abs_diff(18 * block as u64) <= slack, "{peak}");
 }
 

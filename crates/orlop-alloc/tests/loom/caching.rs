@@ -1,4 +1,4 @@
-//! The caching engine itself, over address space: its slots, ledger, returns and heap together.
+//! The caching engine itself, over address space: its slots, counters, remote free lists and heap together.
 //!
 //! The protocols are modelled one by one; here is what only shows when they meet. Few operations, because each takes
 //! dozens of steps that loom orders in every way.

@@ -1,6 +1,7 @@
-//! Waiting for another thread for a moment.
+//! Spin loops that back off.
 
-/// Waits a little: a processor hint first, then the scheduler. Under loom every wait is a switch.
+/// A back-off for spin loops: a processor hint first, then a yield to the scheduler. Under loom every wait is
+/// a yield.
 #[derive(Debug)]
 pub struct Backoff {
     #[cfg(not(loom))]
@@ -8,7 +9,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Starts with the shortest wait.
+    /// Creates a back-off that starts with the shortest wait.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -23,5 +24,11 @@ impl Backoff {
         self.inner.snooze();
         #[cfg(loom)]
         loom::thread::yield_now();
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
     }
 }

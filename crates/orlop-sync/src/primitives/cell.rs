@@ -3,7 +3,7 @@
 #[cfg(loom)]
 pub use loom::cell::{MutPtr, UnsafeCell};
 
-/// `std`'s cell behind the interface that loom's has.
+/// `std`'s cell with the interface of loom's.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -16,33 +16,33 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Gives the closure a pointer that it may read through while nobody writes.
+    /// Runs `f` with a pointer that it may read through while no thread writes.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// A pointer that may be written through while its holder has exclusive access.
+    /// Returns a pointer that may be written through while its holder has exclusive access.
     #[inline(always)]
     pub fn get_mut(&self) -> MutPtr<T> {
         MutPtr(self.0.get())
     }
 
-    /// Gives the closure a pointer that it may write through while it has exclusive access.
+    /// Runs `f` with a pointer that it may write through while it has exclusive access.
     #[inline(always)]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
 
-/// A pointer to the inside of a cell. Loom checks that accesses through it do not overlap with others.
+/// A pointer to the content of a cell. Loom checks that accesses through it do not overlap with others.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub struct MutPtr<T>(*mut T);
 
 #[cfg(not(loom))]
 impl<T> MutPtr<T> {
-    /// The value.
+    /// Returns a reference to the value.
     ///
     /// # Safety
     ///
@@ -50,7 +50,7 @@ impl<T> MutPtr<T> {
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "loom's interface; exclusiveness is the caller's promise")]
     pub unsafe fn deref(&self) -> &mut T {
-        // SAFETY: the caller's promise; the pointer comes from a cell that lives.
+        // SAFETY: the caller's promise; the pointer is to the content of a live cell.
         unsafe { &mut *self.0 }
     }
 }

@@ -1,12 +1,14 @@
-//! The end of an atomic word, which loom checks.
+//! The end of an atomic word's lifetime, which loom checks.
 //!
-//! Freeing an atomic is an access to it like any other: a use by another thread must happen before. Loom's atomics do not
-//! check that when they are dropped, but their exclusive access does, against every load and store there was and will be.
-//! So whatever holds atomics that several threads share ends each of them in its `Drop`.
+//! Freeing an atomic is an access to it like any other: every use by another thread must happen before.
+//! Loom's atomics do not check that when they are dropped, but an exclusive access does, against every
+//! earlier and later load and store. So every type with atomics that several threads share ends each of them
+//! in its `Drop`.
 
-/// A word that nobody uses any more.
+/// A word whose lifetime can be ended.
 pub trait End {
-    /// Under loom: an exclusive access. The model fails if a use is not ordered before it. Otherwise nothing.
+    /// Ends the lifetime. Under loom this is an exclusive access, and the model fails if a use is not ordered
+    /// before it; otherwise it does nothing.
     fn end(&mut self);
 }
 
@@ -25,7 +27,7 @@ mod imp {
         ($($atomic:ty),*) => {$(
             impl End for $atomic {
                 fn end(&mut self) {
-                    // While a model fails everything is dropped in any order.
+                    // While a model fails, values are dropped in any order.
                     if !std::thread::panicking() {
                         self.with_mut(|_| ());
                     }

@@ -1,33 +1,34 @@
 //! A pair of fences of unequal cost.
 //!
 //! Two threads that each write one word and then read the other's (Dekker's handshake) need a full fence
-//! between the two on both sides, or both may miss the other's write. Where one side runs a thousand million
-//! times and the other now and then, Linux lets the rare side pay for both: `membarrier(2)` makes every
-//! running thread of the process execute a full fence, so the frequent side only has to keep the compiler
-//! from swapping the two accesses. Under loom and Miri both are the full fence that they amount to.
+//! between the two on both sides, or both may miss the other's write. Where one side runs constantly and the
+//! other rarely, Linux lets the rare side pay for both: `membarrier(2)` makes every running thread of the
+//! process execute a full fence, so the frequent side only has to keep the compiler from reordering the two
+//! accesses. Under loom and Miri both functions are the full fence that they amount to.
 //!
-//! ThreadSanitizer knows nothing of fences, and need not: they decide which value each side reads, and whoever then goes in
-//! has read with acquire what the other stored with release. A model by a common word would order more than that, and hide
-//! races.
+//! ThreadSanitizer does not model fences, and need not: fences decide which value each side reads, and the
+//! side that then enters has read with acquire what the other stored with release. A model with a common word
+//! would order more than that, and hide races.
 
 #[cfg(loom)]
 use crate::ordering;
 #[cfg(loom)]
 use loom::sync::atomic::fence;
 
-/// Whether [`light`] and [`heavy`] work as a pair in this process. If not, nobody may rely on `light`.
+/// Returns `true` if [`light`] and [`heavy`] work as a pair in this process. If not, `light` must not be
+/// relied on.
 #[cfg(loom)]
 pub fn asymmetric() -> bool {
     true
 }
 
-/// The frequent side's fence, between its write and its read.
+/// Executes the frequent side's fence, between its write and its read.
 #[cfg(loom)]
 pub fn light() {
     fence(ordering!("fence.light", SeqCst));
 }
 
-/// The rare side's fence, between its write and its read.
+/// Executes the rare side's fence, between its write and its read.
 #[cfg(loom)]
 pub fn heavy() {
     fence(ordering!("fence.heavy", SeqCst));
@@ -36,7 +37,7 @@ pub fn heavy() {
 #[cfg(not(loom))]
 pub use self::imp::{asymmetric, heavy};
 
-/// The frequent side's fence, between its write and its read.
+/// Executes the frequent side's fence, between its write and its read.
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn light() {
@@ -56,8 +57,8 @@ mod imp {
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
     fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: takes two numbers and touches no memory of ours. Refused by kernels before 4.14 and by
-        // some sandboxes.
+        // SAFETY: the call takes two numbers and accesses no memory of this program. Kernels before 4.14 and
+        // some sandboxes refuse it.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0) == 0 }
     }
 
@@ -67,13 +68,13 @@ mod imp {
         *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
     }
 
-    /// The rare side's fence, between its write and its read.
+    /// Executes the rare side's fence, between its write and its read.
     pub fn heavy() {
         if !asymmetric() {
             return fence(Ordering::SeqCst);
         }
-        // It worked before anybody came to rely on it. A filter put in place since could refuse, and then nothing
-        // that follows would be sound.
+        // It worked in `asymmetric`, before any code relied on it. A filter installed since then could
+        // refuse, and continuing would be unsound.
         if !membarrier(PRIVATE_EXPEDITED) {
             std::process::abort();
         }
@@ -82,12 +83,12 @@ mod imp {
 
 #[cfg(all(not(loom), any(not(target_os = "linux"), miri)))]
 mod imp {
-    /// Miri takes the way that threads take on Linux.
+    /// Returns `true` under Miri, which thus runs the code that runs on Linux.
     pub fn asymmetric() -> bool {
         cfg!(miri)
     }
 
-    /// The rare side's fence, between its write and its read.
+    /// Executes the rare side's fence, between its write and its read.
     pub fn heavy() {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }

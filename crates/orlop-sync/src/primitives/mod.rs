@@ -1,4 +1,4 @@
-//! What the protocols are built from: `std`'s primitives, or loom's under `--cfg loom`.
+//! The primitives of the protocols: `std`'s, or loom's under `--cfg loom`.
 
 mod backoff;
 mod cell;

@@ -1,13 +1,13 @@
-//! A mutex that does not poison, and that a thread cannot wait for while it holds it.
+//! A mutex that does not poison, and that detects a thread that locks it twice.
 //!
 //! The data behind it is allocator metadata whose updates do not panic half-way: an engine changes its
 //! structures only after everything that can fail has succeeded. A panic elsewhere (in an observer, say)
 //! must not turn every later free into an error.
 //!
-//! User code that runs with a lock held (a device's backing, a look at its engine) may come back to the same allocator. A
-//! thread that waits for itself waits for ever, and nobody learns why. So a lock knows which thread holds it, and locking
-//! it again is a panic that says so; [`Mutex::lock_unless_held`] lets the caller make an error of it. That costs two plain
-//! stores, and a look only where the lock is taken.
+//! User code that runs with a lock held (a device's backing, an inspection of its engine) may call the same
+//! allocator again. A thread that waits for itself deadlocks without a message. So the mutex records which
+//! thread holds it, and locking it again panics; [`Mutex::lock_unless_held`] lets the caller return an error
+//! instead. That costs two plain stores, and a comparison only where the lock is contended.
 
 #[cfg(loom)]
 use loom::sync as imp;
@@ -28,7 +28,7 @@ mod owned {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     thread_local! {
-        /// Its address tells threads that run at the same time apart.
+        /// Its address identifies the thread among those that run at the same time.
         static HERE: u8 = const { 0 };
     }
 
@@ -37,42 +37,42 @@ mod owned {
         HERE.with(|here| std::ptr::from_ref(here).addr())
     }
 
-    /// No thread.
-    const NOBODY: usize = 0;
+    /// The value of `holder` while the mutex is not locked.
+    const UNLOCKED: usize = 0;
 
-    /// Mutual exclusion, poison ignored, locking twice refused.
+    /// A mutex that ignores poison and refuses to be locked twice by a thread.
     #[derive(Debug, Default)]
     pub struct Mutex<T> {
-        /// The thread that holds the lock, or [`NOBODY`]. Relaxed throughout: a thread finds itself here only if it wrote
-        /// that itself and has not unlocked since.
+        /// The thread that holds the lock, or [`UNLOCKED`]. Relaxed throughout: a thread reads its own
+        /// address here only if it wrote that itself and has not unlocked since.
         holder: AtomicUsize,
         inner: imp::Mutex<T>,
     }
 
-    /// A mutex that this thread holds until this is dropped.
+    /// The guard of a locked [`Mutex`].
     pub struct MutexGuard<'a, T> {
-        // After `Drop`, which says that nobody holds it.
+        // Unlocked after `Drop` has reset `holder`.
         inner: imp::MutexGuard<'a, T>,
         holder: &'a AtomicUsize,
     }
 
     impl<T> Mutex<T> {
-        /// A mutex around `value`.
+        /// Creates a mutex that protects `value`.
         pub fn new(value: T) -> Self {
-            Self { holder: AtomicUsize::new(NOBODY), inner: imp::Mutex::new(value) }
+            Self { holder: AtomicUsize::new(UNLOCKED), inner: imp::Mutex::new(value) }
         }
 
-        /// Waits for the mutex and takes it.
+        /// Locks the mutex. Waits while another thread holds it.
         ///
         /// # Panics
         ///
-        /// If this thread holds it.
+        /// If this thread holds the mutex already.
         #[inline]
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.lock_unless_held().unwrap_or_else(|| reentered())
         }
 
-        /// Waits for the mutex and takes it. `None` if this thread holds it.
+        /// Locks the mutex as [`Mutex::lock`] does, or returns `None` if this thread holds it already.
         #[inline]
         pub fn lock_unless_held(&self) -> Option<MutexGuard<'_, T>> {
             match self.inner.try_lock() {
@@ -107,7 +107,7 @@ mod owned {
     impl<T> Drop for MutexGuard<'_, T> {
         #[inline(always)]
         fn drop(&mut self) {
-            self.holder.store(NOBODY, Ordering::Relaxed);
+            self.holder.store(UNLOCKED, Ordering::Relaxed);
         }
     }
 
@@ -134,30 +134,30 @@ mod owned {
     }
 }
 
-/// As loom has it. It finds a thread that waits for itself.
+/// Loom's mutex. Loom itself detects a thread that waits for itself.
 #[cfg(loom)]
 mod modelled {
     use super::imp;
 
     pub use super::imp::MutexGuard;
 
-    /// Mutual exclusion, poison ignored.
+    /// A mutex that ignores poison.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(imp::Mutex<T>);
 
     impl<T> Mutex<T> {
-        /// A mutex around `value`.
+        /// Creates a mutex that protects `value`.
         pub fn new(value: T) -> Self {
             Self(imp::Mutex::new(value))
         }
 
-        /// Waits for the mutex and takes it.
+        /// Locks the mutex. Waits while another thread holds it.
         #[inline]
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
 
-        /// [`Mutex::lock`].
+        /// Does what [`Mutex::lock`] does.
         pub fn lock_unless_held(&self) -> Option<MutexGuard<'_, T>> {
             Some(self.lock())
         }
@@ -170,7 +170,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn a_thread_is_told_that_it_holds_the_lock() {
+    fn locking_twice_is_detected() {
         let mutex = Mutex::new(1);
         let held = mutex.lock();
         assert!(mutex.lock_unless_held().is_none());

@@ -1,11 +1,11 @@
-//! Named memory orderings, so that each can be weakened and must then be missed.
+//! Named memory orderings, so that a test can weaken each.
 //!
-//! `ordering!("ledger.last", AcqRel)` is `Ordering::AcqRel`. Under loom the environment variable
-//! `ORLOP_LOOM_MUTATE=ledger.last=Acquire` puts the weaker ordering in its place: `cargo xtask loom
-//! --mutate` does that for each name in turn and expects a loom test to fail. An ordering whose weakening
-//! no test notices is either too strong or untested; both are worth knowing.
+//! `ordering!("counters.last", AcqRel)` is `Ordering::AcqRel`. Under loom the environment variable
+//! `ORLOP_LOOM_MUTATE=counters.last=Acquire` replaces it by the weaker ordering: `cargo xtask loom --mutate`
+//! does that for each name in turn and expects a loom test to fail. An ordering whose weakening no test
+//! detects is either too strong or untested.
 
-/// `Ordering::$ordering`, or what `ORLOP_LOOM_MUTATE` puts in its place under loom.
+/// `Ordering::$ordering`, or under loom the ordering that `ORLOP_LOOM_MUTATE` replaces it by.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! ordering {
@@ -27,7 +27,7 @@ pub(super) mod mutation {
     use loom::sync::atomic::Ordering;
     use std::sync::OnceLock;
 
-    /// The ordering to use for `name`: `declared`, unless the environment weakens it.
+    /// Returns the ordering to use for `name`: `declared`, unless the environment weakens it.
     pub fn mutated(name: &str, declared: Ordering) -> Ordering {
         static CHOSEN: OnceLock<Option<(String, Ordering)>> = OnceLock::new();
         let chosen = CHOSEN.get_or_init(|| {

@@ -1,14 +1,14 @@
-//! `handles.leave`, `handles.only`: the last handle has seen what was done through all, and is one, also when blocks make
-//! handles while it goes.
+//! `handles.leave`, `handles.only`: the last handle has seen what was done through all others, and there is exactly one
+//! last handle, also when blocks create handles while it is dropped.
 
-use crate::owner::{KIND, Owner, seat};
+use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
-use orlop_sync::Entry;
+use orlop_sync::OwnerState;
 
 impl Owner {
-    /// A handle is used, and goes.
+    /// Uses a handle, and drops it.
     fn drop_handle(&self) {
         self.touch();
         if self.handles().leave() {
@@ -17,20 +17,24 @@ impl Owner {
         }
     }
 
-    /// Whoever holds a block makes a handle of it, allocates by that, and returns what it got.
-    fn allocate_from_block(&self, slot: usize) -> bool {
+    /// Creates a handle from a block, allocates with it, returns the new block, and drops the handle.
+    fn allocate_from_block(&self, index: usize) -> bool {
         let joined = self.handles().join_from_block();
         if joined {
-            self.ledger().enter(seat(slot), KIND, 64, 10);
+            self.counters().count_in(slot(index), KIND, 64, 10);
             self.touch();
-            assert_eq!(self.ledger().hold(seat(slot)).leave(KIND, 64, 10), Entry::More, "a handle is held");
+            assert_eq!(
+                self.counters().enter(slot(index)).count_out(KIND, 64, 10),
+                OwnerState::InUse,
+                "a handle is held"
+            );
             self.drop_handle();
         }
         joined
     }
 }
 
-/// Before the ledger is closed, whose fences would hide it: the engine is trimmed first.
+/// Before the counters are closed, whose fences would hide it: the engine is trimmed first.
 #[test]
 fn the_last_handle_has_seen_what_the_others_did() {
     fn leave(owner: &Owner) {
@@ -67,19 +71,19 @@ fn the_only_handle_has_seen_what_the_others_did() {
             })
         };
         if owner.handles().only() {
-            // SAFETY: nobody else uses it; loom checks.
+            // SAFETY: no other thread uses it; loom checks.
             owner.memory.with_mut(|memory| unsafe { *memory = 1 });
         }
         other.join().unwrap();
     });
 }
 
-/// A block asks for a handle while the last one goes, and then comes back.
+/// A handle is created from a block while the last one is dropped; then the block is returned.
 #[test]
 fn a_block_asks_while_the_last_handle_goes() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().enter(seat(0), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
         let other = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {
@@ -94,13 +98,13 @@ fn a_block_asks_while_the_last_handle_goes() {
     });
 }
 
-/// The same, while the last other block comes back: three that could each be the last.
+/// The same, while the last other block is returned: each of the three can be the last.
 #[test]
 fn a_block_asks_while_the_last_handle_goes_and_another_block_comes_back() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().enter(seat(0), KIND, 64, 10);
-        owner.ledger().enter(seat(1), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
+        owner.counters().count_in(slot(1), KIND, 64, 10);
         let asks = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || {

@@ -4,10 +4,10 @@
 //! test here to fail. Each test says which orderings it is there for.
 #![cfg(loom)]
 
-mod grown;
+mod counters;
+mod growable_heap;
 mod handles;
-mod ledger;
-mod lent;
 mod owner;
-mod returns;
+mod remote_free_list;
 mod slots;
+mod swap_cell;

@@ -1,29 +1,29 @@
-//! An allocator's cell, for models: what handles and blocks use, and the last of both destroys.
+//! An allocator's cell, for models: handles and blocks use it, and the last of both destroys it.
 //!
-//! Its memory goes with the model. Its end is what the destroyer does to it: an exclusive access to every word, which loom
-//! checks against all uses, before and after.
+//! Its memory is freed with the model. Its end is what the destroying thread does: an exclusive access to every word, which
+//! loom checks against all uses, before and after.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use orlop_core::MemoryKind;
-use orlop_sync::thread_slot::Seat;
-use orlop_sync::{Entry, Handles, Ledger};
+use orlop_sync::thread_slot::ThreadSlot;
+use orlop_sync::{Handles, OwnerState, ShardedCounters};
 use std::ptr::NonNull;
 
 pub(crate) const KIND: MemoryKind = MemoryKind::Default;
 
-/// The seat of a slot. Each test gives an owned one to one thread at a time.
-pub(crate) fn seat(index: usize) -> Seat {
-    // SAFETY: as said.
-    unsafe { Seat::new(index) }
+/// The slot of a slot. Each test gives an owned one to one thread at a time.
+pub(crate) fn slot(index: usize) -> ThreadSlot {
+    // SAFETY: below `SLOTS`; each test gives an owned slot to one thread at a time.
+    unsafe { ThreadSlot::new(index) }
 }
 
-/// One handle at first.
+/// The cell, created with one handle.
 pub(crate) struct Owner {
     handles: std::cell::UnsafeCell<Handles>,
-    ledger: std::cell::UnsafeCell<Ledger>,
-    /// Used by every handle and return, destroyed by the last: loom sees if one use is not ordered before that.
+    counters: std::cell::UnsafeCell<ShardedCounters>,
+    /// Used by every handle and return, destroyed by the last: loom reports a use that is not ordered before that.
     pub(crate) memory: UnsafeCell<u32>,
     pub(crate) destroyed: AtomicUsize,
 }
@@ -37,7 +37,7 @@ impl Owner {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             handles: Handles::new().into(),
-            ledger: Ledger::new(true).into(),
+            counters: ShardedCounters::new(true).into(),
             memory: UnsafeCell::new(1),
             destroyed: AtomicUsize::new(0),
         })
@@ -48,15 +48,15 @@ impl Owner {
         unsafe { &*self.handles.get() }
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
+    pub(crate) fn counters(&self) -> &ShardedCounters {
         // SAFETY: as above.
-        unsafe { &*self.ledger.get() }
+        unsafe { &*self.counters.get() }
     }
 
     /// The last handle is gone.
     pub(crate) fn close(&self) {
         // SAFETY: once, and the memory outlives it.
-        self.finish(unsafe { Ledger::close(NonNull::from(self.ledger())) });
+        self.finish(unsafe { ShardedCounters::close(NonNull::from(self.counters())) });
     }
 
     pub(crate) fn touch(&self) {
@@ -64,20 +64,20 @@ impl Owner {
         self.memory.with(|memory| assert_eq!(unsafe { *memory }, 1));
     }
 
-    pub(crate) fn finish(&self, entry: Entry) {
-        if entry == Entry::Last {
-            // SAFETY: `Last` means that nobody uses it any more; loom checks.
+    pub(crate) fn finish(&self, state: OwnerState) {
+        if state == OwnerState::Unused {
+            // SAFETY: `Unused` means that no other thread uses it; loom checks.
             self.memory.with_mut(|memory| unsafe { *memory = 0 });
             // SAFETY: as above.
             unsafe { &mut *self.handles.get() }.end();
             // SAFETY: as above.
-            unsafe { &mut *self.ledger.get() }.end();
+            unsafe { &mut *self.counters.get() }.end();
             self.destroyed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn return_block(&self, slot: usize) {
+    pub(crate) fn return_block(&self, index: usize) {
         self.touch();
-        self.finish(self.ledger().hold(seat(slot)).leave(KIND, 64, 10));
+        self.finish(self.counters().enter(slot(index)).count_out(KIND, 64, 10));
     }
 }

@@ -1,27 +1,27 @@
-//! `slots.*`: one at a time is inside, and sees what the one before wrote, whether it came by the handshake, by the
-//! lock or as a visitor.
+//! `slots.*`: one thread at a time is inside, and sees what the previous one wrote, whether it entered by the handshake,
+//! by the lock or as a visitor.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use orlop_sync::Slots;
-use orlop_sync::thread_slot::{OWNED, Seat};
+use orlop_sync::thread_slot::{OWNED, ThreadSlot};
 
-/// The seat of owned slot `index`.
-fn own(index: usize) -> Seat {
-    // SAFETY: each test gives an owned seat to one thread.
-    unsafe { Seat::new(index) }
+/// Owned slot `index`.
+fn own(index: usize) -> ThreadSlot {
+    // SAFETY: each test gives an owned slot to one thread.
+    unsafe { ThreadSlot::new(index) }
 }
 
-/// A seat that several may have.
-fn shared() -> Seat {
+/// A slot that several threads may use.
+fn shared() -> ThreadSlot {
     // SAFETY: a shared slot.
-    unsafe { Seat::new(OWNED) }
+    unsafe { ThreadSlot::new(OWNED) }
 }
 
 fn sum(slots: &Slots<u32>) -> u32 {
     let mut sum = 0;
-    slots.visit(|value, ()| sum += *value);
+    slots.for_each_slot(|value, ()| sum += *value);
     sum
 }
 
@@ -38,15 +38,15 @@ fn owner_and_visitor_exclude_each_other() {
                 }
             })
         };
-        slots.visit(|value, ()| *value += 10);
+        slots.for_each_slot(|value, ()| *value += 10);
         owner.join().unwrap();
         assert_eq!(sum(&slots), 13);
     });
 }
 
-/// For forks: all slots together, with owners that come in all the same afterwards.
+/// For forks: no owner is inside a quiesced slot, and owners enter again afterwards.
 #[test]
-fn while_all_are_held_nobody_is_half_way() {
+fn quiesced_slots_have_no_half_done_update() {
     loom::model(|| {
         let slots = Arc::new(Slots::<u32>::new());
         slots.with(own(0), |value| *value = 1);
@@ -60,16 +60,16 @@ fn while_all_are_held_nobody_is_half_way() {
                 });
             })
         };
-        let held = slots.hold_all();
+        let quiesced = slots.quiesce();
         let [one, other] = [0, 1].map(|index| words[index].load(Ordering::Relaxed));
         assert_eq!(one, other);
-        drop(held);
+        drop(quiesced);
         owner.join().unwrap();
         assert_eq!(sum(&slots), 2);
     });
 }
 
-/// The way in that waits for nobody.
+/// `try_enter` does not wait.
 #[test]
 fn an_owner_that_does_not_wait_is_excluded_too() {
     loom::model(|| {
@@ -80,15 +80,15 @@ fn an_owner_that_does_not_wait_is_excluded_too() {
             thread::spawn(move || {
                 let mut entered = 0;
                 for _ in 0..2 {
-                    if let Some(mut held) = slots.try_hold(own(0)) {
-                        *held += 1;
+                    if let Some(mut guard) = slots.try_enter(own(0)) {
+                        *guard += 1;
                         entered += 1;
                     }
                 }
                 entered
             })
         };
-        slots.visit(|value, ()| *value += 10);
+        slots.for_each_slot(|value, ()| *value += 10);
         let entered = owner.join().unwrap();
         assert_eq!(sum(&slots), 11 + entered);
     });
@@ -101,14 +101,14 @@ fn visitors_exclude_each_other_and_the_owner_makes_the_slot() {
         let visitors: Vec<_> = (0..2)
             .map(|_| {
                 let slots = Arc::clone(&slots);
-                thread::spawn(move || slots.visit(|value, ()| *value += 10))
+                thread::spawn(move || slots.for_each_slot(|value, ()| *value += 10))
             })
             .collect();
         slots.with(own(0), |value| *value += 1);
         for visitor in visitors {
             visitor.join().unwrap();
         }
-        // A visitor that came before the owner found nothing.
+        // A visitor that ran before the owner found no value.
         assert!([1, 11, 21].contains(&sum(&slots)));
     });
 }
@@ -122,7 +122,7 @@ fn sharers_exclude_each_other() {
             thread::spawn(move || slots.with(shared(), |value| *value += 1))
         };
         slots.with(shared(), |value| *value += 1);
-        slots.visit(|value, ()| *value += 10);
+        slots.for_each_slot(|value, ()| *value += 10);
         other.join().unwrap();
         assert_eq!(sum(&slots), 12);
     });
@@ -136,16 +136,16 @@ fn the_next_owner_sees_what_the_one_before_left() {
             let slots = Arc::clone(&slots);
             thread::spawn(move || slots.with(own(1), |value| *value += 1))
         };
-        slots.visit(|value, ()| *value += 10);
+        slots.for_each_slot(|value, ()| *value += 10);
         first.join().unwrap();
         slots.with(own(1), |value| *value += 1);
         assert!([2, 12].contains(&sum(&slots)));
     });
 }
 
-/// After `seal` every holder knows; before it, `seal` sees what the holder shared.
+/// A guard taken after `seal` knows of it; `seal` sees what a guard before it wrote to the shared part.
 #[test]
-fn sealing_misses_nobody() {
+fn sealing_misses_no_thread() {
     use loom::sync::atomic::{AtomicU32, Ordering};
 
     #[derive(Default)]
@@ -154,14 +154,14 @@ fn sealing_misses_nobody() {
     loom::model(|| {
         let slots = Arc::new(Slots::<(), Count>::new());
         let threads: Vec<_> = [own(0), shared()]
-            .map(|seat| (seat.index(), Arc::clone(&slots)))
+            .map(|slot| (slot.index(), Arc::clone(&slots)))
             .map(|(index, slots)| {
                 thread::spawn(move || {
-                    // SAFETY: this thread alone has the owned one.
-                    let held = slots.hold(unsafe { Seat::new(index) });
-                    let sealed = held.sealed();
+                    // SAFETY: no other thread uses the owned slot.
+                    let guard = slots.enter(unsafe { ThreadSlot::new(index) });
+                    let sealed = guard.is_sealed();
                     if !sealed {
-                        held.shared().0.store(1, Ordering::Relaxed);
+                        guard.shared().0.store(1, Ordering::Relaxed);
                     }
                     u32::from(sealed)
                 })
@@ -169,13 +169,12 @@ fn sealing_misses_nobody() {
             .into();
         let mut seen = 0;
         slots.seal(|count| seen += count.0.load(Ordering::Relaxed));
-        let told: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-        assert_eq!(seen + told, 2);
+        let after: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert_eq!(seen + after, 2);
     });
 }
 
-/// A cache as an engine uses it: freed here, taken there, flushed by a third; nothing is lost and nothing is
-/// handed out twice.
+/// A cache as an engine uses it: one thread frees, one allocates, one flushes. No block is lost or handed out twice.
 #[test]
 fn a_block_is_in_one_place() {
     loom::model(|| {
@@ -189,7 +188,7 @@ fn a_block_is_in_one_place() {
             let caches = Arc::clone(&caches);
             thread::spawn(move || {
                 let mut gone = 0;
-                caches.visit(|cache, ()| gone += cache.drain(..).count());
+                caches.for_each_slot(|cache, ()| gone += cache.drain(..).count());
                 gone
             })
         };

@@ -1,12 +1,12 @@
-//! `lent.back`: what was replaced goes when nobody has a loan of it, and not before; and it does go.
+//! `swap_cell.release`: a replaced value is dropped when it has no reader, not before; and it is dropped.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use orlop_sync::Lent;
+use orlop_sync::SwapCell;
 
-/// What is lent. Loom sees if a use is not ordered before its end.
+/// The content of a cell. Loom reports a use that is not ordered before its end.
 #[derive(Clone)]
 struct Value(Arc<Inner>);
 
@@ -20,7 +20,7 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// A value of a slot: with it goes what it names. Clones, which a slot makes for who replaces, keep nothing.
+/// A value of the cell: its drop ends the content. Clones, which the cell makes for the writer, do not.
 struct Whole(Value, bool);
 
 impl Clone for Whole {
@@ -32,7 +32,7 @@ impl Clone for Whole {
 impl Drop for Whole {
     fn drop(&mut self) {
         if self.1 {
-            // SAFETY: nobody uses it any more; loom checks.
+            // SAFETY: no reader is left; loom checks.
             self.0.0.number.with_mut(|number| unsafe { *number = 0 });
             self.0.0.ended.fetch_add(1, Ordering::Relaxed);
         }
@@ -43,29 +43,29 @@ fn value(number: u32) -> Value {
     Value(Arc::new(Inner { number: UnsafeCell::new(number), ended: AtomicUsize::new(0) }))
 }
 
-fn read(slot: &Lent<Whole>) -> Option<u32> {
-    let loan = slot.get()?;
-    // SAFETY: it is lent; loom checks.
-    Some(loan.0.0.number.with(|number| unsafe { *number }))
+fn read(cell: &SwapCell<Whole>) -> Option<u32> {
+    let guard = cell.get()?;
+    // SAFETY: the guard keeps the content; loom checks.
+    Some(guard.0.0.number.with(|number| unsafe { *number }))
 }
 
 #[test]
-fn a_loan_outlives_its_replacement() {
+fn a_guard_keeps_a_replaced_value() {
     loom::model(|| {
         let (first, second) = (value(1), value(2));
-        let slot = Arc::new(Lent::new());
-        assert!(slot.set(Some(Whole(first.clone(), true))).is_none());
+        let cell = Arc::new(SwapCell::new());
+        assert!(cell.set(Some(Whole(first.clone(), true))).is_none());
         let reader = {
-            let slot = Arc::clone(&slot);
-            thread::spawn(move || read(&slot))
+            let cell = Arc::clone(&cell);
+            thread::spawn(move || read(&cell))
         };
-        drop(slot.set(Some(Whole(second.clone(), true))));
+        drop(cell.set(Some(Whole(second.clone(), true))));
         let seen = reader.join().unwrap();
         assert!(seen == Some(1) || seen == Some(2), "{seen:?}");
-        slot.settle();
+        cell.settle();
         assert_eq!(first.0.ended.load(Ordering::Relaxed), 1);
-        drop(slot.set(None));
-        assert_eq!((read(&slot), second.0.ended.load(Ordering::Relaxed)), (None, 1));
+        drop(cell.set(None));
+        assert_eq!((read(&cell), second.0.ended.load(Ordering::Relaxed)), (None, 1));
     });
 }
 
@@ -73,16 +73,16 @@ fn a_loan_outlives_its_replacement() {
 fn two_replace_while_one_reads() {
     loom::model(|| {
         let values = [value(1), value(2)];
-        let slot = Arc::new(Lent::new());
-        drop(slot.set(Some(Whole(values[0].clone(), true))));
-        let (reader, other) = (Arc::clone(&slot), Arc::clone(&slot));
+        let cell = Arc::new(SwapCell::new());
+        drop(cell.set(Some(Whole(values[0].clone(), true))));
+        let (reader, other) = (Arc::clone(&cell), Arc::clone(&cell));
         let reader = thread::spawn(move || read(&reader));
         let other = thread::spawn(move || drop(other.set(None)));
-        drop(slot.set(Some(Whole(values[1].clone(), true))));
+        drop(cell.set(Some(Whole(values[1].clone(), true))));
         other.join().unwrap();
         assert_ne!(reader.join().unwrap(), Some(0));
-        drop(slot.set(None));
-        slot.settle();
+        drop(cell.set(None));
+        cell.settle();
         assert!(values.iter().all(|value| value.0.ended.load(Ordering::Relaxed) == 1));
     });
 }

@@ -1,11 +1,11 @@
-//! What other threads bring back: a list that all add to and that is only ever taken whole.
+//! A lock-free list of blocks freed by other threads: any thread pushes, one swap takes the whole list.
 //!
-//! Taking all at once leaves no room for the mistake that such lists are known for: nobody compares with an element
-//! that may have gone and come again.
+//! Because the list is only ever taken whole, it has no ABA problem: no thread compares the head with an
+//! element that may have been removed and pushed again.
 //!
 //! # Ordering
 //!
-//! * `returns.push` (release, an element and its link were written) pairs with `returns.take` (acquire).
+//! * `remote.push` (release: the element and its link are written) pairs with `remote.take` (acquire).
 
 use crate::ordering;
 use crate::primitives::Backoff;
@@ -13,25 +13,25 @@ use crate::primitives::atomic::{AtomicPtr, Ordering};
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// What can be in the list: it has room for a link.
+/// An element of a [`RemoteFreeList`]: it has room for a link to the next one.
 ///
 /// # Safety
 ///
-/// `link` gives what `set_link` last set.
+/// `link` returns what `set_link` last set.
 pub unsafe trait Linked {
-    /// The element after this one.
+    /// Returns the element after this one.
     fn link(&self) -> Option<NonNull<Self>>;
-    /// Sets it.
+    /// Sets the element after this one.
     fn set_link(&mut self, link: Option<NonNull<Self>>);
 }
 
-/// The list. Owns what is in it.
-pub struct Returns<T: Linked> {
+/// A list that any thread adds to and that is taken whole. It owns its elements.
+pub struct RemoteFreeList<T: Linked> {
     head: AtomicPtr<T>,
 }
 
-impl<T: Linked> Returns<T> {
-    /// With nothing in it.
+impl<T: Linked> RemoteFreeList<T> {
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self { head: AtomicPtr::new(ptr::null_mut()) }
@@ -45,37 +45,37 @@ impl<T: Linked> Returns<T> {
         loop {
             element.set_link(NonNull::new(head));
             let added = Box::into_raw(element);
-            let push = ordering!("returns.push", Release);
+            let push = ordering!("remote.push", Release);
             match self.head.compare_exchange(head, added, push, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
-            // SAFETY: leaked above, and not added.
+            // SAFETY: from `Box::into_raw` above, and not added to the list.
             element = unsafe { Box::from_raw(added) };
             backoff.wait();
         }
     }
 
-    /// Whether there is something, as far as can be seen.
+    /// Returns `true` if the list looks empty. Another thread may push at the same moment.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed).is_null()
     }
 
-    /// Takes all, latest first.
+    /// Takes all elements. The iterator returns the one pushed last first.
     #[inline]
     pub fn take(&self) -> Taken<T> {
-        // Under loom a load need not see the newest store; what is not seen would not be taken.
+        // Under loom a load need not see the newest store, and an element that it misses would not be taken.
         let next = if !cfg!(loom) && self.is_empty() {
             ptr::null_mut()
         } else {
-            self.head.swap(ptr::null_mut(), ordering!("returns.take", Acquire))
+            self.head.swap(ptr::null_mut(), ordering!("remote.take", Acquire))
         };
         Taken { next: NonNull::new(next) }
     }
 }
 
-/// What was taken. Owns what is left in it.
+/// The elements taken from a [`RemoteFreeList`]: an iterator that owns those it has not returned yet.
 pub struct Taken<T: Linked> {
     next: Option<NonNull<T>>,
 }
@@ -84,7 +84,7 @@ impl<T: Linked> Iterator for Taken<T> {
     type Item = Box<T>;
 
     fn next(&mut self) -> Option<Box<T>> {
-        // SAFETY: leaked by `push`, and the list up to its end is ours since `take`.
+        // SAFETY: from `Box::into_raw` in `push`; `take` made this the owner of the list up to its end.
         let element = unsafe { Box::from_raw(self.next?.as_ptr()) };
         self.next = element.link();
         Some(element)
@@ -97,21 +97,21 @@ impl<T: Linked> Drop for Taken<T> {
     }
 }
 
-impl<T: Linked> Drop for Returns<T> {
+impl<T: Linked> Drop for RemoteFreeList<T> {
     fn drop(&mut self) {
         drop(self.take());
     }
 }
 
-impl<T: Linked> Default for Returns<T> {
+impl<T: Linked> Default for RemoteFreeList<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Linked> fmt::Debug for Returns<T> {
+impl<T: Linked> fmt::Debug for RemoteFreeList<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Returns").field("empty", &self.is_empty()).finish()
+        f.debug_struct("RemoteFreeList").field("empty", &self.is_empty()).finish()
     }
 }
 
@@ -121,9 +121,10 @@ impl<T: Linked> fmt::Debug for Taken<T> {
     }
 }
 
-// SAFETY: elements go from thread to thread, and are reached by one at a time: as in a channel.
-unsafe impl<T: Linked + Send> Sync for Returns<T> {}
-// SAFETY: it owns its elements.
-unsafe impl<T: Linked + Send> Send for Returns<T> {}
-// SAFETY: it owns its elements.
+// SAFETY: elements move between threads, and one thread at a time can reach each, as in a channel: `T: Send`
+// is enough.
+unsafe impl<T: Linked + Send> Sync for RemoteFreeList<T> {}
+// SAFETY: it owns its elements, and sends them along.
+unsafe impl<T: Linked + Send> Send for RemoteFreeList<T> {}
+// SAFETY: it owns its elements, and sends them along.
 unsafe impl<T: Linked + Send> Send for Taken<T> {}

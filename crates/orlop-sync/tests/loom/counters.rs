@@ -1,12 +1,12 @@
-//! `ledger.last`, `ledger.close`: exactly one is told `Last`, and it may destroy what all others used.
-//! Also: live figures are never negative, and exact at a quiet moment.
+//! `counters.last`, `counters.close`: exactly one call returns `Unused`, and its thread may destroy what the others used.
+//! Also: live sums are never negative, and exact while no thread counts.
 
-use crate::owner::{KIND, Owner, seat};
+use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
 use orlop_sync::thread_slot::OWNED;
-use orlop_sync::{Entry, Ledger};
+use orlop_sync::{OwnerState, ShardedCounters};
 
 /// A slot that several threads may use.
 const SHARED: usize = OWNED;
@@ -15,8 +15,8 @@ const SHARED: usize = OWNED;
 fn blocks_outlive_the_last_handle() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().enter(seat(0), KIND, 64, 10);
-        owner.ledger().enter(seat(1), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
+        owner.counters().count_in(slot(1), KIND, 64, 10);
         let returners: Vec<_> = [0, 1]
             .map(|slot| {
                 let owner = Arc::clone(&owner);
@@ -35,8 +35,8 @@ fn blocks_outlive_the_last_handle() {
 fn blocks_that_come_back_elsewhere_count_too() {
     loom::model(|| {
         let owner = Owner::new();
-        owner.ledger().enter(seat(0), KIND, 64, 10);
-        owner.ledger().enter(seat(0), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
+        owner.counters().count_in(slot(0), KIND, 64, 10);
         let returner = {
             let owner = Arc::clone(&owner);
             thread::spawn(move || owner.return_block(SHARED))
@@ -48,28 +48,28 @@ fn blocks_that_come_back_elsewhere_count_too() {
     });
 }
 
-/// A block enters in one slot and leaves from another, as after a hand-over, while somebody reads.
+/// A block is counted in in one slot and out in another, as after a hand-over, while a third thread reads.
 fn reads_while_a_block_passes(made_before: u64) {
-    let ledger = Arc::new(Ledger::<()>::new(true));
+    let counters = Arc::new(ShardedCounters::<()>::new(true));
     for _ in 0..made_before {
-        for slot in [0, 1] {
-            ledger.enter(seat(slot), KIND, 64, 10);
-            assert_eq!(ledger.hold(seat(slot)).leave(KIND, 64, 10), Entry::More);
+        for index in [0, 1] {
+            counters.count_in(slot(index), KIND, 64, 10);
+            assert_eq!(counters.enter(slot(index)).count_out(KIND, 64, 10), OwnerState::InUse);
         }
     }
     let reader = {
-        let ledger = Arc::clone(&ledger);
+        let counters = Arc::clone(&counters);
         thread::spawn(move || {
-            let seen = ledger.totals().all;
+            let seen = counters.totals().all;
             assert!(seen.allocations >= seen.frees);
             assert!(seen.allocated_bytes >= seen.freed_bytes);
             assert!(seen.live_bytes <= 64);
         })
     };
-    ledger.enter(seat(0), KIND, 64, 10);
-    assert_eq!(ledger.hold(seat(1)).leave(KIND, 64, 10), Entry::More);
+    counters.count_in(slot(0), KIND, 64, 10);
+    assert_eq!(counters.enter(slot(1)).count_out(KIND, 64, 10), OwnerState::InUse);
     reader.join().unwrap();
-    let quiet = ledger.totals().all;
+    let quiet = counters.totals().all;
     let passed = 2 * made_before + 1;
     assert_eq!((quiet.allocations, quiet.frees, quiet.live_bytes), (passed, passed, 0));
     assert_eq!(quiet.requested_bytes, 0);
@@ -80,7 +80,7 @@ fn live_is_never_negative_and_exact_when_quiet() {
     loom::model(|| reads_while_a_block_passes(0));
 }
 
-/// The slots are there: making one publishes what its maker did before.
+/// With slots that exist already: creating one would publish what its thread did before.
 #[test]
 fn live_is_never_negative_in_slots_that_were_used_before() {
     loom::model(|| reads_while_a_block_passes(1));

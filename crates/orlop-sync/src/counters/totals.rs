@@ -1,0 +1,134 @@
+//! The sums that the counters report.
+
+use super::ShardedCounters;
+use super::shard::load_out;
+use crate::primitives::atomic::Ordering;
+use orlop_core::MemoryKind;
+
+/// Whether an allocator is still in use, as a change of its [`ShardedCounters`] found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the thread that gets `Unused` must destroy the owner"]
+pub enum OwnerState {
+    /// Handles or blocks remain.
+    InUse,
+    /// No handle and no block remains. Exactly one call returns this.
+    Unused,
+}
+
+/// Sums for one memory kind, or for all. Bytes are granted bytes unless they are called requested.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Blocks handed out so far.
+    pub allocations: u64,
+    /// Blocks returned so far.
+    pub frees: u64,
+    /// Bytes handed out so far.
+    pub allocated_bytes: u64,
+    /// Bytes returned so far.
+    pub freed_bytes: u64,
+    /// Bytes in blocks not yet returned.
+    pub live_bytes: u64,
+    /// Bytes in blocks not yet returned, as requested: before rounding.
+    pub requested_bytes: u64,
+    /// The highest `live_bytes` since the last [`ShardedCounters::reset_peaks`].
+    pub peak_bytes: u64,
+}
+
+impl Account {
+    /// Returns the number of blocks not yet returned.
+    #[must_use]
+    pub fn live_blocks(&self) -> u64 {
+        self.allocations - self.frees
+    }
+}
+
+/// The sums of [`ShardedCounters`] over all slots.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Over all kinds. Its peak is the peak of the sum, not the sum of the kinds' peaks.
+    pub all: Account,
+    /// By kind, at [`MemoryKind::index`].
+    pub kinds: [Account; MemoryKind::COUNT],
+    /// The largest block so far, in granted bytes.
+    pub largest: u64,
+    /// Whether byte statistics are off, here or for a part of a sum: see [`ShardedCounters::new`].
+    pub uncounted: bool,
+}
+
+/// The statistics of an engine that has its own counters.
+pub trait BlockCounter {
+    /// See [`ShardedCounters::totals`].
+    fn totals(&self) -> Totals;
+
+    /// See [`ShardedCounters::reset_peaks`].
+    fn reset_peaks(&self);
+}
+
+impl<T> BlockCounter for ShardedCounters<T> {
+    fn totals(&self) -> Totals {
+        Self::totals(self)
+    }
+
+    fn reset_peaks(&self) {
+        Self::reset_peaks(self);
+    }
+}
+
+impl<T> ShardedCounters<T> {
+    /// Sums all slots. The sums are exact while no thread counts; live sums are never negative.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let largest = if self.counts_bytes { self.largest.load(Ordering::Relaxed) } else { 0 };
+        let mut totals = Totals { largest, uncounted: !self.counts_bytes, ..Totals::default() };
+        self.sum_slots(&mut totals.kinds);
+        let mut peaks = self.peaks.lock();
+        if self.counts_bytes {
+            self.settle(&mut peaks);
+        }
+        let peak = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
+        for (account, &peak_bytes) in totals.kinds.iter_mut().zip(&peaks.kinds) {
+            account.live_bytes = account.allocated_bytes - account.freed_bytes;
+            account.peak_bytes = peak(peak_bytes).max(account.live_bytes);
+            if !self.counts_bytes {
+                *account =
+                    Account { allocations: account.allocations, frees: account.frees, ..Account::default() };
+            }
+        }
+        let all = &mut totals.all;
+        for account in &totals.kinds {
+            all.allocations += account.allocations;
+            all.frees += account.frees;
+            all.allocated_bytes += account.allocated_bytes;
+            all.freed_bytes += account.freed_bytes;
+            all.live_bytes += account.live_bytes;
+            all.requested_bytes += account.requested_bytes;
+        }
+        if self.counts_bytes {
+            all.peak_bytes = peak(peaks.all).max(all.live_bytes);
+        }
+        totals
+    }
+
+    /// Adds the totals of all slots to `accounts`, which are zero.
+    fn sum_slots(&self, accounts: &mut [Account; MemoryKind::COUNT]) {
+        // Outgoing totals first: see the head of `counters/mod.rs`.
+        for shard in self.slots.shared() {
+            for (account, counts) in accounts.iter_mut().zip(&shard.kinds) {
+                account.frees += load_out(&counts.blocks_out);
+                account.freed_bytes += load_out(&counts.granted_out);
+                account.requested_bytes += load_out(&counts.requested_out);
+            }
+        }
+        for account in &mut *accounts {
+            account.requested_bytes = account.requested_bytes.wrapping_neg();
+        }
+        for shard in self.slots.shared() {
+            for (account, counts) in accounts.iter_mut().zip(&shard.kinds) {
+                account.allocations += counts.blocks_in.load(Ordering::Relaxed);
+                account.allocated_bytes += counts.granted_in.load(Ordering::Relaxed);
+                let requested = counts.requested_in.load(Ordering::Relaxed);
+                account.requested_bytes = account.requested_bytes.wrapping_add(requested);
+            }
+        }
+    }
+}

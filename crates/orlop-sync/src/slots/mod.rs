@@ -1,0 +1,274 @@
+//! One value per thread slot: a thread enters its own slot without a locked instruction, and any thread can
+//! visit all.
+//!
+//! # Why not thread-local values
+//!
+//! A thread-local value can be reached by its own thread only: a destructor must flush it at thread exit, it
+//! cannot be trimmed while its thread sleeps, and no other thread can read it. A slot belongs to the
+//! *allocator*; a thread has the right to use it (see [`thread_slot`](super::thread_slot)). Thread exit needs
+//! no code: the next thread with that slot finds the value that the previous one left.
+//!
+//! # Owned slots: a handshake
+//!
+//! An owned slot is nearly always entered by one thread, its owner. The owner sets `busy` and then reads the
+//! gate; a visitor closes the gate and then reads `busy`. Each needs a full fence between its two steps, or
+//! both could miss the other's store. The owner's is the light one of an asymmetric pair and costs nothing;
+//! the visitor pays with a system call.
+//!
+//! A thread that is inside its slot cannot enter it again, whatever it calls there: `busy` is read before it
+//! is set. [`Slots::try_enter`] then returns `None`; the other entries end the process, because both callers
+//! would have exclusive access to the value. The check costs one load of the byte that is stored next.
+//!
+//! # Shared slots: a lock
+//!
+//! Threads without a slot of their own share the other slots, whose `busy` is an ordinary spin lock.
+//!
+//! # One visitor at a time
+//!
+//! A visitor holds a mutex during its visit. An owner that finds the gate closed waits for the same mutex,
+//! and so does one that enters for the first time, to create the slot's value.
+//!
+//! # Ordering
+//!
+//! * `slots.leave` (release, the owner leaves) pairs with `slots.vacant` (acquire, a visitor reads `busy` as
+//!   zero), and in shared slots with `slots.take`;
+//! * `slots.open` (release, a visitor leaves) pairs with `slots.enter` and `slots.try` (acquire, the owner
+//!   reads the gate as open);
+//! * `slots.made` (release) publishes a slot's body to `slots.peek` (acquire).
+
+mod guard;
+mod quiesce;
+mod slot;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use self::guard::SlotGuard;
+pub use self::quiesce::QuiescedSlots;
+
+use self::slot::{BUSY, CLOSED, LeaveOnDrop, OpenOnDrop, SEALED, Slot};
+use super::thread_slot::{OWNED, SLOTS, ThreadSlot};
+use crate::ordering;
+use crate::primitives::atomic::Ordering;
+use crate::primitives::{Mutex, fence};
+use crossbeam_utils::CachePadded;
+use std::fmt;
+
+/// A `V` for each thread slot, which one thread at a time can change, and an `S` beside it that all threads
+/// can read.
+///
+/// Both are created when a thread first enters the slot.
+pub struct Slots<V, S = ()> {
+    slots: Box<[CachePadded<Slot<V, S>>]>,
+    visitors: Mutex<()>,
+}
+
+// SAFETY: a `&Slots` gives access to a `V` only through `SlotGuard` and visits, which exclude each other and
+// order each access after the one before (head of this file). That is what a mutex does, so `V: Send` is
+// enough. An `S` is reached by `&` from all threads at once.
+unsafe impl<V: Send, S: Send + Sync> Sync for Slots<V, S> {}
+// SAFETY: the slots own their bodies: sending them sends a `V` and an `S` for each.
+unsafe impl<V: Send, S: Send> Send for Slots<V, S> {}
+
+impl<V: Default, S: Default> Slots<V, S> {
+    /// Creates slots without values.
+    #[must_use]
+    pub fn new() -> Self {
+        let slot = |_| CachePadded::new(Slot::empty());
+        Self { slots: (0..SLOTS).map(slot).collect(), visitors: Mutex::default() }
+    }
+
+    /// Enters an owned slot that was used before, unless a visitor is there or this thread is inside. Calls
+    /// nothing.
+    #[inline(always)]
+    pub fn try_enter(&self, own_slot: ThreadSlot) -> Option<SlotGuard<'_, V, S>> {
+        let slot = self.slot(own_slot);
+        debug_assert!(own_slot.index() < OWNED);
+        let before = slot.busy.load(Ordering::Relaxed);
+        slot.busy.store(BUSY, Ordering::Relaxed);
+        fence::light();
+        if slot.gate.load(ordering!("slots.try", Acquire)) | before == 0 {
+            return Some(slot.guard(false));
+        }
+        slot.busy.store(before, Ordering::Release);
+        None
+    }
+
+    /// Enters this thread's slot. Waits for a visitor to leave.
+    ///
+    /// Guards are for short sections and do not nest. A thread that enters an owned slot while it is inside
+    /// ends the process. One that enters during its own visit, or enters a shared slot while it is inside,
+    /// deadlocks.
+    #[inline(always)]
+    pub fn enter(&self, own_slot: ThreadSlot) -> SlotGuard<'_, V, S> {
+        let slot = self.slot(own_slot);
+        let mut before = 0;
+        if own_slot.index() < OWNED {
+            before = slot.busy.load(Ordering::Relaxed);
+            slot.busy.store(BUSY, Ordering::Relaxed);
+            fence::light();
+            if slot.gate.load(ordering!("slots.enter", Acquire)) | before == 0 {
+                return slot.guard(false);
+            }
+        }
+        self.enter_slow(own_slot, before)
+    }
+
+    /// Runs `f` on the value of this thread's slot, as [`Slots::enter`] does.
+    #[inline(always)]
+    pub fn with<R>(&self, own_slot: ThreadSlot, f: impl FnOnce(&mut V) -> R) -> R {
+        f(&mut self.enter(own_slot))
+    }
+
+    #[inline(always)]
+    fn slot(&self, own_slot: ThreadSlot) -> &Slot<V, S> {
+        // SAFETY: there are `SLOTS` slots (`new`), and a `ThreadSlot`'s index is below that
+        // (`ThreadSlot::new`).
+        unsafe { self.slots.get_unchecked(own_slot.index()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_slow(&self, own_slot: ThreadSlot, before: u8) -> SlotGuard<'_, V, S> {
+        if before != 0 {
+            entered_twice();
+        }
+        let slot = self.slot(own_slot);
+        if own_slot.index() >= OWNED {
+            slot.lock();
+            slot.create_body();
+        } else {
+            // This thread is not inside after all. Release: a visitor may take this store for the end of an
+            // earlier guard. (Not named: loom orders a thread's later stores with its earlier releases, and
+            // would not miss it.)
+            slot.busy.store(0, Ordering::Release);
+            // A visitor that held the mutex before has opened the gate; one that takes it later will find
+            // `busy` set.
+            let _no_visitors = self.visitors.lock();
+            slot.create_body();
+            slot.busy.store(BUSY, Ordering::Relaxed);
+        }
+        slot.guard(slot.gate.load(Ordering::Relaxed) & SEALED != 0)
+    }
+}
+
+impl<V, S> Slots<V, S> {
+    /// Runs `f` on the value of every slot that was ever used. Owners of slots not yet visited wait
+    /// meanwhile.
+    pub fn for_each_slot(&self, mut f: impl FnMut(&mut V, &S)) {
+        // A body that is not seen here was created after this call began.
+        self.visit_where(
+            |slot| slot.body().is_some(),
+            |slot| {
+                // SAFETY: `visit_where` has excluded every other thread.
+                if let Some((value, shared)) = unsafe { slot.inside() } {
+                    // SAFETY: as above; the reference ends before the visit does.
+                    f(unsafe { value.deref() }, shared);
+                }
+            },
+        );
+    }
+
+    /// Marks every slot, used or not: from now on [`SlotGuard::is_sealed`] is true. Runs `f` on the shared
+    /// part of each used slot at the moment it is marked.
+    pub fn seal(&self, mut f: impl FnMut(&S)) {
+        self.visit_where(
+            |_| true,
+            |slot| {
+                slot.gate.fetch_or(SEALED, Ordering::Relaxed);
+                if let Some(body) = slot.body() {
+                    f(&body.shared);
+                }
+            },
+        );
+    }
+
+    /// Returns the shared part of each slot that was ever used.
+    pub fn shared(&self) -> impl Iterator<Item = &S> + '_ {
+        self.slots.iter().filter_map(|slot| Some(&slot.body()?.shared))
+    }
+
+    /// Returns [`Slots::shared`] with the slots' indices.
+    pub(super) fn indexed_shared(&self) -> impl Iterator<Item = (usize, &S)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, &slot.body()?.shared)))
+    }
+
+    /// Visits the chosen slots. All gates are closed first, so that one fence serves all.
+    fn visit_where(&self, choose: impl Fn(&Slot<V, S>) -> bool, mut f: impl FnMut(&Slot<V, S>)) {
+        self.refuse_if_inside();
+        let _visiting = self.visitors.lock();
+        let (owned, shared) = self.slots.split_at(OWNED);
+        let mut chosen = [false; OWNED];
+        for (slot, chosen) in owned.iter().zip(&mut chosen) {
+            *chosen = choose(slot);
+            if *chosen {
+                let gate = slot.gate.load(Ordering::Relaxed);
+                slot.gate.store(gate | CLOSED, Ordering::Relaxed);
+            }
+        }
+        if chosen.contains(&true) {
+            fence::heavy();
+        }
+        for (slot, _) in owned.iter().zip(chosen).filter(|&(_, chosen)| chosen) {
+            slot.wait_for_owner();
+            let visit = OpenOnDrop(&slot.gate);
+            f(slot);
+            drop(visit);
+        }
+        for slot in shared.iter().filter(|slot| choose(slot)) {
+            slot.lock();
+            let visit = LeaveOnDrop(&slot.busy);
+            f(slot);
+            drop(visit);
+        }
+    }
+
+    /// Ends the process if this thread is inside its own slot: a visit would wait for itself.
+    #[cfg(not(loom))]
+    fn refuse_if_inside(&self) {
+        let own = super::thread_slot::owned().and_then(|own_slot| self.slots.get(own_slot.index()));
+        if own.is_some_and(|slot| slot.busy.load(Ordering::Relaxed) != 0) {
+            entered_twice();
+        }
+    }
+
+    /// Does nothing: a model assigns slots to threads itself, also slots that `thread_slot` gives to other
+    /// threads.
+    #[cfg(loom)]
+    fn refuse_if_inside(&self) {}
+
+    /// Ends the atomic words of the slots: see [`End`](crate::End).
+    pub(super) fn end(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.end());
+    }
+}
+
+/// Ends the process: code that runs inside a slot entered it again, for example a backing or a global
+/// allocator above this one.
+#[cold]
+#[inline(never)]
+fn entered_twice() -> ! {
+    use std::io::Write;
+    // As bytes and unbuffered: nothing may be allocated here. The process ends even if the message cannot be
+    // written.
+    let _ = std::io::stderr().write_all(b"orlop: an allocator was called from inside of itself\n");
+    std::process::abort()
+}
+
+impl<V, S> Drop for Slots<V, S> {
+    fn drop(&mut self) {
+        self.end();
+        self.slots.iter_mut().for_each(|slot| slot.drop_body());
+    }
+}
+
+impl<V: Default, S: Default> Default for Slots<V, S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<V, S> fmt::Debug for Slots<V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").field("used", &self.shared().count()).finish_non_exhaustive()
+    }
+}
