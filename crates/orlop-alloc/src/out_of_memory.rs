@@ -155,6 +155,8 @@ impl OutOfMemory {
                 self.reserved.saturating_sub(self.largest_free)
             };
             let needed = held.saturating_add(rounded);
+            // The largest free piece may be where nothing can be added to it.
+            let needed = if needed > limit { needed } else { self.reserved.saturating_add(rounded) };
             let bound = if self.refusal == Refusal::Budget { "budget" } else { "limit" };
             return format!(
                 "a {bound} of {} instead of {} would have fitted",

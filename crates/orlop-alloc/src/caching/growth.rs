@@ -320,10 +320,16 @@ impl<B: Backing> Caching<B> {
     fn refuse(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Error {
         let &Ask { request, rounded } = ask;
         let heap = heap.lock();
-        let over = rounded > self.limit.saturating_sub(heap.reserved);
+        // The limit bounds what the regions span: parts that were given back can be used again at any moment.
+        let spanned: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
+        let over = rounded > self.limit.saturating_sub(spanned);
         let refusal = if over { Refusal::Limit } else { Refusal::Backing };
         let mut report = OutOfMemory::new(refusal, &self.name, self.backing.device(), request);
         describe(&heap, &mut report);
+        if over {
+            report.reserved = spanned as u64;
+            report.free = (spanned - heap.live) as u64;
+        }
         report.rounded = rounded;
         report.limit = (self.limit != usize::MAX).then_some(self.limit as u64);
         report.into()

@@ -6,7 +6,7 @@ use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::context::{Budget, CpuConfig, LadderStep, Pressure};
 use orlop_alloc::engine::Arena;
 use orlop_alloc::{AllocatorRef, Block, Context, Error, OutOfMemory, Refusal, Request, Tag};
-use orlop_core::{Device, MemoryKind};
+use orlop_core::{ByteSize, Device, MemoryKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -111,6 +111,27 @@ fn a_budget_speaks_of_the_context_only() {
 }
 
 /// A context with one allocator of this many bytes for all.
+/// Pieces that were given back still count against the limit: the report says so, and what its hint proposes fits.
+#[test]
+fn a_limit_is_named_where_free_pieces_are_too_small() {
+    let filled = |limit| {
+        let allocator = Caching::builder(Mmap::new()).limit(limit).build().erase();
+        let sizes = [24, 4, 4, 4, 4, 4, 4].map(|mebibytes: usize| mebibytes << 20);
+        let mut blocks: Vec<_> =
+            sizes.iter().map(|&bytes| allocator.allocate(&Request::new(bytes)).ok()).collect();
+        (blocks[2], blocks[4]) = (None, None);
+        (allocator, blocks)
+    };
+    let request = Request::new(20 << 20);
+    let (allocator, _blocks) = filled(64 << 20);
+    let (text, report) = refused(allocator.allocate(&request));
+    assert_eq!(report.refusal, Refusal::Limit, "{text}");
+    let enough = report.reserved + report.rounded as u64;
+    assert!(text.contains(&format!("a limit of {} instead of 64.0 MiB", ByteSize(enough))), "{text}");
+    let (allocator, _blocks) = filled(usize::try_from(enough).unwrap());
+    assert!(allocator.allocate(&request).is_ok());
+}
+
 fn limited(bytes: usize) -> Context {
     let context = Context::with(Device::CPU, CpuConfig::new());
     let engine = Central::builder(System::new()).policy(Policy::tensorflow()).limit(bytes).build();
