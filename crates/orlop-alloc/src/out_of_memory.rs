@@ -149,14 +149,9 @@ impl OutOfMemory {
             );
         }
         if let Some(limit) = self.limit.filter(|_| matches!(self.refusal, Refusal::Limit | Refusal::Budget)) {
-            let held = if self.refusal == Refusal::Budget {
-                self.live
-            } else {
-                self.reserved.saturating_sub(self.largest_free)
-            };
+            // Beside all that is reserved: nothing can be added to a free piece with a block behind it.
+            let held = if self.refusal == Refusal::Budget { self.live } else { self.reserved };
             let needed = held.saturating_add(rounded);
-            // The largest free piece may be where nothing can be added to it.
-            let needed = if needed > limit { needed } else { self.reserved.saturating_add(rounded) };
             let bound = if self.refusal == Refusal::Budget { "budget" } else { "limit" };
             return format!(
                 "a {bound} of {} instead of {} would have fitted",

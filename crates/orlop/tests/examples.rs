@@ -73,7 +73,7 @@ fn budgets() {
 fn out_of_memory() {
     let expected = [
         "held by tag decoder weights: 24.0 MiB",
-        "hint: a limit of 68.0 MiB instead of 64.0 MiB would have fitted",
+        "hint: a limit of 80.0 MiB instead of 64.0 MiB would have fitted",
     ];
     check_output("out_of_memory", out_of_memory::main, &expected);
 }
