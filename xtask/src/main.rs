@@ -11,6 +11,7 @@ mod golden;
 mod loom;
 mod mutate;
 mod orderings;
+mod parallel;
 mod powerset;
 mod report;
 mod san;

@@ -8,13 +8,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::loom::{Depth, Models, SUBJECTS, Subject};
 use crate::orderings::sites;
+use crate::parallel;
 use crate::report::Outcome;
 use crate::shell::{Shell, file_name, spawn_logged, stop};
 
@@ -73,26 +73,13 @@ fn run_on(shell: &Shell, subject: &Subject, depth: Depth, mutants: &[Mutant]) ->
 
     let folder = shell.target().join("loom").join("mutants");
     fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-    let queue = Mutex::new(mutants.iter());
-    let verdicts = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                while let Some(mutant) = next(&queue) {
-                    let verdict = mutant.run(shell, &models, depth, &folder);
-                    mutant.tell(&verdict);
-                    verdicts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(verdict);
-                }
-            });
-        }
+    let verdicts = parallel::for_each(mutants, WORKERS, |mutant| {
+        let verdict = mutant.run(shell, &models, depth, &folder);
+        mutant.tell(&verdict);
+        verdict
     });
-    let verdicts = verdicts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let verdicts = verdicts.into_iter().collect::<Result<Vec<_>>>()?;
     Ok(verdicts.iter().filter(|verdict| **verdict == MutantVerdict::Killed).count())
-}
-
-fn next<'a>(queue: &Mutex<impl Iterator<Item = &'a Mutant>>) -> Option<&'a Mutant> {
-    queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next()
 }
 
 fn mutants(shell: &Shell, subject: &Subject, filter: Option<&str>) -> Result<Vec<Mutant>> {

@@ -1,11 +1,10 @@
 //! `san`: memory errors and races that a green test can hide, by AddressSanitizer, ThreadSanitizer and Miri.
 
 use std::num::NonZero;
-use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
 
 use crate::error::Result;
 use crate::loom::with_rustflags;
+use crate::parallel;
 use crate::report::Outcome;
 use crate::setup::{has_component, has_nightly};
 use crate::shell::Shell;
@@ -137,16 +136,8 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
     }
     // Miri interprets one thread at a time: several runs side by side use all processors.
     let runs = runs(&names);
-    let queue = Mutex::new(runs.iter());
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || std::iter::from_fn(next).map(|run| run.start(shell)).fold(Ok(()), Result::and);
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let done =
-            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        done.fold(Ok(()), Result::and)
-    })?;
+    parallel::for_each(&runs, workers, |run| run.start(shell)).into_iter().collect::<Result<()>>()?;
     Ok(Outcome::Passed(names.join(", ")))
 }
 

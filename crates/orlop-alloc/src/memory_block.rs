@@ -10,8 +10,7 @@
 
 use crate::handle::handle_of;
 use crate::{AllocatorRef, Block, RawBlock, Record};
-use orlop_sync::atomic::Ordering;
-use orlop_sync::ordering;
+use orlop_sync::{atomic::Ordering, ordering};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;

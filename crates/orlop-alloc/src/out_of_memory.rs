@@ -148,16 +148,15 @@ impl OutOfMemory {
                 ByteSize(self.largest_free),
             );
         }
-        if let Some(limit) = self.limit.filter(|_| matches!(self.refusal, Refusal::Limit | Refusal::Budget)) {
-            // Beside all that is reserved: nothing can be added to a free piece with a block behind it.
-            let held = if self.refusal == Refusal::Budget { self.live } else { self.reserved };
-            let needed = held.saturating_add(rounded);
-            let bound = if self.refusal == Refusal::Budget { "budget" } else { "limit" };
-            return format!(
-                "a {bound} of {} instead of {} would have fitted",
-                ByteSize(needed),
-                ByteSize(limit)
-            );
+        let bound = match self.refusal {
+            Refusal::Budget => Some(("budget", self.live)),
+            // On top of all reserved bytes: a free chunk with a block behind it cannot grow.
+            Refusal::Limit => Some(("limit", self.reserved)),
+            _ => None,
+        };
+        if let (Some((bound, held)), Some(limit)) = (bound, self.limit) {
+            let needed = ByteSize(held.saturating_add(rounded));
+            return format!("a {bound} of {needed} instead of {} would have fitted", ByteSize(limit));
         }
         let short = rounded.saturating_sub(self.largest_free);
         match self.by_kind.first() {

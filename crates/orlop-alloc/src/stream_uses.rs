@@ -11,8 +11,11 @@
 //! walks the list loads the head with acquire (`streams.walk`), and older nodes were published before it.
 
 use orlop_core::StreamId;
-use orlop_sync::atomic::{AtomicPtr, Ordering};
-use orlop_sync::{UnsafeCell, ordering};
+use orlop_sync::{
+    UnsafeCell,
+    atomic::{AtomicPtr, Ordering},
+    ordering,
+};
 use std::{fmt, ptr};
 
 /// A grow-only set of [`StreamId`]s. Empty costs one word and no allocation.

@@ -212,6 +212,13 @@ impl<A: Allocator> Warn<A> {
         }
     }
 
+    /// Warns of one request, or of a block that grows to `bytes`, above its share.
+    fn check_single(&self, bytes: usize, kind: MemoryKind, tag: Tag) {
+        if self.single.rings(bytes as u64) {
+            self.warn(&Warning::Single { bytes, threshold: self.single.threshold, kind, tag });
+        }
+    }
+
     #[cold]
     fn warn(&self, warning: &Warning) {
         // A block may be in hand.
@@ -227,10 +234,7 @@ impl<A: Allocator> Warn<A> {
 // SAFETY: blocks are upstream's, unchanged, and go back to it.
 unsafe impl<A: Allocator> Allocator for Warn<A> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        let &Request { bytes, kind, tag, .. } = request;
-        if self.single.rings(bytes as u64) {
-            self.warn(&Warning::Single { bytes, threshold: self.single.threshold, kind, tag });
-        }
+        self.check_single(request.bytes, request.kind, request.tag);
         let block = self.inner.allocate(request)?;
         self.count_in(block.granted);
         Ok(block)
@@ -243,10 +247,7 @@ unsafe impl<A: Allocator> Allocator for Warn<A> {
         if !unsafe { self.inner.grow_in_place(block, bytes) } {
             return false;
         }
-        let (kind, tag) = (block.kind, block.tag);
-        if self.single.rings(bytes as u64) {
-            self.warn(&Warning::Single { bytes, threshold: self.single.threshold, kind, tag });
-        }
+        self.check_single(bytes, block.kind, block.tag);
         self.count_in(block.granted.saturating_sub(granted));
         true
     }

@@ -7,8 +7,7 @@ use crate::central::heap::Heap;
 use crate::central::{Policy, RegionGrowth, Split};
 use crate::{AllocatorRef, Result};
 use crossbeam_utils::CachePadded;
-use orlop_sync::thread_slot::SLOTS;
-use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters};
+use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters, thread_slot::SLOTS};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 

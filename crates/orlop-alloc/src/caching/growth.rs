@@ -171,8 +171,7 @@ impl<B: Backing> Caching<B> {
                 let slack = self.slack.load(Ordering::Relaxed);
                 self.slack.store(slack.saturating_mul(2), Ordering::Relaxed);
             }
-            let held: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
-            (held, Growing::of(&heap))
+            (heap.spanned(), Growing::of(&heap))
         };
         let room = self.limit.checked_sub(held)?;
         let slack = align.bytes().saturating_sub(GRANULE.bytes());
@@ -277,8 +276,7 @@ impl<B: Backing> Caching<B> {
             let chunk_at_end = &heap.chunks[chunk];
             let is_last = growing.last == chunk || (growing.free > 0 && chunk_at_end.next == growing.last);
             let need = rounded.checked_sub(chunk_at_end.size).filter(|_| is_last)?;
-            let held: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
-            (growing, need, held)
+            (growing, need, heap.spanned())
         };
         self.longer(&growing, need, self.limit.checked_sub(held)?)
     }
@@ -320,8 +318,7 @@ impl<B: Backing> Caching<B> {
     fn refuse(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Error {
         let &Ask { request, rounded } = ask;
         let heap = heap.lock();
-        // The limit bounds what the regions span: parts that were given back can be used again at any moment.
-        let spanned: usize = heap.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum();
+        let spanned = heap.spanned();
         let over = rounded > self.limit.saturating_sub(spanned);
         let refusal = if over { Refusal::Limit } else { Refusal::Backing };
         let mut report = OutOfMemory::new(refusal, &self.name, self.backing.device(), request);

@@ -47,7 +47,7 @@ use crate::backing::{Backing, Global, Shielded};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::{
     AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result,
-    Semantics, Tag, TagUse, Usage,
+    Semantics, StreamUses, Tag, TagUse, Usage,
 };
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
@@ -164,8 +164,7 @@ impl<B: Backing> Caching<B> {
         // SAFETY: as above.
         front.note_taken(unsafe { block.record_mut() });
         self.tell(front);
-        let dirty = if request.zeroed { dirty } else { 0 };
-        deliver(held, request, &block, dirty);
+        let dirty = deliver(held, request, &block, dirty);
         Some((block, dirty))
     }
 
@@ -182,7 +181,7 @@ impl<B: Backing> Caching<B> {
             self.put_back(held.value(), unsafe { block.into_record() })?;
             return Err(Error::CannotZero { device: self.backing.device() });
         }
-        deliver(held, request, &block, 0);
+        let _clean = deliver(held, request, &block, 0);
         Ok(block)
     }
 
@@ -286,14 +285,17 @@ impl<B: Backing> Caching<B> {
     }
 }
 
-/// Counts a block that is handed out, also under its tag, unless so many of its bytes have to be made zero first: see
-/// [`Caching::deliver_zeroed`]. Leaves the slot.
+/// Counts a block that is handed out, also under its tag, unless the request is for zeroed memory and the first `dirty`
+/// bytes may be other than zero. Leaves the slot, and returns how many bytes [`Caching::deliver_zeroed`] must zero before
+/// it counts the block.
 #[inline(always)]
-fn deliver(mut held: CounterGuard<'_, Front>, request: &Request, block: &RawBlock, dirty: usize) {
+fn deliver(mut held: CounterGuard<'_, Front>, request: &Request, block: &RawBlock, dirty: usize) -> usize {
+    let dirty = if request.zeroed { dirty } else { 0 };
     if dirty == 0 {
         held.value().tags().enter(block);
         held.count_in(request.kind, block.granted, request.bytes);
     }
+    dirty
 }
 
 /// Makes a record a block for a request of its kind and tag, and counts it. Calls nothing.
@@ -384,8 +386,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let record = unsafe { block.record_mut() };
         record.token = Token::new(record.token, class, slot.index()).0;
         front.note_taken(record);
-        let dirty = if request.zeroed { dirty } else { 0 };
-        deliver(held, request, &block, dirty);
+        let dirty = deliver(held, request, &block, dirty);
         if dirty == 0 { Ok(block) } else { self.deliver_zeroed(request, block, dirty) }
     }
 
@@ -400,7 +401,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         // SAFETY: every block of this engine has a record of this engine's.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
-        record.uses = crate::StreamUses::new();
+        record.uses = StreamUses::new();
         // Inside the slot, because after `count_out` the engine may be gone. Nobody who has the heap waits for a slot.
         let slot = thread_slot::current();
         let mut held = engine.counters.enter(slot);

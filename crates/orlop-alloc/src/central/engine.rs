@@ -17,8 +17,7 @@ use crate::{
     TagUse, Usage,
 };
 use orlop_core::{Alignment, Device};
-use orlop_sync::Mutex;
-use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth};
+use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth, Mutex};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

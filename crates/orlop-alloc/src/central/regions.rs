@@ -55,6 +55,12 @@ impl Gone {
 }
 
 impl<I: FreeIndex> Heap<I> {
+    /// Returns the bytes that the regions span. A limit bounds this and not the reserved bytes: parts that were given
+    /// back to the backing can be committed again at any moment.
+    pub(crate) fn spanned(&self) -> usize {
+        self.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum()
+    }
+
     /// Adds a region as one free chunk.
     pub(super) fn add_region(&mut self, mapped: Mapped) {
         let size = self.policy.granule.round_down(mapped.region.bytes);

@@ -46,7 +46,6 @@ use self::routes::{Found, Routes};
 use crate::observer::{Observer, ObserverSlot, RegionWatch, is_same, tell};
 use crate::{AllocatorRef, Block, DeviceMemory, Error, Request, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
-use orlop_sync::{Account, Totals};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -148,9 +147,7 @@ impl Context {
         let serving = match routes.accounts() {
             // What comes by a gate is charged there.
             Some(accounts) if !routes.is_over_gate(&allocator) => {
-                let gate = self.gated(allocator.clone(), accounts);
-                routes.add_gate(allocator.clone(), gate.clone());
-                gate
+                self.add_gate(&routes, allocator.clone(), accounts)
             }
             _ => allocator.clone(),
         };
@@ -279,7 +276,7 @@ impl Context {
         let mut sum = Stats::default();
         let Some(routes) = self.inner.routes.get(device) else { return sum };
         for (_, _, stats) in map::figures(&routes) {
-            add_totals(&mut sum.totals, &stats.totals);
+            sum.totals.add(&stats.totals);
             sum.usage.reserved += stats.usage.reserved;
             sum.usage.peak_reserved += stats.usage.peak_reserved;
             sum.usage.regions += stats.usage.regions;
@@ -419,24 +416,6 @@ impl Context {
     fn id(&self) -> usize {
         Arc::as_ptr(&self.inner).addr()
     }
-}
-
-fn add_totals(sum: &mut Totals, part: &Totals) {
-    let add = |sum: &mut Account, part: &Account| {
-        sum.allocations += part.allocations;
-        sum.frees += part.frees;
-        sum.allocated_bytes += part.allocated_bytes;
-        sum.freed_bytes += part.freed_bytes;
-        sum.live_bytes += part.live_bytes;
-        sum.requested_bytes += part.requested_bytes;
-        sum.peak_bytes += part.peak_bytes;
-    };
-    add(&mut sum.all, &part.all);
-    for (sum, part) in sum.kinds.iter_mut().zip(&part.kinds) {
-        add(sum, part);
-    }
-    sum.largest = sum.largest.max(part.largest);
-    sum.uncounted |= part.uncounted;
 }
 
 #[cfg(all(test, not(loom)))]

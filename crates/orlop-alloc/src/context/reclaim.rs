@@ -163,8 +163,7 @@ impl Context {
         if first {
             // One gate for each allocator, so that kinds behind the same one stay so.
             for allocator in routes.distinct() {
-                let gate = self.gated(allocator.clone(), &accounts);
-                routes.add_gate(allocator.clone(), gate.clone());
+                let gate = self.add_gate(&routes, allocator.clone(), &accounts);
                 let serves =
                     |kind: &MemoryKind| routes.registered(*kind).is_some_and(|r| r.same_as(allocator));
                 for kind in MemoryKind::ALL.into_iter().filter(serves) {
@@ -214,8 +213,13 @@ impl Context {
         self.inner.counts.read()
     }
 
-    /// Puts a gate before an allocator.
-    pub(super) fn gated(&self, upstream: AllocatorRef, accounts: &Arc<Accounts>) -> AllocatorRef {
+    /// Puts a gate before an allocator, adds it to `routes` and returns it.
+    pub(super) fn add_gate(
+        &self,
+        routes: &DeviceRoutes,
+        upstream: AllocatorRef,
+        accounts: &Arc<Accounts>,
+    ) -> AllocatorRef {
         let device = upstream.device();
         // The gate belongs to the context's routes: a strong reference would be a circle.
         let context = Arc::downgrade(&self.inner);
@@ -227,8 +231,11 @@ impl Context {
                 inner.note(LadderStep::Callbacks, request.kind, freed);
             }
         }));
-        // Observers watch the allocator behind the gate: a block is told of once.
-        AllocatorRef::new(Gate::new(upstream, Arc::clone(accounts), over_soft)).erase()
+        // Observers watch the allocator behind the gate, so that each block is reported once.
+        let gate = Gate::new(upstream.clone(), Arc::clone(accounts), over_soft);
+        let gate = AllocatorRef::new(gate).erase();
+        routes.add_gate(upstream, gate.clone());
+        gate
     }
 
     /// Tries every step for a request that did not fit, and `again` after each that brought something.

@@ -15,7 +15,9 @@ use super::bound::Bound;
 use super::lru::{self, Lru};
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
-use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
+use crate::{
+    Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage,
+};
 use orlop_core::{Alignment, Device};
 use orlop_sync::{BlockCounter, Mutex, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
@@ -307,7 +309,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
             unsafe { engine.supply.lose(&record, record.align.max(ALIGN)) };
             return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
         }
-        record.uses = crate::StreamUses::new();
+        record.uses = StreamUses::new();
         let mut held = engine.counters.enter(thread_slot::current());
         match held.value().put(record) {
             Ok(()) => Ok(held.count_out(kind, granted, requested)),

@@ -10,10 +10,11 @@
 
 use super::supply::Supply;
 use crate::backing::{Backing, Global};
-use crate::{Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, Usage};
+use crate::{
+    Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage,
+};
 use orlop_core::{Alignment, Device};
-use orlop_sync::thread_slot;
-use orlop_sync::{BlockCounter, OwnerState, ShardedCounters};
+use orlop_sync::{BlockCounter, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -223,7 +224,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
             unsafe { engine.supply.lose(&record, record.align) };
             return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
         }
-        record.uses = crate::StreamUses::new();
+        record.uses = StreamUses::new();
         let mut held = engine.counters.enter(thread_slot::current());
         held.value().buckets[bucket].push(record);
         Ok(held.count_out(kind, granted, requested))

@@ -15,8 +15,10 @@ use crate::{
     Usage,
 };
 use orlop_core::Device;
-use orlop_sync::Mutex;
-use orlop_sync::thread_slot::{self, SLOTS};
+use orlop_sync::{
+    Mutex,
+    thread_slot::{self, SLOTS},
+};
 use std::sync::{Arc, OnceLock};
 
 /// Bits of a block's token that its arena has for itself; above is the number of the arena.

@@ -30,8 +30,10 @@
 use super::{Event, EventClock, Observer, observe};
 use crate::shield::shielded;
 use orlop_core::{Device, StreamId};
-use orlop_sync::Mutex;
-use orlop_sync::atomic::{AtomicBool, Ordering};
+use orlop_sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;

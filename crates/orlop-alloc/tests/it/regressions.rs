@@ -7,8 +7,7 @@ use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::engine::{Direct, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
 use orlop_core::{Device, MemoryKind};
-use orlop_sync::thread_slot::ThreadSlot;
-use orlop_sync::{OwnerState, ShardedCounters};
+use orlop_sync::{OwnerState, ShardedCounters, thread_slot::ThreadSlot};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

@@ -40,6 +40,17 @@ impl Account {
     pub fn live_blocks(&self) -> u64 {
         self.allocations - self.frees
     }
+
+    /// Adds every field of `part`, the peak included: the sum of peaks is an upper bound of the peak of the sum.
+    pub fn add(&mut self, part: &Self) {
+        self.allocations += part.allocations;
+        self.frees += part.frees;
+        self.allocated_bytes += part.allocated_bytes;
+        self.freed_bytes += part.freed_bytes;
+        self.live_bytes += part.live_bytes;
+        self.requested_bytes += part.requested_bytes;
+        self.peak_bytes += part.peak_bytes;
+    }
 }
 
 /// The sums of [`ShardedCounters`] over all slots.
@@ -53,6 +64,18 @@ pub struct Totals {
     pub largest: u64,
     /// Whether byte statistics are off, here or for a part of a sum: see [`ShardedCounters::new`].
     pub uncounted: bool,
+}
+
+impl Totals {
+    /// Adds the totals of another allocator: see [`Account::add`].
+    pub fn add(&mut self, part: &Self) {
+        self.all.add(&part.all);
+        for (sum, part) in self.kinds.iter_mut().zip(&part.kinds) {
+            sum.add(part);
+        }
+        self.largest = self.largest.max(part.largest);
+        self.uncounted |= part.uncounted;
+    }
 }
 
 /// The statistics of an engine that has its own counters.
@@ -95,14 +118,7 @@ impl<T> ShardedCounters<T> {
             }
         }
         let all = &mut totals.all;
-        for account in &totals.kinds {
-            all.allocations += account.allocations;
-            all.frees += account.frees;
-            all.allocated_bytes += account.allocated_bytes;
-            all.freed_bytes += account.freed_bytes;
-            all.live_bytes += account.live_bytes;
-            all.requested_bytes += account.requested_bytes;
-        }
+        totals.kinds.iter().for_each(|account| all.add(account));
         if self.counts_bytes {
             all.peak_bytes = peak(peaks.all).max(all.live_bytes);
         }

@@ -5,8 +5,7 @@ use crate::owner::{KIND, Owner, slot};
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
 use loom::thread;
-use orlop_sync::thread_slot::OWNED;
-use orlop_sync::{OwnerState, ShardedCounters};
+use orlop_sync::{OwnerState, ShardedCounters, thread_slot::OWNED};
 
 /// A slot that several threads may use.
 const SHARED: usize = OWNED;

@@ -7,8 +7,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use orlop_core::MemoryKind;
-use orlop_sync::thread_slot::ThreadSlot;
-use orlop_sync::{Handles, OwnerState, ShardedCounters};
+use orlop_sync::{Handles, OwnerState, ShardedCounters, thread_slot::ThreadSlot};
 use std::ptr::NonNull;
 
 pub(crate) const KIND: MemoryKind = MemoryKind::Default;

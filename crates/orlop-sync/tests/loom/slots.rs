@@ -4,8 +4,10 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use orlop_sync::Slots;
-use orlop_sync::thread_slot::{OWNED, ThreadSlot};
+use orlop_sync::{
+    Slots,
+    thread_slot::{OWNED, ThreadSlot},
+};
 
 /// Owned slot `index`.
 fn own(index: usize) -> ThreadSlot {

@@ -13,8 +13,10 @@
 //! plain moves on x86.
 
 use crossbeam_utils::CachePadded;
-use orlop_sync::atomic::{AtomicU64, Ordering};
-use orlop_sync::ordering;
+use orlop_sync::{
+    atomic::{AtomicU64, Ordering},
+    ordering,
+};
 
 /// Records of `W` words.
 #[derive(Debug)]
