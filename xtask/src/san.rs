@@ -82,6 +82,8 @@ fn address_of(
     let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
     command.env("ASAN_OPTIONS", format!("detect_leaks={leaks}:{options}"));
     command.env("CARGO_TARGET_DIR", shell.target().join("asan"));
+    // Instrumented code without any optimisation is several times slower. Debug assertions stay on.
+    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
     command.arg("--").args(filters);
     // Fewer random programs than the plain tests run: each step is several times slower.
     if std::env::var_os("ORLOP_CONFORMANCE_CASES").is_none() {

@@ -26,52 +26,31 @@ mod block;
 pub mod caching;
 pub mod central;
 pub mod context;
-mod copying;
-mod deleter;
 pub mod device;
-mod device_memory;
 mod device_ops;
 pub mod engine;
 mod error;
 mod handle;
-mod memory_block;
-mod node_allocators;
-pub mod numa;
+mod host;
 mod observer;
-mod out_of_memory;
 pub mod profile;
-mod raw;
-mod records;
 pub mod registry;
-mod replaceable;
-mod request;
+mod report;
 mod shield;
-mod stats;
-mod stream_uses;
-mod system_memory;
-mod tag;
-mod typed;
 
 pub use self::allocator::{Allocator, Found, Semantics, TagUse, Usage};
-pub use self::block::Block;
+pub use self::block::{
+    Access, Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock,
+};
 pub use self::context::Context;
-pub use self::deleter::Deleter;
-pub use self::device_memory::{DeviceMemory, device_memory};
-pub use self::device_ops::{DeviceOps, HostOps, Place};
+pub use self::device_ops::{DeviceMemory, DeviceOps, HostOps, Place, device_memory};
 pub use self::error::{Error, Result};
 pub use self::handle::AllocatorRef;
-pub use self::memory_block::MemoryBlock;
-pub use self::node_allocators::NodeAllocators;
+pub use self::host::{NodeAllocators, numa};
 pub use self::observer::{
     Event, EventClock, Observer, RegionAction, RegionEvent, RegionWatch, RegionWatches,
 };
-pub use self::out_of_memory::{BinUse, OutOfMemory, Refusal};
-pub use self::raw::{Access, RawBlock, Record};
-pub use self::request::Request;
-pub use self::stats::Stats;
-pub use self::stream_uses::StreamUses;
-pub use self::tag::Tag;
-pub use self::typed::TypedBlock;
+pub use self::report::{BinUse, OutOfMemory, Refusal, Stats};
 pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 
 /// With this the crate's own tests run in memory of the engine that they test.

@@ -5,7 +5,7 @@
 //! seed, never on time or on how threads interleave.
 
 use super::name_over;
-use crate::out_of_memory::Refusal;
+use crate::Refusal;
 use crate::{Allocator, OutOfMemory, RawBlock, Request, Result};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,7 @@
 //! refused although either alone would have fitted.
 
 use super::name_over;
-use crate::out_of_memory::Refusal;
+use crate::Refusal;
 use crate::{Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result};
 use orlop_core::Alignment;
 use std::ptr::NonNull;

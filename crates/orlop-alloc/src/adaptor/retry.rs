@@ -141,10 +141,10 @@ impl<A: fmt::Debug> fmt::Debug for Retry<A> {
 mod tests {
     use super::*;
     use crate::AllocatorRef;
+    use crate::Refusal;
     use crate::adaptor::Failing;
     use crate::backing::Null;
     use crate::engine::Direct;
-    use crate::out_of_memory::Refusal;
     use orlop_core::{Device, MemoryKind};
     use orlop_sync::Mutex;
     use std::sync::Arc;

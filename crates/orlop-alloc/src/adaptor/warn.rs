@@ -167,7 +167,7 @@ impl<A: Allocator> WarnBuilder<A> {
     pub fn build(self) -> Warn<A> {
         let memory = match self.memory {
             TotalMemory::Bytes(bytes) => Some(bytes),
-            TotalMemory::System if self.inner.device().is_cpu() => crate::system_memory::total(),
+            TotalMemory::System if self.inner.device().is_cpu() => crate::host::system_memory::total(),
             TotalMemory::System => None,
         };
         Warn {

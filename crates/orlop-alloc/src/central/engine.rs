@@ -9,8 +9,8 @@ use super::chunks::Mapped;
 use super::heap::{Ask, Heap, Taken};
 use super::policy::{Policy, RegionGrowth};
 use super::regions::Gain;
+use crate::Refusal;
 use crate::backing::{Backing, Global, Region, Shielded};
-use crate::out_of_memory::Refusal;
 use crate::shield::report;
 use crate::{
     Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics,

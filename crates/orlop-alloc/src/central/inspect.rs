@@ -3,7 +3,7 @@
 use super::bins::{BINS, FreeIndex, bin_of, lower_bound};
 use super::chunks::NONE;
 use super::heap::Heap;
-use crate::out_of_memory::BinUse;
+use crate::BinUse;
 use crate::{Error, OutOfMemory, Record, Result, Tag, TagUse, Usage};
 use orlop_core::MemoryKind;
 use std::collections::HashMap;

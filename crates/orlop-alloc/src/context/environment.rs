@@ -2,7 +2,7 @@
 
 use super::CpuConfig;
 use crate::adaptor::Hardening;
-use crate::system_memory;
+use crate::host::system_memory;
 use orlop_core::ByteSize;
 use std::env::{self, VarError};
 

@@ -33,6 +33,7 @@ mod map;
 mod outside;
 mod passed;
 mod reclaim;
+mod replaceable;
 mod routes;
 mod scope;
 

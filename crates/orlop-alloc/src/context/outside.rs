@@ -8,9 +8,9 @@
 //! Budgets do not bound it: the memory is there already, and refusing to count it would help nobody.
 
 use super::Context;
+use crate::block::unboxed;
 use crate::handle::destroy_owner;
 use crate::observer::tell;
-use crate::records::unboxed;
 use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };

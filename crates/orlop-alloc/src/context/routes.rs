@@ -6,7 +6,7 @@
 use super::budget::Accounts;
 use super::outside::OutsideAccounts;
 use super::passed::Passed;
-use crate::replaceable::Replaceable;
+use super::replaceable::Replaceable;
 use crate::{Allocator as _, AllocatorRef, DeviceOps, MemoryBlock};
 use dashmap::DashMap;
 use orlop_core::{Device, MemoryKind};

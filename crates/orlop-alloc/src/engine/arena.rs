@@ -8,10 +8,10 @@
 //! [`Arena::renew`] moves on to fresh memory instead and gives the old back when its last block goes. Both
 //! say what they did.
 
+use crate::Refusal;
 use crate::backing::{Backing, Global, Region, Shielded};
+use crate::block::Records;
 use crate::observer::tell;
-use crate::out_of_memory::Refusal;
-use crate::records::Records;
 use crate::{
     Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionEvent, RegionWatch,
     RegionWatches, Request, Result, Semantics, Usage,

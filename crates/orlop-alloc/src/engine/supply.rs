@@ -2,8 +2,8 @@
 //!
 //! Nobody keeps a list of them: who comes to watch is told of those that come and go from then on.
 
+use crate::Refusal;
 use crate::backing::{Backing, Region, Shielded};
-use crate::out_of_memory::Refusal;
 use crate::{
     Error, OutOfMemory, Record, RegionAction, RegionEvent, RegionWatch, RegionWatches, Request, Result,
     Semantics, Usage,

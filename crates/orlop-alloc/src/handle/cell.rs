@@ -26,8 +26,8 @@
 //! * a block enters a ledger that is closed: only handles allocate, and closing comes after the last of them.
 
 use super::link::Link;
+use crate::block::Owner;
 use crate::observer::{Event, RegionWatch};
-use crate::raw::Owner;
 use crate::shield::report;
 use crate::{Allocator, AllocatorRef, Block, Error, RawBlock, Record, Request, Result, Stats};
 use orlop_core::MemoryKind;

@@ -23,9 +23,9 @@ pub(crate) use self::link::WeakAllocator;
 
 use self::cell::{Exits, Shared, destroy, tell_taken};
 use self::link::Link;
-use crate::block::Block;
+use crate::Block;
+use crate::block::Owner;
 use crate::observer::{Event, RegionWatch, is_same, tell};
-use crate::raw::Owner;
 use crate::{
     Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats,
     TagUse, Usage,

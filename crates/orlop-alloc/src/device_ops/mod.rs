@@ -1,7 +1,11 @@
 //! What a device can do with memory: copy, fill, zero. The tensor layer reaches devices through this trait
 //! and never sees a backend.
 
-use crate::{DeviceMemory, Result};
+mod device_memory;
+
+pub use self::device_memory::{DeviceMemory, device_memory};
+
+use crate::Result;
 use orlop_core::{Device, StreamId};
 use std::fmt::Debug;
 use std::ptr::NonNull;
@@ -110,6 +114,6 @@ unsafe impl DeviceOps for HostOps {
     }
 
     fn memory(&self) -> Option<DeviceMemory> {
-        crate::system_memory::now()
+        crate::host::system_memory::now()
     }
 }

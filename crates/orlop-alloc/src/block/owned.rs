@@ -1,8 +1,8 @@
 //! The owned block: memory that returns to where it came from when dropped.
 
+use super::raw::Record;
+use super::records::{boxed, unboxed};
 use crate::handle::{grow_block, handle_of, return_block};
-use crate::raw::Record;
-use crate::records::{boxed, unboxed};
 use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;

@@ -1,0 +1,35 @@
+//! Requests, and the blocks that answer them.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `request`, `tag` | what a user asks for, and the name it is accounted under |
+//! | `owned` | [`Block`]: one owner, returns its memory when dropped |
+//! | `memory_block` | [`MemoryBlock`]: several owners |
+//! | `typed` | [`TypedBlock`]: an array of elements |
+//! | `raw` | [`RawBlock`] and its [`Record`]: what engines, adaptors and handles pass on |
+//! | `records` | recycling of records |
+//! | `stream_uses` | the streams that used a block |
+//! | `deleter` | how foreign memory is freed |
+//! | `copying` | copies between host blocks |
+
+mod copying;
+mod deleter;
+mod memory_block;
+mod owned;
+mod raw;
+mod records;
+mod request;
+mod stream_uses;
+mod tag;
+mod typed;
+
+pub use self::deleter::Deleter;
+pub use self::memory_block::MemoryBlock;
+pub use self::owned::Block;
+pub(crate) use self::raw::Owner;
+pub use self::raw::{Access, RawBlock, Record};
+pub(crate) use self::records::{Records, unboxed};
+pub use self::request::Request;
+pub use self::stream_uses::StreamUses;
+pub use self::tag::Tag;
+pub use self::typed::TypedBlock;
