@@ -53,6 +53,14 @@ pub use self::observer::{
 pub use self::report::{BinUse, OutOfMemory, Refusal, Stats};
 pub use orlop_sync::{Account, AllocationId, BlockCounter, OwnerState, Totals};
 
+/// For macros of this crate only.
+#[doc(hidden)]
+pub mod __private {
+    pub use orlop_core::Device;
+    pub use std::sync::Arc;
+    pub use std::vec::Vec;
+}
+
 /// With this the crate's own tests run in memory of the engine that they test.
 #[cfg(all(test, feature = "self-hosted", not(loom)))]
 #[global_allocator]

@@ -78,6 +78,12 @@ pub enum ConformanceFault {
         /// What the allocator says.
         found: u64,
     },
+    /// An adaptor drops methods of its upstream: their defaults answer instead.
+    #[error("the adaptor does not forward {}", methods.join(", "))]
+    NotForwarded {
+        /// The methods of [`Allocator`](orlop_alloc::Allocator).
+        methods: Vec<&'static str>,
+    },
     /// A rule that needs no figures.
     #[error("broken rule: {0}")]
     Rule(&'static str),

@@ -10,6 +10,7 @@
 //! | [`fault`] | what can be wrong with an allocator |
 //! | [`backings`] | backings that count, fail on demand, and hand out dirty memory |
 //! | [`device`] | a mock device that checks the engine over it; random programs for device engines |
+//! | [`forwarding`] | a check that an adaptor forwards what it does not implement |
 //! | [`spies`] | an adaptor that writes down what it is asked and given back |
 //! | [`bfc`] | TensorFlow's BFC in the simplest possible way |
 //! | [`views`] | programs of views, with PyTorch's answers |
@@ -45,6 +46,7 @@ pub mod device;
 pub mod dies;
 pub mod far;
 pub mod fault;
+pub mod forwarding;
 pub mod golden;
 pub mod model;
 pub mod pattern;
@@ -56,6 +58,7 @@ pub mod torch;
 pub mod views;
 
 pub use self::fault::{BackingFault, ConformanceFault};
+pub use self::forwarding::check_forwarding;
 pub use self::model::Model;
 pub use self::profile::SuiteProfile;
 pub use self::program::{ProgramOp, ProgramRequest};

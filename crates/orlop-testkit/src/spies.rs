@@ -1,10 +1,7 @@
 //! An adaptor that writes down what it is asked and given back.
 
-use orlop_alloc::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics,
-    Usage,
-};
-use orlop_core::{Device, StreamId};
+use orlop_alloc::{AllocationId, Allocator, Error, Found, RawBlock, Request, Result, Semantics};
+use orlop_core::StreamId;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -131,55 +128,9 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
         self.inner.trim(target)
     }
 
-    fn device(&self) -> Device {
-        self.inner.device()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn usage(&self) -> Usage {
-        self.inner.usage()
-    }
-
-    fn reset_peak(&self) {
-        self.inner.reset_peak();
-    }
-
     fn semantics(&self) -> Semantics {
         Semantics { stream_ordered: true, ..self.inner.semantics() }
     }
 
-    fn find(&self, address: usize) -> Option<Found> {
-        self.inner.find(address)
-    }
-
-    fn tracks_sizes(&self) -> bool {
-        self.inner.tracks_sizes()
-    }
-
-    fn has_raw_deleter(&self) -> bool {
-        self.inner.has_raw_deleter()
-    }
-
-    fn opaque_handles(&self) -> bool {
-        self.inner.opaque_handles()
-    }
-
-    fn set_safe_frontier(&self, stamp: u64) {
-        self.inner.set_safe_frontier(stamp);
-    }
-
-    fn describe(&self, report: &mut OutOfMemory) {
-        self.inner.describe(report);
-    }
-
-    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.inner.watch_regions(watch);
-    }
-
-    fn verify(&self) -> Result<()> {
-        self.inner.verify()
-    }
+    orlop_alloc::forward!(inner; except deallocate, deallocate_raw, semantics, trim);
 }

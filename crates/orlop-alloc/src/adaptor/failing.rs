@@ -6,7 +6,7 @@
 
 use super::name_over;
 use crate::Refusal;
-use crate::{Allocator, OutOfMemory, RawBlock, Request, Result};
+use crate::{Allocator, OutOfMemory, RawBlock, Request, Result, forward};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -139,9 +139,7 @@ unsafe impl<A: Allocator> Allocator for Failing<A> {
         &self.name
     }
 
-    forward!(inner: deallocate, deallocate_raw, device, device_memory, usage, reset_peak, semantics, trim,
-        find, tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify,
-        watch_regions, allocated_size_slow, set_statistics);
+    forward!(inner; except grow_in_place, name);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -17,7 +17,7 @@ use super::hardening::{HardenedBuilder, Hardening};
 use super::name_over;
 use crate::backing::{Backing, HugePages, Line, Mmap};
 use crate::shield::report;
-use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Semantics, Usage};
+use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Semantics, Usage, forward};
 use orlop_core::Device;
 use orlop_sync::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -389,8 +389,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         guards.peak = guards.bytes;
     }
 
-    forward!(inner: device, device_memory, opaque_handles, set_safe_frontier, describe,
-        watch_regions, set_statistics);
+    forward!(inner; except allocated_size_slow, deallocate, deallocate_raw, find, grow_in_place, has_raw_deleter, name, reset_peak, semantics, tracks_sizes, trim, usage, verify);
 }
 
 impl<A: Allocator> Drop for Hardened<A> {

@@ -7,7 +7,7 @@
 
 use super::name_over;
 use crate::Refusal;
-use crate::{Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result};
+use crate::{Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result, forward};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -187,9 +187,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
         Ok(found)
     }
 
-    forward!(inner: device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions,
-        allocated_size_slow, set_statistics);
+    forward!(inner; except deallocate, deallocate_raw, grow_in_place, name);
 }
 
 #[cfg(all(test, not(loom)))]

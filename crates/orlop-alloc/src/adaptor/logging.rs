@@ -9,7 +9,7 @@
 
 use super::LogSwitch;
 use crate::shield::{report, shielded};
-use crate::{Allocator, Found, RawBlock, Request, Result, Tag};
+use crate::{Allocator, Found, RawBlock, Request, Result, Tag, forward};
 use orlop_core::StreamId;
 use orlop_sync::Mutex;
 use std::cell::Cell;
@@ -377,9 +377,7 @@ unsafe impl<A: Allocator> Allocator for Logging<A> {
         result
     }
 
-    forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions,
-        allocated_size_slow, set_statistics);
+    forward!(inner; except deallocate, deallocate_raw, grow_in_place);
 }
 
 impl<A> Drop for Logging<A> {

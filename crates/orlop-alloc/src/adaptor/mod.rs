@@ -20,6 +20,8 @@
 //! refuse it, so that a block that becomes larger is a new one: over [`Failing`] it is a request, which the rules can fail;
 //! over [`Hardened`] it moves, and what still writes to its old place is found.
 //!
+//! An adaptor of your own implements `allocate` and what it changes, and leaves the rest to [`forward!`](crate::forward).
+//!
 //! The upstream may be an engine or an [`AllocatorRef`](crate::AllocatorRef), of a known type or erased.
 //!
 //! ```
@@ -38,98 +40,8 @@
 
 use crate::Allocator;
 
-/// Writes the named methods of [`Allocator`] as calls to the field `$inner`.
-macro_rules! forward {
-    ($inner:ident: $($method:ident),+ $(,)?) => { $(forward!(@$method $inner);)+ };
-    (@name $inner:ident) => {
-        fn name(&self) -> &str { self.$inner.name() }
-    };
-    (@device $inner:ident) => {
-        fn device(&self) -> ::orlop_core::Device { self.$inner.device() }
-    };
-    (@usage $inner:ident) => {
-        fn usage(&self) -> $crate::Usage { self.$inner.usage() }
-    };
-    (@reset_peak $inner:ident) => {
-        fn reset_peak(&self) { self.$inner.reset_peak(); }
-    };
-    (@semantics $inner:ident) => {
-        fn semantics(&self) -> $crate::Semantics { self.$inner.semantics() }
-    };
-    (@trim $inner:ident) => {
-        fn trim(&self, target: u64) -> u64 { self.$inner.trim(target) }
-    };
-    (@find $inner:ident) => {
-        fn find(&self, address: usize) -> Option<$crate::Found> { self.$inner.find(address) }
-    };
-    (@tracks_sizes $inner:ident) => {
-        fn tracks_sizes(&self) -> bool { self.$inner.tracks_sizes() }
-    };
-    (@has_raw_deleter $inner:ident) => {
-        fn has_raw_deleter(&self) -> bool { self.$inner.has_raw_deleter() }
-    };
-    (@opaque_handles $inner:ident) => {
-        fn opaque_handles(&self) -> bool { self.$inner.opaque_handles() }
-    };
-    (@set_safe_frontier $inner:ident) => {
-        fn set_safe_frontier(&self, stamp: u64) { self.$inner.set_safe_frontier(stamp); }
-    };
-    (@describe $inner:ident) => {
-        fn describe(&self, report: &mut $crate::OutOfMemory) { self.$inner.describe(report); }
-        forward!(@tag_uses $inner);
-        forward!(@is_over $inner);
-    };
-    (@tag_uses $inner:ident) => {
-        fn tag_uses(&self) -> Vec<$crate::TagUse> { self.$inner.tag_uses() }
-    };
-    (@is_over $inner:ident) => {
-        fn is_over(&self, other: &$crate::AllocatorRef) -> bool { self.$inner.is_over(other) }
-    };
-    (@watch_regions $inner:ident) => {
-        fn watch_regions(&self, watch: &::std::sync::Arc<$crate::RegionWatch>) {
-            self.$inner.watch_regions(watch);
-        }
-    };
-    (@set_statistics $inner:ident) => {
-        fn set_statistics(&mut self, on: bool) { self.$inner.set_statistics(on); }
-    };
-    (@allocated_size_slow $inner:ident) => {
-        unsafe fn allocated_size_slow(&self, ptr: ::std::ptr::NonNull<u8>) -> Option<usize> {
-            // SAFETY: the caller's promise; `allocate` hands out upstream's blocks unchanged.
-            unsafe { self.$inner.allocated_size_slow(ptr) }
-        }
-    };
-    (@device_memory $inner:ident) => {
-        fn device_memory(&self) -> Option<$crate::DeviceMemory> { self.$inner.device_memory() }
-    };
-    (@verify $inner:ident) => {
-        fn verify(&self) -> $crate::Result<()> { self.$inner.verify() }
-    };
-    (@deallocate $inner:ident) => {
-        unsafe fn deallocate(&self, block: $crate::RawBlock) -> $crate::Result<()> {
-            // SAFETY: the caller's promises; `allocate` hands out upstream's blocks unchanged.
-            unsafe { self.$inner.deallocate(block) }
-        }
-    };
-    (@grow_in_place $inner:ident) => {
-        unsafe fn grow_in_place(&self, block: &mut $crate::RawBlock, bytes: usize) -> bool {
-            // SAFETY: the caller's promise; `allocate` hands out upstream's blocks unchanged.
-            unsafe { self.$inner.grow_in_place(block, bytes) }
-        }
-    };
-    (@deallocate_raw $inner:ident) => {
-        unsafe fn deallocate_raw(
-            &self,
-            ptr: ::std::ptr::NonNull<u8>,
-            requested: Option<usize>,
-        ) -> $crate::Result<$crate::Found> {
-            // SAFETY: the caller's promises; `allocate` hands out upstream's blocks unchanged.
-            unsafe { self.$inner.deallocate_raw(ptr, requested) }
-        }
-    };
-}
-
 mod failing;
+mod forward;
 mod hardened;
 mod hardening;
 mod limit;

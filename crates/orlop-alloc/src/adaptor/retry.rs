@@ -6,7 +6,7 @@
 //! alone.
 
 use crate::shield::{report as trace, shielded};
-use crate::{Allocator, Error, OutOfMemory, RawBlock, Request, Result};
+use crate::{Allocator, Error, OutOfMemory, RawBlock, Request, Result, forward};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -121,9 +121,7 @@ unsafe impl<A: Allocator> Allocator for Retry<A> {
         }
     }
 
-    forward!(inner: deallocate, deallocate_raw, grow_in_place, name, device, device_memory, usage, reset_peak,
-        semantics, trim, find, tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify,
-        watch_regions, allocated_size_slow, set_statistics);
+    forward!(inner);
 }
 
 impl<A: fmt::Debug> fmt::Debug for Retry<A> {

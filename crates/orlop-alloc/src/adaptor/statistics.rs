@@ -7,7 +7,7 @@
 //! All counters change together under one mutex, so that peaks and totals agree exactly. That is one lock per
 //! call: the adaptor is for measuring, not for serving.
 
-use crate::{Allocator, Found, RawBlock, Request, Result};
+use crate::{Allocator, Found, RawBlock, Request, Result, forward};
 use orlop_sync::Mutex;
 use std::mem;
 use std::ptr::NonNull;
@@ -230,9 +230,7 @@ unsafe impl<A: Allocator> Allocator for Statistics<A> {
         self.inner.reset_peak();
     }
 
-    forward!(inner: name, device, device_memory, usage, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify, watch_regions, allocated_size_slow,
-        set_statistics);
+    forward!(inner; except deallocate, deallocate_raw, grow_in_place, reset_peak);
 }
 
 #[cfg(all(test, not(loom)))]

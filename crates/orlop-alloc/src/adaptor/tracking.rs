@@ -14,7 +14,8 @@
 use super::name_over;
 use crate::shield::report;
 use crate::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, TagUse, Usage,
+    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, TagUse,
+    Usage, forward,
 };
 use dashmap::{DashMap, Entry as Place};
 use orlop_core::MemoryKind;
@@ -376,10 +377,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         uses.into_iter().map(|((kind, tag), bytes)| TagUse { kind, tag, bytes }).collect()
     }
 
-    forward!(@is_over inner);
-
-    forward!(inner: device, device_memory, semantics, trim, opaque_handles, set_safe_frontier, verify,
-        watch_regions, set_statistics);
+    forward!(inner; except allocated_size_slow, deallocate, deallocate_raw, describe, find, grow_in_place, has_raw_deleter, name, reset_peak, tag_uses, tracks_sizes, usage);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -11,7 +11,7 @@
 //! therefore noticed. Every free takes that mutex, uncontended about 4 ns: put this adaptor where waiting is
 //! wanted, not everywhere.
 
-use crate::{Allocator, Error, Found, RawBlock, Request, Result};
+use crate::{Allocator, Error, Found, RawBlock, Request, Result, forward};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -175,9 +175,7 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
         self.wake();
     }
 
-    forward!(inner: grow_in_place, name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, describe, verify, watch_regions, allocated_size_slow,
-        set_statistics);
+    forward!(inner; except deallocate, deallocate_raw, set_safe_frontier);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -6,7 +6,7 @@
 //! repeats for ever is noise.
 
 use crate::shield::{report, shielded};
-use crate::{Allocator, Found, RawBlock, Request, Result, Tag};
+use crate::{Allocator, Found, RawBlock, Request, Result, Tag, forward};
 use orlop_core::{ByteSize, MemoryKind};
 use std::fmt;
 use std::ptr::NonNull;
@@ -267,9 +267,7 @@ unsafe impl<A: Allocator> Allocator for Warn<A> {
         Ok(found)
     }
 
-    forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions,
-        allocated_size_slow, set_statistics);
+    forward!(inner; except deallocate, deallocate_raw, grow_in_place);
 }
 
 impl<A: fmt::Debug> fmt::Debug for Warn<A> {

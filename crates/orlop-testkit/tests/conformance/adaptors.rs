@@ -1,16 +1,117 @@
 //! What adaptors do with what they pass on, and programs under failures of their own making.
 
 use crate::matrix::ADAPTORS;
-use orlop_alloc::adaptor::{Failing, Limit, Rule};
+use orlop_alloc::adaptor::{
+    Decision, Failing, Hardened, Limit, Logging, Retry, Rule, Statistics, Tracking, Waiting, Warn,
+};
 use orlop_alloc::backing::System;
 use orlop_alloc::central::Central;
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Allocator, AllocatorRef, Request, Tag};
-use orlop_core::{Alignment, MemoryKind, StreamId};
+use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Tag};
+use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_testkit::model::RequestOutcome;
 use orlop_testkit::spies::{RecordedCall, Spy};
-use orlop_testkit::{Model, ProgramOp, ProgramRequest, SuiteProfile};
+use orlop_testkit::{ConformanceFault, Model, ProgramOp, ProgramRequest, SuiteProfile, check_forwarding};
 use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// No adaptor drops a method of its upstream that it does not implement.
+#[test]
+fn every_adaptor_forwards_what_it_does_not_implement() {
+    let counting = ["deallocate", "deallocate_raw", "grow_in_place"];
+    let check = |name: &str, own: &[&str], result: Result<(), ConformanceFault>| {
+        result.unwrap_or_else(|fault| panic!("{name} (own: {own:?}): {fault}"));
+    };
+    macro_rules! check {
+        ($wrap:expr, $own:expr) => {
+            check(stringify!($wrap), $own, check_forwarding($wrap, $own))
+        };
+    }
+    check!(|upstream| Failing::new(upstream, []), &["grow_in_place", "name"]);
+    check!(
+        |upstream| Limit::new(upstream, 1 << 20),
+        &["deallocate", "deallocate_raw", "grow_in_place", "name"]
+    );
+    check!(|upstream| Logging::to_writer(upstream, std::io::sink()), &counting);
+    check!(|upstream| Retry::new(upstream, 2, |_, _, _| Decision::Retry), &[]);
+    check!(
+        |upstream| Statistics::new(upstream),
+        &["deallocate", "deallocate_raw", "grow_in_place", "reset_peak"]
+    );
+    check!(
+        |upstream| Waiting::new(upstream, Duration::from_millis(1)),
+        &["deallocate", "deallocate_raw", "set_safe_frontier"]
+    );
+    check!(|upstream| Warn::new(upstream), &counting);
+    let tracked = [
+        "allocated_size_slow",
+        "deallocate_raw",
+        "describe",
+        "find",
+        "grow_in_place",
+        "has_raw_deleter",
+        "name",
+        "reset_peak",
+        "tag_uses",
+        "tracks_sizes",
+        "usage",
+    ];
+    check!(|upstream| Tracking::new(upstream), &tracked);
+    let hardened = [
+        "allocated_size_slow",
+        "deallocate_raw",
+        "find",
+        "grow_in_place",
+        "has_raw_deleter",
+        "name",
+        "reset_peak",
+        "semantics",
+        "tracks_sizes",
+        "trim",
+        "usage",
+        "verify",
+    ];
+    check!(|upstream| Hardened::builder(upstream).build(), &hardened);
+    check!(|upstream| Spy::new(upstream).0, &["deallocate", "deallocate_raw", "semantics", "trim"]);
+    // A handle is an adaptor too. Nobody can change settings through a shared one.
+    check!(|upstream| AllocatorRef::new(upstream).erase(), &["set_statistics"]);
+}
+
+/// An adaptor that forgets a method is found, by the name of the method.
+#[test]
+fn an_adaptor_that_drops_a_method_is_found() {
+    #[derive(Debug)]
+    struct Forgetful<A>(A);
+    // SAFETY: blocks are the upstream's, unchanged, and return to it.
+    unsafe impl<A: Allocator> Allocator for Forgetful<A> {
+        fn allocate(&self, request: &Request) -> orlop_alloc::Result<RawBlock> {
+            self.0.allocate(request)
+        }
+
+        unsafe fn deallocate(&self, block: RawBlock) -> orlop_alloc::Result<()> {
+            // SAFETY: the caller's promise; the upstream's block.
+            unsafe { self.0.deallocate(block) }
+        }
+
+        fn device(&self) -> Device {
+            self.0.device()
+        }
+
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+
+        fn usage(&self) -> orlop_alloc::Usage {
+            self.0.usage()
+        }
+    }
+    let fault = check_forwarding(|upstream| Forgetful(upstream), &[]).unwrap_err();
+    let ConformanceFault::NotForwarded { methods } = fault else { panic!("{fault}") };
+    for method in ["describe", "find", "verify", "watch_regions"] {
+        assert!(methods.contains(&method), "{methods:?}");
+    }
+    assert!(!methods.contains(&"usage"));
+}
 
 /// Everything a request says arrives below every adaptor, and the block comes back with its streams.
 #[test]
