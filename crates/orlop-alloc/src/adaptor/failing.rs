@@ -1,7 +1,7 @@
-//! Failures where a test wants them.
+//! An adaptor that fails requests on purpose, for tests.
 //!
 //! "After any error the allocator works" is a promise about paths that a healthy machine never takes. This
-//! adaptor takes them on purpose, and repeatably: whether the n-th call fails depends on n, the request and a
+//! adaptor takes them, and does so repeatably: whether the n-th call fails depends on n, the request and a
 //! seed, never on time or on how threads interleave.
 
 use super::name_over;
@@ -10,19 +10,19 @@ use crate::{Allocator, OutOfMemory, RawBlock, Request, Result, forward};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// When a request fails. Calls are counted from 1.
+/// A rule by which requests fail. Calls are counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The call of this number, once.
+    /// The call with this number, once.
     Nth(u64),
     /// Every call whose number is a multiple.
     Every(NonZeroU64),
     /// This share of all calls (0 to 1), chosen by a hash of seed and call number.
     Probability {
-        /// 0: none, 1: all. What is no number fails nothing.
+        /// The share, from 0 (none) to 1 (all). NaN fails none.
         share: f64,
-        /// Another seed chooses other calls.
+        /// The seed of the hash.
         seed: u64,
     },
     /// Requests for more bytes than this.
@@ -40,7 +40,7 @@ impl Rule {
     }
 }
 
-/// A number in 0..1 for each call, by the SplitMix64 finaliser (Steele, Lea, Flood: "Fast splittable
+/// Returns a number in 0..1 for each call, by the SplitMix64 finaliser (Steele, Lea, Flood: "Fast splittable
 /// pseudorandom number generators", 2014).
 #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
 fn uniform(seed: u64, call: u64) -> f64 {
@@ -53,8 +53,8 @@ fn uniform(seed: u64, call: u64) -> f64 {
 
 /// Fails some requests with [`Refusal::Injected`]; passes the others on.
 ///
-/// A failed request never reaches upstream. Frees always pass. No block grows in place: one that becomes larger is a
-/// request, as the rules need it.
+/// A failed request never reaches the upstream. Frees always pass. No block grows in place: growth is a
+/// request for a new block, to which the rules apply.
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Failing, Rule};
@@ -76,8 +76,8 @@ pub struct Failing<A> {
 }
 
 impl<A: Allocator> Failing<A> {
-    /// Fails requests of `inner` to which any of `rules` applies; without rules, only what
-    /// [`Failing::fail_next`] says.
+    /// Creates an adaptor over `inner` that fails requests to which any of `rules` applies, and those that
+    /// [`Failing::fail_next`] counts.
     #[must_use]
     pub fn new(inner: A, rules: impl IntoIterator<Item = Rule>) -> Self {
         let zero = || AtomicU64::new(0);
@@ -91,25 +91,25 @@ impl<A: Allocator> Failing<A> {
         }
     }
 
-    /// Fails the next `count` requests, whatever the rules say. Replaces what is left of an earlier call;
-    /// zero ends it.
+    /// Fails the next `count` requests, whatever the rules say. Replaces the rest of an earlier call; zero
+    /// ends it.
     pub fn fail_next(&self, count: u64) {
         self.fail_next.store(count, Ordering::Relaxed);
     }
 
-    /// Requests so far, failed ones included.
+    /// Returns the number of requests, failed ones included.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Requests failed so far.
+    /// Returns the number of failed requests.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.injected.load(Ordering::Relaxed)
     }
 
-    /// What is made to fail.
+    /// Returns the upstream.
     pub fn inner(&self) -> &A {
         &self.inner
     }
@@ -171,7 +171,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "thousands of steps of safe code; half a minute under Miri")]
     fn by_probability_and_repeatably() {
         let rule = |share, seed| [Rule::Probability { share, seed }];
-        // Miri takes a millisecond and more for each call.
+        // Miri takes more than a millisecond for each call.
         let calls: u64 = if cfg!(miri) { 100 } else { 5000 };
         let first = failed_calls(&rule(0.1, 7), calls);
         let tenth = usize::try_from(calls / 10).unwrap();

@@ -1,15 +1,16 @@
-//! [`forward!`](crate::forward): the methods of [`Allocator`](crate::Allocator) that an adaptor leaves to its upstream.
+//! [`forward!`](crate::forward): the methods of [`Allocator`](crate::Allocator) that an adaptor leaves to its
+//! upstream.
 
-/// Implements every method of [`Allocator`](crate::Allocator) that an adaptor does not implement itself as a call to the
-/// field `$inner`.
+/// Implements every method of [`Allocator`](crate::Allocator) that an adaptor does not implement itself as a
+/// call to the field `$inner`.
 ///
-/// For adaptors whose `allocate` hands out the upstream's blocks unchanged. The methods after `except` are left out: those
-/// that the adaptor implements, and those whose default it keeps. `allocate` is never forwarded. Neither are the methods
-/// that count blocks (`counter`, `deallocate_counted`, `close`, `take_cached`, `give_cached`): the handle over an adaptor
-/// counts.
+/// For adaptors whose `allocate` hands out the upstream's blocks unchanged. The methods after `except` are
+/// left out: those that the adaptor implements, and those whose default it keeps. `allocate` is never
+/// forwarded. Neither are the methods that count blocks (`counter`, `deallocate_counted`, `close`,
+/// `take_cached`, `give_cached`): the handle over an adaptor counts.
 ///
-/// A method that the trait gains later is forwarded by every adaptor, so that none drops it by accident. The testkit's
-/// `check_forwarding` finds an adaptor that drops one all the same.
+/// A method that the trait gains later is forwarded by every adaptor, so that none drops it by accident. The
+/// testkit's `check_forwarding` finds an adaptor that drops one all the same.
 ///
 /// ```
 /// use orlop_alloc::backing::System;
@@ -48,8 +49,8 @@
 macro_rules! forward {
     ($inner:ident) => { $crate::forward!($inner; except); };
     ($inner:ident; except $($own:ident),* $(,)?) => {
-        $crate::forward!(@each $inner [$($own)*] deallocate grow_in_place device device_memory name usage reset_peak
-            semantics trim find tracks_sizes allocated_size_slow deallocate_raw has_raw_deleter opaque_handles
+        $crate::forward!(@each $inner [$($own)*] deallocate grow_in_place device device_memory name usage
+            reset_peak semantics trim find tracks_sizes allocated_size_slow deallocate_raw has_raw_deleter opaque_handles
             set_safe_frontier set_statistics describe tag_uses is_over watch_regions verify);
     };
     (@each $inner:ident $own:tt $($method:ident)+) => { $($crate::forward!(@unless $method $inner $own);)+ };
@@ -154,13 +155,19 @@ macro_rules! forward {
         fn set_statistics(&mut self, on: bool) { $crate::Allocator::set_statistics(&mut self.$inner, on); }
     };
     (@method describe $inner:ident) => {
-        fn describe(&self, report: &mut $crate::OutOfMemory) { $crate::Allocator::describe(&self.$inner, report); }
+        fn describe(&self, report: &mut $crate::OutOfMemory) {
+            $crate::Allocator::describe(&self.$inner, report);
+        }
     };
     (@method tag_uses $inner:ident) => {
-        fn tag_uses(&self) -> $crate::__private::Vec<$crate::TagUse> { $crate::Allocator::tag_uses(&self.$inner) }
+        fn tag_uses(&self) -> $crate::__private::Vec<$crate::TagUse> {
+            $crate::Allocator::tag_uses(&self.$inner)
+        }
     };
     (@method is_over $inner:ident) => {
-        fn is_over(&self, other: &$crate::AllocatorRef) -> bool { $crate::Allocator::is_over(&self.$inner, other) }
+        fn is_over(&self, other: &$crate::AllocatorRef) -> bool {
+            $crate::Allocator::is_over(&self.$inner, other)
+        }
     };
     (@method watch_regions $inner:ident) => {
         fn watch_regions(&self, watch: &$crate::__private::Arc<$crate::RegionWatch>) {

@@ -1,17 +1,19 @@
-//! Finds writes to memory that is not the writer's: behind a block, or after it was returned.
+//! An adaptor that finds writes behind a block and uses of a block after its return.
 //!
-//! | protection | finds | when | costs |
-//! |---|---|---|---|
-//! | canaries | writes behind the block | when it comes back | 16 bytes and more behind each block |
-//! | poison | reads after the return, by their values (`0xDD`) | at once, by whoever looks | writing each block once more |
-//! | quarantine, with poison | writes after the return | when the block leaves the quarantine, at [`Allocator::verify`] | its bytes |
-//! | guard pages | reads and writes behind the block, and any after the return | at once: the program is stopped | pages and system calls, for one block in so many |
+//! | protection | finds | when |
+//! |---|---|---|
+//! | canaries | writes behind the block | at its return |
+//! | poison | reads after the return, by their values (`0xDD`) | when the reader checks them |
+//! | quarantine, with poison | writes after the return | at the end of the quarantine, in `verify` |
+//! | guard pages | accesses behind the block or after its return | at once: the process is stopped |
 //!
-//! What was found is an [`Error::Overwritten`], told as a refused free is: counted, traced, and told to an observer. The
-//! block then stays where it is. Only memory that the processor reaches is looked after; other blocks pass.
+//! [`Hardening`] says what each costs.
 //!
-//! Returning something twice needs no adaptor: a [`Block`](crate::Block) can be dropped once, and bare addresses are
-//! looked up by every engine that frees them. Bare addresses cannot be freed here: what is behind them is not known.
+//! A finding is an [`Error::Overwritten`] and is reported as a refused free: counted, traced, and passed to
+//! an observer. The block is not reused. Only host-accessible blocks are protected; others pass unchanged.
+//!
+//! A double free needs no adaptor: a [`Block`](crate::Block) can be dropped once, and engines that free by
+//! bare address look it up. Bare addresses cannot be freed here, because the size behind them is unknown.
 
 use super::hardening::{HardenedBuilder, Hardening};
 use super::name_over;
@@ -24,21 +26,22 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What bytes of returned blocks are.
+/// The value of the bytes of returned blocks.
 pub const POISON: u8 = 0xDD;
 
-/// What bytes behind a block are, after the canary.
+/// The value of the bytes behind a block and its canary.
 const FILLER: u8 = 0xA5;
 
-/// So many bytes more are asked for: a canary and, hidden, how many bytes the block has in truth.
+/// The bytes added to each request: a canary, which encodes the number of granted bytes.
 const CANARY: usize = 16;
 
-/// So many bytes behind the canary are filled and looked at.
+/// The maximum number of bytes behind the canary that are filled and checked.
 const FILLED: usize = 240;
 
-/// Looks after the blocks of another allocator; see the head of its file.
+/// An adaptor that finds writes behind the blocks of its upstream, and uses after their return. [`Hardening`]
+/// chooses the protections.
 ///
-/// No block grows in place, also where upstream's would: one that becomes larger moves, and what uses its old place is found.
+/// No block grows in place, even where the upstream's would: it moves, and uses of its old address are found.
 ///
 /// ```
 /// use orlop_alloc::adaptor::Hardened;
@@ -48,7 +51,7 @@ const FILLED: usize = 240;
 /// let allocator = AllocatorRef::new(engine);
 /// let block = allocator.allocate(&Request::new(100))?;
 /// let behind = block.as_ptr().as_ptr().wrapping_add(100);
-/// // SAFETY: it is not: this is the mistake to be found.
+/// // SAFETY: none. This is the error to be found.
 /// unsafe { *behind = !*behind };
 /// drop(block);
 /// assert_eq!(allocator.found(), 1);
@@ -68,7 +71,7 @@ pub struct Hardened<A: Allocator> {
     found: AtomicU64,
 }
 
-/// The last returned blocks.
+/// The blocks returned last, oldest first.
 #[derive(Debug, Default)]
 struct Quarantine {
     blocks: VecDeque<Returned>,
@@ -78,11 +81,11 @@ struct Quarantine {
 #[derive(Debug)]
 struct Returned {
     block: RawBlock,
-    /// So many bytes are poison.
+    /// The number of poisoned bytes.
     poisoned: usize,
 }
 
-/// Blocks with a guard page, by address, and the bytes of their other pages.
+/// Blocks with a guard page, by address, and the bytes of their accessible pages.
 #[derive(Debug, Default)]
 struct Guards {
     by_address: HashMap<usize, Guarded>,
@@ -98,16 +101,16 @@ struct Guarded {
 }
 
 impl<A: Allocator> Hardened<A> {
-    /// Begins with canaries and poison.
+    /// Returns a builder with canaries and poison on.
     pub fn builder(inner: A) -> HardenedBuilder<A> {
         HardenedBuilder::new(inner)
     }
 
-    /// With these settings.
+    /// Creates an adaptor over `inner` with these settings.
     pub fn new(inner: A, hardening: Hardening) -> Self {
         Self {
             name: name_over("hardened", &inner),
-            // Another one in each process: what is written by mistake does not look like it.
+            // Random per process, so that a stray write does not look like a canary.
             secret: RandomState::new().hash_one(0u64),
             hardening,
             quarantine: Mutex::default(),
@@ -119,17 +122,18 @@ impl<A: Allocator> Hardened<A> {
         }
     }
 
-    /// How many blocks were found overwritten.
+    /// Returns the number of blocks that were found overwritten.
     pub fn found(&self) -> u64 {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// What is looked after.
+    /// Returns the upstream.
     pub fn inner(&self) -> &A {
         &self.inner
     }
 
-    /// The two words of a canary: how many bytes the block at `address` has in truth, hidden, and a sum of that.
+    /// Returns the two words of a canary: the granted bytes of the block at `address`, masked, and a
+    /// checksum.
     fn canary(&self, address: usize, granted: usize) -> [u64; 2] {
         let hidden = self.hide(address) ^ granted as u64;
         [hidden, hidden.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.secret]
@@ -139,9 +143,9 @@ impl<A: Allocator> Hardened<A> {
         self.secret ^ (address as u64).rotate_left(17)
     }
 
-    /// Takes the bytes behind what was asked for away from the block, and writes the canary there.
+    /// Shortens the block to the requested bytes and writes the canary behind them.
     fn protect(&self, block: &mut RawBlock) {
-        // SAFETY: what is taken away here is given back by `check`, before the block goes upstream. It is a part.
+        // SAFETY: the bytes removed here are restored by `check` before the block returns to the upstream.
         unsafe { block.record_mut() }.requested -= CANARY;
         if block.access != Access::Host {
             return;
@@ -149,7 +153,7 @@ impl<A: Allocator> Hardened<A> {
         let (requested, granted) = (block.requested, block.granted);
         let [hidden, sum] = self.canary(block.address(), granted);
         let filled = (granted - requested).min(CANARY + FILLED);
-        // SAFETY: granted, not given on, and nobody else knows the block.
+        // SAFETY: granted bytes that are not handed out, of a block that no one else knows.
         let behind = unsafe { bytes_behind(block, requested, filled) };
         behind.fill(FILLER);
         behind[..8].copy_from_slice(&sum.to_ne_bytes());
@@ -158,28 +162,28 @@ impl<A: Allocator> Hardened<A> {
         unsafe { block.record_mut() }.granted = requested;
     }
 
-    /// Looks at what [`Hardened::protect`] wrote, and gives the bytes back to the block.
+    /// Checks the canary that [`Hardened::protect`] wrote, and restores the block to its granted bytes.
     fn check(&self, block: &mut RawBlock) -> Result<()> {
         if block.access == Access::Host {
             let requested = block.requested;
             let address = block.address();
-            // SAFETY: `protect` wrote there, behind what the block's user may touch.
+            // SAFETY: `protect` wrote there, behind the bytes that the user may access.
             let found = unsafe { bytes_behind(block, requested, CANARY) };
             let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| found[at + byte]));
             let granted = usize::try_from(word(8) ^ self.hide(address)).unwrap_or(usize::MAX);
             let intact = self.canary(address, granted) == [word(8), word(0)] && {
                 let filled = (granted - requested).min(CANARY + FILLED);
-                // SAFETY: as above; the sum is right, so the figure is.
+                // SAFETY: as above; the checksum holds, so the size is right.
                 let behind = unsafe { bytes_behind(block, requested, filled) };
                 behind[CANARY..].iter().all(|&byte| byte == FILLER)
             };
             if !intact {
                 return Err(self.overwritten(block.address(), "behind the block"));
             }
-            // SAFETY: what upstream said: the sum is right.
+            // SAFETY: the size that the upstream granted: the checksum holds.
             unsafe { block.record_mut() }.granted = granted;
         }
-        // SAFETY: as upstream said, before `protect`.
+        // SAFETY: the size that the upstream granted, before `protect`.
         unsafe { block.record_mut() }.requested += CANARY;
         Ok(())
     }
@@ -190,7 +194,7 @@ impl<A: Allocator> Hardened<A> {
         Error::Overwritten { address, place }
     }
 
-    /// A block that ends at a page nobody can touch.
+    /// Returns a block that ends at an inaccessible page.
     fn guarded(&self, request: &Request) -> Option<RawBlock> {
         let grain = self.pages.grain();
         if request.align > grain || self.inner.device() != Device::CPU {
@@ -205,12 +209,12 @@ impl<A: Allocator> Hardened<A> {
             unsafe { self.pages.release_line(line, 0) };
             return None;
         }
-        // SAFETY: inside what was gained.
+        // SAFETY: inside the committed bytes.
         let ptr = unsafe { line.ptr.add(gained - size) };
         let mut record = Record::new(ptr, request.bytes, Device::CPU, Access::Host);
         record.assign(request);
         let mut block = RawBlock::new(Box::new(record));
-        // SAFETY: what alignment leaves before the end of the pages.
+        // SAFETY: the last bytes of the pages that alignment allows.
         unsafe { bytes_behind(&mut block, request.bytes, size - request.bytes) }.fill(FILLER);
         let mut guards = self.guarded.lock();
         guards.bytes += gained;
@@ -219,31 +223,31 @@ impl<A: Allocator> Hardened<A> {
         Some(block)
     }
 
-    /// Gives the pages of a guarded block back: whoever still has its address is stopped.
+    /// Returns the pages of a guarded block, so that a later access to its address stops the process.
     fn end_guarded(&self, mut block: RawBlock, guarded: &Guarded) {
         let address = block.address();
         let left = guarded.line.ptr.as_ptr().addr() + guarded.gained - address - block.requested;
         let requested = block.requested;
-        // SAFETY: filled in `guarded`, behind what the block's user may touch.
+        // SAFETY: filled in `guarded`, behind the bytes that the user may access.
         let intact = unsafe { bytes_behind(&mut block, requested, left) }.iter().all(|&byte| byte == FILLER);
-        // SAFETY: the record is of `guarded`'s box, and the block was returned.
+        // SAFETY: the record comes from the box made in `guarded`, and the block was returned.
         drop(unsafe { block.into_record() });
-        // SAFETY: the block was all that used it.
+        // SAFETY: the block was the only user of these pages.
         unsafe { self.pages.release_line(guarded.line, guarded.gained) };
         if !intact {
-            // It is gone all the same, and must not stay counted.
+            // The block is gone all the same, and must not stay counted.
             let error = self.overwritten(address, "behind the block");
             report(|| tracing::error!(allocator = &*self.name, %error, "found at its return"));
         }
     }
 
-    /// Lets the oldest blocks go until `most` bytes are left.
-    fn empty_quarantine(&self, most: usize) -> bool {
+    /// Returns the oldest blocks to the upstream until `max` bytes are left.
+    fn empty_quarantine(&self, max: usize) -> bool {
         let mut any = false;
         loop {
             let returned = {
                 let mut quarantine = self.quarantine.lock();
-                if quarantine.bytes <= most {
+                if quarantine.bytes <= max {
                     return any;
                 }
                 let returned = quarantine.blocks.pop_front();
@@ -256,7 +260,7 @@ impl<A: Allocator> Hardened<A> {
                 report(|| tracing::error!(allocator = &*self.name, %error, "found in quarantine"));
             }
             let address = returned.block.address();
-            // SAFETY: it was returned to us, once.
+            // SAFETY: its owner returned it once.
             if let Err(error) = unsafe { self.inner.deallocate(returned.block) } {
                 report(|| tracing::error!(allocator = &*self.name, address, %error, "free refused"));
             }
@@ -264,7 +268,7 @@ impl<A: Allocator> Hardened<A> {
     }
 
     fn check_poison(&self, returned: &Returned) -> Result<()> {
-        // SAFETY: returned blocks are ours, and their bytes were written.
+        // SAFETY: a returned block in the quarantine has no other user, and its bytes are initialised.
         let poisoned = unsafe { std::slice::from_raw_parts(returned.block.ptr.as_ptr(), returned.poisoned) };
         if poisoned.iter().all(|&byte| byte == POISON) {
             return Ok(());
@@ -273,21 +277,23 @@ impl<A: Allocator> Hardened<A> {
     }
 }
 
-/// `count` bytes from `offset` on.
+/// Returns the `count` bytes of a block from `offset` on.
 ///
 /// # Safety
 ///
-/// They belong to the block, are initialised, and nobody who keeps to the rules uses them while the slice lives.
+/// The bytes belong to the block and are initialised, and no valid user accesses them while the slice is
+/// live.
 unsafe fn bytes_behind(block: &mut RawBlock, offset: usize, count: usize) -> &mut [u8] {
     // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts_mut(block.ptr.as_ptr().wrapping_add(offset), count) }
 }
 
-// SAFETY: 1. blocks are upstream's, a little shorter, or lie alone in pages of their own. 2. both are initialised. 3. what
-// upstream zeroes is zero, and new pages are. 4. what is shared is behind mutexes. 5. the same. 6. there is no counter.
+// SAFETY: 1. blocks are the upstream's, shortened, or have pages of their own. 2. both are initialised. 3.
+// memory that the upstream zeroes is zero, and so are new pages. 4. shared state is behind mutexes. 5. as for
+// the upstream's blocks; pages do not move. 6. there is no counter.
 unsafe impl<A: Allocator> Allocator for Hardened<A> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
-        // Relaxed: which one is guarded does not matter.
+        // Relaxed: any block may be the guarded one.
         if self.hardening.guarded_one_in > 0
             && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.hardening.guarded_one_in)
             && request.kind.check_on(self.inner.device()).is_ok()
@@ -327,13 +333,14 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
             }
         }
         self.check(&mut block)?;
-        // What streams may still use is neither written nor kept: upstream knows what to do with it.
+        // A stream may still use the block: it is not poisoned and not kept; the upstream waits for the
+        // streams.
         if block.access != Access::Host || !block.uses.is_empty() {
-            // SAFETY: the caller's promise; the block is as upstream made it.
+            // SAFETY: the caller's promise; the block is as the upstream handed it out.
             return unsafe { self.inner.deallocate(block) };
         }
         let poisoned = if self.hardening.poison { block.granted } else { 0 };
-        // SAFETY: nobody uses the block any more (the caller's promise).
+        // SAFETY: the block has no user any more (the caller's promise).
         unsafe { block.ptr.write_bytes(POISON, poisoned) };
         if block.granted > self.hardening.quarantine {
             // SAFETY: as above.
@@ -352,7 +359,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         &self.name
     }
 
-    /// Guarded blocks have pages of their own, which nobody pins.
+    /// Guarded blocks have pages of their own, which are not pinned.
     fn semantics(&self) -> Semantics {
         let semantics = self.inner.semantics();
         Semantics { pinned: semantics.pinned && self.hardening.guarded_one_in == 0, ..semantics }
@@ -361,7 +368,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
     fn trim(&self, target: u64) -> u64 {
         let before = self.inner.usage().reserved;
         self.empty_quarantine(0);
-        // On a line of its own: the guards are not locked while upstream trims.
+        // A separate statement: the guards are not locked while the upstream trims.
         let guarded = self.guarded.lock().bytes as u64;
         self.inner.trim(target.saturating_sub(guarded));
         before.saturating_sub(self.inner.usage().reserved)
@@ -376,7 +383,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         let (usage, guards) = (self.inner.usage(), self.guarded.lock());
         Usage {
             reserved: usage.reserved + guards.bytes as u64,
-            // The two peaks may not have been at the same time: at most so much.
+            // An upper bound: the two peaks may have been at different times.
             peak_reserved: usage.peak_reserved + guards.peak as u64,
             regions: usage.regions + guards.by_address.len() as u64,
             ..usage
@@ -389,7 +396,10 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         guards.peak = guards.bytes;
     }
 
-    forward!(inner; except allocated_size_slow, deallocate, deallocate_raw, find, grow_in_place, has_raw_deleter, name, reset_peak, semantics, tracks_sizes, trim, usage, verify);
+    forward!(
+        inner; except allocated_size_slow, deallocate, deallocate_raw, find, grow_in_place, has_raw_deleter, name,
+        reset_peak, semantics, tracks_sizes, trim, usage, verify
+    );
 }
 
 impl<A: Allocator> Drop for Hardened<A> {

@@ -1,11 +1,17 @@
-//! How much a [`Hardened`] looks after: settings apart from the allocator they are for, so that a context's configuration
-//! can carry them.
+//! The settings of a [`Hardened`], apart from the allocator, so that a context's configuration can carry
+//! them.
 
 use super::hardened::Hardened;
 use crate::Allocator;
 
-/// Settings of a [`Hardened`]: what each protection finds and costs is at the head of its file.
-/// There are always canaries.
+/// Settings of a [`Hardened`]. Canaries are always on. What each protection finds and costs:
+///
+/// | protection | finds | costs |
+/// |---|---|---|
+/// | canaries | writes behind a block, at its return | 16 bytes or more behind each block |
+/// | poison | reads after the return, by their values | one more write of each block |
+/// | quarantine | writes after the return | the bytes kept back |
+/// | guard pages | accesses behind a block or after its return, at once | pages and system calls |
 ///
 /// ```
 /// use orlop_alloc::adaptor::Hardening;
@@ -16,7 +22,7 @@ use crate::Allocator;
 /// let context = Context::with(Device::CPU, CpuConfig::new().hardened(Hardening::full()));
 /// let block = context.allocate(Device::CPU, &Request::new(100))?;
 /// drop(block);
-/// // Writes behind a block are refused frees, told to the observer with their address.
+/// // A write behind a block is reported as a refused free, with its address.
 /// assert_eq!(context.stats(Device::CPU).refused_frees, 0);
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
@@ -29,44 +35,44 @@ pub struct Hardening {
 }
 
 impl Hardening {
-    /// Canaries and poison.
+    /// Creates settings with canaries and poison on.
     pub const fn new() -> Self {
         Self { poison: true, quarantine: 0, guarded_one_in: 0 }
     }
 
-    /// All of it: a quarantine of 16 MiB, and guard pages for one block in 256.
+    /// Creates settings with everything on: a quarantine of 16 MiB, and guard pages for one block in 256.
     pub const fn full() -> Self {
         Self::new().quarantine(16 << 20).guard_pages(256)
     }
 
-    /// Whether returned blocks are filled with [`POISON`](super::POISON).
+    /// Sets whether returned blocks are filled with [`POISON`](super::POISON).
     pub const fn poison(mut self, on: bool) -> Self {
         self.poison = on;
         self
     }
 
-    /// Keeps the last returned blocks back, so many bytes of them.
+    /// Sets the quarantine: returned blocks are kept back until their sum exceeds `bytes`.
     pub const fn quarantine(mut self, bytes: usize) -> Self {
         self.quarantine = bytes;
         self
     }
 
-    /// Puts one block in so many right before a page that nobody can touch; zero for none. Where the system has no such
-    /// pages, nothing.
+    /// Puts one block in `one_in` directly before an inaccessible page; zero for none. No effect where the
+    /// system has no such pages.
     pub const fn guard_pages(mut self, one_in: u64) -> Self {
         self.guarded_one_in = one_in;
         self
     }
 }
 
-/// Canaries and poison.
+/// As [`Hardening::new`].
 impl Default for Hardening {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Settings of a [`Hardened`] and what it stands before. There are always canaries; poison is on unless set.
+/// The builder of a [`Hardened`]. Canaries are always on, poison by default.
 #[derive(Debug, Clone)]
 pub struct HardenedBuilder<A> {
     inner: A,
@@ -78,7 +84,7 @@ impl<A: Allocator> HardenedBuilder<A> {
         Self { inner, hardening: Hardening::new() }
     }
 
-    /// All settings at once.
+    /// Replaces all settings.
     #[must_use]
     pub fn hardening(mut self, hardening: Hardening) -> Self {
         self.hardening = hardening;
@@ -92,21 +98,21 @@ impl<A: Allocator> HardenedBuilder<A> {
         self
     }
 
-    /// As [`Hardening::quarantine`]. None unless set.
+    /// As [`Hardening::quarantine`]. None by default.
     #[must_use]
     pub fn quarantine(mut self, bytes: usize) -> Self {
         self.hardening = self.hardening.quarantine(bytes);
         self
     }
 
-    /// As [`Hardening::guard_pages`]. None unless set.
+    /// As [`Hardening::guard_pages`]. None by default.
     #[must_use]
     pub fn guard_pages(mut self, one_in: u64) -> Self {
         self.hardening = self.hardening.guard_pages(one_in);
         self
     }
 
-    /// The adaptor.
+    /// Creates the adaptor.
     #[must_use]
     pub fn build(self) -> Hardened<A> {
         Hardened::new(self.inner, self.hardening)

@@ -1,9 +1,9 @@
-//! A limit on the bytes that live through an allocator.
+//! An adaptor that limits the live bytes of an allocator.
 //!
-//! The bytes are reserved *before* upstream is asked and topped up to what was granted before the block is
-//! handed out. Whatever threads do at the same time, the sum of granted bytes in users' hands is never above
-//! the limit: not even for a moment. The price is that of two requests racing for the last bytes both may be
-//! refused although either alone would have fitted.
+//! The bytes are reserved *before* the upstream is called and adjusted to the granted bytes before the block
+//! is handed out. Whatever threads do at the same time, the sum of granted bytes in live blocks never exceeds
+//! the limit. The price: of two requests that race for the last bytes, both may be refused although either
+//! alone would have fitted.
 
 use super::name_over;
 use crate::Refusal;
@@ -12,13 +12,14 @@ use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Never lets more than a number of granted bytes live through it.
+/// An adaptor that keeps the granted bytes of its live blocks at or below a limit.
 ///
-/// Bytes are counted as granted, after upstream's rounding. A refusal is [`Error::OutOfMemory`] with
-/// [`Refusal::Limit`]; its `reserved` is what lives through this limit.
+/// Bytes are counted as granted, after the upstream's rounding. A refusal is [`Error::OutOfMemory`] with
+/// [`Refusal::Limit`]; its `reserved` is the granted bytes of live blocks.
 ///
-/// A block that grows in place is charged first, for the next multiple of 256 bytes, and refused if that is too much. An
-/// engine that rounds up further may pass the limit by so much, because growth cannot be undone; it is counted.
+/// A block that grows in place is first charged for the next multiple of 256 bytes, and refused if that
+/// exceeds the limit. If the upstream rounds up further, the granted bytes may exceed the limit by the
+/// difference, because growth cannot be undone. They are counted.
 ///
 /// ```
 /// use orlop_alloc::adaptor::Limit;
@@ -36,21 +37,21 @@ pub struct Limit<A> {
     inner: A,
     name: Box<str>,
     limit: AtomicUsize,
-    /// Granted bytes in users' hands, and reservations in flight.
+    /// Granted bytes of live blocks, and reservations of requests in progress.
     used: AtomicUsize,
     refusals: AtomicU64,
 }
 
-/// Bytes taken from the limit, given back unless kept.
+/// Bytes reserved from the limit, returned on drop unless kept.
 struct Reservation<'a> {
     used: &'a AtomicUsize,
     bytes: usize,
 }
 
 impl Reservation<'_> {
-    /// Takes `more` bytes, or says how many are in use.
+    /// Reserves `more` bytes. The error is the number of bytes in use.
     fn grow(&mut self, limit: usize, more: usize) -> Result<(), usize> {
-        // Relaxed, here and below: the figure guards no data, and the order of its own changes is total.
+        // Relaxed, here and below: the count guards no other data, and its own changes have a total order.
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(more).filter(|&sum| sum <= limit)
         })?;
@@ -62,7 +63,7 @@ impl Reservation<'_> {
         self.bytes = 0;
     }
 
-    /// Keeps what was needed in the end, be it more or less.
+    /// Keeps the reservation, adjusted to the granted bytes.
     fn settle(mut self, needed: usize) {
         let more = needed.saturating_sub(self.bytes);
         self.used.fetch_add(more, Ordering::Relaxed);
@@ -77,7 +78,7 @@ impl Drop for Reservation<'_> {
 }
 
 impl<A: Allocator> Limit<A> {
-    /// At most `bytes` granted bytes of `inner` at a time.
+    /// Creates an adaptor over `inner` whose live blocks have at most `bytes` granted bytes.
     #[must_use]
     pub fn new(inner: A, bytes: usize) -> Self {
         Self {
@@ -89,30 +90,30 @@ impl<A: Allocator> Limit<A> {
         }
     }
 
-    /// The limit in force, in bytes.
+    /// Returns the limit, in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit. Blocks that live already stay; below their sum every request is refused.
+    /// Changes the limit. Live blocks stay; while they exceed the new limit, every request is refused.
     pub fn set_limit(&self, bytes: usize) {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Granted bytes in use, with those of requests under way.
+    /// Returns the granted bytes in use, with those of requests in progress.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Requests this limit has refused.
+    /// Returns the number of requests that the limit has refused.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// What is limited.
+    /// Returns the upstream.
     pub fn inner(&self) -> &A {
         &self.inner
     }
@@ -145,7 +146,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
         };
         // SAFETY: it was just allocated there and nobody else knows it.
         if let Err(error) = unsafe { self.inner.deallocate(block) } {
-            // Upstream holds on to it, so its bytes stay counted.
+            // The upstream keeps the block, so its bytes stay counted.
             reservation.keep();
             return Err(error);
         }

@@ -1,14 +1,15 @@
-//! The switch of an allocation log, apart from the log.
+//! The switch of an allocation log, separate from the log.
 //!
-//! A log is made where allocators are made, and disappears behind an erased handle there: under a
-//! [`Context`](crate::Context) for example, or under other adaptors. Its switch can be kept by whoever runs the program's steps.
+//! A log is created with its allocator and then hidden behind an erased handle, for example in a
+//! [`Context`](crate::Context) or under other adaptors. The code that runs the program's steps keeps the
+//! switch.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Switches one or more [`Logging`](super::Logging) adaptors on and off, and says which step their lines belong to. Cloning
-/// it gives the same switch. It begins on, at step 0.
+/// Switches one or more [`Logging`](super::Logging) adaptors on and off, and sets the step of their lines. A
+/// clone is a handle to the same switch. Initially on, at step 0.
 ///
 /// ```
 /// use orlop_alloc::adaptor::LogSwitch;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// let log = LogSwitch::new();
 /// log.set_enabled(false);
 /// let context = Context::with(Device::CPU, CpuConfig::new().logged_by(log));
-/// // Later, wherever the context is at hand:
+/// // Later, where the context is available:
 /// if let Some(log) = context.cpu_log() {
 ///     log.set_step(7);
 ///     log.set_enabled(true);
@@ -35,29 +36,29 @@ struct State {
 }
 
 impl LogSwitch {
-    /// A switch that is on.
+    /// Creates a switch that is on.
     #[must_use]
     pub fn new() -> Self {
         Self { state: Arc::new(State { enabled: AtomicBool::new(true), step: AtomicU64::new(0) }) }
     }
 
-    /// Switches the log on or off. Calls that run meanwhile may be logged or not.
+    /// Switches the log on or off. Concurrent calls may be logged or not.
     pub fn set_enabled(&self, enabled: bool) {
         self.state.enabled.store(enabled, Ordering::Relaxed);
     }
 
-    /// Whether the log is on.
+    /// Returns `true` if the log is on.
     #[must_use]
     pub fn enabled(&self) -> bool {
         self.state.enabled.load(Ordering::Relaxed)
     }
 
-    /// Sets the step that lines from now on belong to.
+    /// Sets the step of the lines that follow.
     pub fn set_step(&self, step: u64) {
         self.state.step.store(step, Ordering::Relaxed);
     }
 
-    /// The step that lines belong to.
+    /// Returns the step of the lines.
     #[must_use]
     pub fn step(&self) -> u64 {
         self.state.step.load(Ordering::Relaxed)

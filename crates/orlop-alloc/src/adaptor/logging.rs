@@ -1,8 +1,8 @@
 //! A log of allocations and frees that can be switched on while the program runs.
 //!
-//! The lines are RMM's, so that its replay and plotting tools read them (`Thread,Time,Action,Pointer,Size,
-//! Stream`), with two columns more: who asked, and in which step (T14). Written to any [`Write`] sink, or given
-//! to a callback as values.
+//! The lines are RMM's, so that its replay and plotting tools read them
+//! (`Thread,Time,Action,Pointer,Size, Stream`), with two columns more: who asked, and in which step (T14).
+//! Written to any [`Write`] sink, or given to a callback as values.
 //!
 //! A log is a witness, not a participant: a sink that fails or panics is counted, and the allocation it was
 //! told of goes on. While the log is off, a call costs one relaxed load.
@@ -145,8 +145,8 @@ impl<A: Allocator> Logging<A> {
     /// Logs to `writer` as CSV, heading first, from now on. Buffered as the writer buffers; flushed by
     /// [`Logging::flush`] and when the allocator goes.
     ///
-    /// The writer is locked while it writes. It may use the allocator, which is not logged then; using this log from inside
-    /// fails, and is counted. An error or a panic of its is counted and fails nothing.
+    /// The writer is locked while it writes. It may use the allocator, which is not logged then; using this
+    /// log from inside fails, and is counted. An error or a panic of its is counted and fails nothing.
     pub fn to_writer(inner: A, writer: impl Write + Send + 'static) -> Self {
         let log = Self::with_sink(inner, Sink::Writer(Mutex::new(Box::new(writer))));
         log.write(|writer| writeln!(writer, "{}", LogRecord::HEADER));

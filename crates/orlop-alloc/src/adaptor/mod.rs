@@ -1,26 +1,27 @@
 //! Small allocators over an upstream allocator, each of which adds one promise.
 //!
-//! | adaptor | what it adds | row |
-//! |---|---|---|
-//! | [`Limit`] | never more than so many granted bytes at a time | L11 |
-//! | [`Statistics`] | counters with nested scopes | P17 |
-//! | [`Tracking`] | sizes and ids by address, a raw deleter, the list of what is alive | T11, T4, P23 |
-//! | [`Logging`] | a line for each allocation and free, switched at run time | T14 |
-//! | [`Failing`] | failures where a test wants them | |
-//! | [`Hardened`] | canaries, poison, quarantine, guard pages | |
-//! | [`Retry`] | asks somebody to make room, then tries again | |
-//! | [`Waiting`] | waits for others to return memory | T18 |
-//! | [`Warn`] | says when memory gets large, a few times | T13 |
+//! | adaptor | what it adds |
+//! |---|---|
+//! | [`Limit`] | an upper bound on the granted bytes of live blocks |
+//! | [`Statistics`] | counters with nested scopes |
+//! | [`Tracking`] | sizes and ids by address, a raw deleter, the list of live blocks |
+//! | [`Logging`] | a line for each allocation and free, switched at run time |
+//! | [`Failing`] | failures by rule, for tests |
+//! | [`Hardened`] | canaries, poison, quarantine, guard pages |
+//! | [`Retry`] | a callback that frees memory, then another attempt |
+//! | [`Waiting`] | a wait for other threads to return memory |
+//! | [`Warn`] | a bounded number of warnings of large allocations |
 //!
-//! Behaviour is added by stacking, so that an engine knows nothing of logs and limits and each adaptor can be
-//! read on its own page. Every adaptor is an [`Allocator`] itself and hands upstream's blocks on as they are
-//! ([`Tracking`] adds an id where upstream gives none, [`Hardened`] hands them on a little shorter), so that any order of stacking works.
+//! Behaviour is added by stacking: an engine knows nothing of logs and limits, and each adaptor can be read
+//! on its own. Every adaptor is an [`Allocator`] and hands out the upstream's blocks unchanged ([`Tracking`]
+//! adds an id where the upstream gives none, [`Hardened`] shortens them), so adaptors stack in any order.
 //!
-//! A block grows in place ([`Allocator::grow_in_place`]) where upstream's does, and each adaptor counts what is more. Two
-//! refuse it, so that a block that becomes larger is a new one: over [`Failing`] it is a request, which the rules can fail;
-//! over [`Hardened`] it moves, and what still writes to its old place is found.
+//! A block grows in place ([`Allocator::grow_in_place`]) where the upstream's does, and each adaptor counts
+//! the additional bytes. Two refuse, so that growth gives a new block: for [`Failing`] it is a request, which
+//! the rules can fail; for [`Hardened`] the block moves, and writes to its old address are found.
 //!
-//! An adaptor of your own implements `allocate` and what it changes, and leaves the rest to [`forward!`](crate::forward).
+//! An adaptor of your own implements `allocate` and the methods that it changes, and leaves the others to
+//! [`forward!`](crate::forward).
 //!
 //! The upstream may be an engine or an [`AllocatorRef`](crate::AllocatorRef), of a known type or erased.
 //!
@@ -65,7 +66,7 @@ pub use self::tracking::{Live, TagTotal, Tracking};
 pub use self::waiting::Waiting;
 pub use self::warn::{TotalMemory, Warn, WarnBuilder, Warning};
 
-/// The name of `adaptor` over `inner`: "limit(bfc)".
+/// Returns the name of `adaptor` over `inner`, as in "limit(bfc)".
 fn name_over(adaptor: &str, inner: &impl Allocator) -> Box<str> {
     format!("{adaptor}({})", inner.name()).into()
 }

@@ -1,32 +1,31 @@
-//! Asking somebody to make room, then trying again.
+//! An adaptor that calls back when memory is short, then tries again.
 //!
-//! Memory often sits where only the program can free it: a cache of its own, an idle session. RMM calls the
-//! adaptor for that `failure_callback_resource_adaptor`. Here the number of attempts is bounded, so that a
-//! hopeful callback cannot loop for ever, and requests that would rather fail fast (`retry` off) are left
-//! alone.
+//! Only the program can free some memory: its own caches, idle sessions. RMM's adaptor for that is
+//! `failure_callback_resource_adaptor`. Here the number of attempts is bounded, so that no callback causes an
+//! endless loop, and requests with `retry` off fail at once.
 
 use crate::shield::{report as trace, shielded};
 use crate::{Allocator, Error, OutOfMemory, RawBlock, Request, Result, forward};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a callback decided.
+/// The decision of a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Something was freed, or may have been: try again.
+    /// Memory was freed, or may have been: try again.
     Retry,
-    /// Nothing helps: fail.
+    /// No memory can be freed: fail.
     GiveUp,
 }
 
 type Callback = dyn Fn(&Request, u32, &OutOfMemory) -> Decision + Send + Sync;
 
-/// Calls back when upstream is out of memory, and retries if told to.
+/// An adaptor that calls back when the upstream is out of memory, and retries on [`Decision::Retry`].
 ///
-/// The callback gets the request, the number of the attempt that just failed (from 1) and its report. It runs
-/// without any lock of this crate held and may free blocks of the same allocator, or allocate others (whose failure calls
-/// it again, below itself). A panic counts as [`Decision::GiveUp`], and is traced. After
-/// `max_retries` retries, or [`Decision::GiveUp`], the last error is the caller's.
+/// The callback gets the request, the number of the attempt that failed (from 1) and its report. No lock of
+/// this crate is held while it runs: it may free blocks of the same allocator, or allocate others (whose
+/// failure calls it recursively). A panic counts as [`Decision::GiveUp`] and is traced. After `max_retries`
+/// retries, or [`Decision::GiveUp`], the caller gets the last error.
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Decision, Limit, Retry};
@@ -58,7 +57,7 @@ pub struct Retry<A> {
 }
 
 impl<A: Allocator> Retry<A> {
-    /// Over `inner`, with at most `max_retries` further attempts per request.
+    /// Creates an adaptor over `inner` that retries each request at most `max_retries` times.
     #[must_use]
     pub fn new(
         inner: A,
@@ -69,19 +68,19 @@ impl<A: Allocator> Retry<A> {
         Self { inner, max_retries, callback: Box::new(callback), retries: zero(), rescued: zero() }
     }
 
-    /// Attempts made after a failure.
+    /// Returns the number of attempts after a failure.
     #[must_use]
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Requests that failed first and succeeded later.
+    /// Returns the number of requests that failed first and succeeded later.
     #[must_use]
     pub fn rescued(&self) -> u64 {
         self.rescued.load(Ordering::Relaxed)
     }
 
-    /// What is tried again.
+    /// Returns the upstream.
     pub fn inner(&self) -> &A {
         &self.inner
     }
@@ -89,7 +88,7 @@ impl<A: Allocator> Retry<A> {
     #[cold]
     fn rescue(&self, request: &Request, mut report: Box<OutOfMemory>) -> Result<RawBlock> {
         for attempt in 1..=self.max_retries {
-            // Accounts above have charged the request: they are to see it fail, not to be unwound.
+            // Adaptors above have charged the request: they must see an error, not an unwinding panic.
             match shielded(|| (self.callback)(request, attempt, &report)) {
                 Some(Decision::Retry) => {}
                 Some(Decision::GiveUp) => break,

@@ -1,15 +1,15 @@
-//! Sizes, ids and a high-water mark for any allocator, and the list of what is alive.
+//! An adaptor that records sizes, ids, a high-water mark and the list of live blocks, for any allocator.
 //!
-//! A map by address stands beside the upstream allocator, as in TensorFlow's `TrackingAllocator`. It serves
-//! four ends: introspection where the engine keeps none (T4); a raw deleter, because an entry leads back to
-//! the block's record; the refusal of double and foreign frees *before* upstream sees them; and the leak
-//! check, which names what is still alive (P23).
+//! A map by address stands beside the upstream, as in TensorFlow's `TrackingAllocator`. It has four uses:
+//! introspection where the engine has none; a raw deleter, because an entry leads to the block's record; the
+//! refusal of double and foreign frees *before* they reach the upstream; and the leak check, which names the
+//! live blocks.
 //!
 //! # Order
 //!
-//! An entry is made after upstream has granted and taken out before upstream gets the block back. While it is
-//! in the map its address is therefore live, and upstream cannot hand it to anyone else: no two threads ever
-//! write the entry of one address at the same time.
+//! An entry is inserted after the upstream has granted a block, and removed before the block is returned to
+//! it. While an entry is in the map its address is therefore live, and the upstream cannot hand it out again:
+//! no two threads write the entry of one address at the same time.
 
 use super::name_over;
 use crate::shield::report;
@@ -24,48 +24,48 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A block that was handed out and has not come back.
+/// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Live {
-    /// Where it begins.
+    /// Its address.
     pub address: usize,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested: usize,
-    /// Bytes granted.
+    /// Granted bytes.
     pub granted: usize,
-    /// Which allocation it is. Ids of one thread grow.
+    /// Its allocation id. The ids of one thread increase.
     pub id: AllocationId,
-    /// What it is for.
+    /// Its memory kind.
     pub kind: MemoryKind,
-    /// Who asked.
+    /// Its tag.
     pub tag: Tag,
 }
 
-/// What one tag holds.
+/// The live blocks of one tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TagTotal {
-    /// Who asked.
+    /// The tag.
     pub tag: Tag,
-    /// Blocks alive.
+    /// The number of live blocks.
     pub blocks: u64,
     /// Their granted bytes.
     pub granted: u64,
-    /// Their bytes as asked for.
+    /// Their requested bytes.
     pub requested: u64,
 }
 
-/// What is remembered of a live block.
+/// The entry of a live block.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// Upstream's record: what a block is rebuilt from. Not read while the block is with its user.
+    /// The upstream's record, from which a block is rebuilt. Not read while the block has its owner.
     record: NonNull<Record>,
     granted: usize,
     requested: usize,
-    /// As users see it.
+    /// The id that users see.
     id: AllocationId,
-    /// As upstream gave it: the same, unless upstream gives none.
+    /// The id that the upstream gave: the same, unless the upstream gives none.
     upstream_id: AllocationId,
     tag: Tag,
     kind: MemoryKind,
@@ -83,10 +83,10 @@ impl Entry {
     }
 }
 
-/// Addresses returned lately: what tells a double free from a foreign pointer.
+/// The addresses returned last, which tell a double free from a foreign pointer.
 ///
-/// A fixed table in which later addresses overwrite earlier ones. Both cases are refused anyway; only the
-/// name of the error depends on it, so relaxed loads and a short memory will do.
+/// A fixed table in which later addresses overwrite earlier ones. Both cases are refused; only the kind of
+/// error depends on the table, so relaxed loads and a small table suffice.
 #[derive(Debug)]
 struct Returned {
     slots: Box<[AtomicUsize]>,
@@ -100,7 +100,7 @@ impl Returned {
     }
 
     fn slot(&self, address: usize) -> Option<&AtomicUsize> {
-        // Block addresses are multiples of 16 at least, mostly of 64: fold the higher bits in.
+        // Block addresses are multiples of at least 16, often of 64: fold the higher bits in.
         self.slots.get(((address >> 4) ^ (address >> 16)) % Self::SLOTS)
     }
 
@@ -115,7 +115,7 @@ impl Returned {
     }
 }
 
-/// Remembers every live block by its address (T11).
+/// An adaptor that records every live block by its address.
 ///
 /// ```
 /// use orlop_alloc::adaptor::Tracking;
@@ -141,7 +141,7 @@ pub struct Tracking<A> {
 }
 
 impl<A: Allocator> Tracking<A> {
-    /// Remembers what `inner` hands out from now on.
+    /// Creates an adaptor that records the blocks that `inner` hands out from now on.
     #[must_use]
     pub fn new(inner: A) -> Self {
         Self {
@@ -154,20 +154,20 @@ impl<A: Allocator> Tracking<A> {
         }
     }
 
-    /// Granted bytes alive.
+    /// Returns the granted bytes of live blocks.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// The most granted bytes that were alive at a time since the last
+    /// Returns the peak of the granted bytes of live blocks since the last
     /// [`AllocatorRef::reset_peaks`](crate::AllocatorRef::reset_peaks).
     #[must_use]
     pub fn high_water_mark(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Everything alive, oldest id first. Exact at a quiet moment: the leak check (P23).
+    /// Returns all live blocks, ordered by id. Exact while no thread allocates or frees.
     #[must_use]
     pub fn live(&self) -> Vec<Live> {
         let mut live: Vec<Live> = self
@@ -186,7 +186,7 @@ impl<A: Allocator> Tracking<A> {
         live
     }
 
-    /// What each tag holds, largest first.
+    /// Returns the live blocks by tag, largest first.
     #[must_use]
     pub fn live_by_tag(&self) -> Vec<TagTotal> {
         let mut totals: HashMap<Tag, TagTotal> = HashMap::new();
@@ -201,13 +201,13 @@ impl<A: Allocator> Tracking<A> {
         totals
     }
 
-    /// What is tracked.
+    /// Returns the upstream.
     pub fn inner(&self) -> &A {
         &self.inner
     }
 
     fn count_in(&self, granted: usize) {
-        // Relaxed: a figure. `fetch_max` keeps the mark right whoever comes second.
+        // Relaxed: a statistic. `fetch_max` is right in any order of threads.
         let live = self.live.fetch_add(granted as u64, Ordering::Relaxed) + granted as u64;
         if live > self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(live, Ordering::Relaxed);
@@ -218,7 +218,7 @@ impl<A: Allocator> Tracking<A> {
         self.live.fetch_sub(granted as u64, Ordering::Relaxed);
     }
 
-    /// Takes the entry at `address` out, if it is this block's; anybody's if that is `None`.
+    /// Removes the entry at `address` if it has this id, or any id for `None`.
     fn take(&self, address: usize, block: Option<&RawBlock>) -> Result<Entry> {
         let same = |_: &usize, entry: &Entry| block.is_none_or(|block| entry.id == block.id);
         match self.entries.remove_if(&address, same) {
@@ -226,7 +226,7 @@ impl<A: Allocator> Tracking<A> {
                 self.returned.note(address);
                 Ok(entry)
             }
-            // With another id at its address, the block came back and its memory was handed out again.
+            // Another id: the block was returned and its memory handed out again.
             None if self.entries.contains_key(&address) || self.returned.knows(address) => {
                 Err(Error::DoubleFree { address })
             }
@@ -234,11 +234,11 @@ impl<A: Allocator> Tracking<A> {
         }
     }
 
-    /// Returns the block of an entry that was taken out.
+    /// Returns the block of a removed entry to the upstream.
     ///
     /// # Safety
     ///
-    /// `block` is upstream's, and [`Allocator::deallocate`]'s promises hold for it.
+    /// `block` is the upstream's, and the obligations of [`Allocator::deallocate`] hold for it.
     unsafe fn give_back(&self, mut block: RawBlock, entry: Entry) -> Result<()> {
         let address = block.address();
         // SAFETY: as upstream handed it out.
@@ -252,8 +252,8 @@ impl<A: Allocator> Tracking<A> {
         result
     }
 
-    /// Upstream refused a block: it is as alive as it was. If the address was handed out again meanwhile,
-    /// the newer entry is right.
+    /// Inserts the entry of a block again whose return the upstream refused. If the address was handed out
+    /// again meanwhile, the newer entry stays.
     #[cold]
     fn put_back(&self, address: usize, entry: Entry) {
         if let Place::Vacant(vacant) = self.entries.entry(address) {
@@ -264,14 +264,14 @@ impl<A: Allocator> Tracking<A> {
     }
 }
 
-// SAFETY: blocks are upstream's and go back to it with the id it gave, whether by the block or rebuilt from
-// the pointer to its record.
+// SAFETY: blocks are the upstream's and return to it with the id it gave, as blocks or rebuilt from the
+// pointer to their record.
 unsafe impl<A: Allocator> Allocator for Tracking<A> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         let mut block = self.inner.allocate(request)?;
         let upstream_id = block.id;
         if upstream_id == AllocationId::NONE {
-            // SAFETY: a name, which upstream gets back as it was (`give_back`).
+            // SAFETY: only the id is changed, and `give_back` restores it.
             unsafe { block.record_mut() }.id = AllocationId::next();
         }
         let address = block.address();
@@ -286,7 +286,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
             kind: block.kind,
         };
         if let Some(stale) = self.entries.insert(address, entry) {
-            // Upstream got it back around us: through another handle of its own.
+            // The upstream got it back past this adaptor, through another handle of its own.
             self.count_out(stale.granted);
             report(|| {
                 tracing::error!(
@@ -377,7 +377,10 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         uses.into_iter().map(|((kind, tag), bytes)| TagUse { kind, tag, bytes }).collect()
     }
 
-    forward!(inner; except allocated_size_slow, deallocate, deallocate_raw, describe, find, grow_in_place, has_raw_deleter, name, reset_peak, tag_uses, tracks_sizes, usage);
+    forward!(
+        inner; except allocated_size_slow, deallocate, deallocate_raw, describe, find, grow_in_place,
+        has_raw_deleter, name, reset_peak, tag_uses, tracks_sizes, usage
+    );
 }
 
 #[cfg(all(test, not(loom)))]

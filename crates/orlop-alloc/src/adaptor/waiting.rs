@@ -1,15 +1,15 @@
-//! Waiting for others to return memory.
+//! An adaptor that waits for other threads to return memory.
 //!
 //! When several steps share a device, "out of memory" often means "not yet": another step is about to return
 //! its blocks. TensorFlow's `AllocatorRetry` therefore waits up to a deadline and tries again whenever memory
-//! comes back. A request that would rather fail at once says so (`retry` off; T18).
+//! is returned. A request with `retry` off fails at once.
 //!
 //! # No wake-up is lost
 //!
-//! A waiter reads the number of returns *before* its attempt and sleeps only while it is still the same; each
-//! return counts itself *after* upstream has the block, under the same mutex. A return during the attempt is
-//! therefore noticed. Every free takes that mutex, uncontended about 4 ns: put this adaptor where waiting is
-//! wanted, not everywhere.
+//! A waiter reads the number of returns *before* its attempt and sleeps only while the number stays the same.
+//! A return increments the number *after* the upstream has the block, under the same mutex. A return during
+//! the attempt is therefore noticed. Every free takes that mutex, about 4 ns uncontended: use this adaptor
+//! only where waiting is wanted.
 
 use crate::{Allocator, Error, Found, RawBlock, Request, Result, forward};
 use std::ptr::NonNull;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Waits up to a while for a block to come back before it gives up (T18).
+/// An adaptor that waits up to a given time for a block to be returned before a request fails.
 ///
-/// It waits for what is returned *through it*; what is freed by another way upstream wakes nobody. The
-/// deadline counts from a request's first failure.
+/// Only blocks returned *through this adaptor* end a wait; a free through another handle of the upstream does
+/// not. The deadline counts from a request's first failure.
 ///
 /// ```
 /// use orlop_alloc::adaptor::{Limit, Waiting};
@@ -49,14 +49,14 @@ pub struct Waiting<A> {
 
 #[derive(Debug, Default)]
 struct Returns {
-    /// Moves on with each return.
+    /// The number of returns.
     count: u64,
-    /// Threads that wait now.
+    /// The number of threads that wait now.
     waiters: usize,
 }
 
 impl<A: Allocator> Waiting<A> {
-    /// Over `inner`, waiting at most `patience` per request.
+    /// Creates an adaptor over `inner` that waits at most `patience` per request.
     #[must_use]
     pub fn new(inner: A, patience: Duration) -> Self {
         Self {
@@ -69,25 +69,25 @@ impl<A: Allocator> Waiting<A> {
         }
     }
 
-    /// Requests that had to wait.
+    /// Returns the number of requests that had to wait.
     #[must_use]
     pub fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Requests that waited in vain.
+    /// Returns the number of requests that waited and failed.
     #[must_use]
     pub fn timeouts(&self) -> u64 {
         self.timeouts.load(Ordering::Relaxed)
     }
 
-    /// Threads that wait now.
+    /// Returns the number of threads that wait now.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.returns().waiters
     }
 
-    /// What is waited for.
+    /// Returns the upstream.
     pub fn inner(&self) -> &A {
         &self.inner
     }
@@ -96,7 +96,7 @@ impl<A: Allocator> Waiting<A> {
         self.returns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After upstream got something back.
+    /// Counts a return and wakes all waiters. Call it after the upstream has the block.
     #[inline]
     fn wake(&self) {
         let mut returns = self.returns();
@@ -109,7 +109,7 @@ impl<A: Allocator> Waiting<A> {
     #[cold]
     fn wait(&self, request: &Request) -> Result<RawBlock> {
         self.waits.fetch_add(1, Ordering::Relaxed);
-        // Without one the wait is longer than the clock can tell: for ever.
+        // `None`: the deadline is beyond the range of the clock, so the wait has no end.
         let deadline = Instant::now().checked_add(self.patience);
         loop {
             let seen = self.returns().count;
@@ -118,7 +118,7 @@ impl<A: Allocator> Waiting<A> {
                 Err(Error::OutOfMemory(report)) => report,
                 result => return result,
             };
-            // The attempt after the deadline is the last, however often something comes back.
+            // The attempt after the deadline is the last, even if blocks are returned all the time.
             if overdue || !self.wait_past(seen, deadline) {
                 self.timeouts.fetch_add(1, Ordering::Relaxed);
                 return Err(Error::OutOfMemory(report));
@@ -126,7 +126,7 @@ impl<A: Allocator> Waiting<A> {
         }
     }
 
-    /// Waits until `returns` is no longer `seen`; false if the deadline came first.
+    /// Waits until `returns` differs from `seen`. Returns `false` if the deadline passes first.
     fn wait_past(&self, seen: u64, deadline: Option<Instant>) -> bool {
         let mut returns = self.returns();
         returns.waiters += 1;
@@ -171,7 +171,7 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
 
     fn set_safe_frontier(&self, stamp: u64) {
         self.inner.set_safe_frontier(stamp);
-        // Chunks that were freed with a stamp may have become usable.
+        // Chunks that were freed with a stamp may now be usable.
         self.wake();
     }
 

@@ -154,8 +154,9 @@ impl<A: Allocator> WarnBuilder<A> {
         self
     }
 
-    /// Calls this too, on the thread that is warned and with nothing locked: it may use the allocator, whose requests may
-    /// warn again. A panic in it is traced and goes no further: a warning must not fail what it warns of.
+    /// Calls this too, on the thread that is warned and with nothing locked: it may use the allocator, whose
+    /// requests may warn again. A panic in it is traced and goes no further: a warning must not fail what it
+    /// warns of.
     #[must_use]
     pub fn callback(mut self, callback: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.callback = Some(Box::new(callback));
