@@ -15,7 +15,7 @@ use crate::Record;
 use crate::backing::Backing;
 use crate::central::chunks::LIMIT;
 use crate::central::heap::Heap;
-use crate::central::place::{next_to_meet, place};
+use orlop_plan::placement::{next_to_meet, place};
 use orlop_sync::Mutex;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;

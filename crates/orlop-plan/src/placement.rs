@@ -10,10 +10,10 @@ use std::ops::Range;
 
 /// A block of `size` bytes, which is not zero, that lives from the one moment until before the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
-    pub(crate) from: u32,
-    pub(crate) until: u32,
-    pub(crate) size: usize,
+pub struct Life {
+    pub from: u32,
+    pub until: u32,
+    pub size: usize,
 }
 
 impl Life {
@@ -27,12 +27,12 @@ type Key = fn(&Life) -> (usize, usize);
 
 /// Addresses for all, inside the holes, which are in order of address and not adjacent; `None` where no order of
 /// placing was found that leaves enough.
-pub(crate) fn place(lives: &[Life], holes: &[Range<usize>]) -> Option<Vec<usize>> {
+pub fn place(lives: &[Life], holes: &[Range<usize>]) -> Option<Vec<usize>> {
     places(lives, holes).next()
 }
 
 /// The same by each order of placing that leaves enough, to choose from.
-pub(crate) fn places(lives: &[Life], holes: &[Range<usize>]) -> impl Iterator<Item = Vec<usize>> {
+pub fn places(lives: &[Life], holes: &[Range<usize>]) -> impl Iterator<Item = Vec<usize>> {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     let keys: [Key; 4] = [
         |life| (life.size, life.duration()),
@@ -87,7 +87,7 @@ fn in_order(lives: &[Life], holes: &[Range<usize>], order: &[usize]) -> Option<V
 
 /// For each block, in a round that repeats, the next whose bytes meet its own: the one before which it must be free.
 /// That is at the latest the block itself, a round later.
-pub(crate) fn next_to_meet(blocks: &[Range<usize>]) -> Vec<usize> {
+pub fn next_to_meet(blocks: &[Range<usize>]) -> Vec<usize> {
     let mut next = vec![usize::MAX; blocks.len()];
     // Who had the bytes last, by where they begin: with their end.
     let mut last: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
@@ -114,7 +114,7 @@ pub(crate) fn next_to_meet(blocks: &[Range<usize>]) -> Vec<usize> {
     next
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
