@@ -46,6 +46,7 @@ mod error;
 mod greedy;
 mod load;
 mod normal;
+pub mod period;
 pub mod placement;
 mod plan;
 mod problem;

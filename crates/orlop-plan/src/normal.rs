@@ -33,6 +33,12 @@ impl SectionSpan {
     pub(crate) fn offset_from(&self, level: u64) -> u64 {
         round_up(level, 1 << self.alignment_log2)
     }
+
+    /// The same for any level; `None` if 64 bits do not hold the offset.
+    pub(crate) fn checked_offset_from(&self, level: u64) -> Option<u64> {
+        let below = (1_u64 << self.alignment_log2) - 1;
+        Some(level.checked_add(below)? & !below)
+    }
 }
 
 /// The normal form.

@@ -1,15 +1,15 @@
-//! What a thread has at hand: for each class a stack of blocks that were returned and not yet merged, and the round
-//! that it repeats, once that is learned.
+//! What a thread has at hand: for each class a stack of blocks that were returned and not yet merged, and the plan
+//! for the period that it repeats, once that is learned.
 //!
 //! Classes from `large` on are worth planning; there are few such blocks and they have nearly all the bytes. Those
 //! below always go through the stacks: what waits there weighs next to nothing.
 
 use super::classes::{CLASSES, class_for, size_of_class};
-use super::learn::{Learned, Learner};
-use super::plan::Plan;
+use super::plan::ThreadPlan;
 use super::tags::{TagCounts, TagSums};
-use super::token::Token;
+use super::token::{NOTES, Token};
 use crate::{AllocationId, Record, Request, Tag};
+use orlop_plan::period::{PeriodLearner, PeriodRequest};
 use orlop_sync::Linked;
 use std::ptr::NonNull;
 
@@ -37,13 +37,13 @@ pub(super) struct Front {
     live: usize,
     /// The slot's number, once it was used.
     home: usize,
-    plan: Option<Plan>,
-    learner: Option<Box<Learner>>,
+    plan: Option<ThreadPlan>,
+    learner: Option<Box<PeriodLearner>>,
     /// So many misses of large classes until the next attempt to learn.
     pause: u32,
     /// So many attempts have failed.
     failures: u32,
-    /// The next round to be learned has at least so many events.
+    /// The next period to be learned has at least this many events.
     least: usize,
     /// What [`Front::tell`] told.
     told: usize,
@@ -252,7 +252,7 @@ impl Front {
     pub(super) fn take(&mut self, class: usize) -> Option<Box<Record>> {
         if (self.large..CLASSES).contains(&class)
             && let Some(plan) = &mut self.plan
-            && let Some(record) = plan.take_slowly(size_of_class(class))
+            && let Some(record) = plan.take_or_count(size_of_class(class))
         {
             // SAFETY: the plan has leaked it, and hands it out.
             return Some(unsafe { Box::from_raw(record.as_ptr()) });
@@ -275,7 +275,7 @@ impl Front {
             }
             return;
         };
-        match learner.allocated(token.class(), fingerprint(record)) {
+        match learner.log(token.class(), size_of_class(token.class()), fingerprint(record)) {
             Some(note) => record.token = token.noted(note).0,
             None => self.stop_learning(),
         }
@@ -296,7 +296,8 @@ impl Front {
         if token.class() >= self.large
             && let Some(learner) = &mut self.learner
         {
-            learner.returned(token.class(), token.note(), fingerprint(&record));
+            let bytes = size_of_class(token.class());
+            learner.log_free(token.class(), bytes, token.note(), fingerprint(&record));
         }
         // SAFETY: the engine's block of a class, and it was ours alone.
         unsafe { self.push(NonNull::from(Box::leak(record))) };
@@ -356,7 +357,9 @@ impl Front {
                 // No log holds as many events: what was too short may be the round now.
                 self.least = 0;
             }
-            self.learner = Some(Box::new(Learner::new(most, self.least)));
+            // The learner's notes are less than twice as many.
+            let most = most.min(NOTES / 2 - 1);
+            self.learner = Some(Box::new(PeriodLearner::new(most, self.least)));
             self.set_gates();
         }
     }
@@ -384,35 +387,35 @@ impl Front {
 
     /// Whether something was learned that a block of this class would begin.
     pub(super) fn has_learned(&self, class: usize) -> bool {
-        class >= self.large && self.learner.as_ref().is_some_and(|learner| learner.has_learned(class))
+        class >= self.large && self.learner.as_ref().is_some_and(|learner| learner.is_period_from(class))
     }
 
-    /// The round that was learned.
-    pub(super) fn round(&self) -> Option<Vec<Learned>> {
-        self.learner.as_ref().map(|learner| learner.round())
+    /// The period that was learned.
+    pub(super) fn period(&self) -> Option<Vec<PeriodRequest>> {
+        self.learner.as_ref().map(|learner| learner.period(|class| size_of_class(class) as u64))
     }
 
-    /// Does without a plan for what was learned. Perhaps it is a part of a longer round.
+    /// Does without a plan for what was learned. Perhaps it is a part of a longer period.
     pub(super) fn decline(&mut self) {
-        self.least = 2 * self.learner.as_ref().map_or(0, |learner| learner.length());
+        self.least = 2 * self.learner.as_ref().map_or(0, |learner| learner.events());
         self.stop_learning();
     }
 
     /// Begins to follow what was learned; without a plan learning ends for now.
-    pub(super) fn follow(&mut self, plan: Option<Plan>) {
+    pub(super) fn follow(&mut self, plan: Option<ThreadPlan>) {
         if plan.is_none() {
             self.stop_learning();
             return;
         }
-        self.least = self.learner.take().map_or(0, |learner| learner.length());
+        self.least = self.learner.take().map_or(0, |learner| learner.events());
         self.plan = plan;
         self.set_gates();
     }
 
     /// The plan, not followed any more.
-    pub(super) fn take_plan(&mut self) -> Option<Plan> {
+    pub(super) fn take_plan(&mut self) -> Option<ThreadPlan> {
         let plan = self.plan.take()?;
-        if plan.rounds() >= WORTH {
+        if plan.periods() >= WORTH {
             // It was worth it.
             (self.least, self.pause, self.failures) = (0, 0, 0);
         } else {
@@ -423,7 +426,7 @@ impl Front {
         Some(plan)
     }
 
-    pub(super) fn plan(&self) -> Option<&Plan> {
+    pub(super) fn plan(&self) -> Option<&ThreadPlan> {
         self.plan.as_ref()
     }
 
@@ -455,7 +458,7 @@ impl Front {
 
     /// Bytes of records that the heap does not know: what was told last, and now.
     pub(super) fn tell(&mut self) -> (usize, usize) {
-        let plan = self.plan.as_ref().map_or(0, Plan::bytes);
+        let plan = self.plan.as_ref().map_or(0, ThreadPlan::bytes);
         let now = plan + self.learner.as_ref().map_or(0, |learner| learner.bytes());
         (std::mem::replace(&mut self.told, now), now)
     }
@@ -492,11 +495,11 @@ impl Front {
         let listed = |class: usize| self.filled[class / 64] & (1 << (class % 64)) != 0;
         bytes == self.cached
             && (0..CLASSES).all(|class| self.tops[class].is_none() || listed(class))
-            && self.plan.as_ref().is_none_or(Plan::is_consistent)
+            && self.plan.as_ref().is_none_or(ThreadPlan::is_consistent)
     }
 }
 
-/// A plan that was followed for so many rounds was worth making.
+/// A plan that was followed for this many periods was worth making.
 const WORTH: u64 = 64;
 
 impl Drop for Front {
