@@ -1,13 +1,15 @@
 //! The usual simple planner, to compare with: largest first, each into the smallest gap that holds it.
 //!
-//! Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; TensorFlow Lite's planner.
+//! Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; TensorFlow Lite's
+//! planner.
 
 use crate::normal::Normal;
 use crate::placement::PlacedSpans;
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
 
-/// Places the buffers by falling size, each into the smallest gap between those that live with it, or on top of them.
+/// Places the buffers by falling size, each into the smallest gap between those that live with it, or on top
+/// of them.
 ///
 /// Takes n² steps: for comparison, and for small problems. [`Skyline`](crate::Skyline) is quicker and better.
 ///

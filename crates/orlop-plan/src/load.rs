@@ -12,7 +12,8 @@ pub struct LoadStep {
     pub bytes: u64,
 }
 
-/// The load over time: each step holds until the next one, and before the first nothing lives. The last has 0 bytes.
+/// The load over time: each step holds until the next one, and before the first nothing lives. The last has 0
+/// bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadProfile {
     steps: Vec<LoadStep>,
@@ -79,8 +80,8 @@ impl Problem {
         LoadProfile { steps }
     }
 
-    /// The height in bytes that no plan can be below: the greatest load, with what the smallest alignment adds to
-    /// buffers that lie under others. Takes as long as sorting the buffers.
+    /// The height in bytes that no plan can be below: the greatest load, with what the smallest alignment
+    /// adds to buffers that lie under others. Takes as long as sorting the buffers.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Problem};

@@ -1,8 +1,8 @@
 //! Period plans: how they are made, and how they end.
 //!
-//! A plan has chunks of the heap to itself, and most of the time not all of them are in use. That is worth it while
-//! the thread repeats its period; when something else needs the memory, plans end. Live blocks go on as chunks of
-//! their own.
+//! A plan has chunks of the heap to itself, and most of the time not all of them are in use. That is worth it
+//! while the thread repeats its period; when something else needs the memory, plans end. Live blocks go on as
+//! chunks of their own.
 
 use super::Caching;
 use super::classes::CLASSES;
@@ -33,8 +33,8 @@ pub(super) enum PlanFate {
 }
 
 impl<B: Backing> Caching<B> {
-    /// Makes a plan for the thread's period in free memory, and follows it. If there is not enough, the heap does not
-    /// grow for it; where stacks do as well, there is no plan.
+    /// Makes a plan for the thread's period in free memory, and follows it. If there is not enough, the heap
+    /// does not grow for it; where stacks do as well, there is no plan.
     pub(super) fn follow(&self, front: &mut Front) {
         let period = front.period().filter(|period| !stacks_do_as_well(period));
         let Some(period) = period else { return front.decline() };
@@ -63,7 +63,8 @@ impl<B: Backing> Caching<B> {
         let Some(remote_frees) = self.remote_frees.get(front.home()) else { return };
         for record in remote_frees.take() {
             if let Some(record) = front.put(record) {
-                // A block that is not there any more belongs to no one: leaving it cannot lead to memory used twice.
+                // A block that is not there any more belongs to no one: leaving it cannot lead to memory used
+                // twice.
                 let _ = self.heap.lock().put_placed(record);
             }
         }
@@ -95,8 +96,8 @@ impl<B: Backing> Caching<B> {
         }
     }
 
-    /// Returns the size and the record of the block at `address`, if it is live in a plan. The outer `None` says that
-    /// no plan has the address.
+    /// Returns the size and the record of the block at `address`, if it is live in a plan. The outer `None`
+    /// says that no plan has the address.
     pub(super) fn find_planned(&self, address: usize) -> Option<Option<(usize, NonNull<Record>)>> {
         if self.plans.load(Ordering::Relaxed) == 0 {
             return None;
@@ -113,8 +114,8 @@ impl<B: Backing> Caching<B> {
     }
 }
 
-/// Whether the stacks, where a class's blocks serve that class alone, need no more for the period than its peak of
-/// live bytes: as in a loop around a few blocks. They are as tight as a plan then, and faster.
+/// Whether the stacks, where a class's blocks serve that class alone, need no more for the period than its
+/// peak of live bytes: as in a loop around a few blocks. They are as tight as a plan then, and faster.
 #[cold]
 #[inline(never)]
 fn stacks_do_as_well(period: &[PeriodRequest]) -> bool {
@@ -168,8 +169,8 @@ fn make(heap: &mut Heap<ClassIndex>, period: &[PeriodRequest], token: Token) -> 
         }
     }
     let plan = if blocks.iter().all(|block| holds(&extents, block)) {
-        // SAFETY: the blocks are inside the extents (just seen), in one region, which `base` reaches; the steps that
-        // overlap with them are those of `next_overlaps`.
+        // SAFETY: the blocks are inside the extents (just seen), in one region, which `base` reaches; the
+        // steps that overlap with them are those of `next_overlaps`.
         unsafe { ThreadPlan::new(&planned, base, token, extents, || heap.spare_record()) }
     } else {
         Err(extents)

@@ -1,8 +1,8 @@
-//! What a thread has at hand: for each class a stack of blocks that were returned and not yet merged, and the plan
-//! for the period that it repeats, once that is learned.
+//! What a thread has at hand: for each class a stack of blocks that were returned and not yet merged, and the
+//! plan for the period that it repeats, once that is learned.
 //!
-//! Classes from `large` on are worth planning; there are few such blocks and they have nearly all the bytes. Those
-//! below always go through the stacks: what waits there weighs next to nothing.
+//! Classes from `large` on are worth planning; there are few such blocks and they have nearly all the bytes.
+//! Those below always go through the stacks: what waits there weighs next to nothing.
 
 use super::classes::{CLASSES, class_for, size_of_class};
 use super::plan::ThreadPlan;
@@ -95,8 +95,8 @@ impl Front {
         bytes > self.taken_up_to
     }
 
-    /// A block for a request, and its size, from its stack, if the size is allowed. `Some(None)` if it would have to be
-    /// counted: its record is not of the request's kind and tag.
+    /// A block for a request, and its size, from its stack, if the size is allowed. `Some(None)` if it would
+    /// have to be counted: its record is not of the request's kind and tag.
     #[inline(always)]
     pub(super) fn take_stacked(
         &mut self,
@@ -119,7 +119,8 @@ impl Front {
         Some(Some((place, granted)))
     }
 
-    /// A block for a request, and its size, from the plan, if the size is allowed. It is not counted under its tag.
+    /// A block for a request, and its size, from the plan, if the size is allowed. It is not counted under
+    /// its tag.
     #[inline(always)]
     pub(super) fn take_planned(
         &mut self,
@@ -133,8 +134,8 @@ impl Front {
         Some((place, record.granted))
     }
 
-    /// A block for a request, and its size, from its stack or from the plan, if the size is allowed. What is to be counted
-    /// under tags is.
+    /// A block for a request, and its size, from its stack or from the plan, if the size is allowed. What is
+    /// to be counted under tags is.
     #[inline(always)]
     pub(super) fn take_counted(
         &mut self,
@@ -172,8 +173,8 @@ impl Front {
         Some(record)
     }
 
-    /// Puts a block where it waits, if that is quickly done and nothing has to be counted under tags. If not, it is as it
-    /// was.
+    /// Puts a block where it waits, if that is quickly done and nothing has to be counted under tags. If not,
+    /// it is as it was.
     ///
     /// # Safety
     ///
@@ -195,7 +196,8 @@ impl Front {
         true
     }
 
-    /// Gives a block with a tag back to the plan, if that is the one which it was served from. If not, it is as it was.
+    /// Gives a block with a tag back to the plan, if that is the one which it was served from. If not, it is
+    /// as it was.
     ///
     /// # Safety
     ///
@@ -228,7 +230,8 @@ impl Front {
 
     /// # Safety
     ///
-    /// It is a block of this engine's of a class below [`CLASSES`], and nobody uses it or its record any more.
+    /// It is a block of this engine's of a class below [`CLASSES`], and nobody uses it or its record any
+    /// more.
     #[inline(always)]
     unsafe fn push(&mut self, mut place: NonNull<Record>) {
         // SAFETY: the caller's promise.
@@ -281,8 +284,8 @@ impl Front {
         }
     }
 
-    /// Keeps a block of this engine's that came back, of a class below [`CLASSES`]. `Some` if it is of a plan that there
-    /// is no more: not counted under its tag any more.
+    /// Keeps a block of this engine's that came back, of a class below [`CLASSES`]. `Some` if it is of a plan
+    /// that there is no more: not counted under its tag any more.
     pub(super) fn put(&mut self, record: Box<Record>) -> Option<Box<Record>> {
         let token = Token(record.token);
         if token.is_planned() {
@@ -354,7 +357,7 @@ impl Front {
     pub(super) fn maybe_learn(&mut self, most: usize) {
         if self.plan.is_none() && self.learner.is_none() && self.pause == 0 {
             if self.least > 2 * most {
-                // No log holds as many events: what was too short may be the round now.
+                // No log holds as many events: what was too short may be the period now.
                 self.least = 0;
             }
             // The learner's notes are less than twice as many.
@@ -371,7 +374,8 @@ impl Front {
         self.failures += 1;
     }
 
-    /// Opens the quick ways as far as they lead: who learns sees all large blocks, and a plan has their addresses.
+    /// Opens the quick ways as far as they lead: who learns sees all large blocks, and a plan has their
+    /// addresses.
     fn set_gates(&mut self) {
         let learns = self.learner.is_some();
         let small = self.large.checked_sub(1).map_or(0, size_of_class);
@@ -430,7 +434,8 @@ impl Front {
         self.plan.as_ref()
     }
 
-    /// Takes all blocks out of the stacks from class `from` on, not counted under tags any more; whether there were any.
+    /// Takes all blocks out of the stacks from class `from` on, not counted under tags any more; whether
+    /// there were any.
     pub(super) fn drain(&mut self, from: usize, mut give: impl FnMut(Box<Record>)) -> bool {
         let before = self.cached;
         let mut mask = u64::MAX << (from % 64);

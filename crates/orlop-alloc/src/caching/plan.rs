@@ -2,11 +2,11 @@
 //!
 //! # Why no two blocks overlap
 //!
-//! Steps are served strictly in turn, period after period. For each step there is a next one, in turn, whose bytes
-//! overlap with its own: itself at the latest, a period later. That one is not served while the block is live. So
-//! between a block's step and any later one whose bytes overlap with its own, the turn has passed a step that waits
-//! for it; it was freed before. That depends neither on the order of frees nor on the period being true: it is only
-//! a prediction.
+//! Steps are served strictly in turn, period after period. For each step there is a next one, in turn, whose
+//! bytes overlap with its own: itself at the latest, a period later. That one is not served while the block
+//! is live. So between a block's step and any later one whose bytes overlap with its own, the turn has passed
+//! a step that waits for it; it was freed before. That depends neither on the order of frees nor on the
+//! period being true: it is only a prediction.
 
 use super::classes::{GRANULE, size_of_class};
 use super::token::{NOTES, Token};
@@ -21,10 +21,11 @@ use std::ptr::NonNull;
 struct PlanStep {
     /// Where the block is, in granules from the base. Of a block that comes from elsewhere: its size.
     offset: u32,
-    /// Its size in granules, which is its class's. Of a block that comes from elsewhere, because it outlives the
-    /// period: zero, which no request is for.
+    /// Its size in granules, which is its class's. Of a block that comes from elsewhere, because it outlives
+    /// the period: zero, which no request is for.
     granules: u32,
-    /// The first step that this one waits for, and the next that the same one waits for: [`NONE`] ends the list.
+    /// The first step that this one waits for, and the next that the same one waits for: [`NONE`] ends the
+    /// list.
     after: u16,
     also: u16,
     /// The record of its block. Which step uses which is settled: see [`records_of`].
@@ -72,13 +73,14 @@ pub(super) struct PlannedStep {
 
 /// A period plan, the memory that it owns, and where in the period the thread is.
 ///
-/// Invariants: `next` is the number of a step; `after` and `also` are, or [`NONE`]; each step's record is one of
-/// `records`; each step is in the list of the next one whose bytes overlap with its own, and a step is served only
-/// when no block of its list is live. There are as many states as steps.
+/// Invariants: `next` is the number of a step; `after` and `also` are, or [`NONE`]; each step's record is one
+/// of `records`; each step is in the list of the next one whose bytes overlap with its own, and a step is
+/// served only when no block of its list is live. There are as many states as steps.
 #[derive(Debug)]
 pub(super) struct ThreadPlan {
     steps: Box<[PlanStep]>,
-    /// By step. Apart from them, because loads of a step that were wider than a byte would wait for stores to it.
+    /// By step. Apart from them, because loads of a step that were wider than a byte would wait for stores to
+    /// it.
     states: Box<[StepState]>,
     next: usize,
     /// Where offsets count from; may reach all extents.
@@ -95,8 +97,8 @@ pub(super) struct ThreadPlan {
     diverged: (usize, u64, u32),
 }
 
-/// The number of a record for each step, and the number of records. A record is used again only after another block
-/// overlapped with its last one, which was freed before.
+/// The number of a record for each step, and the number of records. A record is used again only after another
+/// block overlapped with its last one, which was freed before.
 fn records_of(planned: &[PlannedStep]) -> (Vec<usize>, usize) {
     let (mut records, mut count) = (vec![0; planned.len()], 0);
     let mut ending: Vec<Vec<usize>> = vec![Vec::new(); planned.len()];
@@ -120,8 +122,8 @@ fn records_of(planned: &[PlannedStep]) -> (Vec<usize>, usize) {
 }
 
 impl ThreadPlan {
-    /// Creates a plan over `extents`, which `base` is allowed to reach, for the slot and plan that `token` names.
-    /// Returns the extents if an offset or a number is too large.
+    /// Creates a plan over `extents`, which `base` is allowed to reach, for the slot and plan that `token`
+    /// names. Returns the extents if an offset or a number is too large.
     ///
     /// # Safety
     ///
@@ -166,8 +168,8 @@ impl ThreadPlan {
         Ok(Self { steps, states, next: 0, base, token, records, extents, periods: 0, diverged: (0, 0, 0) })
     }
 
-    /// Returns the block whose turn it is, if it is of the class of `bytes`, what it waits for was freed, and its size
-    /// is allowed.
+    /// Returns the block whose turn it is, if it is of the class of `bytes`, what it waits for was freed, and
+    /// its size is allowed.
     #[inline(always)]
     pub(super) fn take(
         &mut self,
@@ -192,12 +194,13 @@ impl ThreadPlan {
         }
         // SAFETY: by the invariants.
         unsafe { *self.states.get_unchecked_mut(number) = StepState::Live };
-        // Wrapping, as in `Mapped::pointer_to`: the null backing's address space has no object to stay inside of.
+        // Wrapping, as in `Mapped::pointer_to`: the null backing's address space has no object to stay inside
+        // of.
         let ptr = self.base.as_ptr().wrapping_add(step.offset as usize * GRANULE.bytes());
         // SAFETY: by the invariants.
         let mut place = unsafe { *self.records.get_unchecked(usize::from(step.record)) };
-        // SAFETY: leaked in `new`, and unused: the turn has passed a step that waited for the block which it was
-        // last used for (`records_of`).
+        // SAFETY: leaked in `new`, and unused: the turn has passed a step that waited for the block which it
+        // was last used for (`records_of`).
         let record = unsafe { place.as_mut() };
         // SAFETY: inside an extent (`new`), which does not wrap around: not null.
         record.ptr = unsafe { NonNull::new_unchecked(ptr) };
@@ -239,8 +242,8 @@ impl ThreadPlan {
         unsafe { *self.states.get_unchecked_mut(number) = StepState::Free };
     }
 
-    /// [`ThreadPlan::take`] with what the fast path leaves out: the turns of blocks that come from elsewhere, and
-    /// counting divergences.
+    /// [`ThreadPlan::take`] with what the fast path leaves out: the turns of blocks that come from elsewhere,
+    /// and counting divergences.
     pub(super) fn take_or_count(&mut self, bytes: usize) -> Option<NonNull<Record>> {
         let step = &self.steps[self.next];
         let elsewhere = PlanStep { granules: step.offset, ..*step };
@@ -261,8 +264,8 @@ impl ThreadPlan {
         if (step, period) == (self.next, self.periods) { times } else { 0 }
     }
 
-    /// Whether the thread has left its period, whatever that costs: it has more consecutive divergences than two
-    /// periods have steps.
+    /// Whether the thread has left its period, whatever that costs: it has more consecutive divergences than
+    /// two periods have steps.
     pub(super) fn is_left(&self) -> bool {
         self.divergences() as usize > (2 * self.steps.len()).max(MAX_DIVERGENCES as usize)
     }
@@ -337,5 +340,6 @@ pub(super) struct PlanParts {
     pub(super) live: Vec<Placed>,
 }
 
-// SAFETY: the records that no block uses are the plan's own; those of live blocks it only compares. Records may be sent.
+// SAFETY: the records that no block uses are the plan's own; those of live blocks it only compares. Records
+// may be sent.
 unsafe impl Send for ThreadPlan {}

@@ -7,8 +7,8 @@
 //! └────────────┴──────────┴────────────┴────────────────────┘
 //! ```
 //!
-//! The place is the number of the block's chunk in the heap or, with its highest bit set, the mark of the plan that
-//! the block was served from. Home is the slot that handed the block out. The note is for the
+//! The place is the number of the block's chunk in the heap or, with its highest bit set, the mark of the
+//! plan that the block was served from. Home is the slot that handed the block out. The note is for the
 //! period learner or the plan: which allocation of the period it is.
 
 use crate::central::chunks::LIMIT;

@@ -1,10 +1,11 @@
 //! Period plans: the blocks of a period are placed so that no page has to move.
 //!
-//! Best fit decides by what is free now, and a block that fits well may leave holes that nothing fits into later: then
-//! pages are moved, in every period again. Once a period is known (see [`rounds`](super::rounds)) the addresses of all
-//! its blocks are planned at once, where no longer-lived block is, and each block is served from its address if that is
-//! free. A plan is accepted only if it needs no more pages than may be held. While the program moves over to it pages
-//! move once more; from then on they are where they are needed. After a divergence blocks go where they fit best.
+//! Best fit decides by what is free now, and a block that fits well may leave holes that nothing fits into
+//! later: then pages are moved, in every period again. Once a period is known (see [`rounds`](super::rounds))
+//! the addresses of all its blocks are planned at once, where no longer-lived block is, and each block is
+//! served from its address if that is free. A plan is accepted only if it needs no more pages than may be
+//! held. While the program moves over to it pages move once more; from then on they are where they are
+//! needed. After a divergence blocks go where they fit best.
 
 use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, State};
@@ -64,8 +65,8 @@ impl<B: DeviceBacking> Engine<B> {
         block
     }
 
-    /// Takes a chunk that begins at an address and is large enough out of the indexes: if all that is there is free, or
-    /// without pages and there are unused pages for it.
+    /// Takes a chunk that begins at an address and is large enough out of the indexes: if all that is there
+    /// is free, or without pages and there are unused pages for it.
     fn take_at(&mut self, search: Search, address: usize) -> Option<Index> {
         let mut chunk = self.available_at(search, address)?;
         let page = self.page(search.pool);
@@ -98,7 +99,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// The chunk that covers an address, if it and those behind it are free or without pages as far as a request needs.
+    /// The chunk that covers an address, if it and those behind it are free or without pages as far as a
+    /// request needs.
     fn available_at(&self, search: Search, address: usize) -> Option<Index> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
@@ -175,8 +177,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some((PeriodPlan::new(period, addresses), footprint))
     }
 
-    /// Returns the bytes that may be held for a plan that is made now: as many as were held before, because there was no
-    /// other way, and a page of rounding, which is not fragmentation.
+    /// Returns the bytes that may be held for a plan that is made now: as many as were held before, because
+    /// there was no other way, and a page of rounding, which is not fragmentation.
     fn allowed(&self) -> u64 {
         let held = self.held_to(self.high_water).max(self.stats.reserved_bytes.all.peak);
         held.saturating_add(self.page(LARGE) as u64)

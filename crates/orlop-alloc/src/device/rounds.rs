@@ -1,4 +1,5 @@
-//! The period of the watched stream: the search for it, the plan once there is one, and the pages of the plan.
+//! The period of the watched stream: the search for it, the plan once there is one, and the pages of the
+//! plan.
 //!
 //! Pages are moved where memory is fragmented, and a program that repeats itself fragments it again in each
 //! period. So the requests of the stream are logged, and when pages had to be moved the log is searched for a

@@ -2,8 +2,8 @@
 //!
 //! The anchor is where the fewest bytes are live: whenever there are fewer than at the anchor, the log begins
 //! anew. So that this is not where one layer of a network ends and the next begins, the learner first only
-//! watches for a while how much is live. When as much is live as at the anchor again, that may be the end of a
-//! period, and the log goes on trial: if all of it happens once more, in the same order and with the same
+//! watches for a while how much is live. When as much is live as at the anchor again, that may be the end of
+//! a period, and the log goes on trial: if all of it happens once more, in the same order and with the same
 //! classes, it is the period. If not, it was a part of one, and what was seen meanwhile is added to it.
 
 use super::PeriodRequest;
@@ -56,8 +56,8 @@ struct Trial {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum LearnerPhase {
-    /// For `left` more allocations, and then until as few bytes are live as after the free that left the fewest:
-    /// `lowest` more than at first.
+    /// For `left` more allocations, and then until as few bytes are live as after the free that left the
+    /// fewest: `lowest` more than at first.
     Watching { left: isize, lowest: isize },
     #[default]
     Logging,
@@ -65,8 +65,8 @@ enum LearnerPhase {
 
 /// Notices the period of a workload from its allocations and frees, in constant time for each.
 ///
-/// Each block needs a note in which the learner leaves a number, and a fingerprint that tells it from other live
-/// blocks: notes of blocks that were allocated before the anchor are stale.
+/// Each block needs a note in which the learner leaves a number, and a fingerprint that tells it from other
+/// live blocks: notes of blocks that were allocated before the anchor are stale.
 ///
 /// ```
 /// use orlop_plan::period::PeriodLearner;
@@ -136,9 +136,9 @@ impl PeriodLearner {
         self.trial.map_or(0, |trial| trial.events)
     }
 
-    /// Logs that a block of a class was allocated. Its fingerprint, which is not zero, tells it from other live
-    /// blocks. Returns the note for the block, which is less than twice the requests that a period may have, or
-    /// `None` if the log is full and there is no period.
+    /// Logs that a block of a class was allocated. Its fingerprint, which is not zero, tells it from other
+    /// live blocks. Returns the note for the block, which is less than twice the requests that a period may
+    /// have, or `None` if the log is full and there is no period.
     pub fn log(&mut self, class: usize, bytes: usize, fingerprint: u32) -> Option<usize> {
         if self.trial.is_none() && self.live.len() >= self.max_requests {
             return None;
@@ -225,8 +225,8 @@ impl PeriodLearner {
         (self.blocks, self.bytes, self.trial) = (0, 0, None);
     }
 
-    /// Returns the requests of the period, in order. Lifetimes are counted in events; `bytes_of` gives the size
-    /// of a class.
+    /// Returns the requests of the period, in order. Lifetimes are counted in events; `bytes_of` gives the
+    /// size of a class.
     #[must_use]
     pub fn period(&self, bytes_of: impl Fn(usize) -> u64) -> Vec<PeriodRequest> {
         let mut requests: Vec<PeriodRequest> = Vec::new();

@@ -1,13 +1,13 @@
-//! Periods: a workload that repeats, its prediction, and how to tell that it has left it.
+//! Periods: how to find out that a workload repeats, and how to predict it from then on.
 //!
-//! A **period** is a number of requests after which the same requests come again: a token, a training step. An
-//! allocator that knows it knows the sizes and the lifetimes of the blocks of the next one, and can plan their
-//! addresses ([`placement`](crate::placement)). Such a **period plan** is a prediction: the workload may do
-//! something else at any time. That is a **divergence**. Where it has rejoined the period is known again from
-//! the **context**: the last requests in the order of the plan.
+//! A **period** is a number of requests after which the same requests come again: a token, a training step.
+//! An allocator that knows it knows the sizes and the lifetimes of the blocks of the next one, and can plan
+//! their addresses ([`placement`](crate::placement)). Such a **period plan** is a prediction: the workload
+//! may do something else at any time. That is a **divergence**. Where it has rejoined the period is known
+//! again from the **context**: the last requests in the order of the plan.
 //!
-//! Nothing here decides about memory. An allocator checks each prediction before it uses it, so that a wrong one
-//! costs time and never correctness.
+//! Nothing here decides about memory. An allocator checks each prediction before it uses it, so that a wrong
+//! one costs time and never correctness.
 //!
 //! | type | what it does |
 //! |---|---|
@@ -20,21 +20,22 @@
 //!
 //! They answer different questions, and neither does the other's work as well.
 //!
-//! * [`PeriodSearch`] compares sizes only. Frees may come in any order, since a lifetime is a prediction for the
-//!   planner and no more; a period that has begun to repeat is found before it has happened twice. A search
-//!   takes time in proportion to the log, so it needs an occasion: for a device, that pages had to be moved. It
-//!   keeps 16 bytes for each request, and goes on logging while a plan is in force.
-//! * [`PeriodLearner`] has no occasion: the memory of a thread just stays larger than it had to be. So it checks
-//!   with each event, in constant time. Periods begin where the fewest bytes are live, because a plan from there
-//!   needs the least memory, and requests *and* frees must repeat in the same order, because its plan is served
-//!   strictly in turn and waits for frees. It keeps 8 to 12 bytes for each request, and nothing once it is done.
+//! * [`PeriodSearch`] compares sizes only. Frees may come in any order, since a lifetime is a prediction for
+//!   the planner and no more; a period that has begun to repeat is found before it has happened twice. A
+//!   search takes time in proportion to the log, so it needs an occasion: for a device, that pages had to be
+//!   moved. It keeps 16 bytes for each request, and goes on logging while a plan is in force.
+//! * [`PeriodLearner`] has no occasion: the memory of a thread just stays larger than it had to be. So it
+//!   checks with each event, in constant time. Periods begin where the fewest bytes are live, because a plan
+//!   from there needs the least memory, and requests *and* frees must repeat in the same order, because its
+//!   plan is served strictly in turn and waits for frees. It keeps 8 to 12 bytes for each request, and
+//!   nothing once it is done.
 
 mod learner;
 mod plan;
 mod search;
 
 pub use self::learner::PeriodLearner;
-pub use self::plan::{PeriodPlan, PlannedRequest};
+pub use self::plan::PeriodPlan;
 pub use self::search::PeriodSearch;
 
 use crate::Buffer;

@@ -1,23 +1,41 @@
 //! A period plan: where the blocks of a period belong, request by request.
 
 use super::search::{CONTEXT, fingerprint};
-use super::{Period, PeriodSearch};
+use super::{Period, PeriodRequest, PeriodSearch};
 use std::collections::HashMap;
 
 /// One request of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlannedRequest {
-    /// In bytes.
-    pub size: usize,
+#[derive(Debug, Clone, Copy)]
+struct PlannedRequest {
+    size: usize,
     /// Where its block belongs; `None` if anywhere.
-    pub address: Option<usize>,
+    address: Option<usize>,
 }
 
 /// A plan for a [`Period`], and where in it the workload is.
 ///
-/// It begins at the period's turn, when the fewest blocks are live that are not where it wants them. A request
-/// that is not the next one of the plan is a divergence: it has no address, and the next ones have none until a
-/// whole context of sixteen requests is in the order of the plan again.
+/// It begins at the period's turn, when the fewest blocks are live that are not where it wants them. A
+/// request that is not the next one of the plan is a divergence: it has no address, and the next ones have
+/// none until a whole context of sixteen requests is in the order of the plan again.
+///
+/// ```
+/// use orlop_plan::period::{PeriodPlan, PeriodSearch};
+///
+/// let mut search = PeriodSearch::default();
+/// for size in (1..=16).chain(1..=16) {
+///     let number = search.log(size);
+///     search.log_free(number);
+/// }
+/// let period = search.find().expect("it happened twice");
+/// let mut plan = PeriodPlan::new(&period, (0..16).map(|index| Some(4096 * index)));
+/// let mut request = |size| {
+///     search.log(size);
+///     plan.follow(&search)
+/// };
+/// assert_eq!([request(1), request(2)], [Some(0), Some(4096)]);
+/// // A divergence: it has no address, nor has what follows.
+/// assert_eq!([request(9), request(10)], [None, None]);
+/// ```
 #[derive(Debug)]
 pub struct PeriodPlan {
     /// From the turn on.
@@ -31,11 +49,11 @@ pub struct PeriodPlan {
 }
 
 impl PeriodPlan {
-    /// Creates a plan for `period`, whose last request was the workload's last, with an address for each of its
-    /// requests.
+    /// Creates a plan for `period`, whose last request was the workload's last, with an address for each of
+    /// its requests.
     #[must_use]
     pub fn new(period: &Period, addresses: impl IntoIterator<Item = Option<usize>>) -> Self {
-        let planned = |(request, address): (&super::PeriodRequest, Option<usize>)| PlannedRequest {
+        let planned = |(request, address): (&PeriodRequest, Option<usize>)| PlannedRequest {
             size: request.key,
             address,
         };

@@ -1,8 +1,8 @@
 //! A log of requests that is searched for a period on demand.
 //!
-//! Times are counted in requests. The log tells how large each request was and how many requests later its block
-//! was freed. A search takes the shortest period that ends with the last request; a period whose blocks live
-//! longer than itself, or become ever more, is none.
+//! Times are counted in requests. The log tells how large each request was and how many requests later its
+//! block was freed. A search takes the shortest period that ends with the last request; a period whose blocks
+//! live longer than itself, or become ever more, is none.
 
 use super::{Period, PeriodRequest};
 use crate::Buffer;
@@ -74,7 +74,8 @@ impl PeriodSearch {
         number
     }
 
-    /// Logs that the block of the request with this number was freed. Numbers of forgotten requests are ignored.
+    /// Logs that the block of the request with this number was freed. Numbers of forgotten requests are
+    /// ignored.
     #[inline]
     pub fn log_free(&mut self, number: u32) {
         let now = self.next_number();
@@ -137,8 +138,8 @@ impl PeriodSearch {
         self.pause = self.next_number().saturating_add(pause);
     }
 
-    /// Returns the shortest period that ends with the last request and has as many live blocks at its end as at
-    /// its start. Takes time in proportion to the log, and to the periods that it looks at.
+    /// Returns the shortest period that ends with the last request and has as many live blocks at its end as
+    /// at its start. Takes time in proportion to the log, and to the periods that it looks at.
     #[must_use]
     pub fn find(&self) -> Option<Period> {
         let repeated = self.repeated();
@@ -150,8 +151,8 @@ impl PeriodSearch {
         confirmed.chain(begun).find_map(|length| self.period(length))
     }
 
-    /// For each distance, how many of the last requests are as large as those that much earlier: the Z function
-    /// of the log, backwards.
+    /// For each distance, how many of the last requests are as large as those that much earlier: the Z
+    /// function of the log, backwards.
     fn repeated(&self) -> Vec<usize> {
         let count = self.log.len();
         let size = |back: usize| self.log[count - 1 - back].size;

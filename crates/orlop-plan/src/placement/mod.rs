@@ -9,10 +9,10 @@
 //! time. If the holes do not hold that, other orders are tried: by size times duration, by duration, and by
 //! start.
 //!
-//! [`greedy_by_size`](crate::greedy_by_size) shares the list of what is placed, but not the search: it takes the
-//! *smallest* gap, as TensorFlow Lite does, where this takes the *lowest*, which ends a search early. Its plans
-//! are there to compare with, so they stay as they are. The skyline planner shares nothing: it works from the
-//! lowest valley up and needs a single space without an end.
+//! [`greedy_by_size`](crate::greedy_by_size) shares the list of what is placed, but not the search: it takes
+//! the *smallest* gap, as TensorFlow Lite does, where this takes the *lowest*, which ends a search early. Its
+//! plans are there to compare with, so they stay as they are. The skyline planner shares nothing: it works
+//! from the lowest valley up and needs a single space without an end.
 
 mod overlaps;
 mod placed;
@@ -25,10 +25,11 @@ use crate::{Buffer, Problem};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Returns an address for each buffer, inside `holes`, by its index in the problem; `None` if no order of placing
-/// was found that fits.
+/// Returns an address for each buffer, inside `holes`, by its index in the problem; `None` if no order of
+/// placing was found that fits.
 ///
-/// The holes are in order of address, and none touches the next. Takes up to n² steps for each order.
+/// The holes are in order of address and do not overlap. Where one ends at the start of the next there is a
+/// border that no buffer crosses. Takes up to n² steps for each order.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, placement};
@@ -141,6 +142,13 @@ mod tests {
         let one = Problem::new([Buffer::unaligned(0..1, 1)]).unwrap();
         let empty = Problem::new([Buffer::unaligned(0..1, 0)]).unwrap();
         assert_eq!((place(&one, &[]), place(&empty, &[])), (None, Some(vec![0])));
+    }
+
+    #[test]
+    fn no_buffer_crosses_the_border_of_two_holes() {
+        let problem = Problem::new([3, 2, 1].map(|size| Buffer::unaligned(0..1, size))).unwrap();
+        assert_eq!(place(&problem, &[0..3, 3..6]), Some(vec![0, 3, 5]));
+        assert_eq!(place(&problem, &[0..2, 2..4, 4..6]), None);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Returns for each block of a period that repeats the index of the next one whose addresses overlap with its own:
-/// the one before which it must be free. At the latest that is the block itself, a period later.
+/// Returns for each block of a period that repeats the index of the next one whose addresses overlap with its
+/// own: the one before which it must be free. At the latest that is the block itself, a period later.
 ///
 /// No block is empty.
 ///

@@ -1,7 +1,7 @@
 //! What is placed so far, in order of offset, and the search for the next offset in it.
 //!
-//! Both greedy planners place one span after the other and never move one. They differ in the choice of the gap:
-//! the lowest ([`PlacedSpans::lowest_gap`]) or the tightest ([`PlacedSpans::tightest_gap`]).
+//! Both greedy planners place one span after the other and never move one. They differ in the choice of the
+//! gap: the lowest ([`PlacedSpans::lowest_gap`]) or the tightest ([`PlacedSpans::tightest_gap`]).
 
 use crate::normal::SectionSpan;
 use std::ops::Range;
@@ -12,8 +12,9 @@ use std::ops::Range;
 struct PlacedSpan {
     offset: u64,
     end: u64,
-    /// The sections in which it lives: the first, and the one behind the last.
+    /// The first section in which it lives.
     first: u32,
+    /// The one behind the last.
     behind: u32,
 }
 
@@ -41,20 +42,21 @@ pub(crate) struct PlacedSpans {
 }
 
 impl PlacedSpans {
-    /// Creates an empty arrangement in `holes`, which are in order and do not touch, with room for `spans`
+    /// Creates an empty arrangement in `holes`, which are in order and do not overlap, with room for `spans`
     /// spans.
     pub(crate) fn new(holes: &[Range<u64>], spans: usize) -> Self {
+        debug_assert!(holes.windows(2).all(|pair| pair[0].end <= pair[1].start), "holes in order");
         let mut placed = Vec::with_capacity(spans + holes.len());
         for pair in holes.windows(2) {
-            // What lies between two holes is always in use.
+            // What lies between two holes is always in use. If that is nothing, it still is a border.
             placed.push(PlacedSpan { offset: pair[0].end, end: pair[1].start, first: 0, behind: u32::MAX });
         }
         let start = holes.first().map_or(0, |hole| hole.start);
         Self { placed, space: start..holes.last().map_or(start, |hole| hole.end) }
     }
 
-    /// Returns the lowest offset at which `span` overlaps nothing that is placed and lives with it; `None` if it
-    /// would pass the end of the last hole.
+    /// Returns the lowest offset at which `span` overlaps nothing that is placed and lives with it; `None` if
+    /// it would pass the end of the last hole.
     pub(crate) fn lowest_gap(&self, span: &SectionSpan) -> Option<SpanPosition> {
         let highest = self.space.end.checked_sub(span.size)?;
         // Nothing placed ends higher, so no offset below is rounded up past 64 bits.
@@ -75,10 +77,11 @@ impl PlacedSpans {
         (offset <= highest).then_some(SpanPosition { offset, index })
     }
 
-    /// Returns the offset of the smallest gap that holds `span` between placed spans that live with it, or the
-    /// lowest offset above all of these.
+    /// Returns the offset of the smallest gap that holds `span` between placed spans that live with it, or
+    /// the lowest offset above all of these.
     ///
-    /// For a single hole from 0 that has room for everything: the sum of a problem's claims fits into 64 bits.
+    /// For a single hole from 0 that has room for everything: the sum of a problem's claims fits into 64
+    /// bits.
     pub(crate) fn tightest_gap(&self, span: &SectionSpan) -> SpanPosition {
         // The lowest offset above all that was passed, and the smallest gap: its size and its offset.
         let (mut above, mut best) = (0_u64, None);
