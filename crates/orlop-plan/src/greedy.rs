@@ -1,5 +1,7 @@
 //! The usual simple planner, to compare with: largest first, each into the smallest gap that holds it.
 //!
+//! [`placement`](crate::placement) has its sibling for allocators; the list of placed buffers is the same.
+//!
 //! Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; TensorFlow Lite's
 //! planner.
 
@@ -16,7 +18,8 @@ use std::cmp::Reverse;
 /// ```
 /// use orlop_plan::{Buffer, Problem, greedy_by_size, verify};
 ///
-/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
+/// let buffers = [(0..2, 100), (1..3, 50), (2..4, 100)];
+/// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
 /// let plan = greedy_by_size(&problem);
 /// verify(&problem, &plan)?;
 /// assert_eq!(plan.offsets(), [0, 100, 0]);

@@ -9,7 +9,7 @@
 //! | step | with |
 //! |---|---|
 //! | say what lives when | [`Problem`], [`ProblemBuilder`], [`Buffer`]; files: [`csv`] |
-//! | see how much lives when, and what no plan can beat | [`Problem::load_profile`], [`Problem::lower_bound`] |
+//! | see how much is live when, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
 //! | plan | [`Skyline`], which is quick and good; [`greedy_by_size`], which others use, to compare with |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
 //! | trust nobody | [`verify`] |

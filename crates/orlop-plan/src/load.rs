@@ -46,7 +46,8 @@ impl Problem {
     /// ```
     /// use orlop_plan::{Buffer, LoadStep, Problem};
     ///
-    /// let problem = Problem::new([Buffer::unaligned(0..4, 10), Buffer::unaligned(2..3, 5), Buffer::unaligned(3..4, 5)])?;
+    /// let buffers = [(0..4, 10), (2..3, 5), (3..4, 5)];
+    /// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
     /// let profile = problem.load_profile();
     /// let step = |time, bytes| LoadStep { time, bytes };
     /// assert_eq!(profile.steps(), [step(0, 10), step(2, 15), step(4, 0)]);

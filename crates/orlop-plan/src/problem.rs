@@ -16,7 +16,8 @@ pub const MAX_BUFFERS: usize = 1 << 30;
 /// ```
 /// use orlop_plan::{Buffer, Problem};
 ///
-/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
+/// let buffers = [(0..2, 100), (1..3, 50), (2..4, 100)];
+/// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
 /// assert_eq!((problem.len(), problem.lower_bound()), (3, 150));
 /// # Ok::<(), orlop_plan::ProblemError>(())
 /// ```

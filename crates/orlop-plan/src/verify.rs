@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 /// ```
 /// use orlop_plan::{Buffer, Plan, PlanError, Problem, verify};
 ///
-/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
+/// let buffers = [(0..2, 100), (1..3, 50), (2..4, 100)];
+/// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
 /// verify(&problem, &Plan::new(&problem, vec![0, 100, 0])?)?;
 /// let error = verify(&problem, &Plan::new(&problem, vec![0, 100, 120])?).unwrap_err();
 /// assert_eq!(

@@ -114,8 +114,8 @@ impl Player<'_> {
             }
             let block = self.block(step.bytes, divergence == Divergence::AsksForZeros);
             let until = index + 1 + step.duration;
-            if let Some(place) = live.get_mut(until) {
-                place.push(block);
+            if let Some(ending) = live.get_mut(until) {
+                ending.push(block);
             }
         }
         if divergence == Divergence::Nothing {
@@ -376,7 +376,7 @@ fn two_threads_have_a_plan_each_and_return_each_others_blocks() {
     });
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = PeriodStep> {
     (1usize..50 * PAGE, 0usize..12).prop_map(|(bytes, duration)| PeriodStep { bytes, duration })
 }
 

@@ -59,7 +59,8 @@ mod tests {
             let blocks: Vec<_> = blocks.into_iter().map(|(start, size)| start..start + size).collect();
             let count = blocks.len();
             for (index, next) in next_overlaps(&blocks).into_iter().enumerate() {
-                let first = (1..=count).find(|turns| overlap(&blocks[index], &blocks[(index + turns) % count]));
+                let overlaps = |turns: &usize| overlap(&blocks[index], &blocks[(index + turns) % count]);
+                let first = (1..=count).find(overlaps);
                 prop_assert_eq!(Some(next), first.map(|turns| (index + turns) % count));
             }
         }
