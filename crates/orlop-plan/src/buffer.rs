@@ -3,12 +3,12 @@
 use orlop_core::Alignment;
 use std::ops::Range;
 
-/// A buffer of a [`Problem`](crate::Problem): it lives in `start .. end`, the end excluded, so that one which ends when
-/// another starts may have its bytes.
+/// A buffer of a [`Problem`](crate::Problem): it lives in `start .. end`, the end excluded, so that one which
+/// ends when another starts may have its bytes.
 ///
-/// Time is whatever the caller counts in (steps of a graph, events of a trace, nanoseconds); only its order matters to
-/// where buffers may lie. A buffer of no bytes is allowed, since real graphs have empty tensors: it overlaps nothing
-/// and lies at 0.
+/// Time is whatever the caller counts in (steps of a graph, events of a trace, nanoseconds); only its order
+/// matters to where buffers may lie. A buffer of no bytes is allowed, since real graphs have empty tensors:
+/// it overlaps nothing and lies at 0.
 ///
 /// ```
 /// use orlop_core::Alignment;
@@ -33,7 +33,8 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer of `size` bytes at a multiple of 256 bytes ([`Alignment::PLANNED`]), as kernels on devices need it.
+    /// A buffer of `size` bytes at a multiple of 256 bytes ([`Alignment::PLANNED`]), as kernels on devices
+    /// need it.
     #[must_use]
     pub const fn new(lifetime: Range<u64>, size: u64) -> Self {
         Self { start: lifetime.start, end: lifetime.end, size, alignment: Alignment::PLANNED }
@@ -45,8 +46,8 @@ impl Buffer {
         Self::new(lifetime, size).aligned(Alignment::ONE)
     }
 
-    /// The same at multiples of `alignment`. Counted from the plan's beginning: what the plan is laid into must be
-    /// aligned as well.
+    /// The same at multiples of `alignment`. Counted from the plan's beginning: what the plan is laid into
+    /// must be aligned as well.
     #[must_use]
     pub const fn aligned(self, alignment: Alignment) -> Self {
         Self { alignment, ..self }

@@ -2,7 +2,8 @@
 
 use std::{fmt, io};
 
-/// Why buffers are no problem that can be planned. Buffers count from 0, in the order in which they were given.
+/// Why buffers are no problem that can be planned. Buffers count from 0, in the order in which they were
+/// given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {

@@ -1,19 +1,25 @@
 //! The usual simple planner, to compare with: largest first, each into the smallest gap that holds it.
 //!
-//! Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; TensorFlow Lite's planner.
+//! [`placement`](crate::placement) has its sibling for allocators; the list of placed buffers is the same.
+//!
+//! Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020; TensorFlow Lite's
+//! planner.
 
-use crate::buffer::{alignment_bytes, round_up};
+use crate::normal::Normal;
+use crate::placement::PlacedSpans;
 use crate::{Plan, Problem};
 use std::cmp::Reverse;
 
-/// Places the buffers by falling size, each into the smallest gap between those that live with it, or on top of them.
+/// Places the buffers by falling size, each into the smallest gap between those that live with it, or on top
+/// of them.
 ///
 /// Takes n² steps: for comparison, and for small problems. [`Skyline`](crate::Skyline) is quicker and better.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Problem, greedy_by_size, verify};
 ///
-/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
+/// let buffers = [(0..2, 100), (1..3, 50), (2..4, 100)];
+/// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
 /// let plan = greedy_by_size(&problem);
 /// verify(&problem, &plan)?;
 /// assert_eq!(plan.offsets(), [0, 100, 0]);
@@ -21,32 +27,17 @@ use std::cmp::Reverse;
 /// ```
 #[must_use]
 pub fn greedy_by_size(problem: &Problem) -> Plan {
-    let buffers = problem.buffers();
-    let mut order: Vec<usize> = (0..buffers.len()).filter(|&index| buffers[index].size > 0).collect();
-    order.sort_by_key(|&index| Reverse(buffers[index].size));
-    let (mut offsets, mut height) = (vec![0_u64; buffers.len()], 0);
-    // By offset.
-    let mut placed: Vec<usize> = Vec::with_capacity(order.len());
-    for index in order {
-        let buffer = &buffers[index];
-        let alignment = alignment_bytes(buffer.alignment);
-        // The end of all that was passed, and the smallest gap: how large it is and where.
-        let (mut end, mut best) = (0_u64, None);
-        for &other in placed.iter().filter(|&&other| buffers[other].lives_with(buffer)) {
-            let offset = round_up(end, alignment);
-            let gap = offsets[other].checked_sub(offset).filter(|&gap| gap >= buffer.size);
-            if let Some(gap) = gap.filter(|&gap| best.is_none_or(|(smallest, _)| gap < smallest)) {
-                best = Some((gap, offset));
-            }
-            end = end.max(offsets[other] + buffers[other].size);
-        }
-        let offset = best.map_or_else(|| round_up(end, alignment), |(_, offset)| offset);
-        offsets[index] = offset;
-        height = height.max(offset + buffer.size);
-        let place = placed.partition_point(|&other| offsets[other] <= offset);
-        placed.insert(place, index);
+    let normal = Normal::new(problem);
+    let mut spans = normal.spans;
+    spans.sort_unstable_by_key(|span| (Reverse(span.size), span.index));
+    let (mut offsets, mut height) = (vec![0; problem.len()], 0);
+    let mut placed = PlacedSpans::new(std::slice::from_ref(&(0..u64::MAX)), spans.len());
+    for span in &spans {
+        let offset = placed.insert(span, placed.tightest_gap(span));
+        offsets[span.index as usize] = offset;
+        height = height.max(offset + span.size);
     }
-    Plan::of_planner(offsets, height, problem.lower_bound())
+    Plan::of_planner(offsets, height, normal.lower_bound)
 }
 
 #[cfg(test)]

@@ -1,17 +1,20 @@
 //! Static memory plans: lifetimes in, offsets out.
 //!
-//! When it is known in advance which buffers will live when (a graph that is run again and again, a step of training, a
-//! trace), they can be laid into one block of memory so that those whose lifetimes do not meet share bytes. How small
-//! can that block be? The question is hard (NP-complete), so a plan here always comes with a bound that no plan can beat,
-//! and a verdict: [optimal](Verdict::Optimal), or [so much](Verdict::Within) above the bound at most.
+//! When it is known in advance which buffers will live when (a graph that is run again and again, a step of
+//! training, a trace), they can be laid into one block of memory so that those whose lifetimes do not meet
+//! share bytes. How small can that block be? The question is hard (NP-complete), so a plan here always comes
+//! with a bound that no plan can beat, and a verdict: [optimal](Verdict::Optimal), or [so
+//! much](Verdict::Within) above the bound at most.
 //!
 //! | step | with |
 //! |---|---|
 //! | say what lives when | [`Problem`], [`ProblemBuilder`], [`Buffer`]; files: [`csv`] |
-//! | see how much lives when, and what no plan can beat | [`Problem::load_profile`], [`Problem::lower_bound`] |
+//! | see how much is live when, and the bound | [`Problem::load_profile`], [`Problem::lower_bound`] |
 //! | plan | [`Skyline`], which is quick and good; [`greedy_by_size`], which others use, to compare with |
 //! | use | [`Plan::offset`], [`Plan::height`], [`Plan::verdict`] |
 //! | trust nobody | [`verify`] |
+//! | place buffers into the free memory between blocks that stay | [`placement`] |
+//! | find out that a workload repeats, and what it will request | [`period`] |
 //!
 //! ```
 //! use orlop_plan::{Buffer, ProblemBuilder, Skyline, Verdict, verify};
@@ -30,8 +33,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing here allocates the planned memory or knows what it is for. Times are abstract, sizes are bytes, and planners
-//! are deterministic unless they are given a budget of time.
+//! Nothing here allocates the planned memory or knows what it is for. Times are abstract, sizes are bytes,
+//! and planners are deterministic unless they are given a budget of time.
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +49,8 @@ mod error;
 mod greedy;
 mod load;
 mod normal;
+pub mod period;
+pub mod placement;
 mod plan;
 mod problem;
 mod skyline;

@@ -12,7 +12,8 @@ pub struct LoadStep {
     pub bytes: u64,
 }
 
-/// The load over time: each step holds until the next one, and before the first nothing lives. The last has 0 bytes.
+/// The load over time: each step holds until the next one, and before the first nothing lives. The last has 0
+/// bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadProfile {
     steps: Vec<LoadStep>,
@@ -45,7 +46,8 @@ impl Problem {
     /// ```
     /// use orlop_plan::{Buffer, LoadStep, Problem};
     ///
-    /// let problem = Problem::new([Buffer::unaligned(0..4, 10), Buffer::unaligned(2..3, 5), Buffer::unaligned(3..4, 5)])?;
+    /// let buffers = [(0..4, 10), (2..3, 5), (3..4, 5)];
+    /// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
     /// let profile = problem.load_profile();
     /// let step = |time, bytes| LoadStep { time, bytes };
     /// assert_eq!(profile.steps(), [step(0, 10), step(2, 15), step(4, 0)]);
@@ -79,8 +81,8 @@ impl Problem {
         LoadProfile { steps }
     }
 
-    /// The height in bytes that no plan can be below: the greatest load, with what the smallest alignment adds to
-    /// buffers that lie under others. Takes as long as sorting the buffers.
+    /// The height in bytes that no plan can be below: the greatest load, with what the smallest alignment
+    /// adds to buffers that lie under others. Takes as long as sorting the buffers.
     ///
     /// ```
     /// use orlop_plan::{Buffer, Problem};

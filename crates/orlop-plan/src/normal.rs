@@ -1,12 +1,12 @@
 //! A problem's normal form: what planners compute on.
 //!
-//! Time is cut into *sections*, and only those stay in which the set of live buffers is largest: a set that is part of
-//! its neighbour's says nothing that the neighbour does not. Two buffers share a section if and only if they share a
-//! moment, so plans are the same, and there are at most as many sections as buffers. (Moffitt, "MiniMalloc", ASPLOS
-//! 2023, splits time the same way.)
+//! Time is cut into *sections*, and only those stay in which the set of live buffers is largest: a set that
+//! is part of its neighbour's says nothing that the neighbour does not. Two buffers share a section if and
+//! only if they share a moment, so plans are the same, and there are at most as many sections as buffers.
+//! (Moffitt, "MiniMalloc", ASPLOS 2023, splits time the same way.)
 //!
-//! Sizes are rounded up to the *granule*, the smallest alignment of all: every offset is a multiple of it, so what is
-//! above a buffer up to the next multiple is of no use to anyone.
+//! Sizes are rounded up to the *granule*, the smallest alignment of all: every offset is a multiple of it, so
+//! what is above a buffer up to the next multiple is of no use to anyone.
 
 use crate::buffer::{alignment_bytes, round_up};
 use crate::{MAX_BUFFERS, Problem};
@@ -32,6 +32,12 @@ impl SectionSpan {
     /// Where it lies if it may not begin below `level`.
     pub(crate) fn offset_from(&self, level: u64) -> u64 {
         round_up(level, 1 << self.alignment_log2)
+    }
+
+    /// The same for any level; `None` if 64 bits do not hold the offset.
+    pub(crate) fn checked_offset_from(&self, level: u64) -> Option<u64> {
+        let below = (1_u64 << self.alignment_log2) - 1;
+        Some(level.checked_add(below)? & !below)
     }
 }
 
@@ -123,8 +129,8 @@ impl Normal {
         load
     }
 
-    /// In each section the buffers lie one on top of the other, each with its rounded size but for the top one. Which
-    /// that is a plan may choose: at best the one whose rounding adds most.
+    /// In each section the buffers lie one on top of the other, each with its rounded size but for the top
+    /// one. Which that is a plan may choose: at best the one whose rounding adds most.
     fn bound(&self) -> u64 {
         let mut bound = 0;
         // Those that live, by what rounding adds; those that ended leave when they come to the top.

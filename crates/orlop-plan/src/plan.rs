@@ -20,7 +20,8 @@ pub struct Plan {
 pub enum Verdict {
     /// No plan is lower: this is proven.
     Optimal,
-    /// Some plan may be lower, but none by more than this: the height is so many times what no plan can be below.
+    /// Some plan may be lower, but none by more than this: the height is so many times what no plan can be
+    /// below.
     Within(f64),
 }
 

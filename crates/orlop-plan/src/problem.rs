@@ -1,12 +1,14 @@
 //! What is to be planned: buffers that were checked once, so that nobody after has to.
 //!
-//! The checks are those that let every planner compute without overflow: lifetimes are not empty, and all buffers on
-//! top of each other, with the gaps that alignments can cost, end below 2^64. No plan that makes sense is higher.
+//! The checks are those that let every planner compute without overflow: lifetimes are not empty, and all
+//! buffers on top of each other, with the gaps that alignments can cost, end below 2^64. No plan that makes
+//! sense is higher.
 
 use crate::error::BufferRef;
 use crate::{Buffer, ProblemError};
 
-/// The most buffers that a problem may have: their numbers and those of twice as many moments fit into 32 bits.
+/// The most buffers that a problem may have: their numbers and those of twice as many moments fit into 32
+/// bits.
 pub const MAX_BUFFERS: usize = 1 << 30;
 
 /// Buffers to be placed, in the order in which they were given.
@@ -14,7 +16,8 @@ pub const MAX_BUFFERS: usize = 1 << 30;
 /// ```
 /// use orlop_plan::{Buffer, Problem};
 ///
-/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
+/// let buffers = [(0..2, 100), (1..3, 50), (2..4, 100)];
+/// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
 /// assert_eq!((problem.len(), problem.lower_bound()), (3, 150));
 /// # Ok::<(), orlop_plan::ProblemError>(())
 /// ```
@@ -120,8 +123,8 @@ impl ProblemBuilder {
         Ok(index)
     }
 
-    /// Adds a buffer with a name and returns its number. Names are for people: they need not differ. An empty one is
-    /// none.
+    /// Adds a buffer with a name and returns its number. Names are for people: they need not differ. An empty
+    /// one is none.
     ///
     /// # Errors
     ///

@@ -1,19 +1,21 @@
 //! Whether a plan is right, found out without trusting whoever made it.
 //!
-//! A sweep over time keeps those that live, by offset. One that starts can only overlap its two neighbours there: all
-//! others are behind them. Shares nothing with the planners but the types.
+//! A sweep over time keeps those that live, by offset. One that starts can only overlap its two neighbours
+//! there: all others are behind them. Shares nothing with the planners but the types.
 
 use crate::buffer::alignment_bytes;
 use crate::{Plan, PlanError, Problem};
 use std::collections::BTreeMap;
 
-/// Checks a plan: one offset for each buffer, each a multiple of its alignment; no two buffers with a byte in common at
-/// a moment at which both live; the height where the highest one ends; no bound above it. Takes n log n steps.
+/// Checks a plan: one offset for each buffer, each a multiple of its alignment; no two buffers with a byte in
+/// common at a moment at which both live; the height where the highest one ends; no bound above it. Takes n
+/// log n steps.
 ///
 /// ```
 /// use orlop_plan::{Buffer, Plan, PlanError, Problem, verify};
 ///
-/// let problem = Problem::new([(0..2, 100), (1..3, 50), (2..4, 100)].map(|(life, size)| Buffer::unaligned(life, size)))?;
+/// let buffers = [(0..2, 100), (1..3, 50), (2..4, 100)];
+/// let problem = Problem::new(buffers.map(|(lifetime, size)| Buffer::unaligned(lifetime, size)))?;
 /// verify(&problem, &Plan::new(&problem, vec![0, 100, 0])?)?;
 /// let error = verify(&problem, &Plan::new(&problem, vec![0, 100, 120])?).unwrap_err();
 /// assert_eq!(

@@ -9,8 +9,8 @@ use crate::workspace::Member;
 const LAYERS: [(&str, &[&str]); 14] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
-    ("orlop-alloc", &["orlop-sync"]),
     ("orlop-plan", &["orlop-core"]),
+    ("orlop-alloc", &["orlop-sync", "orlop-plan"]),
     ("orlop-tensor", &["orlop-alloc"]),
     ("orlop-cuda", &["orlop-alloc"]),
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),

@@ -55,7 +55,7 @@ impl<B: Backing> CachingBuilder<B> {
         self
     }
 
-    /// Whether each thread's round is learned, and served from a plan as long as it repeats. On unless set.
+    /// Whether each thread's period is learned, and served from a plan as long as it repeats. On unless set.
     #[must_use]
     pub fn learning(mut self, on: bool) -> Self {
         self.learns = on;

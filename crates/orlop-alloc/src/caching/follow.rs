@@ -1,46 +1,48 @@
-//! Plans: how they come, go, and give way.
+//! Period plans: how they are made, and how they end.
 //!
-//! A plan has chunks of the heap to itself, and most of the time not all of them are used. That is worth it while the
-//! thread repeats its round; when something else needs the memory, plans end. Blocks that live go on as chunks of their
-//! own.
+//! A plan has chunks of the heap to itself, and most of the time not all of them are in use. That is worth it
+//! while the thread repeats its period; when something else needs the memory, plans end. Live blocks go on as
+//! chunks of their own.
 
 use super::Caching;
 use super::classes::CLASSES;
 use super::front::Front;
 use super::index::ClassIndex;
-use super::learn::Learned;
-use super::plan::{Parts, Plan, Planned, holds};
+use super::plan::{PlanParts, PlannedStep, ThreadPlan, holds};
 use super::token::Token;
 use crate::Record;
 use crate::backing::Backing;
 use crate::central::chunks::LIMIT;
 use crate::central::heap::Heap;
-use crate::central::place::{next_to_meet, place};
+use orlop_plan::Problem;
+use orlop_plan::period::PeriodRequest;
+use orlop_plan::placement::{next_overlaps, place};
 use orlop_sync::Mutex;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// A plan may use so many holes.
+/// A plan uses at most this many holes.
 const HOLES: usize = 64;
 
-/// What is to become of plans when all is merged.
+/// What becomes of plans when everything is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Plans {
+pub(super) enum PlanFate {
     Keep,
     End,
 }
 
 impl<B: Backing> Caching<B> {
-    /// Makes a plan of what the thread has learned, in the memory that is free, and follows it. If there is not enough,
-    /// nothing is gained for it; where stacks do as well, they stay as they are.
+    /// Makes a plan for the thread's period in free memory, and follows it. If there is not enough, the heap
+    /// does not grow for it; where stacks do as well, there is no plan.
     pub(super) fn follow(&self, front: &mut Front) {
-        let round = front.round().filter(|round| !stacks_do_as_well(round));
-        let Some(round) = round else { return front.decline() };
+        let period = front.period().filter(|period| !stacks_do_as_well(period));
+        let Some(period) = period else { return front.decline() };
         let mut heap = self.heap.lock();
         front.drain(0, |record| heap.put_record(record));
-        // Relaxed: marks only need to differ from those of plans whose blocks still live.
+        // Relaxed: marks only need to differ from those of plans that still have live blocks.
         let mark = self.marks.fetch_add(1, Ordering::Relaxed) | LIMIT;
-        let plan = make(&mut heap, &round, Token::new(mark as usize, 0, front.home()));
+        let plan = make(&mut heap, &period, Token::new(mark as usize, 0, front.home()));
         if plan.is_some() {
             self.plans.fetch_add(1, Ordering::Relaxed);
         }
@@ -56,29 +58,30 @@ impl<B: Backing> Caching<B> {
         true
     }
 
-    /// Keeps what other threads brought back to this slot.
+    /// Takes the blocks of this slot that other threads freed.
     pub(super) fn take_back(&self, front: &mut Front) {
         let Some(remote_frees) = self.remote_frees.get(front.home()) else { return };
         for record in remote_frees.take() {
             if let Some(record) = front.put(record) {
-                // A block that is not there any more is nobody's: no memory can be used twice by leaving it.
+                // A block that is not there any more belongs to no one: leaving it cannot lead to memory used
+                // twice.
                 let _ = self.heap.lock().put_placed(record);
             }
         }
     }
 
-    /// Merges what a slot has cached; whether that was anything.
-    pub(super) fn merge(&self, heap: &Mutex<Heap<ClassIndex>>, front: &mut Front, plans: Plans) -> bool {
+    /// Merges what a slot has cached. Returns `true` if that was anything.
+    pub(super) fn merge(&self, heap: &Mutex<Heap<ClassIndex>>, front: &mut Front, plans: PlanFate) -> bool {
         self.take_back(front);
         let mut heap = heap.lock();
-        let ended = plans == Plans::End && self.end_plan(front, &mut heap);
+        let ended = plans == PlanFate::End && self.end_plan(front, &mut heap);
         let merged = front.drain(0, |record| heap.put_record(record));
         self.tell(front);
         ended || merged
     }
 
-    /// Merges all that any thread has cached; whether that was anything.
-    pub(super) fn merge_all(&self, heap: &Mutex<Heap<ClassIndex>>, plans: Plans) -> bool {
+    /// Merges all that any thread has cached. Returns `true` if that was anything.
+    pub(super) fn merge_all(&self, heap: &Mutex<Heap<ClassIndex>>, plans: PlanFate) -> bool {
         let mut any = false;
         self.counters.for_each_slot(|front| any |= self.merge(heap, front, plans));
         any
@@ -93,8 +96,8 @@ impl<B: Backing> Caching<B> {
         }
     }
 
-    /// How large the block at `address` is and its record, if it is one of a plan's. The outer `None` says that no plan has
-    /// the address.
+    /// Returns the size and the record of the block at `address`, if it is live in a plan. The outer `None`
+    /// says that no plan has the address.
     pub(super) fn find_planned(&self, address: usize) -> Option<Option<(usize, NonNull<Record>)>> {
         if self.plans.load(Ordering::Relaxed) == 0 {
             return None;
@@ -111,23 +114,23 @@ impl<B: Backing> Caching<B> {
     }
 }
 
-/// Whether the stacks, where a class's blocks serve that class alone, need no more for the round than lives at once: as
-/// in a loop around a few blocks. They are no less tight than a plan then, and quicker while nothing else is asked for.
+/// Whether the stacks, where a class's blocks serve that class alone, need no more for the period than its
+/// peak of live bytes: as in a loop around a few blocks. They are as tight as a plan then, and faster.
 #[cold]
 #[inline(never)]
-fn stacks_do_as_well(round: &[Learned]) -> bool {
-    let lives = || round.iter().filter_map(|learned| Some((learned.class, learned.life?)));
-    let mut events: Vec<_> = lives()
-        .flat_map(|(class, life)| {
-            [(life.from, class, life.size, true), (life.until, class, life.size, false)]
+fn stacks_do_as_well(period: &[PeriodRequest]) -> bool {
+    let buffers = period.iter().filter_map(|request| Some((request.key, request.buffer?)));
+    let mut events: Vec<_> = buffers
+        .flat_map(|(class, buffer)| {
+            [(buffer.start, class, buffer.size, true), (buffer.end, class, buffer.size, false)]
         })
         .collect();
     events.sort_unstable();
-    let (mut live, mut peak, mut stacked) = (0usize, 0, 0);
-    // By class: bytes that live, and the most that did.
-    let mut classes = [(0usize, 0usize); CLASSES];
+    let (mut live, mut peak, mut stacked) = (0_u64, 0, 0);
+    // By class: live bytes, and their peak.
+    let mut classes = [(0_u64, 0_u64); CLASSES];
     for (_, class, size, begins) in events {
-        let (of_class, most) = &mut classes[class];
+        let (of_class, peak_of_class) = &mut classes[class];
         if !begins {
             live -= size;
             *of_class -= size;
@@ -136,29 +139,25 @@ fn stacks_do_as_well(round: &[Learned]) -> bool {
         live += size;
         *of_class += size;
         peak = live.max(peak);
-        if of_class > most {
-            stacked += *of_class - *most;
-            *most = *of_class;
+        if of_class > peak_of_class {
+            stacked += *of_class - *peak_of_class;
+            *peak_of_class = *of_class;
         }
     }
     stacked <= peak
 }
 
-/// A plan of the round, in the holes of the heap.
-fn make(heap: &mut Heap<ClassIndex>, round: &[Learned], token: Token) -> Option<Plan> {
+/// Plans a period in the holes of the heap.
+fn make(heap: &mut Heap<ClassIndex>, period: &[PeriodRequest], token: Token) -> Option<ThreadPlan> {
     let (base, holes) = heap.holes(HOLES)?;
-    let lives: Vec<_> = round.iter().filter_map(|learned| learned.life).collect();
-    let ranges: Vec<_> = holes.iter().map(|hole| hole.addresses.clone()).collect();
-    let addresses = place(&lives, &ranges)?;
-    let blocks: Vec<_> =
-        addresses.iter().zip(&lives).map(|(&address, life)| address..address + life.size).collect();
-    // Steps that have a place, and where in the round they are.
-    let numbers: Vec<usize> = (0..round.len()).filter(|&number| round[number].life.is_some()).collect();
+    let blocks = blocks_of(period, holes.iter().map(|hole| hole.addresses.clone()))?;
+    // Requests that have a place, by their index in the period.
+    let indices: Vec<usize> = (0..period.len()).filter(|&index| period[index].buffer.is_some()).collect();
     let mut placed =
-        addresses.iter().zip(next_to_meet(&blocks)).map(|(&address, meets)| (address, numbers[meets]));
-    let planned: Vec<_> = round
+        blocks.iter().zip(next_overlaps(&blocks)).map(|(block, next)| (block.start, indices[next]));
+    let planned: Vec<_> = period
         .iter()
-        .map(|learned| Planned { class: learned.class, place: learned.life.and_then(|_| placed.next()) })
+        .map(|request| PlannedStep { class: request.key, place: request.buffer.and_then(|_| placed.next()) })
         .collect();
     let mut extents = Vec::new();
     for hole in &holes {
@@ -170,9 +169,9 @@ fn make(heap: &mut Heap<ClassIndex>, round: &[Learned], token: Token) -> Option<
         }
     }
     let plan = if blocks.iter().all(|block| holds(&extents, block)) {
-        // SAFETY: the blocks are inside the extents (just seen), in one region, which `base` reaches; the steps that
-        // they meet are those of `next_to_meet`.
-        unsafe { Plan::new(&planned, base, token, extents, || heap.spare_record()) }
+        // SAFETY: the blocks are inside the extents (just seen), in one region, which `base` reaches; the
+        // steps that overlap with them are those of `next_overlaps`.
+        unsafe { ThreadPlan::new(&planned, base, token, extents, || heap.spare_record()) }
     } else {
         Err(extents)
     };
@@ -185,9 +184,23 @@ fn make(heap: &mut Heap<ClassIndex>, round: &[Learned], token: Token) -> Option<
     }
 }
 
-/// Gives a plan's memory back to the heap; blocks that live become chunks.
-fn give_back(heap: &mut Heap<ClassIndex>, plan: Plan) {
-    let Parts { extents, unused, live } = plan.take_apart();
+/// Returns the addresses of those blocks of a period that can be planned, in the holes.
+fn blocks_of(
+    period: &[PeriodRequest],
+    holes: impl Iterator<Item = Range<usize>>,
+) -> Option<Vec<Range<usize>>> {
+    let problem = Problem::new(period.iter().filter_map(|request| request.buffer)).ok()?;
+    let holes: Vec<_> = holes.map(|hole| hole.start as u64..hole.end as u64).collect();
+    let addresses = place(&problem, &holes)?;
+    let block = |(address, size): (u64, u64)| {
+        Some(usize::try_from(address).ok()?..usize::try_from(address.checked_add(size)?).ok()?)
+    };
+    addresses.into_iter().zip(problem.buffers().iter().map(|buffer| buffer.size)).map(block).collect()
+}
+
+/// Gives a plan's memory back to the heap; live blocks become chunks.
+fn give_back(heap: &mut Heap<ClassIndex>, plan: ThreadPlan) {
+    let PlanParts { extents, unused, live } = plan.take_apart();
     for record in unused {
         heap.adopt(Some(record));
     }

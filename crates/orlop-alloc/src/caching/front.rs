@@ -1,15 +1,15 @@
-//! What a thread has at hand: for each class a stack of blocks that were returned and not yet merged, and the round
-//! that it repeats, once that is learned.
+//! What a thread has at hand: for each class a stack of blocks that were returned and not yet merged, and the
+//! plan for the period that it repeats, once that is learned.
 //!
-//! Classes from `large` on are worth planning; there are few such blocks and they have nearly all the bytes. Those
-//! below always go through the stacks: what waits there weighs next to nothing.
+//! Classes from `large` on are worth planning; there are few such blocks and they have nearly all the bytes.
+//! Those below always go through the stacks: what waits there weighs next to nothing.
 
 use super::classes::{CLASSES, class_for, size_of_class};
-use super::learn::{Learned, Learner};
-use super::plan::Plan;
+use super::plan::ThreadPlan;
 use super::tags::{TagCounts, TagSums};
-use super::token::Token;
+use super::token::{NOTES, Token};
 use crate::{AllocationId, Record, Request, Tag};
+use orlop_plan::period::{PeriodLearner, PeriodRequest};
 use orlop_sync::Linked;
 use std::ptr::NonNull;
 
@@ -37,13 +37,13 @@ pub(super) struct Front {
     live: usize,
     /// The slot's number, once it was used.
     home: usize,
-    plan: Option<Plan>,
-    learner: Option<Box<Learner>>,
+    plan: Option<ThreadPlan>,
+    learner: Option<Box<PeriodLearner>>,
     /// So many misses of large classes until the next attempt to learn.
     pause: u32,
     /// So many attempts have failed.
     failures: u32,
-    /// The next round to be learned has at least so many events.
+    /// The next period to be learned has at least this many events.
     least: usize,
     /// What [`Front::tell`] told.
     told: usize,
@@ -95,8 +95,8 @@ impl Front {
         bytes > self.taken_up_to
     }
 
-    /// A block for a request, and its size, from its stack, if the size is allowed. `Some(None)` if it would have to be
-    /// counted: its record is not of the request's kind and tag.
+    /// A block for a request, and its size, from its stack, if the size is allowed. `Some(None)` if it would
+    /// have to be counted: its record is not of the request's kind and tag.
     #[inline(always)]
     pub(super) fn take_stacked(
         &mut self,
@@ -119,7 +119,8 @@ impl Front {
         Some(Some((place, granted)))
     }
 
-    /// A block for a request, and its size, from the plan, if the size is allowed. It is not counted under its tag.
+    /// A block for a request, and its size, from the plan, if the size is allowed. It is not counted under
+    /// its tag.
     #[inline(always)]
     pub(super) fn take_planned(
         &mut self,
@@ -133,8 +134,8 @@ impl Front {
         Some((place, record.granted))
     }
 
-    /// A block for a request, and its size, from its stack or from the plan, if the size is allowed. What is to be counted
-    /// under tags is.
+    /// A block for a request, and its size, from its stack or from the plan, if the size is allowed. What is
+    /// to be counted under tags is.
     #[inline(always)]
     pub(super) fn take_counted(
         &mut self,
@@ -172,8 +173,8 @@ impl Front {
         Some(record)
     }
 
-    /// Puts a block where it waits, if that is quickly done and nothing has to be counted under tags. If not, it is as it
-    /// was.
+    /// Puts a block where it waits, if that is quickly done and nothing has to be counted under tags. If not,
+    /// it is as it was.
     ///
     /// # Safety
     ///
@@ -195,7 +196,8 @@ impl Front {
         true
     }
 
-    /// Gives a block with a tag back to the plan, if that is the one which it was served from. If not, it is as it was.
+    /// Gives a block with a tag back to the plan, if that is the one which it was served from. If not, it is
+    /// as it was.
     ///
     /// # Safety
     ///
@@ -228,7 +230,8 @@ impl Front {
 
     /// # Safety
     ///
-    /// It is a block of this engine's of a class below [`CLASSES`], and nobody uses it or its record any more.
+    /// It is a block of this engine's of a class below [`CLASSES`], and nobody uses it or its record any
+    /// more.
     #[inline(always)]
     unsafe fn push(&mut self, mut place: NonNull<Record>) {
         // SAFETY: the caller's promise.
@@ -252,7 +255,7 @@ impl Front {
     pub(super) fn take(&mut self, class: usize) -> Option<Box<Record>> {
         if (self.large..CLASSES).contains(&class)
             && let Some(plan) = &mut self.plan
-            && let Some(record) = plan.take_slowly(size_of_class(class))
+            && let Some(record) = plan.take_or_count(size_of_class(class))
         {
             // SAFETY: the plan has leaked it, and hands it out.
             return Some(unsafe { Box::from_raw(record.as_ptr()) });
@@ -275,14 +278,14 @@ impl Front {
             }
             return;
         };
-        match learner.allocated(token.class(), fingerprint(record)) {
+        match learner.log(token.class(), size_of_class(token.class()), fingerprint(record)) {
             Some(note) => record.token = token.noted(note).0,
             None => self.stop_learning(),
         }
     }
 
-    /// Keeps a block of this engine's that came back, of a class below [`CLASSES`]. `Some` if it is of a plan that there
-    /// is no more: not counted under its tag any more.
+    /// Keeps a block of this engine's that came back, of a class below [`CLASSES`]. `Some` if it is of a plan
+    /// that there is no more: not counted under its tag any more.
     pub(super) fn put(&mut self, record: Box<Record>) -> Option<Box<Record>> {
         let token = Token(record.token);
         if token.is_planned() {
@@ -296,7 +299,8 @@ impl Front {
         if token.class() >= self.large
             && let Some(learner) = &mut self.learner
         {
-            learner.returned(token.class(), token.note(), fingerprint(&record));
+            let bytes = size_of_class(token.class());
+            learner.log_free(token.class(), bytes, token.note(), fingerprint(&record));
         }
         // SAFETY: the engine's block of a class, and it was ours alone.
         unsafe { self.push(NonNull::from(Box::leak(record))) };
@@ -353,10 +357,12 @@ impl Front {
     pub(super) fn maybe_learn(&mut self, most: usize) {
         if self.plan.is_none() && self.learner.is_none() && self.pause == 0 {
             if self.least > 2 * most {
-                // No log holds as many events: what was too short may be the round now.
+                // No log holds as many events: what was too short may be the period now.
                 self.least = 0;
             }
-            self.learner = Some(Box::new(Learner::new(most, self.least)));
+            // The learner's notes are less than twice as many.
+            let most = most.min(NOTES / 2 - 1);
+            self.learner = Some(Box::new(PeriodLearner::new(most, self.least)));
             self.set_gates();
         }
     }
@@ -368,7 +374,8 @@ impl Front {
         self.failures += 1;
     }
 
-    /// Opens the quick ways as far as they lead: who learns sees all large blocks, and a plan has their addresses.
+    /// Opens the quick ways as far as they lead: who learns sees all large blocks, and a plan has their
+    /// addresses.
     fn set_gates(&mut self) {
         let learns = self.learner.is_some();
         let small = self.large.checked_sub(1).map_or(0, size_of_class);
@@ -384,35 +391,35 @@ impl Front {
 
     /// Whether something was learned that a block of this class would begin.
     pub(super) fn has_learned(&self, class: usize) -> bool {
-        class >= self.large && self.learner.as_ref().is_some_and(|learner| learner.has_learned(class))
+        class >= self.large && self.learner.as_ref().is_some_and(|learner| learner.is_period_from(class))
     }
 
-    /// The round that was learned.
-    pub(super) fn round(&self) -> Option<Vec<Learned>> {
-        self.learner.as_ref().map(|learner| learner.round())
+    /// The period that was learned.
+    pub(super) fn period(&self) -> Option<Vec<PeriodRequest>> {
+        self.learner.as_ref().map(|learner| learner.period(|class| size_of_class(class) as u64))
     }
 
-    /// Does without a plan for what was learned. Perhaps it is a part of a longer round.
+    /// Does without a plan for what was learned. Perhaps it is a part of a longer period.
     pub(super) fn decline(&mut self) {
-        self.least = 2 * self.learner.as_ref().map_or(0, |learner| learner.length());
+        self.least = 2 * self.learner.as_ref().map_or(0, |learner| learner.events());
         self.stop_learning();
     }
 
     /// Begins to follow what was learned; without a plan learning ends for now.
-    pub(super) fn follow(&mut self, plan: Option<Plan>) {
+    pub(super) fn follow(&mut self, plan: Option<ThreadPlan>) {
         if plan.is_none() {
             self.stop_learning();
             return;
         }
-        self.least = self.learner.take().map_or(0, |learner| learner.length());
+        self.least = self.learner.take().map_or(0, |learner| learner.events());
         self.plan = plan;
         self.set_gates();
     }
 
     /// The plan, not followed any more.
-    pub(super) fn take_plan(&mut self) -> Option<Plan> {
+    pub(super) fn take_plan(&mut self) -> Option<ThreadPlan> {
         let plan = self.plan.take()?;
-        if plan.rounds() >= WORTH {
+        if plan.periods() >= WORTH {
             // It was worth it.
             (self.least, self.pause, self.failures) = (0, 0, 0);
         } else {
@@ -423,11 +430,12 @@ impl Front {
         Some(plan)
     }
 
-    pub(super) fn plan(&self) -> Option<&Plan> {
+    pub(super) fn plan(&self) -> Option<&ThreadPlan> {
         self.plan.as_ref()
     }
 
-    /// Takes all blocks out of the stacks from class `from` on, not counted under tags any more; whether there were any.
+    /// Takes all blocks out of the stacks from class `from` on, not counted under tags any more; whether
+    /// there were any.
     pub(super) fn drain(&mut self, from: usize, mut give: impl FnMut(Box<Record>)) -> bool {
         let before = self.cached;
         let mut mask = u64::MAX << (from % 64);
@@ -455,7 +463,7 @@ impl Front {
 
     /// Bytes of records that the heap does not know: what was told last, and now.
     pub(super) fn tell(&mut self) -> (usize, usize) {
-        let plan = self.plan.as_ref().map_or(0, Plan::bytes);
+        let plan = self.plan.as_ref().map_or(0, ThreadPlan::bytes);
         let now = plan + self.learner.as_ref().map_or(0, |learner| learner.bytes());
         (std::mem::replace(&mut self.told, now), now)
     }
@@ -492,11 +500,11 @@ impl Front {
         let listed = |class: usize| self.filled[class / 64] & (1 << (class % 64)) != 0;
         bytes == self.cached
             && (0..CLASSES).all(|class| self.tops[class].is_none() || listed(class))
-            && self.plan.as_ref().is_none_or(Plan::is_consistent)
+            && self.plan.as_ref().is_none_or(ThreadPlan::is_consistent)
     }
 }
 
-/// A plan that was followed for so many rounds was worth making.
+/// A plan that was followed for this many periods was worth making.
 const WORTH: u64 = 64;
 
 impl Drop for Front {

@@ -11,7 +11,7 @@
 use super::Caching;
 use super::UNCACHED;
 use super::classes::GRANULE;
-use super::follow::Plans;
+use super::follow::PlanFate;
 use super::index::ClassIndex;
 use super::token::Token;
 use crate::Refusal;
@@ -80,13 +80,13 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
                 }
                 Step::Everybody => {
                     self.step = Step::Plans;
-                    if engine.counters.slots() > 1 && engine.merge_all(heap, Plans::Keep) {
+                    if engine.counters.slots() > 1 && engine.merge_all(heap, PlanFate::Keep) {
                         return Ok(Gain::Nothing);
                     }
                 }
                 Step::Plans => {
                     self.step = Step::Extend;
-                    if engine.plans_are_in_the_way(heap, ask) && engine.merge_all(heap, Plans::End) {
+                    if engine.plans_are_in_the_way(heap, ask) && engine.merge_all(heap, PlanFate::End) {
                         return Ok(Gain::Nothing);
                     }
                 }
@@ -103,7 +103,7 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
                         }
                         return Ok(gain);
                     }
-                    if engine.plans.load(Ordering::Relaxed) > 0 && engine.merge_all(heap, Plans::End) {
+                    if engine.plans.load(Ordering::Relaxed) > 0 && engine.merge_all(heap, PlanFate::End) {
                         return Ok(Gain::Nothing);
                     }
                     self.step = Step::GiveUp;
@@ -150,8 +150,8 @@ impl<B: Backing> Caching<B> {
     /// Merges what this thread has cached; also its plan, if it does something else at the moment.
     pub(super) fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
         self.counters.with(thread_slot::current(), |front| {
-            let strays = front.plan().is_some_and(|plan| plan.strayed() > 0);
-            self.merge(heap, front, if strays { Plans::End } else { Plans::Keep })
+            let diverges = front.plan().is_some_and(|plan| plan.divergences() > 0);
+            self.merge(heap, front, if diverges { PlanFate::End } else { PlanFate::Keep })
         })
     }
 

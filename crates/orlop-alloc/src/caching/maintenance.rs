@@ -5,7 +5,7 @@
 //! memory, all that is cached.
 
 use super::Caching;
-use super::follow::Plans;
+use super::follow::PlanFate;
 use crate::backing::Backing;
 use crate::observer::tell;
 use crate::shield::{report, shielded};
@@ -28,7 +28,7 @@ impl<B: Backing> Caching<B> {
             self.counters.for_each_slot(|front| {
                 if idle.get(front.home()) == Some(&true) {
                     let before = locked.lock().live;
-                    self.merge(locked, front, Plans::End);
+                    self.merge(locked, front, PlanFate::End);
                     cached_idly += before.saturating_sub(locked.lock().live);
                 }
             });

@@ -22,12 +22,11 @@ mod fork;
 mod front;
 mod growth;
 mod index;
-mod learn;
 mod maintenance;
+#[cfg(all(test, not(loom)))]
+mod period_tests;
 mod plan;
 mod release;
-#[cfg(all(test, not(loom)))]
-mod round_tests;
 mod tags;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -35,12 +34,12 @@ mod token;
 
 pub use self::builder::CachingBuilder;
 use self::classes::{CLASSES, GRANULE, class_for, size_of_class};
-use self::follow::Plans;
+use self::follow::PlanFate;
 use self::front::Front;
 use self::growth::Search;
 use self::index::ClassIndex;
 pub use self::maintenance::{Maintenance, MaintenanceBuilder, Pressure};
-use self::plan::{Plan, STRAYED};
+use self::plan::{MAX_DIVERGENCES, ThreadPlan};
 use self::tags::TagSums;
 use self::token::Token;
 use crate::backing::{Backing, Global, Shielded};
@@ -102,7 +101,7 @@ pub struct Caching<B: Backing = Global> {
     slack: AtomicUsize,
     /// By slot: its blocks that other threads brought back.
     remote_frees: Box<[CachePadded<RemoteFreeList<Record>>]>,
-    /// Whether rounds are learned.
+    /// Whether periods are learned.
     learns: bool,
     /// How many plans there are, what the heap grew by beside them, and what they and the logs take.
     plans: AtomicUsize,
@@ -142,7 +141,7 @@ impl<B: Backing> Caching<B> {
         if front.has_learned(class) {
             self.follow(front);
         }
-        if front.plan().is_some_and(Plan::is_left) {
+        if front.plan().is_some_and(ThreadPlan::is_left) {
             // With the quick ways open again, though what it asks for is at hand and nothing has to be merged.
             self.end_plan(front, &mut self.heap.lock());
         }
@@ -206,7 +205,7 @@ impl<B: Backing> Caching<B> {
 
     /// What is done before a block is cut from the heap: whatever waits and would be in the way is merged.
     fn tidy(&self, front: &mut Front, live: usize, heap: &mut Heap<ClassIndex>) {
-        if front.plan().is_some_and(|plan| plan.strayed() > STRAYED) {
+        if front.plan().is_some_and(|plan| plan.divergences() > MAX_DIVERGENCES) {
             self.end_plan(front, heap);
         }
         let large = class_for((front.most_live(live) / LARGE_PART).next_power_of_two());
@@ -466,7 +465,7 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
             return 0;
         }
         self.heap.while_not_growing(|locked| {
-            self.merge_all(locked, Plans::End);
+            self.merge_all(locked, PlanFate::End);
             self.release_down_to(locked, target)
         })
     }
@@ -550,7 +549,7 @@ impl<B: Backing> Drop for Caching<B> {
         #[cfg(all(unix, not(loom)))]
         self.end_forks();
         self.heap.while_not_growing(|locked| {
-            self.merge_all(locked, Plans::End);
+            self.merge_all(locked, PlanFate::End);
             let gone: Vec<_> = {
                 let mut heap = locked.lock();
                 let regions: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();

@@ -1,12 +1,12 @@
-//! Following a round that was learned: each block has its address before it is asked for.
+//! A thread's period plan: each block has its address before it is requested.
 //!
-//! # Why no two blocks meet
+//! # Why no two blocks overlap
 //!
-//! Steps are served strictly in turn, round after round. For each step there is a next one, in turn, whose bytes meet
-//! its own: itself at the latest, a round later. That one is not served while the block lives. So between a block's step
-//! and any later one whose bytes meet its own, the turn has passed a step that waits for it; it has come back before.
-//! That does not depend on the order in which blocks come back, nor on what was learned being true: the log only says
-//! what is likely.
+//! Steps are served strictly in turn, period after period. For each step there is a next one, in turn, whose
+//! bytes overlap with its own: itself at the latest, a period later. That one is not served while the block
+//! is live. So between a block's step and any later one whose bytes overlap with its own, the turn has passed
+//! a step that waits for it; it was freed before. That depends neither on the order of frees nor on the
+//! period being true: it is only a prediction.
 
 use super::classes::{GRANULE, size_of_class};
 use super::token::{NOTES, Token};
@@ -16,41 +16,42 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-/// A step; what changes is in [`State`].
+/// A step of the plan; what changes is in [`StepState`].
 #[derive(Debug, Clone, Copy)]
-struct Step {
-    /// Where the block is, in granules from the base. Of a block that comes from elsewhere: how large it is.
+struct PlanStep {
+    /// Where the block is, in granules from the base. Of a block that comes from elsewhere: its size.
     offset: u32,
-    /// How large it is, in granules: its class's size. Of a block that comes from elsewhere, because it outlives the
-    /// round: nothing, which no request is for.
+    /// Its size in granules, which is its class's. Of a block that comes from elsewhere, because it outlives
+    /// the period: zero, which no request is for.
     granules: u32,
-    /// The first step that this one waits for, and the next that the same one waits for: [`NONE`] ends the list.
+    /// The first step that this one waits for, and the next that the same one waits for: [`NONE`] ends the
+    /// list.
     after: u16,
     also: u16,
     /// The record of its block. Which step uses which is settled: see [`records_of`].
     record: u16,
-    /// How many sizes the class has: two to the power of this.
+    /// The number of sizes in the class: two to the power of this.
     sizes_log2: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum State {
+enum StepState {
     Free,
-    Lives,
+    Live,
 }
 
-/// A thread that so often in a row asks for something else than the plan has is on its way elsewhere.
-pub(super) const STRAYED: u32 = 32;
+/// A thread with more consecutive divergences than this has left its period.
+pub(super) const MAX_DIVERGENCES: u32 = 32;
 
 /// Not a step.
 const NONE: u16 = u16::MAX;
 
-/// A plan has no more steps: so many can be named.
+/// A plan has fewer steps than this: notes and links can name no more.
 const STEPS: usize = if NOTES < NONE as usize { NOTES } else { NONE as usize };
 
-impl Step {
-    /// Whether such a request is of the step's class. Not for zero bytes.
+impl PlanStep {
+    /// Whether a request of `bytes` bytes is of the step's class. Not for zero bytes.
     #[inline(always)]
     fn is_for(&self, bytes: usize) -> bool {
         let granules = bytes.wrapping_add(GRANULE.bytes() - 1) / GRANULE.bytes();
@@ -64,22 +65,23 @@ impl Step {
 
 /// A step to be made.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Planned {
+pub(super) struct PlannedStep {
     pub(super) class: usize,
-    /// The address and the step that is met next; `None` if the block comes from elsewhere.
+    /// The address, and the next step whose bytes overlap; `None` if the block comes from elsewhere.
     pub(super) place: Option<(usize, usize)>,
 }
 
-/// A round, and where in it the thread is.
+/// A period plan, the memory that it owns, and where in the period the thread is.
 ///
-/// Invariants: `next` is the number of a step; `after` and `also` are, or [`NONE`]; each step's record is one of
-/// `records`; each step is in the list of the next one that its bytes meet, and a step is served only when none of its list
-/// lives. There are as many states as steps.
+/// Invariants: `next` is the number of a step; `after` and `also` are, or [`NONE`]; each step's record is one
+/// of `records`; each step is in the list of the next one whose bytes overlap with its own, and a step is
+/// served only when no block of its list is live. There are as many states as steps.
 #[derive(Debug)]
-pub(super) struct Plan {
-    steps: Box<[Step]>,
-    /// By step. Apart from them, because loads of a step that were wider than a byte would wait for stores to it.
-    states: Box<[State]>,
+pub(super) struct ThreadPlan {
+    steps: Box<[PlanStep]>,
+    /// By step. Apart from them, because loads of a step that were wider than a byte would wait for stores to
+    /// it.
+    states: Box<[StepState]>,
     next: usize,
     /// Where offsets count from; may reach all extents.
     base: NonNull<u8>,
@@ -89,45 +91,46 @@ pub(super) struct Plan {
     records: Box<[NonNull<Record>]>,
     /// The chunks that it has from the heap.
     extents: Records,
-    /// Rounds that were completed.
-    rounds: u64,
-    /// Before which step of which round the thread did something else, and how often since.
-    strayed: (usize, u64, u32),
+    /// The number of completed periods.
+    periods: u64,
+    /// The step and the period of the last divergence, and the number of divergences there.
+    diverged: (usize, u64, u32),
 }
 
-/// The number of a record for each step, and how many records that makes. A record is used again only after its last
-/// block was met by another, and so was returned.
-fn records_of(planned: &[Planned]) -> (Vec<usize>, usize) {
+/// The number of a record for each step, and the number of records. A record is used again only after another
+/// block overlapped with its last one, which was freed before.
+fn records_of(planned: &[PlannedStep]) -> (Vec<usize>, usize) {
     let (mut records, mut count) = (vec![0; planned.len()], 0);
     let mut ending: Vec<Vec<usize>> = vec![Vec::new(); planned.len()];
     let mut vacant: Vec<usize> = Vec::new();
     for (step, planned) in planned.iter().enumerate() {
         vacant.append(&mut ending[step]);
         // A block that comes from elsewhere has a record from there.
-        let Some((_, met)) = planned.place else { continue };
-        // What is met in the next round only has a record of its own.
-        let wraps = met <= step;
+        let Some((_, next)) = planned.place else { continue };
+        // A block that is overlapped only in the next period has a record of its own.
+        let wraps = next <= step;
         let used_before = if wraps { None } else { vacant.pop() };
         records[step] = used_before.unwrap_or_else(|| {
             count += 1;
             count - 1
         });
         if !wraps {
-            ending[met].push(records[step]);
+            ending[next].push(records[step]);
         }
     }
     (records, count)
 }
 
-impl Plan {
-    /// Steps over `extents`, which `base` is allowed to reach, for the slot and plan that `token` names. Gives the
-    /// extents back if an offset or a number is too large.
+impl ThreadPlan {
+    /// Creates a plan over `extents`, which `base` is allowed to reach, for the slot and plan that `token`
+    /// names. Returns the extents if an offset or a number is too large.
     ///
     /// # Safety
     ///
-    /// Blocks of each step's class fit at its address inside the extents, and steps that meet are named truly.
+    /// 1. A block of each step's class fits at its address inside the extents.
+    /// 2. Each step names the next one whose bytes overlap with its own.
     pub(super) unsafe fn new(
-        planned: &[Planned],
+        planned: &[PlannedStep],
         base: NonNull<u8>,
         token: Token,
         extents: Records,
@@ -136,18 +139,19 @@ impl Plan {
         let origin = base.as_ptr().addr();
         let (numbers, count) = records_of(planned);
         let granules = |class: usize| size_of_class(class) / GRANULE.bytes();
-        let step = |(&Planned { class, place }, &record): (&Planned, &usize)| {
+        let step = |(&PlannedStep { class, place }, &record): (&PlannedStep, &usize)| {
             let sizes = granules(class) - class.checked_sub(1).map_or(0, granules);
             debug_assert!(sizes.is_power_of_two());
             let (granules, record) = (u32::try_from(granules(class)).ok()?, u16::try_from(record).ok()?);
             let sizes_log2 = u8::try_from(sizes.ilog2()).ok()?;
-            let step = Step { offset: granules, granules: 0, after: NONE, also: NONE, record, sizes_log2 };
+            let step =
+                PlanStep { offset: granules, granules: 0, after: NONE, also: NONE, record, sizes_log2 };
             let Some((address, _)) = place else { return Some(step) };
             let offset = u32::try_from(address.checked_sub(origin)? / GRANULE.bytes()).ok()?;
-            Some(Step { offset, granules, ..step })
+            Some(PlanStep { offset, granules, ..step })
         };
         let records: Box<[_]> = (0..count).map(|_| NonNull::from(Box::leak(record()))).collect();
-        let steps: Option<Box<[Step]>> = planned.iter().zip(&numbers).map(step).collect();
+        let steps: Option<Box<[PlanStep]>> = planned.iter().zip(&numbers).map(step).collect();
         let Some(mut steps) = steps.filter(|steps| !steps.is_empty() && steps.len() < STEPS) else {
             for record in records {
                 // SAFETY: leaked just above.
@@ -156,16 +160,16 @@ impl Plan {
             return Err(extents);
         };
         for (number, planned) in (0..).zip(planned) {
-            if let Some((_, met)) = planned.place {
-                steps[usize::from(number)].also = std::mem::replace(&mut steps[met].after, number);
+            if let Some((_, next)) = planned.place {
+                steps[usize::from(number)].also = std::mem::replace(&mut steps[next].after, number);
             }
         }
-        let states = vec![State::Free; steps.len()].into();
-        Ok(Self { steps, states, next: 0, base, token, records, extents, rounds: 0, strayed: (0, 0, 0) })
+        let states = vec![StepState::Free; steps.len()].into();
+        Ok(Self { steps, states, next: 0, base, token, records, extents, periods: 0, diverged: (0, 0, 0) })
     }
 
-    /// The block whose turn it is, if it is of the class of so many bytes, nothing is in its way, and its size is
-    /// allowed.
+    /// Returns the block whose turn it is, if it is of the class of `bytes`, what it waits for was freed, and
+    /// its size is allowed.
     #[inline(always)]
     pub(super) fn take(
         &mut self,
@@ -182,20 +186,21 @@ impl Plan {
         while before != NONE {
             let place = usize::from(before);
             // SAFETY: by the invariants.
-            if unsafe { *self.states.get_unchecked(place) } == State::Lives {
+            if unsafe { *self.states.get_unchecked(place) } == StepState::Live {
                 return None;
             }
             // SAFETY: by the invariants.
             before = unsafe { self.steps.get_unchecked(place) }.also;
         }
         // SAFETY: by the invariants.
-        unsafe { *self.states.get_unchecked_mut(number) = State::Lives };
-        // Wrapping, as in `Mapped::pointer_to`: the null backing's address space has no object to stay inside of.
+        unsafe { *self.states.get_unchecked_mut(number) = StepState::Live };
+        // Wrapping, as in `Mapped::pointer_to`: the null backing's address space has no object to stay inside
+        // of.
         let ptr = self.base.as_ptr().wrapping_add(step.offset as usize * GRANULE.bytes());
         // SAFETY: by the invariants.
         let mut place = unsafe { *self.records.get_unchecked(usize::from(step.record)) };
-        // SAFETY: leaked in `new`, and nobody has it: the turn has passed a step that waited for the block which it was
-        // last used for (`records_of`).
+        // SAFETY: leaked in `new`, and unused: the turn has passed a step that waited for the block which it
+        // was last used for (`records_of`).
         let record = unsafe { place.as_mut() };
         // SAFETY: inside an extent (`new`), which does not wrap around: not null.
         record.ptr = unsafe { NonNull::new_unchecked(ptr) };
@@ -210,11 +215,11 @@ impl Plan {
         self.next += 1;
         if self.next == self.steps.len() {
             self.next = 0;
-            self.rounds += 1;
+            self.periods += 1;
         }
     }
 
-    /// Whether a block is one of this plan.
+    /// Whether a block is one of this plan's.
     #[inline(always)]
     pub(super) fn knows(&self, token: Token) -> bool {
         token.place() == self.token.place()
@@ -229,45 +234,45 @@ impl Plan {
     pub(super) unsafe fn put(&mut self, mut place: NonNull<Record>) {
         // SAFETY: the caller's promise.
         let record = unsafe { place.as_mut() };
-        // Who frees its address a second time is told.
+        // A second free of its address is an error.
         record.id = AllocationId::NONE;
         let number = Token(record.token).note();
         debug_assert!(number < self.steps.len());
         // SAFETY: `take` wrote the number of a step.
-        unsafe { *self.states.get_unchecked_mut(number) = State::Free };
+        unsafe { *self.states.get_unchecked_mut(number) = StepState::Free };
     }
 
-    /// With what the quick way does not do: the turns of blocks that come from elsewhere, and counting when the thread
-    /// does something else.
-    pub(super) fn take_slowly(&mut self, bytes: usize) -> Option<NonNull<Record>> {
+    /// [`ThreadPlan::take`] with what the fast path leaves out: the turns of blocks that come from elsewhere,
+    /// and counting divergences.
+    pub(super) fn take_or_count(&mut self, bytes: usize) -> Option<NonNull<Record>> {
         let step = &self.steps[self.next];
-        let elsewhere = Step { granules: step.offset, ..*step };
+        let elsewhere = PlanStep { granules: step.offset, ..*step };
         if step.granules == 0 && elsewhere.is_for(bytes) {
             self.end_turn();
             return None;
         }
         let record = self.take(bytes, |_| true);
         if record.is_none() {
-            self.strayed = (self.next, self.rounds, self.strayed().saturating_add(1));
+            self.diverged = (self.next, self.periods, self.divergences().saturating_add(1));
         }
         record
     }
 
-    /// How often in a row the thread did something else than the step whose turn it is.
-    pub(super) fn strayed(&self) -> u32 {
-        let (at, round, times) = self.strayed;
-        if (at, round) == (self.next, self.rounds) { times } else { 0 }
+    /// Returns the number of consecutive divergences from the step whose turn it is.
+    pub(super) fn divergences(&self) -> u32 {
+        let (step, period, times) = self.diverged;
+        if (step, period) == (self.next, self.periods) { times } else { 0 }
     }
 
-    /// Whether the thread has gone elsewhere, whatever that costs: it did something else as often in a row as two rounds
-    /// have steps.
+    /// Whether the thread has left its period, whatever that costs: it has more consecutive divergences than
+    /// two periods have steps.
     pub(super) fn is_left(&self) -> bool {
-        self.strayed() as usize > (2 * self.steps.len()).max(STRAYED as usize)
+        self.divergences() as usize > (2 * self.steps.len()).max(MAX_DIVERGENCES as usize)
     }
 
-    /// Rounds that were completed.
-    pub(super) fn rounds(&self) -> u64 {
-        self.rounds
+    /// Returns the number of completed periods.
+    pub(super) fn periods(&self) -> u64 {
+        self.periods
     }
 
     /// What it has from the heap.
@@ -275,38 +280,42 @@ impl Plan {
         self.extents.iter().map(|extent| &**extent)
     }
 
-    fn living(&self) -> impl Iterator<Item = &Step> + '_ {
-        self.steps.iter().zip(&self.states).filter(|&(_, &state)| state == State::Lives).map(|(step, _)| step)
+    fn live_steps(&self) -> impl Iterator<Item = &PlanStep> + '_ {
+        self.steps
+            .iter()
+            .zip(&self.states)
+            .filter(|&(_, &state)| state == StepState::Live)
+            .map(|(step, _)| step)
     }
 
-    /// The blocks that live: address, size, record.
+    /// The live blocks: address, size, record.
     pub(super) fn live(&self) -> impl Iterator<Item = Placed> + '_ {
-        self.living().map(|step| {
+        self.live_steps().map(|step| {
             let address = self.base.as_ptr().addr() + step.offset as usize * GRANULE.bytes();
             (address, step.granted(), self.records[usize::from(step.record)])
         })
     }
 
-    /// Takes it apart: its chunks, the records that no block uses, and the blocks that live, in order of address.
-    pub(super) fn take_apart(self) -> Parts {
+    /// Takes it apart: its chunks, the records that no block uses, and the live blocks, in order of address.
+    pub(super) fn take_apart(self) -> PlanParts {
         let mut live: Vec<_> = self.live().collect();
         live.sort_unstable_by_key(|&(address, ..)| address);
         let used: HashSet<_> = live.iter().map(|&(.., record)| record).collect();
         let unused = self.records.iter().filter(|record| !used.contains(record)).map(|record| {
-            // SAFETY: leaked in `new`; nobody uses it, and the plan ends here.
+            // SAFETY: leaked in `new`; no block uses it, and the plan ends here.
             unsafe { Box::from_raw(record.as_ptr()) }
         });
-        Parts { unused: unused.collect(), live, extents: self.extents }
+        PlanParts { unused: unused.collect(), live, extents: self.extents }
     }
 
-    /// Bytes of its own records.
+    /// Bytes of its tables and records.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.steps)
             + size_of_val(&*self.states)
             + self.records.len() * (size_of::<Record>() + size_of::<NonNull<Record>>())
     }
 
-    /// Whether blocks that live are apart, inside the extents, with a record each.
+    /// Whether live blocks are apart, inside the extents, with a record each.
     pub(super) fn is_consistent(&self) -> bool {
         let mut live: Vec<_> = self.live().collect();
         live.sort_unstable_by_key(|&(address, ..)| address);
@@ -325,11 +334,12 @@ pub(super) fn holds(extents: &Records, addresses: &Range<usize>) -> bool {
 
 /// What is left of a plan.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct PlanParts {
     pub(super) extents: Records,
     pub(super) unused: Records,
     pub(super) live: Vec<Placed>,
 }
 
-// SAFETY: the records that no block uses are the plan's own; those of live blocks it only compares. Records may be sent.
-unsafe impl Send for Plan {}
+// SAFETY: the records that no block uses are the plan's own; those of live blocks it only compares. Records
+// may be sent.
+unsafe impl Send for ThreadPlan {}

@@ -1,4 +1,4 @@
-//! What the engine notes in a block's record: one word.
+//! The engine's word in a block's record.
 //!
 //! ```text
 //!  63        50 49      44 43        32 31                 0
@@ -7,9 +7,9 @@
 //! └────────────┴──────────┴────────────┴────────────────────┘
 //! ```
 //!
-//! The place is the number of the block's chunk in the heap or, with its highest bit set, the mark of the plan that
-//! the block was served from. Home is the slot that handed the block out. The note is for who learns or follows: which
-//! allocation of the round it is.
+//! The place is the number of the block's chunk in the heap or, with its highest bit set, the mark of the
+//! plan that the block was served from. Home is the slot that handed the block out. The note is for the
+//! period learner or the plan: which allocation of the period it is.
 
 use crate::central::chunks::LIMIT;
 

@@ -19,7 +19,6 @@ mod engine;
 pub(crate) mod heap;
 mod inspect;
 pub(crate) mod leases;
-pub(crate) mod place;
 pub mod policy;
 pub(crate) mod regions;
 mod sorted_runs;

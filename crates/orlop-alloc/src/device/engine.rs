@@ -11,7 +11,7 @@ use super::pending::Pending;
 use super::policy::{Growth, Policy};
 use super::pool::{Pool, Regions, Streams};
 use super::private::PrivatePools;
-use super::rounds::Rounds;
+use super::rounds::StreamPeriod;
 use super::shielded::ShieldedDevice;
 use super::stats::DeviceStats;
 use crate::RegionWatches;
@@ -91,9 +91,9 @@ pub struct Engine<B: DeviceBacking> {
     pub(super) pending: Pending,
     pub(super) borders: Borders,
     pub(super) private: PrivatePools,
-    /// The stream whose large requests are rehearsed, by number; `NONE` if none is.
+    /// The stream whose large requests are logged for a period, by number; `NONE` if none is.
     pub(super) watched: u32,
-    pub(super) rounds: Rounds,
+    pub(super) period: StreamPeriod,
     /// Where it has free chunks, while there is a plan.
     pub(super) free_places: BTreeMap<usize, Index>,
     /// Whether wholly free regions are kept track of: where they go back so that others hold to the peak.
@@ -121,7 +121,7 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let pools = (0..COMMON).map(|number| pool(number % 2 == SMALL)).collect();
         let fraction = policy.fraction;
-        let watched = if policy.beyond.rehearse { 0 } else { NONE };
+        let watched = if policy.beyond.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
         let keeps_whole = policy.beyond.hold_to_peak.is_some() && !paged;
         let mut engine = Self {
@@ -136,7 +136,7 @@ impl<B: DeviceBacking> Engine<B> {
             borders: Borders::default(),
             private: PrivatePools::default(),
             watched,
-            rounds: Rounds::default(),
+            period: StreamPeriod::default(),
             free_places: BTreeMap::new(),
             keeps_whole,
             whole_regions: SortedRuns::default(),
@@ -274,7 +274,7 @@ impl<B: DeviceBacking> Engine<B> {
         let index = self.live(block)?;
         let Chunk { size, pool, note: uses, after: request, .. } = self.chunks[index];
         if request != NONE {
-            self.rounds.returned(request);
+            self.period.free(request);
         }
         let small = self.pools[pool as usize].small;
         self.stats.allocation.sub(small, 1);

@@ -125,7 +125,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[must_use]
     pub fn metadata(&self) -> usize {
         let places = self.free_places.len() * size_of::<(usize, Index)>();
-        self.chunks.bytes() + self.borders.bytes() + self.rounds.bytes() + places
+        self.chunks.bytes() + self.borders.bytes() + self.period.bytes() + places
     }
 
     /// Walks everything and proves the invariants of the module.
@@ -202,7 +202,7 @@ impl<B: DeviceBacking> Engine<B> {
             rule(chunk.address == address && chunk.state == State::Free, "free places are of free chunks")?;
             places += 1;
         }
-        let watched = |chunk: &Chunk| chunk.state == State::Free && self.rehearses(chunk);
+        let watched = |chunk: &Chunk| chunk.state == State::Free && self.is_kept_by_address(chunk);
         let free = self.chunks.iter().filter(|(_, chunk)| watched(chunk));
         rule(places == free.count(), "free chunks of the watched stream have their places")
     }

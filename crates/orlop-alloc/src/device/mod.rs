@@ -17,7 +17,7 @@
 //! | once more would be held than was ever in use | | free neighbours of different streams merge, and it looks again |
 //! | new memory | regions, or pages at the end of a range | pages; moved from where they are free once more is held than was ever in use |
 //! | large unsplit regions go back | with `max_split_size` | the same |
-//! | where pages moved again and again | | the round is learned, and its blocks have places |
+//! | where pages moved again and again | | the period is found, and its blocks are planned |
 //! | all streams are waited for | and everything free goes back | the same, but it looks once more before |
 //!
 //! # Invariants

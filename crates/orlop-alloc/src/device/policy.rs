@@ -94,8 +94,8 @@ pub struct Beyond {
     pub keep_hot: bool,
     /// Keep what lives long apart from what does not.
     pub by_lifetime: bool,
-    /// When pages had to be moved, look for a round that the program repeats, and place its blocks so that none will.
-    pub rehearse: bool,
+    /// When pages had to be moved, search for a period that the program repeats, and plan its blocks so that none will.
+    pub plan_periods: bool,
 }
 
 impl Policy {
@@ -140,7 +140,7 @@ impl Policy {
                 look_again: true,
                 keep_hot: true,
                 by_lifetime: true,
-                rehearse: true,
+                plan_periods: true,
             },
             ..Self::torch(&TorchConf::default())
         }

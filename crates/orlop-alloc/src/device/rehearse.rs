@@ -1,35 +1,37 @@
-//! Blocks of a round that repeats are placed so that no page has to move.
+//! Period plans: the blocks of a period are placed so that no page has to move.
 //!
-//! Best fit decides by what is there, and what fits well now may leave holes that nothing fits into later: then pages are
-//! moved, in every round again. Once a round is known (see [`rounds`](super::rounds)) the places of all its blocks are
-//! planned at once, in the addresses that no longer-lived block has, and each is served from its place if that is free. A
-//! plan is taken only if the pages that it needs are no more than may be held. While the program moves over to it pages
-//! move once more; from then on they lie where they are needed. What is not as planned goes where it fits best.
+//! Best fit decides by what is free now, and a block that fits well may leave holes that nothing fits into
+//! later: then pages are moved, in every period again. Once a period is known (see [`rounds`](super::rounds))
+//! the addresses of all its blocks are planned at once, where no longer-lived block is, and each block is
+//! served from its address if that is free. A plan is accepted only if it needs no more pages than may be
+//! held. While the program moves over to it pages move once more; from then on they are where they are
+//! needed. After a divergence blocks go where they fit best.
 
 use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, State};
 use super::engine::{Ask, DeviceBlock, Engine, LARGE, Search};
 use super::error::DeviceError;
 use super::pool::{Region, at};
-use super::rounds::{Round, Step};
 use super::stitch::{Purpose, usable};
-use crate::central::place::{Life, places};
+use orlop_plan::Problem;
+use orlop_plan::period::{Period, PeriodPlan};
+use orlop_plan::placement::placements;
 use std::ops::Range;
 
-/// Placing takes time in the square of this, and the request that finds the round waits for it.
-const MOST_PLANNED: usize = 1 << 13;
+/// Placing takes time in the square of this, and the request that finds the period waits for it.
+const MAX_PLANNED: usize = 1 << 13;
 
 impl<B: DeviceBacking> Engine<B> {
     /// Whether a free chunk is also kept by address.
     #[inline]
-    pub(super) fn rehearses(&self, chunk: &Chunk) -> bool {
-        chunk.stream == self.watched && chunk.pool == LARGE && self.rounds.is_planned()
+    pub(super) fn is_kept_by_address(&self, chunk: &Chunk) -> bool {
+        chunk.stream == self.watched && chunk.pool == LARGE && self.period.is_planned()
     }
 
     /// A chunk is in the index of its pool.
     #[inline]
     pub(super) fn remember_place(&mut self, index: Index) {
-        if self.rehearses(&self.chunks[index]) {
+        if self.is_kept_by_address(&self.chunks[index]) {
             self.free_places.insert(self.chunks[index].address, index);
         }
     }
@@ -37,14 +39,14 @@ impl<B: DeviceBacking> Engine<B> {
     /// A chunk is no longer in the index of its pool.
     #[inline]
     pub(super) fn forget_place(&mut self, index: Index) {
-        if self.rehearses(&self.chunks[index]) {
+        if self.is_kept_by_address(&self.chunks[index]) {
             self.free_places.remove(&self.chunks[index].address);
         }
     }
 
-    /// A block for a request that may be one of a round.
+    /// Allocates a block for a request of the watched stream, which may be one of a period.
     pub(super) fn allocate_watched(&mut self, search: Search, ask: Ask) -> Result<DeviceBlock, DeviceError> {
-        let (request, address) = self.rounds.asked(search.size);
+        let (request, address) = self.period.request(search.size);
         if address.is_some() {
             self.cool();
         }
@@ -55,16 +57,16 @@ impl<B: DeviceBacking> Engine<B> {
         };
         match block {
             Ok(block) => self.chunks[block.0].after = request,
-            Err(_) => self.rounds.returned(request),
+            Err(_) => self.period.free(request),
         }
-        if std::mem::take(&mut self.rounds.has_moved) && self.rounds.moved() {
-            self.rehearse();
+        if std::mem::take(&mut self.period.has_moved) {
+            self.plan_period();
         }
         block
     }
 
-    /// A chunk that begins at an address and is large enough, in no index: if all that is there is free, or without pages
-    /// and there are pages for it that nobody needs.
+    /// Takes a chunk that begins at an address and is large enough out of the indexes: if all that is there
+    /// is free, or without pages and there are unused pages for it.
     fn take_at(&mut self, search: Search, address: usize) -> Option<Index> {
         let mut chunk = self.available_at(search, address)?;
         let page = self.page(search.pool);
@@ -97,7 +99,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// The chunk that covers an address, if it and those behind it are free or without pages as far as a request needs.
+    /// The chunk that covers an address, if it and those behind it are free or without pages as far as a
+    /// request needs.
     fn available_at(&self, search: Search, address: usize) -> Option<Index> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
@@ -122,63 +125,66 @@ impl<B: DeviceBacking> Engine<B> {
     /// Pages were moved for a chunk. The stream of the first large one is the one to watch.
     pub(super) fn note_move(&mut self, chunk: Index) {
         let Chunk { pool, stream, .. } = self.chunks[chunk];
-        if !self.policy.beyond.rehearse {
+        if !self.policy.beyond.plan_periods {
             return;
         }
-        if pool == LARGE && stream != self.watched && !self.rounds.is_planned() {
+        if pool == LARGE && stream != self.watched && !self.period.is_planned() {
             self.watched = stream;
-            self.rounds = self.rounds.anew();
+            self.period = self.period.restart();
         }
-        self.rounds.has_moved = true;
+        self.period.has_moved = true;
     }
 
-    /// Looks for a round, and plans it.
+    /// Searches for a period if it is time to, and plans it.
     #[cold]
-    fn rehearse(&mut self) {
-        let Some(round) = self.rounds.find() else { return };
+    fn plan_period(&mut self) {
+        let Some(period) = self.period.find() else { return };
         let allowed = self.allowed();
-        let Some((plan, footprint)) = self.plan(&round, allowed) else { return self.rounds.give_up(&round) };
-        self.rounds.plan(&round, plan, footprint);
-        self.rounds.allowed = allowed;
+        let Some((plan, footprint)) = self.plan(&period, allowed) else { return self.period.reject(&period) };
+        self.period.follow(plan, footprint, allowed);
         self.cool();
         let free = self.pools[LARGE as usize].of(self.watched).free.all(&self.chunks);
         self.free_places = free.into_iter().map(|index| (self.chunks[index].address, index)).collect();
     }
 
-    /// Places for the blocks of a round, and the pages that they need; `None` if that is more than may be held.
-    fn plan(&self, round: &Round, allowed: u64) -> Option<(Vec<Step>, Vec<Range<usize>>)> {
-        let lives: Vec<Life> = round.lives.iter().filter_map(|&(_, life)| life).collect();
-        if lives.len() > MOST_PLANNED {
+    /// Returns a plan for a period and the pages that it needs; `None` if that is more than may be held.
+    fn plan(&self, period: &Period, allowed: u64) -> Option<(PeriodPlan, Vec<Range<usize>>)> {
+        let requests = period.requests();
+        let problem = Problem::new(requests.iter().filter_map(|request| request.buffer)).ok()?;
+        if problem.len() > MAX_PLANNED {
             return None;
         }
-        let (holes, stay) = self.holes(round);
+        let (holes, stay) = self.holes(period);
+        let holes: Vec<_> = holes.into_iter().map(|hole| hole.start as u64..hole.end as u64).collect();
         let allowed = usize::try_from(allowed.saturating_sub(self.held_by_others())).ok()?;
         let page = self.page(LARGE);
-        let footprint = |addresses: &Vec<usize>| {
-            let blocks = addresses.iter().zip(&lives).map(|(&address, life)| address..address + life.size);
-            let blocks: Vec<Range<usize>> = blocks.collect();
+        let fitting = |addresses: Vec<u64>| {
+            let block = |(address, size): (u64, u64)| {
+                Some(usize::try_from(address).ok()?..usize::try_from(address.checked_add(size)?).ok()?)
+            };
+            let sizes = problem.buffers().iter().map(|buffer| buffer.size);
+            let blocks: Option<Vec<Range<usize>>> = addresses.into_iter().zip(sizes).map(block).collect();
+            let blocks = blocks?;
             let all = pages(blocks.iter().chain(&stay).cloned(), page);
             let fits = all.iter().map(Range::len).sum::<usize>() <= allowed;
-            fits.then(|| pages(blocks.into_iter(), page))
+            fits.then(|| (pages(blocks.iter().cloned(), page), blocks))
         };
-        let fitting = |addresses: Vec<usize>| Some((footprint(&addresses)?, addresses));
-        let (footprint, addresses) = places(&lives, &holes).find_map(fitting)?;
-        let mut addresses = addresses.into_iter();
-        let steps = round.lives.iter().map(|&(size, life)| {
-            let address = life.and_then(|_| addresses.next());
-            Step { size, address }
-        });
-        Some((steps.collect(), footprint))
+        let (footprint, blocks) = placements(&problem, &holes).find_map(fitting)?;
+        let mut blocks = blocks.into_iter();
+        let addresses = requests
+            .iter()
+            .map(|request| request.buffer.and_then(|_| blocks.next()).map(|block| block.start));
+        Some((PeriodPlan::new(period, addresses), footprint))
     }
 
-    /// How many bytes may be held for a plan that is made now: as many as were held before, because there was no other way,
-    /// and a page of rounding, which is not fragmentation.
+    /// Returns the bytes that may be held for a plan that is made now: as many as were held before, because
+    /// there was no other way, and a page of rounding, which is not fragmentation.
     fn allowed(&self) -> u64 {
         let held = self.held_to(self.high_water).max(self.stats.reserved_bytes.all.peak);
         held.saturating_add(self.page(LARGE) as u64)
     }
 
-    /// How many bytes are held that are not in the watched stream's regions.
+    /// Returns the bytes that are held outside the watched stream's regions.
     fn held_by_others(&self) -> u64 {
         let mapped = |region: &Region| {
             let chunks = self.chunks.walk(region.first).filter(|(_, chunk)| chunk.state != State::Unmapped);
@@ -194,8 +200,8 @@ impl<B: DeviceBacking> Engine<B> {
             .filter(|region| region.page.is_some() && region.pool == LARGE && region.stream == self.watched)
     }
 
-    /// Addresses without blocks that stay, in order; and those blocks.
-    fn holes(&self, round: &Round) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+    /// Returns the addresses without blocks that stay, in order; and those blocks.
+    fn holes(&self, period: &Period) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let (mut holes, mut stay) = (Vec::new(), Vec::new());
         let mut regions: Vec<_> = self.watched_regions().collect();
         regions.sort_unstable_by_key(|region| region.address);
@@ -203,7 +209,7 @@ impl<B: DeviceBacking> Engine<B> {
             let mut hole = region.address..region.address;
             for (_, chunk) in self.chunks.walk(region.first) {
                 let end = chunk.address + chunk.size;
-                if self.stays(chunk, round) {
+                if Self::stays(chunk, period) {
                     stay.push(chunk.address..end);
                     holes.push(std::mem::replace(&mut hole, end..end));
                 } else {
@@ -216,11 +222,11 @@ impl<B: DeviceBacking> Engine<B> {
         (holes, stay)
     }
 
-    /// Whether a chunk is a block that the round does not have a place for.
-    fn stays(&self, chunk: &Chunk, round: &Round) -> bool {
-        // A block of another stream, or of before the log, has a number that is none of the round's.
-        let place = chunk.after.wrapping_sub(round.first) as usize;
-        chunk.state == State::Live && round.lives.get(place).is_none_or(|(_, life)| life.is_none())
+    /// Whether a chunk is a block that the period has no place for.
+    fn stays(chunk: &Chunk, period: &Period) -> bool {
+        // A block of another stream, or of before the log, has a number that is none of the period's.
+        let planned = period.request(chunk.after).is_some_and(|request| request.buffer.is_some());
+        chunk.state == State::Live && !planned
     }
 }
 

@@ -80,7 +80,7 @@ impl<B: DeviceBacking> Engine<B> {
             Purpose::Request => !self.is_beyond_peak(search, claim.missing().saturating_sub(claim.page)),
             Purpose::Plan => {
                 let held = self.stats.reserved_bytes.all.current.saturating_add(claim.missing() as u64);
-                held <= self.rounds.allowed
+                held <= self.period.allowed
             }
         };
         if !may_gain || !self.fill_new(claim) {
@@ -185,7 +185,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Fills holes with pages that lie wholly in free chunks: first with those that no block of a plan will need.
     fn fill_moved(&mut self, claim: &mut Claim) {
         let mut left = usize::MAX;
-        while self.rounds.is_planned() && claim.missing() < left {
+        while self.period.is_planned() && claim.missing() < left {
             left = claim.missing();
             let sources = self.sources(claim.page).into_iter();
             let sources = sources.filter_map(|source| self.unplanned(source)).collect();
@@ -196,7 +196,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// The first pages of a source that no block of the plan will need.
     fn unplanned(&self, (index, pages): (Index, Hole)) -> Option<(Index, Hole)> {
-        let part = self.rounds.outside(pages.address..pages.address + pages.bytes);
+        let part = self.period.outside(pages.address..pages.address + pages.bytes);
         // A plan counts pages from address zero; these begin where their region does.
         let part = self.regions.get(self.chunks[index].region)?.whole_pages(part)?;
         Some((index, Hole { address: part.start, bytes: part.len() }))

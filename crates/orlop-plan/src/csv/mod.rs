@@ -11,9 +11,10 @@
 //! | `size` | | bytes |
 //! | `alignment` | | a power of two; 1 if the column is not there |
 //!
-//! Other columns are passed over, but for minimalloc's `gaps`: a buffer that has some is refused. Blank lines are nothing.
-//! Fields with commas or quotes are quoted, and quotes in them doubled. One line is held at a time, and a buffer takes no
-//! more memory than a few times its text: a file from a stranger cannot fill the memory.
+//! Other columns are passed over, but for minimalloc's `gaps`: a buffer that has some is refused. Blank lines
+//! are nothing. Fields with commas or quotes are quoted, and quotes in them doubled. One line is held at a
+//! time, and a buffer takes no more memory than a few times its text: a file from a stranger cannot fill the
+//! memory.
 
 mod line;
 mod read;

@@ -111,8 +111,8 @@ fn counts(id: &str, number: u64) -> bool {
 }
 
 impl Problem {
-    /// Reads a problem from text: see [`csv`](crate::csv) for the format. Ids that only count the buffers from 0 are
-    /// not kept as names.
+    /// Reads a problem from text: see [`csv`](crate::csv) for the format. Ids that only count the buffers
+    /// from 0 are not kept as names.
     ///
     /// ```
     /// use orlop_plan::Problem;

@@ -29,9 +29,9 @@ impl fmt::Display for Quoted<'_> {
 }
 
 impl Problem {
-    /// Writes the problem as text that [`read_csv`](Self::read_csv) and minimalloc read: `id,lower,upper,size`, and
-    /// `alignment` if any buffer has one. Without any names, ids count from 0. Control characters in names become
-    /// spaces.
+    /// Writes the problem as text that [`read_csv`](Self::read_csv) and minimalloc read:
+    /// `id,lower,upper,size`, and `alignment` if any buffer has one. Without any names, ids count from 0.
+    /// Control characters in names become spaces.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// How often [`Skyline`](crate::Skyline) may place all buffers anew. Once is always done, and an answer that cannot be
-/// improved ends it early.
+/// How often [`Skyline`](crate::Skyline) may place all buffers anew. Once is always done, and an answer that
+/// cannot be improved ends it early.
 ///
 /// ```
 /// use orlop_plan::SearchBudget;

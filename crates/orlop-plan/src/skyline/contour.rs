@@ -1,7 +1,7 @@
 //! The skyline: how high the placed buffers reach in each section.
 //!
-//! Stretches of the same level, each known by its first section. What begins where another ends needs no links: the next
-//! stretch begins at the end, and the one before is noted there.
+//! Stretches of the same level, each known by its first section. What begins where another ends needs no
+//! links: the next stretch begins at the end, and the one before is noted there.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -24,7 +24,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Places all spans; a smaller rank goes first. Returns the height, or nothing as soon as it passes `limit`.
+    /// Places all spans; a smaller rank goes first. Returns the height, or nothing as soon as it passes
+    /// `limit`.
     pub(super) fn decode(&mut self, ranks: &[u32], limit: u64) -> Option<u64> {
         let normal = self.normal;
         self.unplaced.fill(&normal.spans, ranks);

@@ -1,8 +1,8 @@
 //! Better than the best order: small changes to it, for as long as the budget lasts.
 //!
-//! What sticks out above the bound was placed too late, so it is moved forward; what sticks out then is another. The
-//! idea is squeaky-wheel optimisation (Joslin and Clements, 1999). Changes that make nothing worse stay, which is how a
-//! plateau is crossed.
+//! What sticks out above the bound was placed too late, so it is moved forward; what sticks out then is
+//! another. The idea is squeaky-wheel optimisation (Joslin and Clements, 1999). Changes that make nothing
+//! worse stay, which is how a plateau is crossed.
 
 use super::decode::Decoder;
 use crate::normal::Normal;

@@ -1,15 +1,16 @@
 //! The skyline planner: low valleys first.
 //!
-//! Imagine the buffers as boxes, as wide as they live and as high as they are large, that are put down one after the
-//! other; the skyline is how high they reach at each moment. The planner looks at the lowest valley, and puts into it the
-//! best buffer of those whose whole life is inside. If there is none the valley can never be used at this level; it is
-//! raised to the lower of its walls. So no buffer ever needs to be compared with another: there is no graph of who
-//! lives with whom, which for large problems is most of the cost of other planners. Each step is a question to a tree.
-//! (Burke, Kendall and Whitwell, 2004, pack stock sheets by the same principle.)
+//! Imagine the buffers as boxes, as wide as they live and as high as they are large, that are put down one
+//! after the other; the skyline is how high they reach at each moment. The planner looks at the lowest
+//! valley, and puts into it the best buffer of those whose whole life is inside. If there is none the valley
+//! can never be used at this level; it is raised to the lower of its walls. So no buffer ever needs to be
+//! compared with another: there is no graph of who lives with whom, which for large problems is most of the
+//! cost of other planners. Each step is a question to a tree. (Burke, Kendall and Whitwell, 2004, pack stock
+//! sheets by the same principle.)
 //!
-//! "Best" is a [`BufferOrder`]. No order is best for all problems, so several are tried; the first that meets the
-//! bound ends it, and one that comes as high as the best before is given up. Running time backwards would add nothing:
-//! two valleys do not share buffers, so their order in time does not matter.
+//! "Best" is a [`BufferOrder`]. No order is best for all problems, so several are tried; the first that meets
+//! the bound ends it, and one that comes as high as the best before is given up. Running time backwards would
+//! add nothing: two valleys do not share buffers, so their order in time does not matter.
 
 mod budget;
 mod contour;
@@ -76,7 +77,8 @@ impl Skyline {
         self
     }
 
-    /// Another seed gives other changes to the best order: of use only with a budget for more than the orders.
+    /// Another seed gives other changes to the best order: of use only with a budget for more than the
+    /// orders.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;

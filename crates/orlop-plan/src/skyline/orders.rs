@@ -17,10 +17,12 @@ pub enum OrderKey {
     Size,
 }
 
-/// An order of buffers: by one key, where that is equal by the next. What is still equal stays as it was given.
+/// An order of buffers: by one key, where that is equal by the next. What is still equal stays as it was
+/// given.
 pub type BufferOrder = [OrderKey; 3];
 
-/// The orders that are tried if nothing is said, those first that were best on more of the problems in `testdata/plan`.
+/// The orders that are tried if nothing is said, those first that were best on more of the problems in
+/// `testdata/plan`.
 pub const ORDERS: [BufferOrder; 6] = [
     [OrderKey::Load, OrderKey::Width, OrderKey::Area],
     [OrderKey::Area, OrderKey::Size, OrderKey::Load],
@@ -32,7 +34,8 @@ pub const ORDERS: [BufferOrder; 6] = [
 
 /// By section: the greatest load of any range.
 struct Greatest {
-    /// As a tree: node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the leaves.
+    /// As a tree: node 1 is the root, the children of `n` are `2n` and `2n + 1`, the second half are the
+    /// leaves.
     nodes: Vec<u64>,
 }
 

@@ -1,9 +1,9 @@
 //! The buffers that are not placed yet: which fits into a valley, and is the best of those?
 //!
-//! A tree over the spans in order of their first section. Each node knows the smallest end and the best rank below it.
-//! Those that begin in the valley are a range of leaves; in it, a node is looked into only if something in it ends in
-//! time and something in it is better than what was found. The two need not be the same buffer, so the worst case is
-//! linear; on real problems a question looks at a few dozen nodes.
+//! A tree over the spans in order of their first section. Each node knows the smallest end and the best rank
+//! below it. Those that begin in the valley are a range of leaves; in it, a node is looked into only if
+//! something in it ends in time and something in it is better than what was found. The two need not be the
+//! same buffer, so the worst case is linear; on real problems a question looks at a few dozen nodes.
 
 use crate::normal::SectionSpan;
 

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 /// The height of the lowest plan.
 ///
-/// Any plan can be pushed down until each buffer lies at 0 or on another, as near as its alignment allows. Placing
-/// buffers in order of offset then gives each of them the end of one below, rounded up, or 0: all of those are tried.
+/// Any plan can be pushed down until each buffer lies at 0 or on another, as near as its alignment allows.
+/// Placing buffers in order of offset then gives each of them the end of one below, rounded up, or 0: all of
+/// those are tried.
 fn lowest(problem: &Problem) -> u64 {
     fn place(buffers: &[Buffer], offsets: &mut Vec<Option<u64>>, height: u64, best: &mut u64) {
         if height >= *best {
@@ -71,9 +72,9 @@ proptest! {
 
 #[test]
 fn the_bound_is_not_always_met() {
-    // In 5 bytes the first two leave 3 for the one and 2 for all that follow it: say the upper two. The last two do the
-    // same at the other end, and the buffer of 1..4, which lives with both, puts the other 3 below, too. Then what lives
-    // in 2..4 has no byte that is free at 2 and at 3.
+    // In 5 bytes the first two leave 3 for the one and 2 for all that follow it: say the upper two. The last
+    // two do the same at the other end, and the buffer of 1..4, which lives with both, puts the other 3
+    // below, too. Then what lives in 2..4 has no byte that is free at 2 and at 3.
     let first = [Buffer::unaligned(0..2, 3), Buffer::unaligned(0..1, 2)];
     let between = [Buffer::unaligned(1..3, 1), Buffer::unaligned(1..4, 1), Buffer::unaligned(2..4, 1)];
     let last = [Buffer::unaligned(3..6, 3), Buffer::unaligned(4..7, 2)];

@@ -64,7 +64,7 @@ pub fn any(random: &mut Random) -> Policy {
         &mut beyond.look_again,
         &mut beyond.keep_hot,
         &mut beyond.by_lifetime,
-        &mut beyond.rehearse,
+        &mut beyond.plan_periods,
     ] {
         *flag ^= random.one_in(2);
     }

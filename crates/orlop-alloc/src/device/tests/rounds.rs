@@ -90,7 +90,7 @@ fn a_program_that_repeats_itself_soon_moves_nothing() {
             moved.push(run.engine.stats().remapped_bytes - before);
         }
         // A few do not fit however they are planned.
-        if run.engine.rounds.is_planned() {
+        if run.engine.period.is_planned() {
             planned.set(planned.get() + 1);
             prop_assert_eq!(moved.last(), Some(&0), "{:?}", moved);
         }

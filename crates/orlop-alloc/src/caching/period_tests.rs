@@ -1,4 +1,4 @@
-//! Rounds that are learned, followed, strayed from and given up.
+//! Periods that are learned, planned and followed; divergences; plans that end.
 
 use super::*;
 use crate::backing::{HugePages, Mmap};
@@ -12,17 +12,17 @@ fn allocator() -> AllocatorRef<Caching<Mmap>> {
     Caching::builder(Mmap::new().huge_pages(HugePages::Never)).build()
 }
 
-/// One allocation of a round: so many bytes, returned after so many further ones.
+/// One allocation of a period: its bytes, and the number of further allocations before its free.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct PeriodStep {
     bytes: usize,
-    lives: usize,
+    duration: usize,
 }
 
-/// What is done otherwise, now and then.
+/// What happens instead of the period, now and then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Strays {
-    Not,
+enum Divergence {
+    Nothing,
     LeavesOut,
     Adds,
     ReturnsLate,
@@ -80,18 +80,18 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    /// Plays a round; at `at` it strays.
-    fn play(&mut self, round: &[Step], strays: Strays, at: usize) {
-        let mut live: Vec<Vec<Marked>> = round.iter().map(|_| Vec::new()).collect();
-        for (index, step) in round.iter().enumerate() {
-            let here = index == at % round.len();
+    /// Plays a period, with a divergence at `at`.
+    fn play(&mut self, period: &[PeriodStep], divergence: Divergence, at: usize) {
+        let mut live: Vec<Vec<Marked>> = period.iter().map(|_| Vec::new()).collect();
+        for (index, step) in period.iter().enumerate() {
+            let here = index == at % period.len();
             for block in std::mem::take(&mut live[index]) {
-                match strays {
-                    Strays::ReturnsLate if here => self.late.push_back(block),
-                    Strays::ReturnsElsewhere if index % 3 == at % 3 => {
+                match divergence {
+                    Divergence::ReturnsLate if here => self.late.push_back(block),
+                    Divergence::ReturnsElsewhere if index % 3 == at % 3 => {
                         self.elsewhere.send(block).expect("it listens");
                     }
-                    Strays::ReturnsByAddress if here => {
+                    Divergence::ReturnsByAddress if here => {
                         let ptr = block.into_block().into_raw_ptr().expect("of an allocator");
                         // SAFETY: given up just now.
                         unsafe { self.allocator.free(ptr, None) }.expect("live");
@@ -101,24 +101,24 @@ impl Player<'_> {
                     _ => drop(block),
                 }
             }
-            match strays {
-                Strays::LeavesOut if here => continue,
-                Strays::Adds if here => {
+            match divergence {
+                Divergence::LeavesOut if here => continue,
+                Divergence::Adds if here => {
                     let added = self.block(3 * step.bytes / 2, false);
                     self.late.push_back(added);
                 }
-                Strays::Trims if here => {
+                Divergence::Trims if here => {
                     self.allocator.trim(0);
                 }
                 _ => {}
             }
-            let block = self.block(step.bytes, strays == Strays::AsksForZeros);
-            let until = index + 1 + step.lives;
-            if let Some(place) = live.get_mut(until) {
-                place.push(block);
+            let block = self.block(step.bytes, divergence == Divergence::AsksForZeros);
+            let until = index + 1 + step.duration;
+            if let Some(ending) = live.get_mut(until) {
+                ending.push(block);
             }
         }
-        if strays == Strays::Not {
+        if divergence == Divergence::Nothing {
             self.late.pop_front();
         }
     }
@@ -147,26 +147,26 @@ fn with_player(play: impl FnOnce(&mut Player<'_>)) {
     assert_eq!(allocator.stats().usage.reserved, 0);
 }
 
-/// So often a round of [`layers`] is played until it has been learned for sure.
+/// The periods of [`layers`] that are played until it has been learned for sure.
 const ENOUGH: usize = 60;
 
 /// What sizes are multiples of.
 const PAGE: usize = if cfg!(miri) { 128 } else { 4096 };
 
-fn layers() -> Vec<Step> {
+fn layers() -> Vec<PeriodStep> {
     let layer = [(80, 1), (300, 3), (40, 0), (120, 2), (300, 1), (16, 0)];
-    let layers = (0..6).flat_map(|n| layer.map(|(pages, lives)| (pages + n, lives)));
-    layers.map(|(pages, lives)| Step { bytes: pages * PAGE - 100, lives }).collect()
+    let layers = (0..6).flat_map(|n| layer.map(|(pages, duration)| (pages + n, duration)));
+    layers.map(|(pages, duration)| PeriodStep { bytes: pages * PAGE - 100, duration }).collect()
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
-fn a_round_is_learned_and_its_addresses_stay() {
+#[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
+fn a_period_is_learned_and_its_addresses_stay() {
     let allocator = allocator();
     let play = || -> Vec<usize> {
         let mut live: VecDeque<Block> = VecDeque::new();
-        let round = layers();
-        round
+        let period = layers();
+        period
             .iter()
             .map(|step| {
                 let block = allocator.allocate(&Request::new(step.bytes)).unwrap();
@@ -196,8 +196,8 @@ fn a_round_is_learned_and_its_addresses_stay() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
-fn a_plan_ends_around_blocks_that_live() {
+#[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
+fn a_plan_ends_around_live_blocks() {
     let allocator = allocator();
     let play = |keep: usize| -> Vec<Marked> {
         let mut live: VecDeque<Marked> = VecDeque::new();
@@ -237,8 +237,8 @@ fn a_plan_ends_around_blocks_that_live() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
-fn what_outlives_its_round_does_not_keep_it_from_being_learned() {
+#[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
+fn a_block_that_outlives_its_period_does_not_keep_it_from_being_learned() {
     let allocator = allocator();
     let mut result: Option<Block> = None;
     for _ in 0..ENOUGH {
@@ -255,7 +255,7 @@ fn what_outlives_its_round_does_not_keep_it_from_being_learned() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
+#[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
 fn a_plan_that_was_left_ends_though_all_is_at_hand() {
     let allocator = allocator();
     let ask = |bytes: usize, times: usize| {
@@ -267,7 +267,7 @@ fn a_plan_that_was_left_ends_though_all_is_at_hand() {
         layers().iter().for_each(|step| ask(step.bytes, 1));
     }
     assert_eq!(plans(&allocator), 1);
-    // Not of the round, and waiting for the thread each time.
+    // Not of the period, and waiting for the thread each time.
     let steps = layers().len();
     ask(200_000, steps);
     assert_eq!(plans(&allocator), 1, "it may come back");
@@ -277,8 +277,8 @@ fn a_plan_that_was_left_ends_though_all_is_at_hand() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
-fn a_plan_lasts_while_each_round_has_something_else_too() {
+#[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
+fn a_plan_lasts_while_each_period_has_a_divergence() {
     let allocator = allocator();
     let (elsewhere, returned) = mpsc::sync_channel::<Block>(0);
     let (done, waits) = mpsc::channel();
@@ -297,7 +297,7 @@ fn a_plan_lasts_while_each_round_has_something_else_too() {
                 _ => live.push_back(block),
             }
             if hand_over.is_some() && index == 7 {
-                // Not of the round, and waiting for the thread.
+                // Not of the period, and waiting for the thread.
                 drop(allocator.allocate(&Request::new(3_000_000)).unwrap());
             }
             if live.len() > 2 {
@@ -315,9 +315,9 @@ fn a_plan_lasts_while_each_round_has_something_else_too() {
         });
         (0..ENOUGH).for_each(|_| play(None));
         assert_eq!(plans(&allocator), 1);
-        for round in 0..3 * steps.len() {
+        for period in 0..3 * steps.len() {
             play(Some(&elsewhere));
-            assert_eq!(plans(&allocator), 1, "{round}");
+            assert_eq!(plans(&allocator), 1, "{period}");
         }
         drop(elsewhere);
     });
@@ -325,7 +325,7 @@ fn a_plan_lasts_while_each_round_has_something_else_too() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
+#[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
 fn a_loop_around_a_few_blocks_needs_no_plan() {
     let allocator = allocator();
     for _ in 0..ENOUGH {
@@ -343,7 +343,7 @@ fn a_loop_around_a_few_blocks_needs_no_plan() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
+#[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
 fn without_learning_there_are_no_plans() {
     let allocator = Caching::builder(Mmap::new()).learning(false).build();
     for _ in 0..8 {
@@ -355,7 +355,7 @@ fn without_learning_there_are_no_plans() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "minutes under Miri; `straying_harms_nobody` goes the same ways")]
+#[cfg_attr(miri, ignore = "minutes under Miri; `divergences_harm_no_block` goes the same ways")]
 fn two_threads_have_a_plan_each_and_return_each_others_blocks() {
     with_player(|player| {
         let allocator = player.allocator;
@@ -364,9 +364,10 @@ fn two_threads_have_a_plan_each_and_return_each_others_blocks() {
                 let elsewhere = player.elsewhere.clone();
                 scope.spawn(move || {
                     let mut player = Player { allocator, elsewhere, late: VecDeque::new(), marks: 0 };
-                    for round in 0..60 {
-                        let strays = if round % 4 == 3 { Strays::ReturnsElsewhere } else { Strays::Not };
-                        player.play(&layers(), strays, round);
+                    for period in 0..60 {
+                        let divergence =
+                            if period % 4 == 3 { Divergence::ReturnsElsewhere } else { Divergence::Nothing };
+                        player.play(&layers(), divergence, period);
                         allocator.verify().unwrap();
                     }
                 });
@@ -375,17 +376,17 @@ fn two_threads_have_a_plan_each_and_return_each_others_blocks() {
     });
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    (1usize..50 * PAGE, 0usize..12).prop_map(|(bytes, lives)| Step { bytes, lives })
+fn step() -> impl Strategy<Value = PeriodStep> {
+    (1usize..50 * PAGE, 0usize..12).prop_map(|(bytes, duration)| PeriodStep { bytes, duration })
 }
 
-fn strays() -> impl Strategy<Value = Strays> {
-    use Strays::*;
+fn divergence() -> impl Strategy<Value = Divergence> {
+    use Divergence::*;
     prop::sample::select(vec![
-        Not,
-        Not,
-        Not,
-        Not,
+        Nothing,
+        Nothing,
+        Nothing,
+        Nothing,
         LeavesOut,
         Adds,
         ReturnsLate,
@@ -399,21 +400,22 @@ fn strays() -> impl Strategy<Value = Strays> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 64 }, ..ProptestConfig::default() })]
 
-    /// Whatever is done instead of the round, no two blocks share a byte, all adds up, and the round may be learned anew.
+    /// Whatever happens instead of the period, no two live blocks share a byte, all adds up, and the period
+    /// may be learned anew.
     #[test]
-    fn straying_harms_nobody(
-        round in prop::collection::vec(step(), 2..if cfg!(miri) { 6 } else { 40 }),
-        plays in prop::collection::vec((strays(), any::<usize>()), 1..if cfg!(miri) { 6 } else { 40 }),
+    fn divergences_harm_no_block(
+        period in prop::collection::vec(step(), 2..if cfg!(miri) { 6 } else { 40 }),
+        plays in prop::collection::vec((divergence(), any::<usize>()), 1..if cfg!(miri) { 6 } else { 40 }),
     ) {
         with_player(|player| {
             for _ in 0..if cfg!(miri) { 8 } else { 400 } {
                 if plans(player.allocator) > 0 {
                     break;
                 }
-                player.play(&round, Strays::Not, 0);
+                player.play(&period, Divergence::Nothing, 0);
             }
-            for (strays, at) in plays {
-                player.play(&round, strays, at);
+            for (divergence, at) in plays {
+                player.play(&period, divergence, at);
                 player.allocator.verify().unwrap();
             }
         });
