@@ -1,11 +1,11 @@
-//! Reading the golden files of `testdata/torch-views`.
+//! Reads the golden files of `testdata/torch-views`.
 
 use std::{fs::File, io::Read, path::Path};
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-/// The text of a compressed file.
+/// Returns the text of a compressed file.
 pub(crate) fn text(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-views").join(name);
     let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -16,7 +16,7 @@ pub(crate) fn text(name: &str) -> String {
     text
 }
 
-/// A compressed JSON file in Python's dialect, which writes infinities as bare words; they become strings.
+/// Reads a compressed JSON file in Python's dialect: bare words for infinities become strings.
 pub(crate) fn json(name: &str) -> Value {
     let standard = text(name).replace("-Infinity", r#""-inf""#).replace("Infinity", r#""inf""#);
     serde_json::from_str(&standard).unwrap()

@@ -1,4 +1,4 @@
-//! Views against their definitions: which places of the storage each one reaches, in which order.
+//! Views against their definitions: which positions of the storage each one reaches, in which order.
 
 use orlop_core::{Layout, Reshaped, Result, Shape, broadcast_shapes};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 use crate::properties::{layouts, places};
 
-/// A layout and one of its dimensions.
+/// Generates a layout and one of its dimensions.
 fn with_dim() -> impl Strategy<Value = (Layout, usize)> {
     let some = layouts().prop_filter("a scalar", |layout| layout.ndim() > 0);
     (some, any::<Index>()).prop_map(|(layout, dim)| (layout.clone(), dim.index(layout.ndim())))
@@ -17,19 +17,19 @@ fn from_end(layout: &Layout, dim: usize) -> isize {
     isize::try_from(dim).unwrap() - isize::try_from(layout.ndim()).unwrap()
 }
 
-/// The places at each index of a dimension.
+/// Returns the positions at each index of a dimension.
 fn rows(layout: &Layout, dim: usize) -> Vec<Vec<usize>> {
     (0..layout.shape()[dim])
         .map(|index| places(&layout.select(from_end(layout, dim), index.try_into().unwrap()).unwrap()))
         .collect()
 }
 
-/// The places of a view with its dimension `dim` outermost, index by index.
+/// Compares the positions of a view, with dimension `dim` outermost, index by index.
 fn assert_rows(view: &Layout, dim: usize, expected: &[Vec<usize>]) {
     assert_eq!(rows(view, dim), expected);
 }
 
-/// All ways to write a number as a product of sizes, among them useless ones.
+/// Generates factorizations of a number into sizes, factors of 1 included.
 fn sizes_of(numel: usize) -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(any::<Index>(), 0..5).prop_map(move |picks| {
         let mut left = numel;
@@ -48,7 +48,8 @@ fn sizes_of(numel: usize) -> impl Strategy<Value = Vec<usize>> {
     })
 }
 
-/// Row-major layouts cut and turned a little: most dimensions of these still continue each other.
+/// Generates row-major layouts, sliced and transposed a little: most of their dimensions still continue each
+/// other.
 fn rearranged() -> impl Strategy<Value = Layout> {
     let sizes = prop::collection::vec(prop_oneof![Just(1usize), 1usize..5], 1..6);
     (sizes, any::<[Index; 4]>(), 0isize..3).prop_map(|(sizes, [from, to, cut, swap], start)| {
@@ -66,14 +67,14 @@ fn with_sizes() -> impl Strategy<Value = (Layout, Vec<usize>)> {
     })
 }
 
-/// Whatever was counted by a shortcut is what counting anew gives.
+/// Checks that incrementally updated counts equal those of a fresh count.
 fn assert_counted(view: &Layout) {
     let anew = Layout::new(view.shape().clone(), view.strides().clone(), view.offset());
     assert_eq!(anew.as_ref(), Ok(view));
     assert_eq!(view.numel(), places(view).len());
 }
 
-/// Every place that a view reaches is one of its parent's.
+/// Checks that every position of a view is one of its parent's.
 fn assert_inside(view: &Layout, parent: &Layout) {
     assert_counted(view);
     if !view.is_empty() {
@@ -142,7 +143,7 @@ proptest! {
             let at = |layout: &Layout, dim: usize, index: usize| {
                 layout.select(dim.try_into().unwrap(), index.try_into().unwrap()).unwrap()
             };
-            // Outer dimension last, so that the number of the other still holds.
+            // The outer dimension last, so that the number of the other stays valid.
             let (first, second) = if dim > other { ((dim, row), (other, column)) } else { ((other, column), (dim, row)) };
             places(&at(&at(&layout, first.0, first.1), second.0, second.1))
         }).collect();
@@ -213,7 +214,7 @@ proptest! {
         prop_assert_eq!(view.shape(), sizes.as_slice());
         prop_assert_eq!(&broadcast_shapes(layout.shape(), view.shape()).unwrap(), view.shape());
         if !view.is_empty() {
-            // At index 0 of every dimension that was stretched.
+            // At index 0 of every expanded dimension.
             let first = (0..view.ndim()).try_fold(view.clone(), |view, dim| {
                 let old = dim.checked_sub(new.len()).map_or(1, |dim| layout.shape()[dim]);
                 if old == 1 { view.narrow(dim.try_into().unwrap(), 0, 1) } else { Ok(view) }
@@ -329,7 +330,7 @@ proptest! {
     }
 }
 
-/// Whether places in this order are those of some strides.
+/// Returns `true` if some strides give positions in this order.
 fn has_strides(places: &[usize], sizes: &[usize]) -> bool {
     let mut below = places.len();
     let mut strides = Vec::new();
