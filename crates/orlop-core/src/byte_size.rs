@@ -9,9 +9,9 @@ use crate::{Error, Expected, Result, stack_str::StackStr};
 
 /// A number of bytes that prints as `512 B`, `1.50 KiB` or `80.0 GiB` and parses likewise.
 ///
-/// Parsing takes a decimal number, an optional space, and a unit in either case: none or `B` for bytes; `KiB`, `MiB`,
-/// `GiB`, `TiB`, `PiB`, `EiB` and the bare letters `k`, `m`, `g`, `t`, `p`, `e` for powers of 1024; `kB`, `MB`, `GB`,
-/// `TB`, `PB`, `EB` for powers of 1000. A fraction of a byte is dropped.
+/// Parsing takes a decimal number, an optional space, and a unit in either case: none or `B` for bytes;
+/// `KiB`, `MiB`, `GiB`, `TiB`, `PiB`, `EiB` and the bare letters `k`, `m`, `g`, `t`, `p`, `e` for powers of
+/// 1024; `kB`, `MB`, `GB`, `TB`, `PB`, `EB` for powers of 1000. A fraction of a byte is dropped.
 ///
 /// ```
 /// use orlop_core::ByteSize;

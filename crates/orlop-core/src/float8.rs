@@ -34,7 +34,8 @@ fn round_to_code(magnitude: f32, mantissa: u32, bias: u32) -> u32 {
     (rebiased + (1 << (dropped - 1)) - 1 + to_even) >> dropped
 }
 
-/// Encodes `value`; codes above `largest` become `overflow`, NaN becomes `nan`, each under the sign of `value`.
+/// Encodes `value`; codes above `largest` become `overflow`, NaN becomes `nan`, each under the sign of
+/// `value`.
 fn encode(value: f32, mantissa: u32, bias: u32, overflow: u8, nan: u8) -> u8 {
     let magnitude = value.abs();
     let code = if magnitude.to_bits() > F32_INFINITY_BITS {
@@ -120,8 +121,8 @@ float8! {
 }
 
 float8! {
-    /// `float8_e5m2`: 5 exponent bits, 2 mantissa bits, infinities and NaNs as in IEEE 754; the upper byte of an
-    /// [`half::f16`].
+    /// `float8_e5m2`: 5 exponent bits, 2 mantissa bits, infinities and NaNs as in IEEE 754; the upper byte of
+    /// an [`half::f16`].
     ///
     /// ```
     /// use orlop_core::F8E5M2;

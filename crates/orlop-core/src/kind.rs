@@ -13,7 +13,7 @@ use crate::{Device, Error, Expected, Result};
 
 /// The devices that a kind can be on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum KindPlacement {
     AnyDevice,
     HostOnly,
 }
@@ -57,8 +57,8 @@ macro_rules! memory_kinds {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            const fn place(self) -> Place {
-                match self { $(Self::$variant => Place::$place),+ }
+            const fn place(self) -> KindPlacement {
+                match self { $(Self::$variant => KindPlacement::$place),+ }
             }
         }
     };
@@ -92,7 +92,7 @@ impl MemoryKind {
     #[inline]
     #[must_use]
     pub const fn is_host_only(self) -> bool {
-        matches!(self.place(), Place::HostOnly)
+        matches!(self.place(), KindPlacement::HostOnly)
     }
 
     /// Checks that memory of this kind can be on `device`.
@@ -155,7 +155,7 @@ mod tests {
         let error = MemoryKind::HostPinned.check_on(Device::cuda(0)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "memory kind host_pinned lives in host memory and cannot be on cuda:0: ask for it on cpu"
+            "memory kind host_pinned is host memory and cannot be on cuda:0: request it on cpu"
         );
         let error = "pinned".parse::<MemoryKind>().unwrap_err();
         assert_eq!(

@@ -8,9 +8,10 @@
 //! |---|---|
 //! | devices, streams and memory kinds | [`Device`], [`DeviceType`], [`StreamId`], [`MemoryKind`] |
 //! | byte counts | [`bytes`], [`ByteSize`], [`Alignment`] |
-//! | elements | [`DType`], [`Element`], [`dispatch!`], [`promote()`], [`cast`], [`Scalar`], [`F8E4M3`], [`F8E5M2`] |
+//! | element types | [`DType`], [`Element`], [`dispatch!`], [`F8E4M3`], [`F8E5M2`] |
+//! | numbers | [`Scalar`], [`cast`], [`promote()`] |
 //! | layouts | [`Shape`], [`Strides`], [`Layout`], [`MemoryFormat`], [`Overlap`] |
-//! | views | [`Layout::slice`], [`Layout::transpose`], [`Layout::view`] and others, [`Reshaped`], [`Pieces`] |
+//! | views | [`Layout::slice`], [`Layout::transpose`], [`Layout::view`], [`Reshaped`], [`Pieces`] |
 //! | broadcasting | [`Layout::expand`], [`broadcast_shapes`] |
 //! | errors | [`Error`] |
 //!

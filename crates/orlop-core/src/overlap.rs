@@ -71,7 +71,7 @@ impl Layout {
         if self.is_nested(by_stride) {
             return Overlap::No;
         }
-        let mut search = Search { layout: self, by_stride, steps_left: MAX_STEPS };
+        let mut search = OverlapSearch { layout: self, by_stride, steps_left: MAX_STEPS };
         let reach = search.reach();
         search.closes(by_stride.len(), 0, false, reach)
     }
@@ -90,14 +90,14 @@ impl Layout {
 }
 
 /// The search for two indices with the same storage position.
-struct Search<'a> {
+struct OverlapSearch<'a> {
     layout: &'a Layout,
     /// Dimensions of size 2 or more, smallest stride first.
     by_stride: &'a [usize],
     steps_left: u32,
 }
 
-impl Search<'_> {
+impl OverlapSearch<'_> {
     /// Returns whether the smallest `dims` dimensions can bring `distance` back to 0. `reach` is the largest
     /// distance they can cover. `moved` is `true` if a larger dimension has a non-zero difference: if none
     /// has, an all-zero difference is no answer, and by symmetry only forward steps need to be searched.

@@ -19,8 +19,8 @@ use crate::{DType, DTypeFamily as Family, Error, Result};
 /// ```
 ///
 /// # Errors
-/// [`Error::NoPromotion`] where PyTorch refuses: 8-bit floats with anything else, and `uint16`, `uint32` or `uint64`
-/// with anything but themselves and floats. Cast one operand first.
+/// [`Error::NoPromotion`] where PyTorch refuses: 8-bit floats with anything else, and `uint16`, `uint32` or
+/// `uint64` with anything but themselves and floats. Cast one operand first.
 pub fn promote(a: DType, b: DType) -> Result<DType> {
     if a == b {
         return Ok(a);

@@ -123,7 +123,7 @@ pub enum Error {
     },
 
     /// A dimension out of range.
-    #[error("dimension {dim} is out of range for {ndim} dimensions: count from 0, or from the end with -1, -2, ...")]
+    #[error("no dimension {dim} among {ndim}: count from 0, or from the end with -1, -2, ...")]
     DimOutOfRange {
         /// The requested dimension.
         dim: isize,
@@ -313,7 +313,7 @@ pub enum Error {
     },
 
     /// Element sizes where neither divides the other.
-    #[error("elements of {from} bytes cannot be viewed as elements of {to} bytes: one size must divide the other")]
+    #[error("elements of {from} bytes cannot be viewed as {to} bytes: one size must divide the other")]
     ItemsizeRatio {
         /// The size of an element, in bytes.
         from: usize,

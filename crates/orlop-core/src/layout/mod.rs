@@ -6,9 +6,9 @@
 //! reads them. A layout derived from a checked one inherits what it does not change; debug builds count
 //! again.
 
-mod change;
+mod in_place;
 
-pub(crate) use self::change::Kept;
+pub(crate) use self::in_place::KeptIndices;
 
 use core::{fmt, ops::Range};
 

@@ -3,7 +3,7 @@
 //! Loops make these views most often. A slice changes one size, one stride and the offset of a checked
 //! layout; the new span follows from those, so nothing is checked again.
 
-use crate::{DimInt, Error, Layout, Result, Shape, Strides, layout::Kept, strides::next_stride};
+use crate::{DimInt, Error, Layout, Result, Shape, Strides, layout::KeptIndices, strides::next_stride};
 
 impl Layout {
     /// Returns every `step`-th index of a dimension from `start` to before `end`, as Python slices do:
@@ -13,11 +13,12 @@ impl Layout {
     /// `[.., n, ..]` becomes `[.., ⌈(end − start) / step⌉, ..]`.
     ///
     /// ```
-    /// use orlop_core::{Layout, Shape};
+    /// use orlop_core::{Layout, Shape, Strides};
     ///
     /// let rows = Layout::contiguous(Shape::new(&[10, 4])?);
     /// let odd = rows.slice(0, Some(1), None, 2)?; // x[1::2]
-    /// assert_eq!((odd.shape().as_slice(), odd.strides().as_slice(), odd.offset()), (&[5, 4][..], &[8, 1][..], 4));
+    /// assert_eq!((odd.shape(), odd.strides()), (&Shape::new(&[5, 4])?, &Strides::new(&[8, 1])?));
+    /// assert_eq!(odd.offset(), 4);
     /// assert_eq!(rows.slice(0, Some(-3), Some(100), 1)?.shape(), &[3, 4]); // x[-3:100]
     /// # Ok::<(), orlop_core::Error>(())
     /// ```
@@ -49,8 +50,8 @@ impl Layout {
             let length = end.map_or(size, |end| clamp(end, size)).saturating_sub(first);
             match step {
                 0 => Err(Error::ZeroStep),
-                1 => Ok(Kept { first, size: length, stride }),
-                _ => Ok(Kept { first, size: length.div_ceil(step), stride: next_stride(stride, step) }),
+                1 => Ok(KeptIndices { first, size: length, stride }),
+                _ => Ok(KeptIndices { first, size: length.div_ceil(step), stride: next_stride(stride, step) }),
             }
         })
     }
@@ -89,7 +90,7 @@ impl Layout {
             let first = if start < 0 { size.checked_add_signed(start) } else { Some(start.unsigned_abs()) };
             match first {
                 Some(first) if size.checked_sub(first).is_some_and(|rest| length <= rest) => {
-                    Ok(Kept { first, size: length, stride })
+                    Ok(KeptIndices { first, size: length, stride })
                 }
                 _ => Err(Error::RangeOutOfDim { start, length, dim, size }),
             }

@@ -118,7 +118,8 @@ impl Layout {
         Ok(self.reshape_to(Shape::infer(sizes, self.numel())?))
     }
 
-    /// The strides of a view of this shape, if one is possible and the shape has as many elements.
+    /// Returns the strides of a view with this shape, or `None` if the shape has another number of elements or
+    /// needs a copy.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -146,8 +147,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`], [`Error::DimOrder`]; [`Error::Overflow`] where there are no elements and the joint
-    /// size does not fit.
+    /// [`Error::DimOutOfRange`], [`Error::DimOrder`]; [`Error::Overflow`] where there are no elements and the
+    /// joint size does not fit.
     #[inline]
     pub fn flatten(&self, start: isize, end: isize) -> Result<Reshaped> {
         Ok(match self.flat_shape(start, end)? {
@@ -204,7 +205,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoSizes`], and as [`Shape::infer`].
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoSizes`], and as
+    /// [`Shape::infer`].
     pub fn unflatten<D: DimInt>(&self, dim: isize, sizes: &[D]) -> Result<Self> {
         let mut unflattened = self.clone();
         unflattened.unflatten_in_place(dim, sizes)?;

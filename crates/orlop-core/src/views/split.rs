@@ -5,7 +5,7 @@
 
 use core::iter::FusedIterator;
 
-use crate::{DimInt, Error, Layout, Quantity, Result, Shape, bytes::MAX_BYTES, layout::Kept};
+use crate::{DimInt, Error, Layout, Quantity, Result, Shape, bytes::MAX_BYTES, layout::KeptIndices};
 
 /// An iterator over the pieces of a dimension, in order; made by [`Layout::split`],
 /// [`Layout::split_with_sizes`] and [`Layout::chunk`].
@@ -15,11 +15,11 @@ pub struct Pieces<'a, D = usize> {
     dim: usize,
     /// The start of the next piece. It and all later pieces are within the dimension.
     start: usize,
-    sizes: Sizes<'a, D>,
+    sizes: PieceSizes<'a, D>,
 }
 
 #[derive(Clone, Debug)]
-enum Sizes<'a, D> {
+enum PieceSizes<'a, D> {
     /// `pieces` pieces of this size; the last one is smaller if the size does not divide the dimension.
     Equal { size: usize, pieces: usize },
     /// The size of each piece.
@@ -53,7 +53,7 @@ impl Layout {
         }
         let pieces = length.div_ceil(size.max(1)).max(1);
         self.check_last_piece(dim, (pieces - 1).saturating_mul(size))?;
-        Ok(Pieces { layout: self, dim, start: 0, sizes: Sizes::Equal { size, pieces } })
+        Ok(Pieces { layout: self, dim, start: 0, sizes: PieceSizes::Equal { size, pieces } })
     }
 
     /// Splits a dimension into pieces of these sizes, which add up to its own.
@@ -83,7 +83,7 @@ impl Layout {
             return Err(Error::PiecesMismatch { sum, size: length });
         }
         self.check_last_piece(dim, last)?;
-        Ok(Pieces { layout: self, dim, start: 0, sizes: Sizes::Listed(sizes) })
+        Ok(Pieces { layout: self, dim, start: 0, sizes: PieceSizes::Listed(sizes) })
     }
 
     /// Splits a dimension into at most `count` pieces of equal size, of which the last may be smaller. An
@@ -101,8 +101,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoPieces`] for a `count` of 0;
-    /// [`Error::Overflow`] as in [`split`](Self::split).
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoPieces`] for a `count` of
+    /// 0; [`Error::Overflow`] as in [`split`](Self::split).
     pub fn chunk(&self, count: usize, dim: isize) -> Result<Pieces<'_>> {
         let dim = self.existing_dim(dim)?;
         if count == 0 {
@@ -112,7 +112,7 @@ impl Layout {
         let size = length.div_ceil(count);
         let pieces = if size == 0 { count } else { length.div_ceil(size) };
         self.check_last_piece(dim, (pieces - 1).saturating_mul(size))?;
-        Ok(Pieces { layout: self, dim, start: 0, sizes: Sizes::Equal { size, pieces } })
+        Ok(Pieces { layout: self, dim, start: 0, sizes: PieceSizes::Equal { size, pieces } })
     }
 
     /// Checks that a piece starting at this index has a valid offset. Only pieces without elements can fail,
@@ -134,11 +134,11 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
     fn next(&mut self) -> Option<Layout> {
         let length = self.layout.shape()[self.dim];
         let size = match &mut self.sizes {
-            Sizes::Equal { size, pieces } => {
+            PieceSizes::Equal { size, pieces } => {
                 *pieces = pieces.checked_sub(1)?;
                 (length - self.start).min(*size)
             }
-            Sizes::Listed(sizes) => {
+            PieceSizes::Listed(sizes) => {
                 let (&size, rest) = sizes.split_first()?;
                 *sizes = rest;
                 size.to_usize()?
@@ -146,7 +146,7 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
         };
         let mut piece = self.layout.clone();
         let first = self.start;
-        let cut = piece.keep_indices(self.dim.cast_signed(), |_, _, stride| Ok(Kept { first, size, stride }));
+        let cut = piece.keep_indices(self.dim.cast_signed(), |_, _, stride| Ok(KeptIndices { first, size, stride }));
         self.start += size;
         // The start was checked when the split was requested.
         cut.ok().map(|()| piece)
@@ -155,8 +155,8 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
     #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = match self.sizes {
-            Sizes::Equal { pieces, .. } => pieces,
-            Sizes::Listed(sizes) => sizes.len(),
+            PieceSizes::Equal { pieces, .. } => pieces,
+            PieceSizes::Listed(sizes) => sizes.len(),
         };
         (left, Some(left))
     }

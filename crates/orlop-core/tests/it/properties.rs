@@ -52,8 +52,9 @@ proptest! {
         let in_a_row = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
         prop_assert_eq!(layout.is_contiguous(), in_a_row);
         let distinct: BTreeSet<_> = places.iter().collect();
-        let fills_its_range = distinct.len() == places.len() && distinct.len() == layout.element_range().len();
-        prop_assert_eq!(layout.is_non_overlapping_and_dense(), fills_its_range);
+        let is_distinct = distinct.len() == places.len();
+        let fills_range = is_distinct && distinct.len() == layout.element_range().len();
+        prop_assert_eq!(layout.is_non_overlapping_and_dense(), fills_range);
     }
 
     #[test]

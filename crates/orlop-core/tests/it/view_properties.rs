@@ -144,7 +144,9 @@ proptest! {
                 layout.select(dim.try_into().unwrap(), index.try_into().unwrap()).unwrap()
             };
             // The outer dimension last, so that the number of the other stays valid.
-            let (first, second) = if dim > other { ((dim, row), (other, column)) } else { ((other, column), (dim, row)) };
+            let mut order = [(dim, row), (other, column)];
+            order.sort_by_key(|&(dim, _)| std::cmp::Reverse(dim));
+            let [first, second] = order;
             places(&at(&at(&layout, first.0, first.1), second.0, second.1))
         }).collect();
         assert_rows(&view, view.ndim() - 1, &expected);
@@ -183,12 +185,15 @@ proptest! {
         prop_assert_eq!(rows(&moved, other.index(layout.ndim())), rows(&layout, dim));
         prop_assert_eq!(&moved.movedim(&[b], &[a]).unwrap(), &layout);
 
-        let order: Vec<isize> = order.into_iter().filter(|&dim| dim < layout.ndim().try_into().unwrap()).collect();
-        let back: Vec<isize> = (0..).take(order.len()).map(|dim| order.iter().position(|&o| o == dim).unwrap().try_into().unwrap()).collect();
+        let ndim = isize::try_from(layout.ndim()).unwrap();
+        let order: Vec<isize> = order.into_iter().filter(|&dim| dim < ndim).collect();
+        let position = |dim| order.iter().position(|&other| other == dim).unwrap();
+        let back: Vec<isize> = (0..ndim).map(|dim| position(dim).try_into().unwrap()).collect();
         let permuted = layout.permute(&order).unwrap();
         assert_inside(&permuted, &layout);
         prop_assert_eq!(&permuted.permute(&back).unwrap(), &layout);
-        prop_assert_eq!(&layout.movedim(&order, &(0..).take(order.len()).collect::<Vec<_>>()).unwrap(), &permuted);
+        let identity: Vec<isize> = (0..ndim).collect();
+        prop_assert_eq!(&layout.movedim(&order, &identity).unwrap(), &permuted);
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Layout {
     pub(crate) fn keep_indices(
         &mut self,
         dim: isize,
-        keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
+        keep: impl FnOnce(usize, usize, usize) -> Result<KeptIndices>,
     ) -> Result<()> {
         let before = (self.offset, self.span);
         // One check for the heap, after which the compiler keeps everything else in registers.
@@ -159,7 +159,7 @@ impl Layout {
 
 /// The kept indices of a dimension: `size` indices from `first`, `stride` elements apart. `first` may be one
 /// past the last index if `size` is 0.
-pub(crate) struct Kept {
+pub(crate) struct KeptIndices {
     pub(crate) first: usize,
     pub(crate) size: usize,
     pub(crate) stride: usize,
@@ -174,7 +174,7 @@ fn keep_among(
     strides: &mut [usize],
     (offset, span): (usize, usize),
     dim: isize,
-    keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
+    keep: impl FnOnce(usize, usize, usize) -> Result<KeptIndices>,
 ) -> Result<(usize, usize, usize)> {
     if ndim == 0 {
         return Err(Error::NoDimensions);
@@ -206,7 +206,7 @@ fn keep_among_many(
     strides: &mut [usize],
     before: (usize, usize),
     dim: isize,
-    keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
+    keep: impl FnOnce(usize, usize, usize) -> Result<KeptIndices>,
 ) -> Result<(usize, usize, usize)> {
     keep_among(sizes.len(), sizes, strides, before, dim, keep)
 }
