@@ -178,7 +178,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
                 return false;
             }
         }
-        // SAFETY: what was asked was found to be right, and the caller's promise for the rest.
+        // SAFETY: what was asked was found to be right, and guaranteed by the caller for the rest.
         let gained = unsafe { self.inner.extend(line, from, to) };
         if gained {
             let mut books = lock(&self.counts.books);
@@ -202,7 +202,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
             books.figures.released += 1;
             books.figures.bytes -= (from - to) as u64;
         }
-        // SAFETY: held as it is, and the caller's promise for the rest.
+        // SAFETY: held as it is, and guaranteed by the caller for the rest.
         unsafe { self.inner.shorten(line, from, to) };
     }
 
@@ -222,7 +222,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
@@ -236,7 +236,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
                 return false;
             }
         }
-        // SAFETY: in a held region, and the caller's promise for the rest.
+        // SAFETY: in a held region, and guaranteed by the caller for the rest.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
@@ -358,7 +358,7 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
         lock(&self.failures.plan).held -= region.bytes as u64;
     }
@@ -371,7 +371,7 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         if lock(&self.failures.plan).refuses(to - from) {
             return false;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let gained = unsafe { self.inner.extend(line, from, to) };
         let mut plan = lock(&self.failures.plan);
         if gained {
@@ -383,19 +383,19 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
     }
 
     unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.shorten(line, from, to) };
         lock(&self.failures.plan).held -= (from - to) as u64;
     }
 
     unsafe fn release_line(&self, line: Line, gained: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release_line(line, gained) };
         lock(&self.failures.plan).held -= gained as u64;
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
@@ -407,7 +407,7 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
                 return false;
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
@@ -444,12 +444,12 @@ unsafe impl<B: Backing> Backing for PoisonBacking<B> {
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 

@@ -37,7 +37,7 @@ unsafe impl Backing for FarBacking {
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.release(region) };
     }
 
@@ -54,7 +54,7 @@ unsafe impl Backing for FarBacking {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.zero(ptr, bytes) }
     }
 }

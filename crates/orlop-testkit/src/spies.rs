@@ -112,14 +112,14 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let (id, address, requested) = (block.id, block.address(), block.requested);
         let uses = block.uses.iter().collect();
-        // SAFETY: the caller's promises; upstream's own block.
+        // SAFETY: guaranteed by the caller; upstream's own block.
         let result = unsafe { self.inner.deallocate(block) };
         self.log.note(RecordedCall::Returned { id, address, requested, uses, accepted: result.is_ok() });
         result
     }
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
-        // SAFETY: the caller's promises; upstream's own block.
+        // SAFETY: guaranteed by the caller; upstream's own block.
         let result = unsafe { self.inner.deallocate_raw(ptr, requested) };
         let address = ptr.as_ptr().addr();
         self.log.note(RecordedCall::ReturnedRaw { address, requested, accepted: result.is_ok() });

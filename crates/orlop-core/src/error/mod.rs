@@ -270,9 +270,7 @@ pub enum Error {
     },
 
     /// Sizes whose product is not the number of elements.
-    #[error(
-        "sizes with product {product} do not fit {numel} elements (beside a -1, they must divide it)"
-    )]
+    #[error("sizes with product {product} do not fit {numel} elements (beside a -1, they must divide it)")]
     NumelMismatch {
         /// The product of the sizes, without a -1.
         product: usize,

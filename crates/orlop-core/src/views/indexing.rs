@@ -51,7 +51,9 @@ impl Layout {
             match step {
                 0 => Err(Error::ZeroStep),
                 1 => Ok(KeptIndices { first, size: length, stride }),
-                _ => Ok(KeptIndices { first, size: length.div_ceil(step), stride: next_stride(stride, step) }),
+                _ => {
+                    Ok(KeptIndices { first, size: length.div_ceil(step), stride: next_stride(stride, step) })
+                }
             }
         })
     }

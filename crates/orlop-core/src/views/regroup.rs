@@ -118,8 +118,8 @@ impl Layout {
         Ok(self.reshape_to(Shape::infer(sizes, self.numel())?))
     }
 
-    /// Returns the strides of a view with this shape, or `None` if the shape has another number of elements or
-    /// needs a copy.
+    /// Returns the strides of a view with this shape, or `None` if the shape has another number of elements
+    /// or needs a copy.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};

@@ -146,7 +146,8 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
         };
         let mut piece = self.layout.clone();
         let first = self.start;
-        let cut = piece.keep_indices(self.dim.cast_signed(), |_, _, stride| Ok(KeptIndices { first, size, stride }));
+        let cut = piece
+            .keep_indices(self.dim.cast_signed(), |_, _, stride| Ok(KeptIndices { first, size, stride }));
         self.start += size;
         // The start was checked when the split was requested.
         cut.ok().map(|()| piece)

@@ -211,7 +211,11 @@ proptest! {
     }
 
     #[test]
-    fn expanding_repeats(layout in layouts(), new in prop::collection::vec(0usize..3, 0..3), to in 0usize..4) {
+    fn expanding_repeats(
+        layout in layouts(),
+        new in prop::collection::vec(0usize..3, 0..3),
+        to in 0usize..4,
+    ) {
         let kept = layout.shape().iter().map(|&size| if size == 1 { to } else { size });
         let sizes: Vec<usize> = new.iter().copied().chain(kept).collect();
         let view = layout.expand(&sizes).unwrap();
@@ -243,7 +247,8 @@ proptest! {
             Reshaped::Copy(copy) => {
                 prop_assert!(strides.is_none() && layout.view(&sizes).is_err());
                 prop_assert_eq!(&copy, &Layout::contiguous(shape));
-                prop_assert!(!has_strides(&places(&layout), &sizes), "{:?} as {:?} is possible", layout, sizes);
+                let is_possible = has_strides(&places(&layout), &sizes);
+                prop_assert!(!is_possible, "{:?} as {:?} is possible", layout, sizes);
             }
         }
     }
@@ -251,13 +256,20 @@ proptest! {
     #[test]
     fn a_dimension_divided_and_made_one_again((layout, dim) in with_dim(), sizes in sizes_of(12)) {
         let size = layout.shape()[dim];
-        let sizes: Vec<usize> = if size == 0 { vec![0, 3] } else if sizes.iter().product::<usize>() == size { sizes } else { vec![1, size, 1] };
+        let is_product = sizes.iter().product::<usize>() == size;
+        let sizes: Vec<usize> = match size {
+            0 => vec![0, 3],
+            _ if is_product => sizes,
+            _ => vec![1, size, 1],
+        };
         let divided = layout.unflatten(from_end(&layout, dim), &sizes).unwrap();
         assert_counted(&divided);
         prop_assert_eq!(places(&divided), places(&layout));
         let last = dim + sizes.len() - 1;
         match divided.flatten(dim.try_into().unwrap(), last.try_into().unwrap()).unwrap() {
-            Reshaped::View(view) => prop_assert_eq!((view.shape(), places(&view)), (layout.shape(), places(&layout))),
+            Reshaped::View(view) => {
+                prop_assert_eq!((view.shape(), places(&view)), (layout.shape(), places(&layout)));
+            }
             Reshaped::Copy(_) => prop_assert!(false, "no copy is needed"),
         }
     }
@@ -278,7 +290,8 @@ proptest! {
         prop_assert!(chunks.len() <= size && (length > 0 || chunks.len() == size));
         let cut = cut.index(length + 1);
         let listed = [cut, 0, length - cut];
-        prop_assert_eq!(assert_tiles(layout.split_with_sizes(&listed, end).unwrap().collect()), listed.to_vec());
+        let pieces = layout.split_with_sizes(&listed, end).unwrap().collect();
+        prop_assert_eq!(assert_tiles(pieces), listed.to_vec());
     }
 
     #[test]
@@ -304,7 +317,10 @@ proptest! {
         size in any::<usize>(),
         list in prop::collection::vec(prop_oneof![-2isize..4, any::<isize>()], 0..8),
     ) {
-        let made = Shape::new(&sizes).and_then(|shape| Layout::new(shape.clone(), orlop_core::Strides::for_shape(&shape, &strides)?, offset));
+        let made = Shape::new(&sizes).and_then(|shape| {
+            let strides = orlop_core::Strides::for_shape(&shape, &strides)?;
+            Layout::new(shape, strides, offset)
+        });
         let Ok(layout) = made else { return Ok(()) };
         let views: [Result<Layout>; 17] = [
             layout.slice(dim, Some(a), Some(b), size),
@@ -330,7 +346,8 @@ proptest! {
             prop_assert_eq!(anew.as_ref(), Ok(view));
         }
         let _ = (layout.squeeze(), layout.reshape(&list), layout.flatten(dim, other));
-        let pieces = layout.split(size, dim).into_iter().chain(layout.chunk(size, dim)).flat_map(|pieces| pieces.take(3));
+        let splits = layout.split(size, dim).into_iter().chain(layout.chunk(size, dim));
+        let pieces = splits.flat_map(|pieces| pieces.take(3));
         prop_assert!(pieces.chain(layout.split_with_sizes(&list, dim).into_iter().flatten()).count() < 20);
     }
 }

@@ -1,4 +1,4 @@
-//! Diagnoses, and profiles of what tensors allocate.
+//! Diagnoses, and profiles of the allocations of tensors.
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
@@ -51,7 +51,7 @@ fn while_somebody_writes() {
 
 #[test]
 fn flags_and_owners() {
-    // One that says it waits for streams: others refuse to note their uses.
+    // An allocator that honours streams: others return an error for `record_stream`.
     let allocator = AllocatorRef::new(Spy::new(Direct::engine(System::new())).0).erase();
     let tensor = Tensor::zeros([2, 3], options().allocator(&allocator)).unwrap();
     let lazy = tensor.lazy_clone().unwrap();
@@ -62,7 +62,7 @@ fn flags_and_owners() {
     lazy.storage().unwrap().refuse_access("gone");
     let diagnosis = lazy.diagnose();
     assert!(diagnosis.read_only);
-    assert_eq!(diagnosis.unreadable.as_deref(), Some("the storage gives no access to its data: gone"));
+    assert_eq!(diagnosis.unreadable.as_deref(), Some("the storage refuses access to its data: gone"));
     let block = diagnosis.block.unwrap();
     assert_eq!((block.owners, block.stream_uses), (2, vec![StreamId::new(7)]));
 
@@ -145,7 +145,7 @@ fn tensors_that_are_still_alive_have_names() {
         let hidden = Tensor::zeros([256, 256], DType::F32).unwrap();
         let cache = TensorOptions::from(DType::F16).kind(MemoryKind::KvCache).tag(Tag::new("layer 3"));
         let cache = Tensor::zeros([1024], cache).unwrap();
-        // A lazy copy has no memory of its own before it is written.
+        // A lazy copy allocates nothing before it is written.
         let copy = hidden.lazy_clone().unwrap();
         assert_eq!(check.so_far().blocks().len(), 2);
         copy.fill_(1.0).unwrap();

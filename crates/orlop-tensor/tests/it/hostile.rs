@@ -1,6 +1,6 @@
-//! User code that does harm where storages, blocks and arrays call it: storage hooks, deleters, owners of foreign memory,
-//! destructors of elements. Each panics, allocates from where it came from, lets go of the last handle and of other blocks,
-//! asks for figures, and changes the hooks.
+//! Hostile user code wherever storages, blocks and arrays call it: storage hooks, deleters, owners of foreign
+//! memory, destructors of elements. It panics, allocates from the calling allocator, drops the last handle
+//! and other blocks, reads statistics, and changes the hooks.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use orlop_alloc::backing::System;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Runs a test on a thread of its own, which has some seconds.
+/// Runs a test on a thread of its own, with a timeout.
 fn watched(test: impl FnOnce() + Send + 'static) {
     let (sender, done) = mpsc::channel();
     let runner = std::thread::spawn(move || {
@@ -24,7 +24,7 @@ fn watched(test: impl FnOnce() + Send + 'static) {
         sender.send(()).unwrap();
     });
     match done.recv_timeout(Duration::from_secs(30)) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it waits for ever"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
         _ => runner.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }
 }
@@ -39,7 +39,7 @@ enum Mischief {
 
 const ALL: [Mischief; 4] = [Mischief::Panic, Mischief::Allocate, Mischief::Abandon, Mischief::Ask];
 
-/// An allocator and blocks of it that user code can reach.
+/// An allocator and blocks of it that user code can access.
 #[derive(Debug)]
 struct Scene {
     mischief: Mischief,
@@ -96,7 +96,7 @@ impl Scene {
         }
     }
 
-    /// Nothing is lost.
+    /// Checks that no block is lost.
     fn check(&self, allocator: Option<AllocatorRef>, name: &str) {
         assert!(self.calls.load(Ordering::Relaxed) > 0, "{name}");
         drop(std::mem::take(&mut *self.blocks.lock().unwrap()));
@@ -119,11 +119,11 @@ const ENGINES: [Engine; 6] = [
     ("arena", || Arena::new(System::new(), 4096).erase()),
 ];
 
-/// Makes something, and says what to do with it.
-type Test = fn(&AllocatorRef, &Arc<Scene>) -> Box<dyn FnOnce()>;
+/// Creates something, and returns the operation on it.
+type HostileTest = fn(&AllocatorRef, &Arc<Scene>) -> Box<dyn FnOnce()>;
 
-/// Each mischief over each engine; the test does not keep the handle that `Abandon` is to find the last of.
-fn each(test: Test) {
+/// Runs each mischief over each engine; the test does not keep the handle whose last clone `Abandon` drops.
+fn each(test: HostileTest) {
     watched(move || {
         for (engine, make) in ENGINES {
             for mischief in ALL {
@@ -140,10 +140,10 @@ fn each(test: Test) {
     });
 }
 
-/// Strikes when it goes.
-struct Last(Arc<Scene>);
+/// Runs the mischief when it is dropped.
+struct StrikeOnDrop(Arc<Scene>);
 
-impl Drop for Last {
+impl Drop for StrikeOnDrop {
     fn drop(&mut self) {
         self.0.strike();
     }
@@ -152,8 +152,8 @@ impl Drop for Last {
 #[test]
 fn destructors_of_elements() {
     each(|allocator, scene| {
-        // Those after the first go while its panic unwinds, and keep quiet.
-        let array = allocator.allocate_typed(5, |_| Last(Arc::clone(scene))).unwrap();
+        // Elements after the first are dropped during its unwind, and do nothing.
+        let array = allocator.allocate_typed(5, |_| StrikeOnDrop(Arc::clone(scene))).unwrap();
         Box::new(move || drop(array))
     });
 }
@@ -166,13 +166,13 @@ fn constructors_of_elements() {
     });
 }
 
-/// An owner of foreign memory goes with the last of what looks at it: a storage, a view, a lazy copy.
+/// An owner of foreign memory is dropped with the last of a storage, a view and a lazy copy.
 #[test]
 fn owners_of_foreign_memory() {
     each(|_, scene| {
-        let mut owner = (vec![7u8; 64], Last(Arc::clone(scene)));
+        let mut owner = (vec![7u8; 64], StrikeOnDrop(Arc::clone(scene)));
         let ptr = NonNull::from(owner.0.as_mut_slice()).cast();
-        // SAFETY: the vector stays where it is while its owner moves, and nobody else has it.
+        // SAFETY: the vector's elements do not move when their owner does, and nothing else uses them.
         let storage = unsafe { Storage::foreign(ptr, 64, MemoryKind::Default, owner) };
         let view = Tensor::bind(&storage, 8, [4], DType::U8).unwrap();
         drop(storage);
@@ -183,14 +183,14 @@ fn owners_of_foreign_memory() {
 
 const FAR: Device = Device::custom(81, 0);
 
-/// A hook that is hostile once, and then makes the storage.
+/// A hook that is hostile once, and then allocates normally.
 #[derive(Debug)]
 struct Hook(Arc<Scene>, AtomicU32);
 
 impl StorageHook for Hook {
     fn allocate(&self, _: &Context, _: Device, request: &Request) -> orlop_alloc::Result<Block> {
         if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
-            // It takes itself away meanwhile.
+            // It removes itself meanwhile.
             let ours = orlop_tensor::clear_storage_hook(FAR.device_type());
             self.0.strike();
             orlop_tensor::set_storage_hook(FAR.device_type(), ours.unwrap());
@@ -213,7 +213,7 @@ fn storage_hooks() {
                 || Storage::new(100, &TensorOptions::new().device(FAR)).map(|storage| storage.nbytes());
             let made = catch_unwind(AssertUnwindSafe(make));
             assert_eq!(made.is_err(), mischief == Mischief::Panic, "{mischief:?}");
-            // A panic left it taken away: nobody holds a lock, so it can be put back.
+            // A panic left it removed: no lock is held, so it can be installed again.
             orlop_tensor::set_storage_hook(FAR.device_type(), hook);
             assert_eq!(make().unwrap(), 100);
             orlop_tensor::clear_storage_hook(FAR.device_type());

@@ -1,4 +1,4 @@
-//! Copies that are put off.
+//! Copy-on-write.
 
 use orlop_alloc::Context;
 use orlop_core::{DType, Device};
@@ -6,7 +6,7 @@ use orlop_tensor::{Storage, Tensor, TensorOptions};
 use std::sync::Arc;
 
 fn address(tensor: &Tensor) -> *const u8 {
-    tensor.storage().and_then(|storage| storage.as_ptr()).expect("a tensor that nobody writes")
+    tensor.storage().and_then(|storage| storage.as_ptr()).expect("a tensor that is not being written")
 }
 
 fn counted() -> Tensor {

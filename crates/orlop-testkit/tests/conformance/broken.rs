@@ -44,7 +44,7 @@ unsafe impl Allocator for Broken {
         if self.flaw == Flaw::KeepsWhatComesBack {
             return Ok(());
         }
-        // SAFETY: the caller's promises; the engine's own block.
+        // SAFETY: guaranteed by the caller; the engine's own block.
         unsafe { self.inner.deallocate(block) }
     }
 

@@ -28,7 +28,7 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
         self.scene.strike();
     }
@@ -40,36 +40,36 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
 
     unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
         self.scene.strike();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.extend(line, from, to) }
     }
 
     unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.shorten(line, from, to) };
         self.scene.strike();
     }
 
     unsafe fn release_line(&self, line: Line, gained: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release_line(line, gained) };
         self.scene.strike();
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         self.scene.strike();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
     unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
         self.scene.strike();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.region_bytes(ptr) }
     }
 
