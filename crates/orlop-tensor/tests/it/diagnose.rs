@@ -7,7 +7,7 @@ use orlop_alloc::{AllocationId, AllocatorRef, Context, Tag};
 use orlop_core::{DType, MemoryFormat, MemoryKind, Overlap, StreamId};
 use orlop_tensor::diagnose::Diagnosis;
 use orlop_tensor::{Storage, Tensor, TensorOptions};
-use orlop_testkit::spies::Spy;
+use orlop_testkit::recording_mock::RecordingMock;
 
 fn options() -> TensorOptions<'static> {
     TensorOptions::from(DType::F16).tag(Tag::new("attention.q")).kind(MemoryKind::Persistent)
@@ -52,7 +52,7 @@ fn while_somebody_writes() {
 #[test]
 fn flags_and_owners() {
     // An allocator that honours streams: others return an error for `record_stream`.
-    let allocator = AllocatorRef::new(Spy::new(Direct::engine(System::new())).0).erase();
+    let allocator = AllocatorRef::new(RecordingMock::new(Direct::engine(System::new())).0).erase();
     let tensor = Tensor::zeros([2, 3], options().allocator(&allocator)).unwrap();
     let lazy = tensor.lazy_clone().unwrap();
     let diagnosis = lazy.diagnose();

@@ -5,7 +5,7 @@ use orlop_alloc::engine::Direct;
 use orlop_alloc::{AllocatorRef, Block, Context, Error as AllocError, Request};
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
-use orlop_testkit::spies::Spy;
+use orlop_testkit::recording_mock::RecordingMock;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -219,7 +219,7 @@ fn streams_that_nobody_waits_for_are_refused() {
     assert!(refused(outside.record_stream(stream)));
     // No bytes, so there is nothing to wait for.
     Tensor::zeros([0], DType::F32).unwrap().record_stream(stream).unwrap();
-    let honoured = AllocatorRef::new(Spy::new(Direct::engine(System::new())).0).erase();
+    let honoured = AllocatorRef::new(RecordingMock::new(Direct::engine(System::new())).0).erase();
     let tensor = Tensor::zeros([4], TensorOptions::new().allocator(&honoured)).unwrap();
     tensor.record_stream(stream).unwrap();
     assert!(tensor.storage().unwrap().block().unwrap().uses.iter().eq([stream]));

@@ -1,4 +1,4 @@
-//! The device engine as an allocator, under each policy, bare and under an adaptor.
+//! The device engine as an allocator, under each policy, alone and under an adaptor.
 
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Tracking;
@@ -31,7 +31,7 @@ fn under_every_policy() {
     }
 }
 
-/// The same on memory that can be written, which the suite does.
+/// The same on memory that can be written, so that the suite checks contents.
 #[test]
 fn over_pages_of_the_host() {
     if let Err(error) = HostPages::new(0) {

@@ -16,12 +16,12 @@ fn system() -> Global {
     Arc::new(System::new())
 }
 
-/// Where lines grow in place.
+/// A backing whose reservations grow in place.
 fn pages() -> Global {
     Arc::new(Mmap::new().huge_pages(HugePages::Never))
 }
 
-/// One line an engine: its promises, what it stands on, and how it is made.
+/// One line per engine: its profile, its backing, and its constructor.
 macro_rules! engines {
     ($($engine:ident: $profile:expr, $base:expr, $make:expr;)+) => {$(
         #[test]
