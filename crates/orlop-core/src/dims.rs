@@ -15,7 +15,7 @@ pub(crate) const INLINE_DIMS: usize = 5;
 /// One value per dimension, outermost first.
 ///
 /// Methods that make a changed copy select each value instead of copying all and overwriting one: a store
-/// into a fresh copy delays the load of whoever copies it next (store forwarding).
+/// into a fresh copy delays the load of the next copy (store forwarding).
 pub(crate) enum Dims {
     /// The first `len` of `values` are used. The rest are 1, so a product can run over all of them.
     Inline { len: InlineLen, values: [usize; INLINE_DIMS] },

@@ -16,7 +16,7 @@
 //!
 //! # Ordering
 //!
-//! - `borrows.end_write` (release) pairs with `borrows.read` and `borrows.write` (acquire): whoever accesses
+//! - `borrows.end_write` (release) pairs with `borrows.read` and `borrows.write` (acquire): an access to
 //!   the bytes after a writer sees what it wrote;
 //! - `borrows.end_read` (release) pairs with `borrows.write`: a reader's loads happen before the next
 //!   writer's stores.

@@ -9,7 +9,7 @@
 //! | block | memory from an allocator, or foreign memory | [`orlop_alloc::MemoryBlock`] |
 //! | interchange | files, other frameworks, other crates | [`interchange`] |
 //! | print | values and metadata as text, diagnosis of a tensor as a value | [`PrintOptions`], [`diagnose`] |
-//! | access | elements as slices or by index, with guards | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
+//! | access | elements as slices or by index | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
 //!
 //! Allocation takes one path: [`Tensor::empty`] → checked bytes and strides (`orlop-core`) →
 //! [`Context`](orlop_alloc::Context) → allocator → block → [`Storage`] → [`Tensor`]. Release takes the

@@ -224,7 +224,7 @@ impl AllocatorModel {
         rule("the block knows its stream", block.stream() == request.stream)?;
         rule("no other stream has used the block", block.stream_uses().next().is_none())?;
         if request.bytes == 0 && !self.allocator.opaque_handles() {
-            rule("an empty block belongs to nobody", !block.has_allocator())?;
+            rule("an empty block has no allocator", !block.has_allocator())?;
             return rule("an empty block has no id", block.id() == AllocationId::NONE);
         }
         rule("ids are not used twice", block.id() != AllocationId::NONE && self.ids.insert(block.id()))?;
@@ -332,7 +332,7 @@ impl AllocatorModel {
             }
             Ok(ptr) => {
                 rule("only a raw deleter takes blocks apart", self.allocator.has_raw_deleter())?;
-                // SAFETY: the block gave its memory away just now, nobody uses it, and it is freed once.
+                // SAFETY: the block was just converted to this pointer, is not in use, and is freed once.
                 unsafe { self.allocator.free(ptr, told) }?;
                 rule("a freed block is not found", self.allocator.find(ptr.as_ptr().addr()).is_none())?;
             }

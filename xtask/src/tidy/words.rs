@@ -1,4 +1,4 @@
-//! Words that no file may hold: unfinished code, and names that are true on one machine only.
+//! Words that no file may contain: unfinished code, and names that are valid on one machine only.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::source::SourceText;
 /// Calls that mark unfinished work.
 const UNFINISHED: [&str; 3] = ["todo!(", "unimplemented!(", "dbg!("];
 
-/// Hosts of package registries: a file that names one is true only where that host is reached. Written in two parts
-/// so that this file does not name them either.
+/// Hosts of package registries: a file that names one is true only where that host is reached. Written in two
+/// parts so that this file does not name them either.
 const HOSTS: [&str; 6] = [
     concat!("crates", ".io"),
     concat!("static.rust", "-lang.org"),

@@ -190,16 +190,16 @@ mod tests {
 
     impl Observer for Reenters {
         fn observe(&self, event: &Event<'_>) {
-            let storage = self.storage.lock().expect("nobody panics").take();
+            let storage = self.storage.lock().expect("no panic").take();
             if let (Event::Freed { .. }, Some(storage)) = (event, storage) {
-                *self.outcome.lock().expect("nobody panics") = Some(storage.write().map(|_| ()));
+                *self.outcome.lock().expect("no panic") = Some(storage.write().map(|_| ()));
             }
         }
     }
 
     /// The other owner of a lazy copy's block is dropped during the copy.
     #[test]
-    fn a_block_that_was_copied_goes_back_when_nobody_writes() {
+    fn a_copied_block_is_freed_after_the_write() {
         let allocator = Direct::new(System::new()).erase();
         let storage = Storage::new(100, &TensorOptions::new().allocator(&allocator)).unwrap();
         let mut clone = Some(storage.lazy_clone().unwrap());

@@ -31,7 +31,7 @@ static HOOKS: RwLock<Option<Hooks>> = RwLock::new(None);
 pub fn set_storage_hook(device_type: DeviceType, hook: Arc<dyn StorageHook>) -> Option<Arc<dyn StorageHook>> {
     let mut hooks = HOOKS.write().unwrap_or_else(PoisonError::into_inner);
     let before = hooks.get_or_insert_default().insert(device_type, hook);
-    // Release: whoever sees the flag reads the map behind its lock; relaxed would do.
+    // Release: a thread that sees the flag reads the map behind its lock; relaxed would do.
     ANY.store(true, Ordering::Release);
     before
 }

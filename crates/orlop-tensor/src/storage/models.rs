@@ -133,7 +133,7 @@ fn a_clone_reads_while_the_other_writes() {
 
 /// Cloning lazily during a write: it fails, or the clone has one of the two values and keeps it.
 #[test]
-fn cloning_while_somebody_writes() {
+fn cloning_during_a_write() {
     loom::model(|| {
         let mine = cell(7);
         let theirs = mine.clone();

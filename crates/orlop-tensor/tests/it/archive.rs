@@ -153,8 +153,8 @@ fn host_kinds_stay_on_the_host() {
         assert_eq!((there.device(), there.memory_kind()), (FAR, MemoryKind::Default));
         assert_eq!(there.to_vec::<u8>().unwrap(), [1; 4]);
     });
-    let lie = with_header(&bytes, |header| header.replace("\"cpu\"", "\"cuda:0\""));
-    let refused = archive::from_bytes(&lie).err().unwrap();
+    let changed = with_header(&bytes, |header| header.replace("\"cpu\"", "\"cuda:0\""));
+    let refused = archive::from_bytes(&changed).err().unwrap();
     assert!(matches!(refused, Error::Layout(orlop_core::Error::HostKindOnDevice { .. })), "{refused}");
 }
 
@@ -181,12 +181,12 @@ fn join(header: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn lies() {
+fn malformed_headers_are_errors() {
     let pool = Storage::new(100, &TensorOptions::new().zeroed()).unwrap();
     let part = Tensor::bind(&pool.slice(0..40).unwrap(), 0, [2, 5], DType::F32).unwrap();
     let whole = Tensor::from_storage(pool, part.layout().clone(), DType::F32).unwrap();
     let bytes = archive::to_bytes([("part", &part), ("whole", &whole)]).unwrap();
-    let lie = |from: &str, to: &str| {
+    let changed = |from: &str, to: &str| {
         let changed = with_header(&bytes, |header| {
             assert!(header.contains(from), "{header}");
             header.replacen(from, to, 1)
@@ -194,30 +194,33 @@ fn lies() {
         refusal(archive::from_bytes(&changed))
     };
     let view = |error: ArchiveError| matches!(error, ArchiveError::View { name, .. } if *name == *"part");
-    assert!(view(lie("[2,5]", "[3,5]")));
-    assert!(view(lie("[2,5]", "[2,5,1]")));
-    assert!(view(lie("[5,1]", "[6,1]")));
-    assert!(view(lie("[2,5]", "[4294967296,4294967296]")));
-    assert!(view(lie("[0,40]", "[40,0]")));
-    assert!(view(lie("[0,40]", "[61,101]")));
-    assert!(view(lie("\"float32\"", "\"float64\"")));
-    assert!(matches!(lie("\"float32\"", "\"decimal\""), ArchiveError::Header { .. }));
-    assert!(matches!(lie("\"cpu\"", "\"cpu:7\""), ArchiveError::Header { .. }));
-    assert!(matches!(lie("\"little\"", "\"big\""), ArchiveError::ByteOrder));
+    assert!(view(changed("[2,5]", "[3,5]")));
+    assert!(view(changed("[2,5]", "[2,5,1]")));
+    assert!(view(changed("[5,1]", "[6,1]")));
+    assert!(view(changed("[2,5]", "[4294967296,4294967296]")));
+    assert!(view(changed("[0,40]", "[40,0]")));
+    assert!(view(changed("[0,40]", "[61,101]")));
+    assert!(view(changed("\"float32\"", "\"float64\"")));
+    assert!(matches!(changed("\"float32\"", "\"decimal\""), ArchiveError::Header { .. }));
+    assert!(matches!(changed("\"cpu\"", "\"cpu:7\""), ArchiveError::Header { .. }));
+    assert!(matches!(changed("\"little\"", "\"big\""), ArchiveError::ByteOrder));
     assert!(matches!(
-        lie("\"storage\":0", "\"storage\":1"),
+        changed("\"storage\":0", "\"storage\":1"),
         ArchiveError::NoStorage { storage: 1, storages: 1, .. }
     ));
-    assert!(matches!(lie("\"part\"", "\"whole\""), ArchiveError::DuplicateName { .. }));
-    assert!(matches!(lie("\"bytes\":100", "\"bytes\":10000"), ArchiveError::Truncated { .. }));
-    assert!(matches!(lie("\"bytes\":100", "\"bytes\":18446744073709551615"), ArchiveError::Misplaced { .. }));
-    assert!(matches!(lie("\"bytes\":100", "\"bytes\":1"), ArchiveError::TrailingBytes { .. }));
-    assert!(matches!(lie("\"bytes\":100", "\"bytes\":-1"), ArchiveError::Header { .. }));
+    assert!(matches!(changed("\"part\"", "\"whole\""), ArchiveError::DuplicateName { .. }));
+    assert!(matches!(changed("\"bytes\":100", "\"bytes\":10000"), ArchiveError::Truncated { .. }));
     assert!(matches!(
-        lie("\"offset\":0}]", "\"offset\":64}]"),
+        changed("\"bytes\":100", "\"bytes\":18446744073709551615"),
+        ArchiveError::Misplaced { .. }
+    ));
+    assert!(matches!(changed("\"bytes\":100", "\"bytes\":1"), ArchiveError::TrailingBytes { .. }));
+    assert!(matches!(changed("\"bytes\":100", "\"bytes\":-1"), ArchiveError::Header { .. }));
+    assert!(matches!(
+        changed("\"offset\":0}]", "\"offset\":64}]"),
         ArchiveError::Misplaced { storage: 0, actual: 64 }
     ));
-    assert!(matches!(lie("{\"byte_order\"", "{\"more\":0,\"byte_order\""), ArchiveError::Header { .. }));
+    assert!(matches!(changed("{\"byte_order\"", "{\"more\":0,\"byte_order\""), ArchiveError::Header { .. }));
 }
 
 #[test]
@@ -325,8 +328,8 @@ proptest! {
     fn whatever_headers_say_tensors_are_inside(shared in shared(), damage in damages()) {
         let bytes = archive::to_bytes(named(&build(&shared))).unwrap();
         let (header, data) = split(&bytes);
-        let lie = join(&damage.of(header.as_bytes()), data);
-        if let Ok(loaded) = in_little_memory(|| archive::from_bytes(&lie)) {
+        let changed = join(&damage.of(header.as_bytes()), data);
+        if let Ok(loaded) = in_little_memory(|| archive::from_bytes(&changed)) {
             for (_, tensor) in loaded.iter().filter(|(_, tensor)| tensor.is_defined()) {
                 let storage = tensor.storage().unwrap();
                 prop_assert!(tensor.layout().check_within(storage.nbytes(), tensor.itemsize()).is_ok());

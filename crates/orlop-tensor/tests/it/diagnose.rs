@@ -37,7 +37,7 @@ fn a_view_of_a_shared_storage() {
 }
 
 #[test]
-fn while_somebody_writes() {
+fn diagnosis_during_a_write() {
     let tensor = Tensor::zeros([2, 3], options()).unwrap();
     let before = tensor.diagnose();
     let writing = tensor.as_mut_slice::<orlop_core::f16>().unwrap();

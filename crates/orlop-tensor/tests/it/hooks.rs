@@ -34,9 +34,9 @@ fn block(device: Device, bytes: usize, kind: MemoryKind, offset: usize) -> Block
     unsafe { Block::foreign(record, Deleter::from_owner(memory)) }
 }
 
-fn refused(number: u8, lie: impl Fn(Device, Request) -> Block + Send + Sync + 'static) -> HookFault {
+fn refused(number: u8, fault: impl Fn(Device, Request) -> Block + Send + Sync + 'static) -> HookFault {
     let device = Device::custom(number, 0);
-    orlop_tensor::set_storage_hook(device.device_type(), Arc::new(FaultyHook(lie)));
+    orlop_tensor::set_storage_hook(device.device_type(), Arc::new(FaultyHook(fault)));
     let options = TensorOptions::new().device(device).kind(MemoryKind::Workspace);
     let result = Tensor::zeros([1 << 20], options);
     let Err(Error::StorageHook { device: named, fault }) = result else { panic!("taken: {result:?}") };

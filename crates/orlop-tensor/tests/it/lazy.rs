@@ -68,7 +68,7 @@ fn real_copies_where_putting_off_cannot_be() {
 }
 
 #[test]
-fn refused_while_somebody_writes() {
+fn refused_during_a_write() {
     let tensor = counted();
     let writer = tensor.as_mut_slice::<i32>().unwrap();
     assert!(tensor.lazy_clone().is_err());

@@ -128,7 +128,7 @@ fn bools_are_zero_or_one() {
 }
 
 #[test]
-fn lies() {
+fn malformed_headers_are_errors() {
     let bytes = std::fs::read(data("row-major.npy")).unwrap();
     let read = |from: &[u8], to: &[u8]| {
         let place = bytes.windows(from.len()).position(|text| text == from).unwrap();

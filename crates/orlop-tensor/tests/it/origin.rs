@@ -22,7 +22,7 @@ fn arena() -> AllocatorRef {
 
 /// Returns `true` if the storage's memory is from this allocator.
 fn is_from(storage: &Storage, allocator: &AllocatorRef) -> bool {
-    storage.block().expect("nobody writes").is_from(allocator)
+    storage.block().expect("no write in progress").is_from(allocator)
 }
 
 #[test]

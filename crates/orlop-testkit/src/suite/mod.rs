@@ -146,7 +146,7 @@ const PARTS: &[(&str, SuitePart)] = &[
     ("handles dropped elsewhere", threads::handles_dropped_elsewhere),
     ("bare pointers", raw::bare_pointers),
     ("stream uses", streams::delivered),
-    ("stream uses that nobody waits for", streams::honoured_or_refused),
+    ("stream uses, honoured or refused", streams::honoured_or_refused),
     ("zeros over dirty memory", zeroed::over_dirty_memory),
     ("zeros on a device", zeroed::on_a_device),
     ("zeros refused", zeroed::refused),

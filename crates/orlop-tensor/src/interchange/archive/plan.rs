@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_meanwhile() {
+    fn writes_are_refused_meanwhile() {
         let tensor = of(&pool(), 0..10);
         let plan = ArchivePlan::new(&[("", &tensor)]).unwrap();
         assert!(tensor.fill_(1u8).is_err());

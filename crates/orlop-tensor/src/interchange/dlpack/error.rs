@@ -30,7 +30,7 @@ pub enum DlpackError {
         dtype: DLDataType,
     },
     /// No device of orlop corresponds to the device.
-    #[error("no device corresponds to DLPack's device type {}, index {}", device.device_type.0, device.device_id)]
+    #[error("no device corresponds to DLPack's {}, index {}", device.device_type.0, device.device_id)]
     UnknownDevice {
         /// The device.
         device: DLDevice,

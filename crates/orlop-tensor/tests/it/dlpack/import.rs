@@ -120,7 +120,7 @@ fn nothing_may_be_at_null() {
 }
 
 #[test]
-fn nobody_may_have_to_be_told() {
+fn a_deleter_may_be_missing() {
     let mut data = [1.0f32, 2.0];
     let mut shape = [2i64];
     let mut managed = DLManagedTensorVersioned {

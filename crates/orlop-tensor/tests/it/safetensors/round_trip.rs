@@ -185,7 +185,7 @@ fn what_cannot_be_written() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too many bytes")]
-fn headers_that_nobody_would_read() {
+fn headers_above_the_limit_of_readers() {
     let tensor = Tensor::from_slice(&[1u8]).unwrap();
     let error = to_bytes([("n".repeat(100_000_000), &tensor)], &Metadata::new()).unwrap_err();
     let Error::Safetensors(error) = error else { panic!("{error}") };
