@@ -290,6 +290,6 @@ mod tests {
         let shell = Shell::new();
         let mut command = shell.program("orlop-no-such-program");
         let answer = shell.attempt("missing-test", &mut command, Duration::from_secs(10)).unwrap();
-        assert!(answer.is_err_and(|why| why.contains("does not start")));
+        assert!(answer.is_err_and(|why| why.contains("cannot be started")));
     }
 }

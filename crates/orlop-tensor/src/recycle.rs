@@ -140,18 +140,19 @@ unsafe fn recycle_slot_if<T: Recycled, const RECYCLES: bool>(slot: NonNull<Count
     let slot = slot.cast::<Slot<Occupied<T>>>();
     if !RECYCLES || T::with_free_slots(|slots| slots.push(slot)) != Some(true) {
         // SAFETY: from a `Box` (`new_slot`), and no longer in use.
-        unsafe { handle_full::<T, RECYCLES>(slot) };
+        unsafe { free_slot::<T, RECYCLES>(slot) };
     }
 }
 
-/// Handles a slot that the list has no room for: registers the keeper if it is missing, else frees the slot.
+/// Frees a slot that the list has no room for. If the keeper is missing, it is registered first, so that the
+/// list keeps later slots.
 ///
 /// # Safety
 ///
 /// `slot` is from `new_slot`, and not used afterwards.
 #[cold]
 #[inline(never)]
-unsafe fn handle_full<T: Recycled, const RECYCLES: bool>(slot: NonNull<Slot<Occupied<T>>>) {
+unsafe fn free_slot<T: Recycled, const RECYCLES: bool>(slot: NonNull<Slot<Occupied<T>>>) {
     // The keeper is unavailable while the thread ends; then there is never room.
     if RECYCLES
         && T::with_free_slots(FreeSlots::needs_keeper) == Some(true)

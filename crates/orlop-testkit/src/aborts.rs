@@ -13,9 +13,9 @@ pub fn assert_aborts(name: &str, action: impl FnOnce()) -> String {
         action();
         exit(0);
     }
-    let program = std::env::current_exe().expect("a test runs from a file");
+    let program = std::env::current_exe().expect("the test's executable");
     let output = Command::new(program).args(["--exact", name, "--nocapture"]).env(VARIABLE, name).output();
-    let output = output.expect("a test can be run again");
+    let output = output.expect("the child process");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{errors}");
     errors

@@ -151,7 +151,7 @@ impl AllocatorModel {
                 if let Some(held) = self.number(block).and_then(|at| self.live.get(at)) {
                     let recorded = held.block.record_stream(StreamId::new(stream));
                     let waits = held.block.is_empty() || self.allocator.semantics().stream_ordered;
-                    rule("a use is recorded where it is waited for", recorded.is_ok() == waits)?;
+                    rule("a use is recorded exactly if it is honoured", recorded.is_ok() == waits)?;
                 }
             }
             ProgramOp::CheckContents => self.check_contents()?,
@@ -175,7 +175,7 @@ impl AllocatorModel {
         let refusal = match self.allocator.allocate(&request) {
             Ok(block) => {
                 let possible = request.kind.check_on(self.allocator.device()).is_ok();
-                rule("host kinds are refused on other devices", possible)?;
+                rule("host kinds fail on other devices", possible)?;
                 self.admit(block, &request)?;
                 return Ok(RequestOutcome::Granted);
             }
@@ -187,13 +187,16 @@ impl AllocatorModel {
                 rule("the report names the kind", report.kind == request.kind)?;
                 rule("the report names the tag", report.tag == request.tag)?;
                 rule("the report names the device", report.device == self.allocator.device())?;
-                rule("the report says something", !report.report().is_empty() && !report.hint().is_empty())?;
-                rule("a request for zero bytes is not refused", request.bytes > 0)?;
+                rule("the report is not empty", !report.report().is_empty() && !report.hint().is_empty())?;
+                rule("a request for zero bytes does not fail", request.bytes > 0)?;
                 Ok(RequestOutcome::Refused)
             }
             // Reused memory was dirty, and the backing could not zero it.
             Error::CannotZero { device } => {
-                rule("only requests for zeros cannot be zeroed", request.zeroed && request.bytes > 0)?;
+                rule(
+                    "only requests for zeroed memory fail to be zeroed",
+                    request.zeroed && request.bytes > 0,
+                )?;
                 rule("the error names the device", device == self.allocator.device())?;
                 Ok(RequestOutcome::Refused)
             }
@@ -241,7 +244,7 @@ impl AllocatorModel {
         let seed = self.seeds;
         if block.access() != Access::Host {
             let refused = matches!(block.bytes(), Err(Error::NotHostAccessible { .. }));
-            rule("bytes out of the host's reach are not lent out", refused)?;
+            rule("inaccessible bytes are not handed out", refused)?;
         }
         if let Some(bytes) = contents_mut(&mut block) {
             if let (true, Some((offset, found))) = (request.zeroed, pattern::nonzero(bytes)) {
@@ -314,7 +317,7 @@ impl AllocatorModel {
         let Some(block) = self.dismiss(at)? else { return Ok(()) };
         let address = block.as_ptr().as_ptr().addr();
         drop(block);
-        rule("a returned block is not found", self.allocator.find(address).is_none())
+        rule("a freed block is not found", self.allocator.find(address).is_none())
     }
 
     /// Frees a live block by its raw address, every other time with a wrong size.
@@ -327,11 +330,11 @@ impl AllocatorModel {
         let told = [None, Some(block.len()), Some(block.len() / 2 + 1)][block.len() % 3];
         match block.into_raw_ptr() {
             Err(block) => {
-                rule("a raw deleter takes blocks apart", !self.allocator.has_raw_deleter())?;
+                rule("a raw deleter accepts raw pointers", !self.allocator.has_raw_deleter())?;
                 drop(block);
             }
             Ok(ptr) => {
-                rule("only a raw deleter takes blocks apart", self.allocator.has_raw_deleter())?;
+                rule("only a raw deleter accepts raw pointers", self.allocator.has_raw_deleter())?;
                 // SAFETY: the block was just converted to this pointer, is not in use, and is freed once.
                 unsafe { self.allocator.free(ptr, told) }?;
                 rule("a freed block is not found", self.allocator.find(ptr.as_ptr().addr()).is_none())?;
@@ -349,9 +352,9 @@ impl AllocatorModel {
         let before = self.allocator.stats().usage.reserved;
         let given = self.allocator.trim(target);
         let after = self.allocator.stats().usage.reserved;
-        equal("reserved bytes before trimming, less what it gave back", before.wrapping_sub(given), after)?;
+        equal("reserved bytes before trimming, less the released bytes", before.wrapping_sub(given), after)?;
         if target == 0 && self.live.is_empty() && self.profile.trims_to_zero {
-            equal("reserved bytes when nothing lives, after trim(0)", 0, after)?;
+            equal("reserved bytes without live blocks after trim(0)", 0, after)?;
         }
         Ok(())
     }
@@ -397,7 +400,7 @@ impl AllocatorModel {
         at_least("reserved bytes", self.all.live + usage.deferred, usage.reserved)?;
         self.reserved_peak = self.reserved_peak.max(usage.reserved);
         at_least("the peak of reserved bytes", self.reserved_peak, usage.peak_reserved)?;
-        rule("regions and reserved bytes come together", (usage.regions > 0) == (usage.reserved > 0))?;
+        rule("regions exist exactly if bytes are reserved", (usage.regions > 0) == (usage.reserved > 0))?;
         self.before = stats;
         if self.verifies {
             self.allocator.verify()?;

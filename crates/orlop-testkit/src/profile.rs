@@ -19,34 +19,34 @@ pub struct SuiteProfile {
 }
 
 impl SuiteProfile {
-    /// All guarantees: reuse, full trim, statistics, and failures only of the backing.
+    /// Returns a profile with all guarantees: reuse, full trim, statistics, and failures only of the backing.
     #[must_use]
     pub const fn strict() -> Self {
         Self { reuses: true, trims_to_zero: true, limited: false, counted: true }
     }
 
-    /// Without immediate reuse (arenas).
+    /// Removes the guarantee of immediate reuse (arenas).
     #[must_use]
     pub const fn without_reuse(mut self) -> Self {
         self.reuses = false;
         self
     }
 
-    /// Some memory may stay reserved after `trim(0)`.
+    /// Allows memory to stay reserved after `trim(0)`.
     #[must_use]
     pub const fn without_full_trim(mut self) -> Self {
         self.trims_to_zero = false;
         self
     }
 
-    /// With a limit of the allocator.
+    /// Allows failures for a limit of the allocator.
     #[must_use]
     pub const fn limited(mut self) -> Self {
         self.limited = true;
         self
     }
 
-    /// Without byte statistics.
+    /// Removes the guarantee of byte statistics.
     #[must_use]
     pub const fn uncounted(mut self) -> Self {
         self.counted = false;

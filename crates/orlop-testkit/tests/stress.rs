@@ -54,7 +54,7 @@ fn stamped(allocator: &AllocatorRef, random: &mut Random) -> Option<(Block, u8)>
     let stamp = random.next().to_le_bytes()[0];
     let bytes = block.bytes_mut().expect("host memory");
     let ends = [0, bytes.len() - 1];
-    assert!(!request.zeroed || ends.iter().all(|&end| bytes[end] == 0), "zeroed means zero");
+    assert!(!request.zeroed || ends.iter().all(|&end| bytes[end] == 0), "zeroed memory is zero");
     ends.iter().for_each(|&end| bytes[end] = stamp);
     Some((block, stamp))
 }

@@ -8,7 +8,7 @@ use orlop_testkit::torch::TorchProgram;
 use super::Tally;
 use crate::error::Result;
 
-/// Each result counts, and a program that does not run to its end counts as a difference.
+/// Replays all programs. A program that does not run to its end counts as a difference.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(super) fn allocator(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();

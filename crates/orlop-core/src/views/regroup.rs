@@ -134,7 +134,7 @@ impl Layout {
         if shape.numel() == self.numel() { self.run_strides(shape).ok() } else { None }
     }
 
-    /// The dimensions from `start` to `end`, both included, made one; a scalar becomes `[1]`.
+    /// Merges the dimensions from `start` to `end`, both included; a scalar becomes `[1]`.
     ///
     /// `[a, b, c, d]` becomes `[a, b·c, d]` from 1 to 2.
     ///

@@ -22,12 +22,12 @@ pub(crate) fn json(name: &str) -> Value {
     serde_json::from_str(&standard).unwrap()
 }
 
-/// The array under `key`.
+/// Returns the array under `key`.
 pub(crate) fn array<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
     value[key].as_array().unwrap_or_else(|| panic!("no array {key} in {value}"))
 }
 
-/// The array of integers under `key`.
+/// Returns the array of integers under `key`.
 pub(crate) fn integers(value: &Value, key: &str) -> Vec<i64> {
     array(value, key).iter().map(|item| item.as_i64().unwrap()).collect()
 }

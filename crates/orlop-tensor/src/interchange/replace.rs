@@ -20,7 +20,7 @@ use tempfile::NamedTempFile;
 pub(super) struct Output<'a> {
     pub(super) file: BufWriter<&'a File>,
     /// Whether it can seek back; a pipe cannot.
-    #[cfg_attr(not(feature = "npy"), expect(dead_code, reason = "only the directory of an npz has to know"))]
+    #[cfg_attr(not(feature = "npy"), expect(dead_code, reason = "only npz files need it"))]
     pub(super) is_seekable: bool,
 }
 

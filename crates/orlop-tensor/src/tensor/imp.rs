@@ -29,7 +29,7 @@ pub(crate) struct TensorImpl {
 crate::recycle::recycled!(
     TensorImpl,
     companion(),
-    // Not everywhere that a handle goes.
+    // Not inlined into every drop of a handle.
     #[inline(never)]
     unsafe fn end(address: NonNull<Counted<Self>>) {
         // SAFETY: a tensor was written there (guaranteed by the caller).

@@ -42,7 +42,7 @@ fn growing_stays_in_the_arena() {
     storage.resize(300).unwrap();
     assert!(is_from(&storage, &arena));
     drop(storage);
-    assert!(arena.is_unique(), "what was remembered is gone");
+    assert!(arena.is_unique(), "the kept handle was dropped");
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             self.engine.backing().go_on(address, bytes, stream);
         }
         self.engine.free(block)?;
-        rule("a block comes back once", !self.random.one_in(50) || self.engine.free(block).is_err())
+        rule("a block is freed only once", !self.random.one_in(50) || self.engine.free(block).is_err())
     }
 
     fn do_something_else(&mut self) -> Result<(), ConformanceFault> {
@@ -191,7 +191,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let before = self.reserved();
         let target = before / 4 * self.random.below(5) as u64;
         let released = self.engine.trim(target);
-        equal("bytes given back", before - self.reserved(), released)
+        equal("released bytes", before - self.reserved(), released)
     }
 
     fn reserved(&self) -> u64 {

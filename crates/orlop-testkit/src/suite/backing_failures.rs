@@ -41,7 +41,7 @@ pub(super) fn every_combination(suite: &Suite<'_>) -> Result<(), ConformanceFaul
             model.step(&ProgramOp::FreeNewest)?;
             granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(1234)))?;
         }
-        rule("the allocator works after a refusal", matches!(granted, Some(RequestOutcome::Granted)))?;
+        rule("the allocator works after a failure", matches!(granted, Some(RequestOutcome::Granted)))?;
         model.step(&ProgramOp::CheckContents)?;
         model.finish()?;
         setup.finish()?;
@@ -80,7 +80,7 @@ pub(super) fn out_of_memory(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
         if !suite.profile.reuses || round == 1 {
             setup.allocator.trim(0);
         }
-        rule("memory does not leak away", round > 0 || had >= 4)?;
+        rule("memory does not leak", round > 0 || had >= 4)?;
     }
     setup.finish()
 }

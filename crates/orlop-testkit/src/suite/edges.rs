@@ -139,11 +139,11 @@ pub(super) fn host_kinds(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
             match (kind.check_on(setup.allocator.device()), result) {
                 (Ok(()), Ok(block)) => rule("the block knows its kind", block.kind() == kind)?,
                 (Err(expected), Err(Error::Words(found))) => {
-                    rule("a host kind elsewhere is refused as such", expected == found)?;
+                    rule("a host kind on a device fails as such", expected == found)?;
                 }
                 (Ok(()), Err(error)) => return Err(error.into()),
                 (Err(_), _) => {
-                    return Err(ConformanceFault::Rule("a host kind elsewhere is refused as such"));
+                    return Err(ConformanceFault::Rule("a host kind on a device fails as such"));
                 }
             }
         }

@@ -66,10 +66,7 @@ fn run_one(suite: &Suite<'_>, setup: SuiteSetup, ops: &[ProgramOp]) -> Result<()
         };
         if let (Some(RequestOutcome::Refused), true) = (model.step(op)?, possible) {
             let backing_refused = setup.refused() > refused;
-            rule(
-                "a request is refused only if the backing refused",
-                suite.profile.limited || backing_refused,
-            )?;
+            rule("a request fails only if the backing failed", suite.profile.limited || backing_refused)?;
         }
         if let Some(control) = &setup.backing {
             control.counts.check()?;

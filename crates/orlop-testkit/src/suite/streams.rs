@@ -17,11 +17,11 @@ pub(super) fn honoured_or_refused(suite: &Suite<'_>) -> Result<(), ConformanceFa
             let refused = matches!(recorded, Err(Error::StreamsNotHonoured { .. }));
             rule("a use is an error exactly if it is not honoured", refused != waits)?;
         }
-        rule("what was refused was not recorded", waits || block.stream_uses().next().is_none())?;
+        rule("a rejected use is not recorded", waits || block.stream_uses().next().is_none())?;
         let shared = block.share();
-        rule("shared blocks say the same", shared.record_stream(StreamId::new(9)).is_ok() == waits)?;
+        rule("shared blocks behave alike", shared.record_stream(StreamId::new(9)).is_ok() == waits)?;
         let nothing = setup.allocator.allocate(&Request::new(0))?;
-        rule("no bytes, nothing to wait for", nothing.record_stream(StreamId::new(9)).is_ok())?;
+        rule("a use of an empty block is accepted", nothing.record_stream(StreamId::new(9)).is_ok())?;
     }
     setup.finish()
 }
@@ -36,7 +36,7 @@ pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     for stream in [3, 7, 5, 3] {
         block.record_stream(StreamId::new(stream))?;
     }
-    rule("uses are there to see, the own stream left out", {
+    rule("recorded uses are visible, without the block's own stream", {
         block.stream_uses().eq([StreamId::new(5), StreamId::new(3)])
     })?;
     drop((block, plain));
@@ -49,7 +49,7 @@ pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
         })
         .collect();
     let expected = [(vec![StreamId::new(5), StreamId::new(3)], true), (Vec::new(), true)];
-    rule("each block comes back with its uses", returned == expected)?;
+    rule("each block is freed with its uses", returned == expected)?;
     drop(watched);
     backing.map_or(Ok(()), |control| Ok(control.counts.check_returned()?))
 }

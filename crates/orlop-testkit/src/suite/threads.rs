@@ -65,7 +65,7 @@ pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), Conforma
     let stats = setup.allocator.stats();
     equal("allocations by all threads", THREADS as u64 * BLOCKS, stats.totals.all.allocations)?;
     equal("frees by all threads", THREADS as u64 * BLOCKS, stats.totals.all.frees)?;
-    equal("live bytes in the end", 0, stats.live())?;
+    equal("live bytes at the end", 0, stats.live())?;
     setup.allocator.verify()?;
     setup.finish()
 }

@@ -54,7 +54,7 @@ fn is_zero(suite: &Suite<'_>, setup: SuiteSetup) -> Result<(), ConformanceFault>
 
 /// A block with dirty contents.
 #[derive(Debug)]
-struct DirtyBlock(#[expect(dead_code, reason = "held")] Block);
+struct DirtyBlock(#[expect(dead_code, reason = "kept until dropped")] Block);
 
 impl DirtyBlock {
     /// Checks the bytes, and makes them dirty.

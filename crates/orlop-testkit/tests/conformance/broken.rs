@@ -85,7 +85,7 @@ fn passes(flaw: InjectedFlaw) -> bool {
 
 #[test]
 fn every_flaw_is_found() {
-    assert!(passes(InjectedFlaw::None), "without a flaw it passes");
+    assert!(passes(InjectedFlaw::None), "it passes without a flaw");
     for flaw in [
         InjectedFlaw::ForgetsZeroing,
         InjectedFlaw::ForgetsAlignment,

@@ -7,7 +7,7 @@ use orlop_core::Device;
 use orlop_testkit::{SuiteProfile, conformance};
 
 fn torch(conf: &str) -> Policy {
-    Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"))
+    Policy::torch(&conf.parse::<TorchConf>().expect("valid settings"))
 }
 
 fn over(policy: &Policy, memory: u64) -> AllocatorRef {
@@ -42,7 +42,7 @@ fn over_pages_of_the_host() {
         [Policy::orlop(), torch("expandable_segments:True"), torch(""), Policy::orlop_without_pages()];
     for policy in &policies {
         let over = |memory| {
-            let pages = HostPages::new(memory).expect("there are some");
+            let pages = HostPages::new(memory).expect("page remapping is supported");
             DeviceAllocator::new(pages, policy.clone()).into_ref().erase()
         };
         let name = format!("{} over host pages", policy.name);

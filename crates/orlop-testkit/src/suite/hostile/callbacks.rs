@@ -23,7 +23,7 @@ pub(super) type HostileCallback =
 
 pub(super) const CALLBACKS: &[HostileCallback] = &[
     ("an observer", observer),
-    ("the end of an observer", end_of_observer),
+    ("the drop of an observer", end_of_observer),
     ("a backing", backing),
     ("a visitor", visitor),
     ("a retry callback", retry),

@@ -76,7 +76,8 @@ impl HostileFactory {
         }
     }
 
-    /// The same; `None` if the suite does not control the backing.
+    /// Creates an allocator with a wrapper around its backing; `None` if the suite does not control the
+    /// backing.
     fn over(&self, between: impl FnOnce(Global) -> Global) -> Option<HostileSetup> {
         matches!(self, Self::Over { .. }).then(|| self.with(between))
     }

@@ -36,7 +36,7 @@ pub(super) fn run(
     state.abandon();
     let Some(counts) = counts else { return Ok(()) };
     counts.check_returned()?;
-    rule("the engine goes with the last handle and block", Arc::strong_count(&counts) == 1)
+    rule("the engine is dropped with the last handle and block", Arc::strong_count(&counts) == 1)
 }
 
 /// Runs an action that only a callback's own panic may unwind.
@@ -146,7 +146,7 @@ fn afterwards(
     state.take_blocks().into_iter().try_for_each(intact)?;
     let totals = allocator.stats().totals.all;
     equal("live bytes with no block", 0, totals.live_bytes)?;
-    equal("blocks that came back", totals.allocations, totals.frees)?;
+    equal("freed blocks", totals.allocations, totals.frees)?;
     allocator.trim(0);
     if profile.trims_to_zero {
         equal("reserved bytes with no block, trimmed", 0, allocator.stats().usage.reserved)?;

@@ -197,7 +197,7 @@ impl HostileState {
         match catch_unwind(AssertUnwindSafe(|| self.harm())) {
             Ok(result) => self.blame(result),
             Err(panic) => {
-                self.blame(Err(ConformanceFault::Rule("what a callback may call does not panic")));
+                self.blame(Err(ConformanceFault::Rule("functions that a callback may call do not panic")));
                 resume_unwind(panic);
             }
         }
@@ -245,7 +245,7 @@ fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     let observer = allocator.observer();
     allocator.set_observer(None);
     allocator.set_observer(observer);
-    rule("the allocator says what it is", !format!("{allocator:?}").is_empty())
+    rule("the allocator has a debug form", !format!("{allocator:?}").is_empty())
 }
 
 /// Frees a block after a check of its contents.
