@@ -1,4 +1,4 @@
-//! The checks that are one call of cargo each.
+//! The checks that are a single call of cargo.
 
 use crate::error::Result;
 use crate::report::{Outcome, Report};
@@ -6,29 +6,29 @@ use crate::setup::{TARGETS, has_cargo_deny, has_target};
 use crate::shell::Shell;
 use crate::workspace::{members, package_args};
 
-/// Members that only ever run on the machine that builds them.
+/// Members that run only on the machine that builds them.
 const HOST_ONLY: [&str; 2] = ["orlop-benches", "xtask"];
 
-/// The sources are formatted.
+/// Checks that the sources are formatted.
 pub(crate) fn fmt(shell: &Shell) -> Result<Outcome> {
     shell.run("fmt", &mut shell.cargo(&["fmt", "--all", "--check"]))?;
     Ok(Outcome::passed())
 }
 
-/// No lint of the workspace fires anywhere, tests and benches included.
+/// Checks that no lint fires in the workspace, including tests and benches.
 pub(crate) fn clippy(shell: &Shell) -> Result<Outcome> {
     let args = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
     shell.run("clippy", &mut shell.cargo(&args))?;
     Ok(Outcome::passed())
 }
 
-/// The README's test command, as a reader would type it; its output is always shown.
+/// Runs the README's test command; its output is always shown.
 pub(crate) fn test(shell: &Shell) -> Result<Outcome> {
     shell.run_loud(&mut shell.cargo(&["test"]))?;
     Ok(Outcome::passed())
 }
 
-/// The documentation builds without a warning.
+/// Checks that the documentation builds without a warning.
 pub(crate) fn doc(shell: &Shell) -> Result<Outcome> {
     let mut command = shell.cargo(&["doc", "--quiet", "--no-deps", "--all-features"]);
     for member in members(shell)?.iter().filter(|member| member.is_library()) {
@@ -40,7 +40,8 @@ pub(crate) fn doc(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::passed())
 }
 
-/// Bans, licences and sources of all dependencies. Advisories need a database that is not at hand everywhere.
+/// Checks bans, licences and sources of all dependencies. Advisories need a database that is not available
+/// everywhere.
 pub(crate) fn deny(shell: &Shell, report: &mut Report) {
     report.step("deny", || {
         if !has_cargo_deny(shell) {
@@ -53,13 +54,11 @@ pub(crate) fn deny(shell: &Shell, report: &mut Report) {
         Ok(Outcome::Passed("bans, licenses, sources".to_owned()))
     });
     report.step("deny: advisories", || {
-        Ok(Outcome::Skipped(
-            "the advisory database is fetched from a network that CI does not have".to_owned(),
-        ))
+        Ok(Outcome::Skipped("the advisory database needs a network that CI does not have".to_owned()))
     });
 }
 
-/// The workspace type-checks for the systems it claims to support.
+/// Type-checks the workspace for the supported systems.
 pub(crate) fn targets(shell: &Shell, report: &mut Report) {
     for target in TARGETS {
         report.step(&format!("targets: {target}"), || {
@@ -89,10 +88,10 @@ pub(crate) fn bench(shell: &Shell, name: Option<&str>, args: &[String]) -> Resul
     Ok(Outcome::passed())
 }
 
-/// Eight threads against each engine in turn, for so many minutes in all.
+/// Runs eight threads against each engine in turn, for `minutes` minutes in all.
 pub(crate) fn stress(shell: &Shell, minutes: u32) -> Result<Outcome> {
     let names = ["caching", "bfc", "pow2", "pool"];
-    // Half of the time is for the default.
+    // Half of the time is for the default engine.
     let half = minutes.saturating_mul(60) / 2;
     for name in names {
         let seconds = if name == names[0] { half } else { half / 3 };

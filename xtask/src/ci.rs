@@ -1,13 +1,13 @@
 //! `ci`: everything that must hold before a change lands, cheapest first.
 //!
-//! A failing step does not stop the ones after it: one run tells all there is to mend.
+//! A failing step does not stop the ones after it, so one run reports all failures.
 
-use crate::loom::Depth;
+use crate::loom::SearchDepth;
 use crate::report::Report;
 use crate::shell::Shell;
 use crate::{checks, fuzz, golden, loom, mutate, powerset, san, setup, tidy};
 
-/// Where the reference data of the repository lies.
+/// The folder of the repository's reference data.
 const TESTDATA: &str = "testdata";
 
 /// Runs every step and prints the summary.
@@ -26,8 +26,8 @@ pub(crate) fn run(shell: &Shell, report: &mut Report, install: bool) {
     powerset::run(shell, report);
     checks::targets(shell, report);
     report.step("fuzz --short", || fuzz::short(shell, None, fuzz::SHORT));
-    report.step("loom", || loom::run(shell, Depth::Short, None));
-    report.step("loom --mutate", || mutate::run(shell, Depth::Short, None));
+    report.step("loom", || loom::run(shell, SearchDepth::Short, None));
+    report.step("loom --mutate", || mutate::run(shell, SearchDepth::Short, None));
     report.step("san: address", || san::address(shell));
     report.step("san: thread", || san::thread(shell));
     report.step("san: miri", || san::miri(shell));

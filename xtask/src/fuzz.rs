@@ -1,8 +1,10 @@
-//! `fuzz`: readers of files, fed by libFuzzer with coverage and AddressSanitizer.
+//! `fuzz`: readers of files under libFuzzer, with coverage and AddressSanitizer.
 //!
-//! The targets are in `fuzz/`, a package of their own: they need a nightly compiler, and nothing else depends on them.
+//! The targets are in `fuzz/`, a separate package: they need a nightly compiler, and nothing else depends on
+//! them.
 //!
-//! The short version needs neither: a test of the facade feeds the same functions with mutations of the repository's files.
+//! The short version needs neither: a test of the facade runs the same functions on mutations of the
+//! repository's files.
 
 use std::fs;
 
@@ -28,39 +30,40 @@ const TARGETS: [&str; 13] = [
     "words",
 ];
 
-/// What libFuzzer needs of the compiler: counters for each branch, and the table that says where they are.
+/// The compiler flags that libFuzzer needs: counters for each branch, and the table of their positions.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions --cfg fuzzing --cfg orlop_asan";
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions \
+    --cfg fuzzing --cfg orlop_asan";
 
-/// Readers must not take much more than they are given: so many MiB at once are a finding.
-const MOST_MIB: &str = "256";
+/// The largest allocation in MiB: readers must not allocate out of proportion to their input.
+const MAX_ALLOCATION_MIB: &str = "256";
 
-/// What the short version may have of memory that is written, in KiB, all readers together.
-const MOST_KIB: u32 = 2 << 20;
+/// The limit of the short version's written memory in KiB, for all readers together.
+const MAX_DATA_KIB: u32 = 2 << 20;
 
-/// How long the short version feeds each reader.
+/// The duration of the short version, for each reader.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Length {
-    /// The same inputs on every machine: what passes once passes again.
+pub(crate) enum FuzzLength {
+    /// A number of mutations, the same on every machine, so that results are reproducible.
     Mutations(u32),
     Seconds(u32),
 }
 
-/// What every change is tested with: a second or two each.
-pub(crate) const SHORT: Length = Length::Mutations(10_000);
+/// The duration for every change: a second or two per reader.
+pub(crate) const SHORT: FuzzLength = FuzzLength::Mutations(10_000);
 
-/// Feeds every reader, or the named one, for so long each, on the compiler of the workspace.
-pub(crate) fn short(shell: &Shell, target: Option<&str>, length: Length) -> Result<Outcome> {
+/// Runs every reader, or the named one, for this duration, with the workspace's compiler.
+pub(crate) fn short(shell: &Shell, target: Option<&str>, length: FuzzLength) -> Result<Outcome> {
     if target.is_some_and(|target| !TARGETS.contains(&target)) {
         return Err(Error::NoTestBinary { target: target.unwrap_or_default().to_owned() });
     }
     let test = ["test", "--quiet", "-p", "orlop", "--test", "readers"];
-    // Built before, for the compiler may have more memory.
+    // Built first, because the compiler may use more memory.
     shell.run("fuzz-short-build", shell.cargo(&test).arg("--no-run"))?;
     let mut command = if cfg!(unix) {
         let mut command = shell.program("sh");
-        command.args(["-c", &format!("ulimit -d {MOST_KIB} && exec \"$@\""), "sh", "cargo"]);
+        command.args(["-c", &format!("ulimit -d {MAX_DATA_KIB} && exec \"$@\""), "sh", "cargo"]);
         command
     } else {
         shell.program("cargo")
@@ -70,15 +73,15 @@ pub(crate) fn short(shell: &Shell, target: Option<&str>, length: Length) -> Resu
         command.args([target, "--exact"]);
     }
     let (name, number, unit) = match length {
-        Length::Mutations(number) => ("ORLOP_FUZZ_MUTATIONS", number, "mutations"),
-        Length::Seconds(number) => ("ORLOP_FUZZ_SECONDS", number, "s"),
+        FuzzLength::Mutations(number) => ("ORLOP_FUZZ_MUTATIONS", number, "mutations"),
+        FuzzLength::Seconds(number) => ("ORLOP_FUZZ_SECONDS", number, "s"),
     };
     shell.run("fuzz-short", command.env(name, number.to_string()))?;
     let targets = target.map_or_else(|| TARGETS.join(", "), str::to_owned);
     Ok(Outcome::Passed(format!("{number} {unit} each: {targets}")))
 }
 
-/// Feeds every target, or the named one, for so many seconds each.
+/// Runs every target, or the named one, for `seconds` seconds each.
 pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<Outcome> {
     if !has_nightly(shell) {
         return Ok(Outcome::Skipped("there is no nightly toolchain".to_owned()));
@@ -110,8 +113,12 @@ pub(crate) fn run(shell: &Shell, target: Option<&str>, seconds: u32) -> Result<O
         let mut command = shell.program(&program.to_string_lossy());
         command.arg(&corpus).arg(format!("-max_total_time={seconds}"));
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
-        command.args([&format!("-malloc_limit_mb={MOST_MIB}"), "-print_final_stats=1", "-max_len=65536"]);
-        // What is there to begin with, beside what earlier runs found.
+        command.args([
+            &format!("-malloc_limit_mb={MAX_ALLOCATION_MIB}"),
+            "-print_final_stats=1",
+            "-max_len=65536",
+        ]);
+        // The initial inputs, in addition to those of earlier runs.
         for member in ["orlop-tensor", "orlop-trace"] {
             let data = shell.root().join("crates").join(member).join("tests/data");
             let seeds = data.join(name.replace("npz", "npy"));

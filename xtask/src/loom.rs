@@ -1,7 +1,7 @@
-//! `loom`: the model checker over the concurrent protocols, of allocators, of tensors and of the recorder.
+//! `loom`: the model checker over the concurrent protocols of allocators, tensors and the recorder.
 //!
-//! The tests are built once, in a target folder of their own, and the test program is then run directly: the mutation
-//! driver (see [`crate::mutate`]) runs the very same program with one weakened ordering after the other.
+//! The tests are built once, in a separate target folder, and the test program is then run directly: the
+//! mutation driver (see [`crate::mutate`]) runs the same program with one weakened ordering after the other.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,16 +12,16 @@ use crate::error::{Error, Result};
 use crate::report::Outcome;
 use crate::shell::Shell;
 
-/// How far the model checker looks.
+/// The depth of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Depth {
-    /// Every interleaving with at most two preemptions: finds nearly all that there is, in minutes.
+pub(crate) enum SearchDepth {
+    /// Every interleaving with at most two preemptions: finds nearly all errors, in minutes.
     Short,
     /// Three preemptions and longer executions.
     Full,
 }
 
-impl Depth {
+impl SearchDepth {
     fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Short => &[("LOOM_MAX_PREEMPTIONS", "2"), ("LOOM_MAX_BRANCHES", "10000")],
@@ -30,44 +30,44 @@ impl Depth {
     }
 }
 
-/// A crate with models, and where they are.
+/// A crate with models.
 #[derive(Debug)]
-pub(crate) struct Subject {
+pub(crate) struct ModelCrate {
     pub(crate) package: &'static str,
-    /// What `cargo test` is told to build.
+    /// The arguments of `cargo test` that select the models.
     arguments: &'static [&'static str],
-    /// What cargo calls that.
+    /// The name of that target.
     target: &'static str,
 }
 
-/// All of them.
-pub(crate) const SUBJECTS: [Subject; 4] = [
-    Subject { package: "orlop-sync", arguments: &["--test", "loom"], target: "loom" },
-    Subject { package: "orlop-alloc", arguments: &["--test", "loom"], target: "loom" },
-    Subject { package: "orlop-tensor", arguments: &["--lib"], target: "orlop_tensor" },
-    Subject { package: "orlop-trace", arguments: &["--test", "loom"], target: "loom" },
+/// All crates with models.
+pub(crate) const MODEL_CRATES: [ModelCrate; 4] = [
+    ModelCrate { package: "orlop-sync", arguments: &["--test", "loom"], target: "loom" },
+    ModelCrate { package: "orlop-alloc", arguments: &["--test", "loom"], target: "loom" },
+    ModelCrate { package: "orlop-tensor", arguments: &["--lib"], target: "orlop_tensor" },
+    ModelCrate { package: "orlop-trace", arguments: &["--test", "loom"], target: "loom" },
 ];
 
 /// Runs the models, all or those whose name contains `filter`.
-pub(crate) fn run(shell: &Shell, depth: Depth, filter: Option<&str>) -> Result<Outcome> {
-    for subject in &SUBJECTS {
-        let models = Models::build(shell, subject)?;
+pub(crate) fn run(shell: &Shell, depth: SearchDepth, filter: Option<&str>) -> Result<Outcome> {
+    for model_crate in &MODEL_CRATES {
+        let models = Models::build(shell, model_crate)?;
         let mut command = models.command(shell, depth);
         command.args(filter);
-        shell.run(&format!("loom-{}", subject.package), &mut command)?;
+        shell.run(&format!("loom-{}", model_crate.package), &mut command)?;
     }
     Ok(Outcome::passed())
 }
 
-/// The built test program of a subject.
+/// The test program of a crate with models.
 #[derive(Debug)]
 pub(crate) struct Models {
     program: PathBuf,
     folder: PathBuf,
 }
 
-impl Subject {
-    /// Where the crate is.
+impl ModelCrate {
+    /// Returns the folder of the crate.
     pub(crate) fn folder(&self, shell: &Shell) -> PathBuf {
         shell.root().join("crates").join(self.package)
     }
@@ -75,21 +75,21 @@ impl Subject {
 
 impl Models {
     /// Builds the tests with `--cfg loom`.
-    pub(crate) fn build(shell: &Shell, subject: &Subject) -> Result<Self> {
-        let mut command = shell.cargo(&["test", "--quiet", "--release", "-p", subject.package]);
-        command.args(subject.arguments);
+    pub(crate) fn build(shell: &Shell, model_crate: &ModelCrate) -> Result<Self> {
+        let mut command = shell.cargo(&["test", "--quiet", "--release", "-p", model_crate.package]);
+        command.args(model_crate.arguments);
         command.args(["--no-run", "--message-format=json-render-diagnostics"]);
         command.env("RUSTFLAGS", with_rustflags("--cfg loom"));
         command.env("CARGO_TARGET_DIR", shell.target().join("loom"));
         let messages = shell.capture(&mut command)?;
-        let program = messages.lines().filter_map(|line| executable(line, subject.target)).next_back();
+        let program = messages.lines().filter_map(|line| executable(line, model_crate.target)).next_back();
         program
-            .map(|program| Self { program, folder: subject.folder(shell) })
-            .ok_or_else(|| Error::NoTestBinary { target: subject.target.to_owned() })
+            .map(|program| Self { program, folder: model_crate.folder(shell) })
+            .ok_or_else(|| Error::NoTestBinary { target: model_crate.target.to_owned() })
     }
 
-    /// A run of the models, in the folder that `cargo test` would run them in.
-    pub(crate) fn command(&self, shell: &Shell, depth: Depth) -> Command {
+    /// Returns the command that runs the models, in the folder that `cargo test` would use.
+    pub(crate) fn command(&self, shell: &Shell, depth: SearchDepth) -> Command {
         let mut command = shell.program(&self.program.to_string_lossy());
         command.env("CARGO_MANIFEST_DIR", &self.folder).current_dir(&self.folder);
         command.env_remove("ORLOP_LOOM_MUTATE").envs(depth.environment().iter().copied());
@@ -97,7 +97,7 @@ impl Models {
     }
 }
 
-/// These flags after the caller's own.
+/// Appends these flags to the caller's own.
 pub(crate) fn with_rustflags(flags: &str) -> String {
     match std::env::var("RUSTFLAGS") {
         Ok(own) if !own.trim().is_empty() => format!("{own} {flags}"),
@@ -106,7 +106,7 @@ pub(crate) fn with_rustflags(flags: &str) -> String {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct CargoMessage {
     executable: Option<PathBuf>,
     target: Option<BuiltTarget>,
 }
@@ -116,9 +116,9 @@ struct BuiltTarget {
     name: String,
 }
 
-/// The test program, if this message of cargo announces it.
+/// Returns the test program, if this message of cargo reports it.
 fn executable(line: &str, name: &str) -> Option<PathBuf> {
-    let message: Message = serde_json::from_str(line).ok()?;
+    let message: CargoMessage = serde_json::from_str(line).ok()?;
     message.target.filter(|target| target.name == name)?;
     message.executable
 }
@@ -129,9 +129,11 @@ mod tests {
 
     #[test]
     fn finds_the_test_program_among_cargos_messages() {
-        let ours = r#"{"reason":"compiler-artifact","target":{"name":"loom","kind":["test"]},"executable":"/t/loom-1"}"#;
-        let dependency =
-            r#"{"reason":"compiler-artifact","target":{"name":"loom","kind":["lib"]},"executable":null}"#;
+        let message = |kind: &str, executable: &str| {
+            let target = format!(r#"{{"name":"loom","kind":["{kind}"]}}"#);
+            format!(r#"{{"reason":"compiler-artifact","target":{target},"executable":{executable}}}"#)
+        };
+        let (ours, dependency) = (&message("test", r#""/t/loom-1""#), &message("lib", "null"));
         assert_eq!(executable(ours, "loom"), Some(PathBuf::from("/t/loom-1")));
         assert_eq!(executable(dependency, "loom"), None);
         assert_eq!(executable(r#"{"reason":"build-finished","success":true}"#, "loom"), None);

@@ -1,7 +1,7 @@
 //! `cargo xtask`: the automation of the project, in Rust, so that it runs wherever the project builds.
 //!
-//! Each command is a list of steps; a step passes, fails, or is skipped with its reason (see [`report`]). What
-//! continuous integration runs is `cargo xtask ci`, and anyone can run the same.
+//! Each command is a list of steps; a step passes, fails, or is skipped with a reason (see [`report`]).
+//! Continuous integration runs `cargo xtask ci`.
 
 mod checks;
 mod ci;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::loom::Depth;
+use crate::loom::SearchDepth;
 use crate::report::Report;
 use crate::shell::Shell;
 
@@ -40,11 +40,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Install what the other commands need, as far as that is possible here
+    /// Install what the other commands need, as far as possible here
     Setup,
     /// Run everything that must hold before a change lands
     Ci {
-        /// Use the tools that are there, install none
+        /// Use the installed tools only
         #[arg(long)]
         no_install: bool,
     },
@@ -59,7 +59,7 @@ enum Task {
         /// Only models, or with --mutate orderings, whose name contains this
         filter: Option<String>,
     },
-    /// Run tests under AddressSanitizer, ThreadSanitizer and Miri, all unless some are named
+    /// Run tests under AddressSanitizer, ThreadSanitizer and Miri, or under the named ones
     San {
         /// AddressSanitizer
         #[arg(long)]
@@ -73,26 +73,26 @@ enum Task {
     },
     /// Run criterion benches
     Bench {
-        /// The bench to run; all of them if absent
+        /// The bench to run; default: all
         name: Option<String>,
-        /// Passed on to criterion
+        /// Arguments for criterion
         #[arg(last = true)]
         args: Vec<String>,
     },
-    /// Feed the readers of files with what libFuzzer makes of them
+    /// Run the readers of files on inputs from libFuzzer
     Fuzz {
-        /// The target; all of them if absent
+        /// The target; default: all
         target: Option<String>,
-        /// For so long each: a minute, or 10,000 mutations of the short version
+        /// Seconds per target; default: a minute, or 10,000 mutations of the short version
         #[arg(long)]
         seconds: Option<u32>,
-        /// Without coverage, on stable: mutations of the repository's files
+        /// Without coverage, with the stable compiler: mutations of the repository's files
         #[arg(long)]
         short: bool,
     },
-    /// Drive the engines with eight threads for a long time; the tests have a short version
+    /// Run the engines with eight threads for a long time; the tests have a short version
     Stress {
-        /// Half of them for the caching engine
+        /// Total minutes, half of them for the caching engine
         #[arg(long, default_value_t = 10)]
         minutes: u32,
     },
@@ -119,7 +119,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(shell, report),
         Task::Ci { no_install } => ci::run(shell, report, !no_install),
         Task::Loom { full, mutate, filter } => {
-            let depth = if full { Depth::Full } else { Depth::Short };
+            let depth = if full { SearchDepth::Full } else { SearchDepth::Short };
             if mutate {
                 report.step("loom --mutate", || mutate::run(shell, depth, filter.as_deref()));
             } else {
@@ -143,7 +143,7 @@ fn main() -> ExitCode {
         }
         Task::Fuzz { target, seconds, short: true } => {
             report.step("fuzz --short", || {
-                fuzz::short(shell, target.as_deref(), seconds.map_or(fuzz::SHORT, fuzz::Length::Seconds))
+                fuzz::short(shell, target.as_deref(), seconds.map_or(fuzz::SHORT, fuzz::FuzzLength::Seconds))
             });
         }
         Task::Fuzz { target, seconds, short: false } => {

@@ -1,9 +1,9 @@
-//! `loom --mutate`: are the models strong enough to notice a wrong ordering?
+//! `loom --mutate`: checks that the models detect wrong orderings.
 //!
-//! Each named ordering of the protocols is weakened in turn and the models run again; they must fail. A mutant that
-//! survives is an ordering that no model explains: either it is stronger than it must be, or a model is missing.
-//! Under loom the `ordering!` macro reads `ORLOP_LOOM_MUTATE=<name>=<Ordering>` at run time, so that one build of the
-//! test program serves every mutant.
+//! Each named ordering of the protocols is weakened in turn and the models run again; they must fail. If a
+//! mutant survives, the ordering is stronger than necessary, or a model is missing. Under loom the
+//! `ordering!` macro reads `ORLOP_LOOM_MUTATE=<name>=<Ordering>` at run time, so that one build of the test
+//! program serves every mutant.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::loom::{Depth, Models, SUBJECTS, Subject};
-use crate::orderings::sites;
+use crate::loom::{MODEL_CRATES, ModelCrate, Models, SearchDepth};
+use crate::orderings::ordering_calls;
 use crate::parallel;
 use crate::report::Outcome;
 use crate::shell::{Shell, file_name, spawn_logged, stop};
 
-/// How many mutants run at once: the models are single-threaded inside.
+/// The number of mutants that run concurrently: the models are single-threaded.
 const WORKERS: usize = 2;
 
-/// How long one mutant may take.
+/// The time limit of a mutant.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What loom says when an execution has more steps than it may have.
+/// The message of loom when an execution has too many steps.
 const TOO_LONG: &str = "Model exceeded maximum number of branches";
 
 #[derive(Debug)]
@@ -42,20 +42,20 @@ enum MutantVerdict {
     Survived,
     /// Still running at the limit.
     TimedOut,
-    /// Models failed, but only by never ending: nothing asserted.
+    /// Models failed only because they did not end; no assertion failed.
     Endless,
-    /// The program died without an assertion.
+    /// The program ended without an assertion.
     Crashed(ExitStatus),
 }
 
-/// For each crate: runs the unchanged models, then every mutant whose name contains `filter`.
-pub(crate) fn run(shell: &Shell, depth: Depth, filter: Option<&str>) -> Result<Outcome> {
+/// Runs the unchanged models of each crate, then every mutant whose name contains `filter`.
+pub(crate) fn run(shell: &Shell, depth: SearchDepth, filter: Option<&str>) -> Result<Outcome> {
     let (mut killed, mut all) = (0, 0);
-    for subject in &SUBJECTS {
-        let mutants = mutants(shell, subject, filter)?;
+    for model_crate in &MODEL_CRATES {
+        let mutants = mutants(shell, model_crate, filter)?;
         if !mutants.is_empty() {
             all += mutants.len();
-            killed += run_on(shell, subject, depth, &mutants)?;
+            killed += run_on(shell, model_crate, depth, &mutants)?;
         }
     }
     println!("mutants: {killed} of {all} killed");
@@ -66,39 +66,45 @@ pub(crate) fn run(shell: &Shell, depth: Depth, filter: Option<&str>) -> Result<O
     }
 }
 
-/// How many mutants of a crate its models kill.
-fn run_on(shell: &Shell, subject: &Subject, depth: Depth, mutants: &[Mutant]) -> Result<usize> {
-    let models = Models::build(shell, subject)?;
+/// Returns the number of mutants of a crate that its models kill.
+fn run_on(shell: &Shell, model_crate: &ModelCrate, depth: SearchDepth, mutants: &[Mutant]) -> Result<usize> {
+    let models = Models::build(shell, model_crate)?;
     shell.run("loom-unchanged", &mut models.command(shell, depth))?;
 
     let folder = shell.target().join("loom").join("mutants");
     fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
     let verdicts = parallel::for_each(mutants, WORKERS, |mutant| {
         let verdict = mutant.run(shell, &models, depth, &folder);
-        mutant.tell(&verdict);
+        mutant.report(&verdict);
         verdict
     });
     let verdicts = verdicts.into_iter().collect::<Result<Vec<_>>>()?;
     Ok(verdicts.iter().filter(|verdict| **verdict == MutantVerdict::Killed).count())
 }
 
-fn mutants(shell: &Shell, subject: &Subject, filter: Option<&str>) -> Result<Vec<Mutant>> {
+fn mutants(shell: &Shell, model_crate: &ModelCrate, filter: Option<&str>) -> Result<Vec<Mutant>> {
     let mut mutants = Vec::new();
-    for site in sites(&subject.folder(shell).join("src"))? {
-        if filter.is_some_and(|filter| !site.name.contains(filter)) {
+    for call in ordering_calls(&model_crate.folder(shell).join("src"))? {
+        if filter.is_some_and(|filter| !call.name.contains(filter)) {
             continue;
         }
-        mutants.extend(site.weaker().iter().map(|ordering| Mutant {
-            name: site.name.clone(),
+        mutants.extend(call.weaker().iter().map(|ordering| Mutant {
+            name: call.name.clone(),
             ordering,
-            from: site.ordering.clone(),
+            from: call.ordering.clone(),
         }));
     }
     Ok(mutants)
 }
 
 impl Mutant {
-    fn run(&self, shell: &Shell, models: &Models, depth: Depth, folder: &Path) -> Result<MutantVerdict> {
+    fn run(
+        &self,
+        shell: &Shell,
+        models: &Models,
+        depth: SearchDepth,
+        folder: &Path,
+    ) -> Result<MutantVerdict> {
         let log = self.log(folder);
         let mut command = models.command(shell, depth);
         command.arg("--nocapture").env("ORLOP_LOOM_MUTATE", format!("{}={}", self.name, self.ordering));
@@ -111,7 +117,7 @@ impl Mutant {
             if let Some(status) = status {
                 return Ok(judge(status, &text));
             }
-            // The first failing model decides; the others would only cost time.
+            // The first failing model decides, so the others are not waited for.
             if failures(&text) > text.matches(TOO_LONG).count() {
                 stop(&mut child).map_err(Error::io(&log))?;
                 return Ok(MutantVerdict::Killed);
@@ -128,8 +134,8 @@ impl Mutant {
         folder.join(format!("{}-{}.log", file_name(&self.name), self.ordering))
     }
 
-    /// One line for every mutant that was not killed.
-    fn tell(&self, verdict: &Result<MutantVerdict>) {
+    /// Prints a line for a mutant that was not killed.
+    fn report(&self, verdict: &Result<MutantVerdict>) {
         let said = match verdict {
             Ok(MutantVerdict::Killed) => return,
             Ok(MutantVerdict::Survived) => "survived".to_owned(),
@@ -142,7 +148,7 @@ impl Mutant {
     }
 }
 
-/// Tests that have reported a failure so far.
+/// Returns the number of tests that have reported a failure so far.
 fn failures(log: &str) -> usize {
     log.lines().filter(|line| line.ends_with("... FAILED") || *line == "FAILED").count()
 }

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::source::{SourceText, rust_files};
 
-/// One call of the macro.
+/// A call of the macro.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Site {
+pub(crate) struct OrderingCall {
     /// The name, unique in the crate.
     pub(crate) name: String,
-    /// The ordering that the code asks for.
+    /// The ordering in the code.
     pub(crate) ordering: String,
 }
 
-impl Site {
-    /// What a mutant puts in its place, one mutant each.
+impl OrderingCall {
+    /// Returns the weaker orderings, for one mutant each.
     pub(crate) fn weaker(&self) -> &'static [&'static str] {
         weaker(&self.ordering).unwrap_or_default()
     }
@@ -31,19 +31,19 @@ fn weaker(ordering: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// All sites below a folder, in order of file and line.
-pub(crate) fn sites(folder: &Path) -> Result<Vec<Site>> {
+/// Returns all calls below a folder, in the order of file and line.
+pub(crate) fn ordering_calls(folder: &Path) -> Result<Vec<OrderingCall>> {
     let mut all = Vec::new();
     let mut seen = BTreeMap::<String, PathBuf>::new();
     for path in rust_files(folder)? {
         let source = SourceText::read(&path)?;
         for (line, found) in scan(&source) {
             let fail = |problem| Error::Ordering { path: path.clone(), line, problem };
-            let site = found.map_err(fail)?;
-            if seen.insert(site.name.clone(), path.clone()).is_some() {
+            let call = found.map_err(fail)?;
+            if seen.insert(call.name.clone(), path.clone()).is_some() {
                 return Err(fail("this name is taken by another ordering"));
             }
-            all.push(site);
+            all.push(call);
         }
     }
     Ok(all)
@@ -51,13 +51,13 @@ pub(crate) fn sites(folder: &Path) -> Result<Vec<Site>> {
 
 const CALL: &str = "ordering!(";
 
-fn scan(source: &SourceText) -> Vec<(usize, std::result::Result<Site, &'static str>)> {
-    let sites = source.words(CALL);
-    sites.map(|at| (source.line(at), parse(&source.uncommented[at + CALL.len()..]))).collect()
+fn scan(source: &SourceText) -> Vec<(usize, std::result::Result<OrderingCall, &'static str>)> {
+    let ordering_calls = source.words(CALL);
+    ordering_calls.map(|at| (source.line(at), parse(&source.uncommented[at + CALL.len()..]))).collect()
 }
 
-/// Reads `"name", Ordering)`, over several lines if need be.
-fn parse(arguments: &str) -> std::result::Result<Site, &'static str> {
+/// Parses `"name", Ordering)`, possibly over several lines.
+fn parse(arguments: &str) -> std::result::Result<OrderingCall, &'static str> {
     let rest =
         arguments.trim_start().strip_prefix('"').ok_or("the first argument must be a string literal")?;
     let (name, rest) = rest.split_once('"').ok_or("the name does not end")?;
@@ -71,14 +71,14 @@ fn parse(arguments: &str) -> std::result::Result<Site, &'static str> {
     if weaker(ordering).is_none() {
         return Err("the second argument must be Acquire, Release or AcqRel");
     }
-    Ok(Site { name: name.to_owned(), ordering: ordering.to_owned() })
+    Ok(OrderingCall { name: name.to_owned(), ordering: ordering.to_owned() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn scan_text(text: &str) -> Vec<(usize, std::result::Result<Site, &'static str>)> {
+    fn scan_text(text: &str) -> Vec<(usize, std::result::Result<OrderingCall, &'static str>)> {
         scan(&SourceText::new(text.to_owned()))
     }
 
@@ -86,13 +86,14 @@ mod tests {
     fn reads_calls_and_nothing_else() {
         let found = scan_text(
             "// ordering!(\"in.comment\", Acquire)\nmacro_rules! ordering { () => {} }\n\
-             x.load(ordering!(\"life.open\", Acquire));\ny.swap(1, crate::ordering!(\n    \"life.close\",\n    Ordering::AcqRel,\n));\n\
+             x.load(ordering!(\"life.open\", Acquire));\n\
+             y.swap(1, crate::ordering!(\n    \"life.close\",\n    Ordering::AcqRel,\n));\n\
              let s = \"ordering!(\";\nmy_ordering!(1);",
         );
         let names: Vec<_> = found
             .iter()
-            .map(|(line, site)| {
-                (*line, site.as_ref().map(|site| (site.name.as_str(), site.ordering.as_str())))
+            .map(|(line, call)| {
+                (*line, call.as_ref().map(|call| (call.name.as_str(), call.ordering.as_str())))
             })
             .collect();
         assert_eq!(names, [(3, Ok(("life.open", "Acquire"))), (4, Ok(("life.close", "AcqRel")))]);
@@ -100,10 +101,10 @@ mod tests {
 
     #[test]
     fn each_ordering_has_its_weaker_ones() {
-        let site = |ordering: &str| Site { name: "a".to_owned(), ordering: ordering.to_owned() };
-        assert_eq!(site("Acquire").weaker(), ["Relaxed"]);
-        assert_eq!(site("Release").weaker(), ["Relaxed"]);
-        assert_eq!(site("AcqRel").weaker(), ["Acquire", "Release"]);
+        let call = |ordering: &str| OrderingCall { name: "a".to_owned(), ordering: ordering.to_owned() };
+        assert_eq!(call("Acquire").weaker(), ["Relaxed"]);
+        assert_eq!(call("Release").weaker(), ["Relaxed"]);
+        assert_eq!(call("AcqRel").weaker(), ["Acquire", "Release"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `powerset`: every library crate alone, under every set of its features, so that no feature needs another one by
-//! accident; and `orlop-core` without an operating system.
+//! `powerset`: every library crate alone under every set of its features, to detect hidden dependencies
+//! between features; and `orlop-core` without an operating system.
 
 use crate::error::Result;
 use crate::report::{Outcome, Report};
@@ -7,17 +7,17 @@ use crate::setup::{BARE_METAL, has_target};
 use crate::shell::Shell;
 use crate::workspace::{members, package_args, present};
 
-/// With at most this many features every subset is checked, with more none, each alone, and all.
+/// Up to this number of features every subset is checked; with more, none, each alone, and all.
 const SUBSETS_UP_TO: usize = 4;
 
 /// Crates whose unit tests run without default features too.
 const TESTED_BARE: [&str; 2] = ["orlop-core", "orlop-alloc"];
 
-/// Features that put another allocator behind the engines of `orlop-alloc`, and the tests that go over all of them.
+/// Features that put another allocator behind the engines of `orlop-alloc`, for tests that cover all of them.
 const BACKINGS: [&str; 3] = ["mimalloc", "jemalloc", "snmalloc"];
 const BACKING_TESTS: &str = "backings::";
 
-/// What builds those allocators, from C and C++.
+/// The compilers of those allocators, from C and C++.
 const COMPILERS: [&str; 3] = ["cc", "c++", "make"];
 
 /// Crates whose tests run with all features.
@@ -85,7 +85,7 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
     });
 }
 
-/// Clippy is a check that can also refuse warnings without building the dependencies anew.
+/// Clippy can fail on warnings without a rebuild of the dependencies.
 fn check(shell: &Shell, name: &str, features: &[&str]) -> Result<()> {
     let features = features.join(",");
     let mut command = shell.cargo(&["clippy", "--quiet", "-p", name, "--no-default-features"]);

@@ -1,29 +1,29 @@
-//! Steps and their outcomes: one line when a step ends, a table and a count at the end.
+//! Steps and their outcomes: one line when a step ends, a table and counts at the end.
 //!
-//! A step that cannot run here is *skipped*, with its reason in the same place as a result: what was not checked must
-//! be as easy to see as what failed.
+//! A step that cannot run is *skipped*, with its reason in place of a result: skipped checks must be as
+//! visible as failures.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
 
-/// How a step ended when nothing failed.
+/// The outcome of a step that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The check ran and holds; the text adds what was seen, and may be empty.
+    /// The check passed; the text adds details, and may be empty.
     Passed(String),
-    /// The check could not run here, and why.
+    /// The check could not run; the text is the reason.
     Skipped(String),
 }
 
 impl Outcome {
-    /// Passed, with nothing to add.
+    /// Returns a pass without details.
     pub(crate) fn passed() -> Self {
         Self::Passed(String::new())
     }
 
-    /// Skipped because the workspace has none of these crates yet.
+    /// Returns a skip because the workspace has none of these crates.
     pub(crate) fn no_crate(names: &[&str]) -> Self {
         Self::Skipped(format!("the workspace has no {}", names.join(" or ")))
     }
@@ -63,13 +63,13 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Runs one step, prints its line and remembers it. A failure does not stop the steps after it.
+    /// Runs a step, prints its line and records it. A failure does not stop later steps.
     pub(crate) fn step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) {
         println!("{}", self.silent_step(name, work).line(34));
     }
 
-    /// The same for a step that prints its own line.
-    pub(crate) fn told_step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) {
+    /// Runs and records a step that prints its own line.
+    pub(crate) fn self_reporting_step(&mut self, name: &str, work: impl FnOnce() -> Result<Outcome>) {
         self.silent_step(name, work);
     }
 
@@ -96,7 +96,7 @@ impl Report {
         println!("\n{}", self.counts());
     }
 
-    /// Success when nothing failed.
+    /// Returns success if nothing failed.
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.count(StepVerdict::Failed) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }

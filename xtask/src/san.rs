@@ -1,4 +1,4 @@
-//! `san`: memory errors and races that a green test can hide, by AddressSanitizer, ThreadSanitizer and Miri.
+//! `san`: memory errors and races, by AddressSanitizer, ThreadSanitizer and Miri.
 
 use std::num::NonZero;
 
@@ -10,35 +10,35 @@ use crate::setup::{has_component, has_nightly};
 use crate::shell::Shell;
 use crate::workspace::{members, package_args, present};
 
-/// Crates whose tests touch raw memory most.
+/// The crates whose tests use raw memory most.
 const ADDRESS: [&str; 4] = ["orlop-sync", "orlop-alloc", "orlop-tensor", "orlop-testkit"];
 
-/// Tests in which memory is kept on purpose, by parts of their names: of allocators that are broken, and where user code
-/// panicked while a device might still use the memory. There, leaks are not errors; everything else is.
+/// Tests that leak on purpose, by parts of their names: with faulty allocators, and with panics of user code
+/// while a device might still use the memory. Their leaks are not errors; everything else is.
 const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_deleter_may_do_anything"];
 
-/// Those of them that Miri interprets.
+/// The ones among them that Miri runs.
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
-/// Crates whose unit tests Miri can interpret in reasonable time.
+/// The crates whose unit tests Miri runs in reasonable time.
 const MIRI: [&str; 4] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-tensor"];
 
-/// The one of them that takes as long as the others.
+/// The crate that takes as long as the others together.
 const MIRI_ALONE: &str = "orlop-alloc";
 
-/// The modules of it that are run after the others.
+/// The modules of it that run after the others.
 const MIRI_APART: [&str; 3] = ["observer::", "device::", "profile::observer_tests::"];
 
-/// What no run of it interprets: tables and the text of reports, which are safe code and take minutes.
+/// Modules that Miri skips: tables and the text of reports, which are safe code and take minutes.
 const MIRI_TABLES: &str = "profile::tests::";
 
-/// The integration tests that are about memory, of the crate that hands it to safe code.
+/// The crate whose integration tests about memory run under Miri.
 const MIRI_OUTSIDE: &str = "orlop-tensor";
 const MIRI_BUILD: [&str; 4] = ["--features", "dlpack", "--test", "it"];
 const MIRI_TESTS: [&str; 6] =
     ["access::", "lazy::", "storage::", "workspace::", "dlpack::import", "dlpack::export"];
 
-/// The tests whose outcome depends on which thread comes first: the protocols, and the crate that lives by them.
+/// The crate of the protocols, whose tests depend on the order of threads.
 const PROTOCOLS: &str = "orlop-sync";
 const CONCURRENT: &str = "orlop-alloc";
 const LIFETIMES: &str = "handle::lifetimes::";
@@ -46,11 +46,11 @@ const RACES: &str = "_the_last_";
 const THREADS: [&str; 7] =
     [LIFETIMES, "slots::", "thread_slot::", "mutex::", "observer::", "threads", "memory_block::"];
 
-/// How many orders of threads Miri tries the [`RACES`] among them in, under each of its models of references.
+/// The number of thread schedules in which Miri runs the [`RACES`], under each of its aliasing models.
 const SEEDS: &str = "-Zmiri-many-seeds=0..2";
 const MODELS: [(&str, &str); 2] = [("stacked", ""), ("tree", "-Zmiri-tree-borrows")];
 
-/// The tests under AddressSanitizer, with leaks reported as errors.
+/// Runs the tests under AddressSanitizer, with leaks reported as errors.
 pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
     let host = match sanitized_host(shell) {
         Ok(host) => host,
@@ -66,7 +66,7 @@ pub(crate) fn address(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(names.join(", ")))
 }
 
-/// Runs the tests that `filters` choose; with `leaks`, memory that is never freed is an error too.
+/// Runs the tests that `filters` select; with `leaks`, memory that is never freed is an error.
 fn address_of(
     shell: &Shell,
     label: &str,
@@ -77,7 +77,7 @@ fn address_of(
 ) -> Result<()> {
     let mut command = shell.nightly_cargo(&["test", "--quiet", "--tests", "--target", host]);
     command.args(package_args(names));
-    // The word for the code: what is freed has to go, where it is kept else.
+    // The cfg disables recycling of memory, so that use after free is detected.
     command.env("RUSTFLAGS", with_rustflags("-Zsanitizer=address --cfg orlop_asan"));
     let options = "allocator_may_return_null=1:detect_stack_use_after_return=1";
     command.env("ASAN_OPTIONS", format!("detect_leaks={leaks}:{options}"));
@@ -85,14 +85,14 @@ fn address_of(
     // Instrumented code without any optimisation is several times slower. Debug assertions stay on.
     command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
     command.arg("--").args(filters);
-    // Fewer random programs than the plain tests run: each step is several times slower.
+    // Fewer random programs than in the plain tests: each step is several times slower.
     if std::env::var_os("ORLOP_CONFORMANCE_CASES").is_none() {
         command.env("ORLOP_CONFORMANCE_CASES", "1");
     }
     shell.run(label, &mut command)
 }
 
-/// Where sanitizers are, or why not.
+/// Returns the host target with sanitizers, or the reason why there is none.
 fn sanitized_host(shell: &Shell) -> std::result::Result<String, String> {
     if !has_nightly(shell) {
         return Err("there is no nightly toolchain".to_owned());
@@ -104,7 +104,7 @@ fn sanitized_host(shell: &Shell) -> std::result::Result<String, String> {
     }
 }
 
-/// The concurrent tests under ThreadSanitizer. It has to see what the standard library does, which is built for it.
+/// Runs the concurrent tests under ThreadSanitizer, with a standard library that is built for it.
 pub(crate) fn thread(shell: &Shell) -> Result<Outcome> {
     let host = match sanitized_host(shell) {
         Ok(host) => host,
@@ -125,7 +125,7 @@ pub(crate) fn thread(shell: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(names.join(", ")))
 }
 
-/// The unit tests under Miri; those that depend on the order of threads with several seeds.
+/// Runs the unit tests under Miri; those that depend on the order of threads with several seeds.
 pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
     for component in ["miri", "rust-src"] {
         if !has_component(shell, component) {
@@ -136,26 +136,26 @@ pub(crate) fn miri(shell: &Shell) -> Result<Outcome> {
     if names.is_empty() {
         return Ok(Outcome::no_crate(&MIRI));
     }
-    // Miri interprets one thread at a time: several runs side by side use all processors.
+    // Miri is single-threaded: concurrent runs use all CPUs.
     let runs = runs(&names);
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
     parallel::for_each(&runs, workers, |run| run.start(shell)).into_iter().collect::<Result<()>>()?;
     Ok(Outcome::Passed(names.join(", ")))
 }
 
-/// One run of tests under Miri.
+/// A run of tests under Miri.
 #[derive(Debug, Default)]
 struct MiriRun {
     label: String,
     packages: Vec<&'static str>,
-    /// What of the packages is built.
+    /// The targets to build.
     build: &'static [&'static str],
     filters: Vec<&'static str>,
     flags: Vec<&'static str>,
 }
 
-/// All runs over the crates that are there, the longest first. A crate whose tests take long has several: each run has a
-/// limit of time.
+/// Returns all runs over the existing crates, the longest first. A crate with long tests has several, because
+/// each run has a time limit.
 fn runs(names: &[&str]) -> Vec<MiriRun> {
     fn without(tests: &[&'static str]) -> Vec<&'static str> {
         tests.iter().flat_map(|name| ["--skip", name]).collect()
@@ -187,7 +187,7 @@ impl MiriRun {
     fn start(&self, shell: &Shell) -> Result<()> {
         let mut command = shell.nightly_cargo(&["miri", "test", "--quiet"]);
         command.args(package_args(&self.packages)).args(self.build).arg("--").args(&self.filters);
-        // Property tests keep to a few cases: Miri is a hundred times slower than the machine.
+        // Few cases of property tests: Miri is a hundred times slower than the machine.
         let cases = std::env::var("PROPTEST_CASES").unwrap_or_else(|_| "4".to_owned());
         command.env("PROPTEST_CASES", cases);
         // Tests read the environment and the clock.
@@ -198,8 +198,8 @@ impl MiriRun {
     }
 }
 
-/// The machine's own target.
+/// Returns the machine's own target.
 pub(crate) fn host(shell: &Shell) -> Option<String> {
-    let version = shell.ask("rustc", &["-vV"])?;
+    let version = shell.output_of("rustc", &["-vV"])?;
     version.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
 }

@@ -1,7 +1,7 @@
-//! `setup`: installs what the other commands need, and says what it did.
+//! `setup`: installs what the other commands need, and reports it.
 //!
-//! Nothing here is allowed to fail the run for want of a network: what cannot be installed is skipped with the
-//! installer's own words, and the command that needed it skips itself in turn.
+//! A missing network never fails the run: what cannot be installed is skipped with the installer's message,
+//! and the command that needs it is skipped too.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::report::{Outcome, Report};
 use crate::shell::Shell;
 
-/// The release of cargo-deny that `deny.toml` is written for.
+/// The version of cargo-deny for which `deny.toml` is written.
 const CARGO_DENY: &str = "0.20.2";
 
-/// Building it without optimisation takes a third of the time, and the check runs for seconds only.
+/// A build without optimisation takes a third of the time, and the check runs for seconds only.
 const FAST_BUILD: [(&str, &str); 5] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "false"),
@@ -23,17 +23,17 @@ const FAST_BUILD: [(&str, &str); 5] = [
     ("CARGO_PROFILE_RELEASE_STRIP", "debuginfo"),
 ];
 
-/// Targets that `targets` checks the workspace for.
+/// The targets that `targets` checks.
 pub(crate) const TARGETS: [&str; 4] =
     ["aarch64-unknown-linux-gnu", "x86_64-apple-darwin", "aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
 /// A target without an operating system: `orlop-core` must build for it.
 pub(crate) const BARE_METAL: &str = "thumbv7em-none-eabihf";
 
-/// What browsers of Chromium's family are called.
+/// The names of browsers of the Chromium family.
 const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// How long one download may hang before it counts as impossible here.
+/// The time limit of a download.
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs every installation.
@@ -49,27 +49,27 @@ pub(crate) fn run(shell: &Shell, report: &mut Report) {
     report.step("setup: chromium", || chromium(shell));
 }
 
-/// Whether the pinned cargo-deny, or any other, is there.
+/// Returns `true` if any version of cargo-deny is installed.
 pub(crate) fn has_cargo_deny(shell: &Shell) -> bool {
     shell.answers("cargo", &["deny", "--version"])
 }
 
-/// Whether a nightly toolchain is there.
+/// Returns `true` if a nightly toolchain is installed.
 pub(crate) fn has_nightly(shell: &Shell) -> bool {
     shell.answers("rustup", &["run", "nightly", "rustc", "--version"])
 }
 
-/// Whether nightly has a component.
+/// Returns `true` if nightly has a component.
 pub(crate) fn has_component(shell: &Shell, name: &str) -> bool {
     shell
-        .ask("rustup", &["component", "list", "--toolchain", "nightly", "--installed"])
+        .output_of("rustup", &["component", "list", "--toolchain", "nightly", "--installed"])
         .is_some_and(|list| list.lines().any(|line| line.starts_with(name)))
 }
 
-/// Whether the workspace's own toolchain can build for a target.
+/// Returns `true` if the workspace's own toolchain can build for a target.
 pub(crate) fn has_target(shell: &Shell, name: &str) -> bool {
     shell
-        .ask("rustup", &["target", "list", "--installed"])
+        .output_of("rustup", &["target", "list", "--installed"])
         .is_some_and(|list| list.lines().any(|line| line == name))
 }
 
@@ -79,7 +79,7 @@ fn there() -> Outcome {
 
 fn cargo_deny(shell: &Shell) -> Result<Outcome> {
     let wanted = format!("cargo-deny {CARGO_DENY}");
-    if shell.ask("cargo", &["deny", "--version"]).is_some_and(|version| version.trim() == wanted) {
+    if shell.output_of("cargo", &["deny", "--version"]).is_some_and(|version| version.trim() == wanted) {
         return Ok(there());
     }
     let mut command = shell.cargo(&["install", "--locked", "cargo-deny", "--version", CARGO_DENY]);
@@ -123,7 +123,8 @@ fn rustup(shell: &Shell, what: &str, args: &[&str]) -> Result<Outcome> {
     })
 }
 
-/// CMake builds a peer allocator that only the benches use; the lock file says whether anything needs it.
+/// Installs CMake, which builds a peer allocator for the benches; the lock file says whether anything needs
+/// it.
 fn cmake(shell: &Shell) -> Result<Outcome> {
     let lock = shell.root().join("Cargo.lock");
     let text = fs::read_to_string(&lock).map_err(Error::io(&lock))?;
@@ -136,7 +137,7 @@ fn cmake(shell: &Shell) -> Result<Outcome> {
     apt(shell, "cmake", "the benches")
 }
 
-/// Reports are pages: their tests open them in any browser of this family.
+/// Installs a browser of the Chromium family, in which the tests of HTML reports open their pages.
 fn chromium(shell: &Shell) -> Result<Outcome> {
     if CHROMIUM.iter().any(|name| shell.answers(name, &["--version"])) {
         return Ok(there());
@@ -148,7 +149,7 @@ fn apt(shell: &Shell, package: &str, user: &str) -> Result<Outcome> {
     if !Path::new("/usr/bin/apt-get").exists() {
         return Ok(cannot(package, &format!("there is no apt-get; install it by hand for {user}")));
     }
-    if shell.ask("id", &["-u"]).is_none_or(|id| id.trim() != "0") {
+    if shell.output_of("id", &["-u"]).is_none_or(|id| id.trim() != "0") {
         return Ok(cannot(package, &format!("only root may use apt-get; install it by hand for {user}")));
     }
     let install = format!("apt-get update -q && apt-get install -q -y --no-install-recommends {package}");

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// How many lines of a failed program's log are shown; the rest stays in the log file.
+/// The number of lines of a failed program's log that are shown; the log file has the rest.
 const SHOWN_LINES: usize = 300;
 
-/// How long one program may run in `ci`. A test that hangs must end as a failed step, not as a run that never reports.
+/// The time limit of a program in `ci`: a test that hangs becomes a failed step.
 const CI_LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Where the workspace is, and how to run programs in it.
+/// The location of the workspace, and the mode of running programs in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Shell {
     root: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    /// The workspace this program was built from.
+    /// Returns the workspace that this program was built from.
     pub(crate) fn new() -> Self {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -34,37 +34,37 @@ impl Shell {
         Self { root, target, quiet: false }
     }
 
-    /// The same workspace, with the output of programs kept in logs.
+    /// Returns the same workspace in quiet mode: the output of programs goes to logs.
     pub(crate) fn quiet(&self) -> Self {
         Self { quiet: true, ..self.clone() }
     }
 
-    /// The folder of the root `Cargo.toml`.
+    /// Returns the folder of the root `Cargo.toml`.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Cargo's target folder.
+    /// Returns Cargo's target folder.
     pub(crate) fn target(&self) -> &Path {
         &self.target
     }
 
-    /// `cargo ARGS` in the workspace root.
+    /// Returns the command `cargo ARGS` in the workspace root.
     pub(crate) fn cargo(&self, args: &[&str]) -> Command {
         let mut command = self.program("cargo");
         command.args(args);
         command
     }
 
-    /// `cargo ARGS` of the nightly toolchain.
+    /// Returns the command `cargo ARGS` with the nightly toolchain.
     pub(crate) fn nightly_cargo(&self, args: &[&str]) -> Command {
         let mut command = self.program("rustup");
         command.args(["run", "nightly", "cargo"]).args(args);
         command
     }
 
-    /// A program in the workspace root, without what `cargo run` added to the environment: those variables would make
-    /// build scripts that watch them run again.
+    /// Returns the command for a program in the workspace root, without the variables that `cargo run` sets:
+    /// build scripts that watch them would run again.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(name);
         command.current_dir(&self.root);
@@ -77,7 +77,8 @@ impl Shell {
         command
     }
 
-    /// Runs to the end. Quiet: the output goes to a log named `label`, which is shown if the program fails.
+    /// Runs a program to its end. In quiet mode its output goes to a log named `label`, which is shown if it
+    /// fails.
     pub(crate) fn run(&self, label: &str, command: &mut Command) -> Result<()> {
         if !self.quiet {
             return self.run_loud(command);
@@ -90,14 +91,14 @@ impl Shell {
         demand_success(command, outcome?)
     }
 
-    /// Runs to the end with the output passed through.
+    /// Runs a program to its end with its output passed through.
     pub(crate) fn run_loud(&self, command: &mut Command) -> Result<()> {
         let status =
             command.status().map_err(|source| Error::Spawn { command: describe(command), source })?;
         if status.success() { Ok(()) } else { Err(Error::Failed { command: describe(command), status }) }
     }
 
-    /// Tries something that may be impossible here: `Err` holds the program's own reason, in one line.
+    /// Runs a program that may fail here. `Err` has the reason from its output, in one line.
     pub(crate) fn attempt(
         &self,
         label: &str,
@@ -113,7 +114,7 @@ impl Shell {
         }
     }
 
-    /// Runs to the end and gives what it wrote to standard output; its errors are passed through.
+    /// Runs a program to its end and returns its standard output; its standard error is passed through.
     pub(crate) fn capture(&self, command: &mut Command) -> Result<String> {
         let output = command
             .stderr(Stdio::inherit())
@@ -125,15 +126,15 @@ impl Shell {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Whether a program starts and answers `--version`-like arguments well.
+    /// Returns `true` if a program runs successfully with these arguments, such as `--version`.
     pub(crate) fn answers(&self, program: &str, args: &[&str]) -> bool {
         let mut command = self.program(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// What the program prints, or nothing where it is missing or fails.
-    pub(crate) fn ask(&self, program: &str, args: &[&str]) -> Option<String> {
+    /// Returns the output of a program, or `None` if it is missing or fails.
+    pub(crate) fn output_of(&self, program: &str, args: &[&str]) -> Option<String> {
         let output = self.program(program).args(args).stdin(Stdio::null()).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -145,12 +146,12 @@ impl Shell {
     }
 }
 
-/// The label as a file name: anything unusual becomes a dash.
+/// Converts a label to a file name: unusual characters become dashes.
 pub(crate) fn file_name(label: &str) -> String {
     label.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect()
 }
 
-/// Starts a program with both outputs in one file and nothing to read.
+/// Starts a program with both outputs in one file and no input.
 pub(crate) fn spawn_logged(command: &mut Command, log: &Path) -> Result<Child> {
     let file = File::create(log).map_err(Error::io(log))?;
     let twin = file.try_clone().map_err(Error::io(log))?;
@@ -182,23 +183,23 @@ fn wait(child: &mut Child, command: &Command, limit: Duration) -> Result<ExitSta
     }
 }
 
-/// Ends a child with all that it started, and collects it.
+/// Kills a child process with all of its descendants, and waits for it.
 pub(crate) fn stop(child: &mut Child) -> io::Result<()> {
     let listing = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output();
     let table =
         listing.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    // Its children would go on without it. Where there is no `ps`, they do.
+    // Its descendants would continue without it. Where there is no `ps`, they do.
     let children = descendants(&table, child.id());
     child.kill()?;
     if !children.is_empty() {
         let ids = children.iter().map(u32::to_string);
-        // One that has ended by itself meanwhile is no failure.
+        // Descendants that have already ended are not an error.
         let _ = Command::new("kill").arg("-KILL").args(ids).stderr(Stdio::null()).status()?;
     }
     child.wait().map(drop)
 }
 
-/// All processes below `ancestor`, from a table of process and parent ids.
+/// Returns all processes below `ancestor`, from a table of process and parent ids.
 fn descendants(table: &str, ancestor: u32) -> Vec<u32> {
     let parse = |line: &str| {
         let (process, parent) = line.trim().split_once(char::is_whitespace)?;
@@ -219,7 +220,7 @@ fn demand_success(command: &Command, status: ExitStatus) -> Result<()> {
     if status.success() { Ok(()) } else { Err(Error::Failed { command: describe(command), status }) }
 }
 
-/// The command as one would type it.
+/// Returns the command as a shell command line.
 pub(crate) fn describe(command: &Command) -> String {
     let mut text = command.get_program().to_string_lossy().into_owned();
     for argument in command.get_args() {
@@ -238,7 +239,7 @@ fn show_tail(log: &Path) {
     }
 }
 
-/// The line that best says why a program failed: its first error, else its last words.
+/// Returns the line that best explains a failure: the first error, else the last line.
 fn reason(log: &Path) -> Option<String> {
     let bytes = fs::read(log).ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -289,6 +290,6 @@ mod tests {
         let shell = Shell::new();
         let mut command = shell.program("orlop-no-such-program");
         let answer = shell.attempt("missing-test", &mut command, Duration::from_secs(10)).unwrap();
-        assert!(answer.is_err_and(|why| why.contains("does not start")));
+        assert!(answer.is_err_and(|why| why.contains("cannot be started")));
     }
 }

@@ -1,8 +1,8 @@
-//! Rust source as plain text with the parts that are not code blanked out.
+//! Rust source text with comments and literals blanked out.
 //!
-//! The checks here look for words, not for syntax. All they need to know is whether a word stands in code, in a
-//! comment or in a literal; a small scanner tells that without a parser, and keeps every byte at its place so that
-//! line numbers stay true.
+//! The checks look for words, not for syntax. They only have to distinguish code, comments and literals; a
+//! small scanner does that without a parser, and keeps every byte at its position so that line numbers stay
+//! right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// A source text in three forms of the same length.
 #[derive(Debug)]
 pub(crate) struct SourceText {
-    /// As written.
+    /// The original text.
     pub(crate) text: String,
     /// Without comments.
     pub(crate) uncommented: String,
@@ -51,12 +51,12 @@ impl SourceText {
         Self { uncommented: readable(uncommented), code: readable(code), text }
     }
 
-    /// The number, from one, of the line that holds this byte.
+    /// Returns the number, from 1, of the line that contains this byte.
     pub(crate) fn line(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
     }
 
-    /// Where a word stands in code, on its own.
+    /// Returns the positions of a whole word in code.
     pub(crate) fn words<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         self.code.match_indices(word).map(|(at, _)| at).filter(move |at| {
             let before = self.code[..*at].chars().next_back();
@@ -71,7 +71,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// All files below a folder that `keep` takes, sorted; folders that `enter` refuses are not looked into.
+/// Returns all files below a folder for which `keep` returns `true`, sorted; folders for which `enter`
+/// returns `false` are skipped.
 pub(crate) fn files(
     folder: &Path,
     enter: &dyn Fn(&Path) -> bool,
@@ -95,7 +96,7 @@ pub(crate) fn files(
     Ok(found)
 }
 
-/// All Rust files below a folder.
+/// Returns all Rust files below a folder.
 pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
     files(folder, &|_| true, &|path| path.extension().is_some_and(|extension| extension == "rs"))
 }
@@ -104,11 +105,12 @@ pub(crate) fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
 enum SourceToken {
     Code,
     Comment,
-    /// A literal with one delimiter byte at each end (raw strings: what is between the outermost quotes and hashes).
+    /// A literal with one delimiter byte at each end (for raw strings: what is between the outermost quotes
+    /// and hashes).
     Literal,
 }
 
-/// The token that starts at a byte, and where it ends.
+/// Returns the end and the kind of the token that starts at a byte.
 fn token(text: &str, at: usize) -> (usize, SourceToken) {
     let rest = &text.as_bytes()[at..];
     match rest {
@@ -135,7 +137,7 @@ fn until(bytes: &[u8], end: u8) -> usize {
     bytes.iter().position(|byte| *byte == end).unwrap_or(bytes.len())
 }
 
-/// The length of a block comment, which may hold others.
+/// Returns the length of a block comment, which may be nested.
 fn block_comment(bytes: &[u8]) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < bytes.len() {
@@ -149,7 +151,7 @@ fn block_comment(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// The length of a literal in quotes, with both quotes.
+/// Returns the length of a literal in quotes, including both quotes.
 fn quoted(bytes: &[u8], quote: u8) -> usize {
     let mut at = 1;
     while at < bytes.len() {
@@ -162,7 +164,7 @@ fn quoted(bytes: &[u8], quote: u8) -> usize {
     bytes.len()
 }
 
-/// The length of a character literal, or nothing where the quote begins a lifetime.
+/// Returns the length of a character literal, or `None` if the quote begins a lifetime.
 fn character(text: &str) -> Option<usize> {
     let mut rest = text[1..].chars();
     match (rest.next()?, rest.next()) {
@@ -172,7 +174,8 @@ fn character(text: &str) -> Option<usize> {
     }
 }
 
-/// The length of `#"…"#` after the `r`, for any number of hashes; nothing where this is no raw string.
+/// Returns the length of `#"…"#` after the `r`, for any number of hashes, or `None` if this is not a raw
+/// string.
 fn raw_string(bytes: &[u8]) -> Option<usize> {
     let hashes = bytes.iter().take_while(|byte| **byte == b'#').count();
     if bytes.get(hashes) != Some(&b'"') {

@@ -1,4 +1,4 @@
-//! The members of the workspace, as `cargo metadata` tells them.
+//! The members of the workspace, from `cargo metadata`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::error::{Error, Result};
 use crate::shell::Shell;
 
-/// One member.
+/// A member of the workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Member {
     pub(crate) name: String,
@@ -35,7 +35,7 @@ struct CargoMetadata {
     packages: Vec<Member>,
 }
 
-/// All members, in the order of their names.
+/// Returns all members, sorted by name.
 pub(crate) fn members(shell: &Shell) -> Result<Vec<Member>> {
     let text = shell.capture(&mut shell.cargo(&["metadata", "--format-version=1", "--no-deps"]))?;
     let metadata: CargoMetadata = serde_json::from_str(&text)
@@ -45,28 +45,28 @@ pub(crate) fn members(shell: &Shell) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Those of `names` that are members.
+/// Returns those of `names` that are members.
 pub(crate) fn present<'a>(members: &[Member], names: &[&'a str]) -> Vec<&'a str> {
     names.iter().copied().filter(|name| members.iter().any(|member| member.name == *name)).collect()
 }
 
-/// `-p NAME` for each name.
+/// Returns `-p NAME` for each name.
 pub(crate) fn package_args<'a>(names: &[&'a str]) -> Vec<&'a str> {
     names.iter().flat_map(|name| ["-p", name]).collect()
 }
 
 impl Member {
-    /// The member's own folder.
+    /// Returns the folder of the member.
     pub(crate) fn folder(&self) -> &Path {
         self.manifest_path.parent().unwrap_or(&self.manifest_path)
     }
 
-    /// Whether other crates or foreign programs can link it.
+    /// Returns `true` if other crates or foreign programs can link it.
     pub(crate) fn is_library(&self) -> bool {
         self.targets.iter().flat_map(|target| &target.kind).any(|kind| kind == "lib" || kind == "cdylib")
     }
 
-    /// Members it needs to be built, not counting those only its tests need.
+    /// Returns the members that it depends on, without dependencies of tests only.
     pub(crate) fn needs(&self) -> impl Iterator<Item = &str> {
         self.dependencies
             .iter()
@@ -74,12 +74,12 @@ impl Member {
             .map(|dependency| dependency.name.as_str())
     }
 
-    /// What a feature switches on; nothing if there is no such feature.
+    /// Returns what a feature enables; empty if there is no such feature.
     pub(crate) fn enables(&self, feature: &str) -> &[String] {
         self.features.get(feature).map_or(&[], Vec::as_slice)
     }
 
-    /// Its features, without `default`.
+    /// Returns its features, without `default`.
     pub(crate) fn features(&self) -> Vec<&str> {
         self.features.keys().map(String::as_str).filter(|name| *name != "default").collect()
     }

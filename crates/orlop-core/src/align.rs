@@ -1,7 +1,7 @@
-//! Alignments: powers of two that cannot be anything else.
+//! [`Alignment`]: a power of two, valid by construction.
 //!
-//! Kept as an exponent in one byte, an alignment is valid by construction, so rounding is two instructions and no
-//! allocator needs to check again what the caller meant by `align: 48`.
+//! It is stored as an exponent in one byte. Rounding takes two instructions, and no allocator has to reject
+//! an `align: 48` again.
 
 use core::fmt;
 
@@ -21,7 +21,7 @@ use crate::{Error, Quantity, Result};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Alignment {
-    /// Invariant: below `usize::BITS`.
+    /// Invariant: less than `usize::BITS`.
     log2: u8,
 }
 
@@ -29,41 +29,42 @@ impl Alignment {
     /// One byte: every address is aligned.
     pub const ONE: Self = Self { log2: 0 };
 
-    /// 64 bytes, a cache line: the default of CPU buffers.
+    /// 64 bytes, a cache line: the default for CPU buffers.
     pub const CPU: Self = Self { log2: 6 };
 
-    /// 256 bytes: the default of planned buffers and of device buffers.
+    /// 256 bytes: the default for planned buffers and device buffers.
     pub const PLANNED: Self = Self { log2: 8 };
 
-    /// An alignment of `bytes` bytes.
+    /// Creates an alignment of `bytes` bytes.
     ///
     /// # Errors
-    /// [`Error::NotPowerOfTwo`] for any other number, 0 included.
+    /// [`Error::NotPowerOfTwo`] if `bytes` is 0 or not a power of two.
     #[inline]
     pub const fn new(bytes: usize) -> Result<Self> {
         if bytes.is_power_of_two() { Ok(Self::of_power(bytes)) } else { Err(Error::NotPowerOfTwo { bytes }) }
     }
 
-    /// The alignment that the compiler gives `T`.
+    /// Returns the alignment of the Rust type `T`.
     #[inline]
     #[must_use]
     pub const fn of<T>() -> Self {
         Self::of_power(align_of::<T>())
     }
 
-    /// `bytes` is a power of two, so its exponent is below `usize::BITS` and in the lowest byte of the count.
+    /// Converts a power of two. Its exponent is below `usize::BITS`, so it fits in the lowest byte of the
+    /// count.
     const fn of_power(bytes: usize) -> Self {
         Self { log2: bytes.trailing_zeros().to_le_bytes()[0] }
     }
 
-    /// In bytes.
+    /// Returns the alignment in bytes.
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> usize {
         1 << self.log2
     }
 
-    /// The exponent: `bytes() == 1 << log2()`.
+    /// Returns the exponent: `bytes() == 1 << log2()`.
     #[inline]
     #[must_use]
     pub const fn log2(self) -> u32 {
@@ -71,10 +72,10 @@ impl Alignment {
         u32::from_le_bytes([self.log2, 0, 0, 0])
     }
 
-    /// The smallest multiple of the alignment that is at least `n`.
+    /// Returns the smallest multiple of the alignment that is at least `n`.
     ///
     /// # Errors
-    /// [`Error::Overflow`] where there is none below `usize::MAX`.
+    /// [`Error::Overflow`] if that multiple exceeds `usize::MAX`.
     #[inline]
     pub const fn round_up(self, n: usize) -> Result<usize> {
         let mask = self.mask();
@@ -84,14 +85,14 @@ impl Alignment {
         }
     }
 
-    /// The largest multiple of the alignment that is at most `n`.
+    /// Returns the largest multiple of the alignment that is at most `n`.
     #[inline]
     #[must_use]
     pub const fn round_down(self, n: usize) -> usize {
         n & !self.mask()
     }
 
-    /// Whether an address or offset is a multiple of the alignment.
+    /// Returns `true` if `address`, an address or an offset, is a multiple of the alignment.
     #[inline]
     #[must_use]
     pub const fn is_aligned(self, address: usize) -> bool {
@@ -110,7 +111,7 @@ impl fmt::Debug for Alignment {
 }
 
 impl fmt::Display for Alignment {
-    /// The number of bytes.
+    /// Writes the number of bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.bytes().fmt(f)
     }

@@ -1,7 +1,7 @@
-//! Byte sizes as people write them.
+//! [`ByteSize`]: byte counts with units, for reports, settings and command lines.
 //!
-//! Reports print three significant digits in binary units; settings and command lines accept what people type.
-//! Everything is integer arithmetic, so a size that is parsed and used means exactly the bytes that were written.
+//! Printing uses three significant digits and binary units. Parsing is integer arithmetic, so the result is
+//! exact.
 
 use core::{fmt, str::FromStr};
 
@@ -9,9 +9,9 @@ use crate::{Error, Expected, Result, stack_str::StackStr};
 
 /// A number of bytes that prints as `512 B`, `1.50 KiB` or `80.0 GiB` and parses likewise.
 ///
-/// Parsing takes a decimal number, an optional space, and a unit in either case: none or `B` for bytes; `KiB`, `MiB`,
-/// `GiB`, `TiB`, `PiB`, `EiB` and the bare letters `k`, `m`, `g`, `t`, `p`, `e` for powers of 1024; `kB`, `MB`, `GB`,
-/// `TB`, `PB`, `EB` for powers of 1000. A fraction of a byte is dropped.
+/// Parsing takes a decimal number, an optional space, and a unit in either case: none or `B` for bytes;
+/// `KiB`, `MiB`, `GiB`, `TiB`, `PiB`, `EiB` and the bare letters `k`, `m`, `g`, `t`, `p`, `e` for powers of
+/// 1024; `kB`, `MB`, `GB`, `TB`, `PB`, `EB` for powers of 1000. A fraction of a byte is dropped.
 ///
 /// ```
 /// use orlop_core::ByteSize;
@@ -24,7 +24,7 @@ use crate::{Error, Expected, Result, stack_str::StackStr};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// Units by rising power of 1024; `u64::MAX` is just below 16 EiB.
+/// Units in increasing powers of 1024; `u64::MAX` is just below 16 EiB.
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 impl fmt::Display for ByteSize {
@@ -50,7 +50,7 @@ impl fmt::Display for ByteSize {
                 StackStr::<16>::pad(f, format_args!("{} {unit}", rounded(1)))
             };
         }
-        // Not reached: u64::MAX is below 1024 EiB.
+        // Unreachable: u64::MAX is below 1024 EiB.
         StackStr::<32>::pad(f, format_args!("{bytes} B"))
     }
 }
@@ -63,7 +63,7 @@ impl FromStr for ByteSize {
     }
 }
 
-/// Digits after the point that are looked at: enough to tell single bytes of an EiB apart.
+/// The number of fractional digits that are parsed: enough to distinguish single bytes of an EiB.
 const MAX_FRACTION_DIGITS: usize = 19;
 
 fn parse(s: &str) -> Option<u64> {

@@ -1,15 +1,15 @@
-//! Byte arithmetic that cannot wrap.
+//! Checked byte arithmetic.
 //!
-//! Between a user's shape and an allocator every product and sum goes through here, so an overflow is an error with
-//! a name and never a small allocation for a large tensor. Counts are bounded by [`MAX_BYTES`], the most that one
-//! Rust object or pointer offset can span.
+//! Every product and sum between a user's shape and an allocator is computed here, so overflow is a typed
+//! error and never a small allocation for a large tensor. Counts are limited to [`MAX_BYTES`], the largest
+//! span of a Rust object or a pointer offset.
 
 use crate::{Error, Quantity, Result};
 
 /// The largest byte or element count that any function here returns: `isize::MAX`.
 pub const MAX_BYTES: usize = isize::MAX.unsigned_abs();
 
-/// The number of elements in a shape with these sizes: 1 for none, 0 if any is 0, however large the others.
+/// Returns the number of elements of a shape with these sizes: 1 for an empty list, 0 if any size is 0.
 ///
 /// # Errors
 /// [`Error::Overflow`] above [`MAX_BYTES`].
@@ -22,7 +22,7 @@ pub fn numel(sizes: &[usize]) -> Result<usize> {
     }
 }
 
-/// The bytes that `numel` elements of `itemsize` bytes take.
+/// Returns the number of bytes that `numel` elements of `itemsize` bytes take.
 ///
 /// # Errors
 /// [`Error::Overflow`] above [`MAX_BYTES`].
@@ -31,7 +31,7 @@ pub const fn checked_bytes(numel: usize, itemsize: usize) -> Result<usize> {
     bounded(numel.checked_mul(itemsize), Quantity::ByteCount)
 }
 
-/// The sum of two byte counts, or of an offset and a length.
+/// Returns the sum of two byte counts, or of an offset and a length.
 ///
 /// # Errors
 /// [`Error::Overflow`] above [`MAX_BYTES`].
@@ -40,7 +40,8 @@ pub const fn checked_add(a: usize, b: usize) -> Result<usize> {
     bounded(a.checked_add(b), Quantity::ByteSum)
 }
 
-/// The smallest multiple of `granule` that is at least `bytes`; a `granule` of 0 rounds nothing.
+/// Returns the smallest multiple of `granule` that is at least `bytes`; with a `granule` of 0, returns
+/// `bytes`.
 ///
 /// For powers of two, [`Alignment::round_up`](crate::Alignment::round_up) is cheaper.
 ///

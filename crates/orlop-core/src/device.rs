@@ -1,12 +1,10 @@
-//! Devices: where memory is.
+//! [`Device`]: a device type and an index.
 //!
-//! A [`Device`] is four bytes that travel through every layer: keys of the allocator registry, fields of blocks,
-//! columns of traces. It stays `Copy` and comparable by keeping to numbers; what a device can *do* is known to the
-//! allocators registered for it, not to this type.
+//! A [`Device`] is a four-byte `Copy` value. It is used as a key of the allocator registry, a field of blocks
+//! and a column of traces. What a device can do is known to the allocators registered for it.
 //!
-//! The set of device types is open at one place: [`DeviceType::Custom`] numbers are for backends made outside this
-//! workspace, as the private-use planes of Unicode are. Nothing in orlop gives them a meaning, so a program that
-//! links two such backends decides who has which number.
+//! [`DeviceType::Custom`] numbers are for backends outside this workspace, like the private-use planes of
+//! Unicode. orlop gives them no meaning: a program that links two such backends assigns the numbers.
 
 use core::{fmt, str::FromStr};
 
@@ -21,7 +19,7 @@ pub enum DeviceType {
     Cpu,
     /// NVIDIA GPUs.
     Cuda,
-    /// A backend made elsewhere, by its private-use number. Prints as `custom3`.
+    /// A backend outside orlop, by its private-use number. Prints as `custom3`.
     Custom(u8),
 }
 
@@ -47,7 +45,7 @@ impl FromStr for DeviceType {
     }
 }
 
-/// One device: a type and an index among the devices of that type.
+/// A device: a type and an index among the devices of that type.
 ///
 /// ```
 /// use orlop_core::{Device, DeviceType};
@@ -66,13 +64,13 @@ pub struct Device {
 }
 
 impl Device {
-    /// Host memory. There is one CPU device; NUMA nodes are told apart by the allocators, not here.
+    /// Host memory. There is one CPU device; NUMA nodes are the concern of allocators.
     pub const CPU: Self = Self { device_type: DeviceType::Cpu, index: 0 };
 
-    /// A device from its type and index.
+    /// Creates a device from its type and index.
     ///
     /// # Errors
-    /// [`Error::CpuIndex`] for a CPU with an index other than 0.
+    /// [`Error::CpuIndex`] for a CPU index other than 0.
     pub const fn new(device_type: DeviceType, index: u16) -> Result<Self> {
         match (device_type, index) {
             (DeviceType::Cpu, 1..) => Err(Error::CpuIndex { index }),
@@ -80,40 +78,40 @@ impl Device {
         }
     }
 
-    /// The CUDA device with ordinal `index`, as the driver counts them in this process.
+    /// Returns the CUDA device with ordinal `index`, as the driver numbers them in this process.
     #[must_use]
     pub const fn cuda(index: u16) -> Self {
         Self { device_type: DeviceType::Cuda, index }
     }
 
-    /// Device `index` of the backend with private-use number `id`.
+    /// Returns device `index` of the backend with private-use number `id`.
     #[must_use]
     pub const fn custom(id: u8, index: u16) -> Self {
         Self { device_type: DeviceType::Custom(id), index }
     }
 
-    /// The family this device belongs to.
+    /// Returns the type of the device.
     #[inline]
     #[must_use]
     pub const fn device_type(self) -> DeviceType {
         self.device_type
     }
 
-    /// The index among the devices of its type; 0 for the CPU.
+    /// Returns the index among the devices of its type; 0 for the CPU.
     #[inline]
     #[must_use]
     pub const fn index(self) -> u16 {
         self.index
     }
 
-    /// Whether this is host memory.
+    /// Returns `true` for the CPU.
     #[inline]
     #[must_use]
     pub const fn is_cpu(self) -> bool {
         matches!(self.device_type, DeviceType::Cpu)
     }
 
-    /// Whether this is a CUDA device.
+    /// Returns `true` for a CUDA device.
     #[inline]
     #[must_use]
     pub const fn is_cuda(self) -> bool {
@@ -145,7 +143,7 @@ impl FromStr for Device {
 
 const PARSE_ERROR: Error = Error::Parse { expected: Expected::Device };
 
-/// Plain decimal digits: unlike `u16::from_str` alone, no sign.
+/// Parses decimal digits only. `u16::from_str` alone would accept a sign.
 fn parse_number<N: FromStr>(digits: &str) -> Option<N> {
     if digits.starts_with('+') { None } else { digits.parse().ok() }
 }

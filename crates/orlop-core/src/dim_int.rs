@@ -1,6 +1,6 @@
-//! The integers that sizes and strides come in as.
+//! [`DimInt`]: the integer types accepted as sizes and strides.
 //!
-//! Whoever calls has one type or another; past here there is `usize`, and it was checked.
+//! The public functions take any of them and convert to a checked `usize`.
 
 use crate::{Error, Quantity, Result, bytes::MAX_BYTES};
 
@@ -8,15 +8,17 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Integers that sizes and strides are written in: the primitive ones of 32 and 64 bits, and `usize` and `isize`.
+/// An integer type that sizes and strides can be given in: the primitive types of 32 and 64 bits, `usize` and
+/// `isize`.
 ///
-/// PyTorch and file formats say `i64`, Rust says `usize`, and a bare literal is an `i32`; all are taken, and checked.
+/// PyTorch and file formats use `i64`, Rust uses `usize`, and a bare literal is an `i32`. Values are
+/// range-checked.
 pub trait DimInt: sealed::Sealed + Copy {
-    /// The value, if it is a `usize`.
+    /// Returns the value as a `usize`, or `None` if it does not fit.
     #[doc(hidden)]
     fn to_usize(self) -> Option<usize>;
 
-    /// The value, if it is an `i64`.
+    /// Returns the value as an `i64`, or `None` if it does not fit.
     #[doc(hidden)]
     fn to_i64(self) -> Option<i64>;
 }
@@ -41,7 +43,8 @@ macro_rules! dim_int {
 
 dim_int!(i32, i64, isize, u32, u64, usize);
 
-/// `value` as a size or stride: `negative` makes the error for a negative one, `quantity` names one that is too large.
+/// Converts `value` to a size or stride. `negative` builds the error for a negative value; `quantity` names
+/// the value in the overflow error.
 #[inline]
 pub(crate) fn to_dim<D: DimInt>(
     value: D,

@@ -1,30 +1,30 @@
-//! A short list of numbers, one for each dimension, without the heap for up to five.
+//! [`Dims`]: one number per dimension, inline for up to five dimensions.
 //!
-//! Making a view copies two of these. A fixed-size array with a length beside it copies as six words and no call,
-//! which is why this is neither a `Vec` nor a general small vector. The length is a whole word because a copy of words
-//! that follows the write of a single byte has to wait for it.
+//! Making a view copies two of these. A fixed-size array with its length copies as six words without a call,
+//! unlike `Vec` or a general small vector. The length takes a full word: a word-wise copy that follows a
+//! one-byte store would stall on store forwarding.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::{array, mem};
 
 use crate::Result;
 
-/// Dimensions held inline.
+/// The number of dimensions stored inline.
 pub(crate) const INLINE_DIMS: usize = 5;
 
-/// Values of the dimensions, outermost first.
+/// One value per dimension, outermost first.
 ///
-/// Methods that make a changed copy choose each value on its own instead of copying and then writing one: a value that
-/// is written into a fresh copy delays whoever moves the copy on, which everybody does.
+/// Methods that make a changed copy select each value instead of copying all and overwriting one: a store
+/// into a fresh copy delays the load of the next copy (store forwarding).
 pub(crate) enum Dims {
-    /// The first `len` of `values`; those behind are 1, so that a product needs no length.
+    /// The first `len` of `values` are used. The rest are 1, so a product can run over all of them.
     Inline { len: InlineLen, values: [usize; INLINE_DIMS] },
-    /// More than fit inline, never fewer.
+    /// More dimensions than fit inline.
     Heap(Box<[usize]>),
 }
 
-/// A number up to `INLINE_DIMS`, as wide as the values: the variant of [`Dims`] hides in its unused patterns, and
-/// slicing needs no bounds check.
+/// A number up to `INLINE_DIMS`, as wide as the values. Its unused bit patterns hold the variant of [`Dims`],
+/// and slicing needs no bounds check.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub(crate) enum InlineLen {
@@ -79,7 +79,7 @@ impl InlineLen {
 }
 
 impl Dims {
-    /// `len` zeros.
+    /// Creates `len` zeros.
     #[inline]
     pub(crate) fn zeros(len: usize) -> Self {
         match InlineLen::new(len) {
@@ -90,13 +90,13 @@ impl Dims {
         }
     }
 
-    /// The values that `value` gives for each dimension.
+    /// Creates the values `value(0)`, `value(1)`, … for `len` dimensions.
     #[inline]
     pub(crate) fn try_from_fn(len: usize, mut value: impl FnMut(usize) -> Result<usize>) -> Result<Self> {
         match InlineLen::new(len) {
             Some(inline) => {
                 let mut values = [1; INLINE_DIMS];
-                // As many rounds each time, so that the values can stay in registers.
+                // A constant trip count lets the values stay in registers.
                 for (dim, slot) in values.iter_mut().enumerate() {
                     if dim < inline.get() {
                         *slot = value(dim)?;
@@ -108,7 +108,7 @@ impl Dims {
         }
     }
 
-    /// The two values that `values` gives for each dimension, from the last on.
+    /// Creates two lists at once from `values(dim)`, called from the last dimension to the first.
     #[inline(always)]
     pub(crate) fn pair_from_last(
         len: usize,
@@ -132,7 +132,7 @@ impl Dims {
         }
     }
 
-    /// The values, and behind those that are inline ones up to a fixed number.
+    /// Returns all values. For an inline list, that includes the padding of ones.
     #[inline]
     pub(crate) fn padded(&self) -> &[usize] {
         match self {
@@ -141,12 +141,13 @@ impl Dims {
         }
     }
 
-    /// Row-major strides for these sizes; `next` is the stride of the next dimension, from that of one and its size.
+    /// Returns row-major strides for these sizes. `next(stride, size)` is the stride of the next outer
+    /// dimension.
     #[inline(always)]
     pub(crate) fn row_major(&self, next: impl Fn(usize, usize) -> usize) -> Self {
         match self {
             Self::Inline { len, values } => {
-                // As many rounds each time (see `try_from_fn`): sizes that are not there are 1 and change nothing.
+                // A constant trip count (see `try_from_fn`): padding sizes are 1 and change nothing.
                 let (mut strides, mut stride) = ([1; INLINE_DIMS], 1);
                 for (slot, &size) in strides.iter_mut().zip(values).rev() {
                     *slot = stride;
@@ -166,7 +167,7 @@ impl Dims {
         }
     }
 
-    /// The value that `value` gives for each dimension.
+    /// Creates the values `value(0)`, `value(1)`, … for `len` dimensions.
     #[inline]
     pub(crate) fn from_fn(len: usize, mut value: impl FnMut(usize) -> usize) -> Self {
         match InlineLen::new(len) {
@@ -178,12 +179,12 @@ impl Dims {
         }
     }
 
-    /// Takes one value out.
+    /// Removes the value of dimension `dim`.
     #[inline(always)]
     pub(crate) fn remove(&mut self, dim: usize) {
         match self {
             Self::Inline { len, values } => {
-                // Each is chosen, and no loop depends on which it is: the values can stay in registers.
+                // Selecting each value avoids a loop that depends on `dim`: the values can stay in registers.
                 let [_, next @ ..] = *values;
                 let next = |at: usize| next.get(at).copied().unwrap_or(1);
                 *values = array::from_fn(|at| if at < dim { values[at] } else { next(at) });
@@ -193,7 +194,7 @@ impl Dims {
         }
     }
 
-    /// Puts one more value before that of a dimension, or behind the last.
+    /// Inserts `value` before dimension `dim`, or at the end.
     #[inline(always)]
     pub(crate) fn insert(&mut self, dim: usize, value: usize) {
         match self {
@@ -212,7 +213,7 @@ impl Dims {
         }
     }
 
-    /// Exchanges one value.
+    /// Replaces the value of dimension `dim`.
     #[inline(always)]
     pub(crate) fn set(&mut self, dim: usize, value: usize) {
         match self {
@@ -224,7 +225,7 @@ impl Dims {
         }
     }
 
-    /// The values in this order.
+    /// Reorders the values: value `i` becomes value `order[i]`.
     #[inline(always)]
     pub(crate) fn reorder(&mut self, order: &Self) {
         match (self, order) {
@@ -236,7 +237,7 @@ impl Dims {
         }
     }
 
-    /// The product of all values, wrapped where it does not fit.
+    /// Returns the product of all values, wrapping on overflow.
     #[inline(always)]
     pub(crate) fn wrapping_product(&self) -> usize {
         let product =
@@ -247,7 +248,7 @@ impl Dims {
         }
     }
 
-    /// Whether there is nothing on the heap.
+    /// Returns `true` if the values are stored inline.
     #[inline]
     pub(crate) const fn is_inline(&self) -> bool {
         matches!(self, Self::Inline { .. })
@@ -280,7 +281,7 @@ impl Clone for Dims {
     }
 }
 
-// The uncommon case, out of the way of the common one.
+// The heap cases, kept out of the inlined path.
 
 #[cold]
 fn copied_on_heap(values: &[usize]) -> Box<[usize]> {

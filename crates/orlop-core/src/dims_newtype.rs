@@ -1,36 +1,36 @@
-//! What [`Shape`](crate::Shape) and [`Strides`](crate::Strides) have in common: they are [`Dims`](crate::dims::Dims) that
-//! keep a promise, so reading is for everybody and writing for this crate.
+//! The macro behind [`Shape`](crate::Shape) and [`Strides`](crate::Strides): newtypes over
+//! [`Dims`](crate::dims::Dims) with an invariant, readable by everyone and writable only in this crate.
 
-/// The traits that both newtypes over [`Dims`] have: a read-only slice in every way but the name.
+/// Implements the methods and traits of a newtype over [`Dims`]: it reads like a slice.
 macro_rules! dims_newtype {
     ($name:ident) => {
         impl $name {
-            /// Values of which it is known that they keep this type's promises.
+            /// Wraps values that are known to satisfy the invariant of this type.
             #[inline]
             pub(crate) const fn from_dims(dims: Dims) -> Self {
                 Self(dims)
             }
 
-            /// The values, to be changed to others that keep this type's promises.
+            /// Returns the values for modification; the caller keeps the invariant.
             #[inline]
             pub(crate) const fn dims_mut(&mut self) -> &mut Dims {
                 &mut self.0
             }
 
-            /// The values, to make others from.
+            /// Returns the values.
             #[inline]
             pub(crate) const fn dims(&self) -> &Dims {
                 &self.0
             }
 
-            /// The values, outermost dimension first.
+            /// Returns the values, outermost dimension first.
             #[inline]
             #[must_use]
             pub fn as_slice(&self) -> &[usize] {
                 self.0.as_slice()
             }
 
-            /// The number of dimensions.
+            /// Returns the number of dimensions.
             #[inline]
             #[must_use]
             pub fn ndim(&self) -> usize {
@@ -86,7 +86,7 @@ macro_rules! dims_newtype {
         }
 
         impl core::fmt::Display for $name {
-            /// As in `[2, 3]`.
+            /// Formats as `[2, 3]`.
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 write!(f, "{:?}", self.as_slice())
             }

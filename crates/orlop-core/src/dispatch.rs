@@ -1,16 +1,16 @@
-//! From a run-time dtype to the Rust type.
+//! [`dispatch!`]: from a run-time dtype to a Rust type.
 //!
-//! Typed code is generic over [`Element`](crate::Element); a tensor knows its dtype only at run time. [`dispatch!`] is
-//! the one place where the first is instantiated for each value of the second, so no kernel writes its own match.
+//! Typed code is generic over [`Element`](crate::Element), but a tensor knows its dtype only at run time.
+//! [`dispatch!`] instantiates the code for each dtype, so no kernel writes its own match.
 
 use core::fmt;
 
-/// Runs an expression with a type name standing for the Rust type of a [`DType`](crate::DType).
+/// Evaluates an expression with a type name bound to the Rust type of a [`DType`](crate::DType).
 ///
-/// `dispatch!(dtype, T => expression)` covers every dtype and is worth what the expression is worth. With a set after
-/// the name, as in `T: Floats`, the expression is compiled for those types only (so it may use what only they have)
-/// and the whole is a `Result`, [`Error::DTypeNotIn`](crate::Error::DTypeNotIn) for other dtypes. The sets are those of
-/// [`DTypeSet`]: `Ints`, `Floats`, `Reals`, `Complex`.
+/// `dispatch!(dtype, T => expression)` covers every dtype and has the value of the expression. With a set
+/// after the name, as in `T: Floats`, the expression is compiled for those types only, so it may use their
+/// inherent items. It then has the type `Result`, with [`Error::DTypeNotIn`](crate::Error::DTypeNotIn) for
+/// other dtypes. The sets are those of [`DTypeSet`]: `Ints`, `Floats`, `Reals`, `Complex`.
 ///
 /// ```
 /// use orlop_core::{DType, dispatch};
@@ -78,9 +78,9 @@ macro_rules! dispatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DTypeSet {
-    /// The eight integers; `bool` is none.
+    /// The eight integer types, without `bool`.
     Ints,
-    /// The real floats, 8-bit ones included.
+    /// The real floats, including the 8-bit ones.
     Floats,
     /// Integers and real floats.
     Reals,

@@ -1,8 +1,7 @@
-//! Element types, by value.
+//! [`DType`]: element types as run-time values.
 //!
-//! A tensor learns what its elements are at run time, so the type is data: one byte that knows its size, alignment,
-//! name and family. The list is one table, from which the enum, the names, the parser and the link to Rust types
-//! ([`Element::DTYPE`](crate::Element::DTYPE)) are all generated.
+//! A dtype is one byte that determines size, alignment, name and family. One table generates the enum, the
+//! names, the parser and the mapping to Rust types ([`Element::DTYPE`](crate::Element::DTYPE)).
 
 use core::{fmt, str::FromStr};
 
@@ -11,7 +10,7 @@ use num_complex::Complex;
 
 use crate::{Alignment, Element, Error, Expected, F8E4M3, F8E5M2, Result};
 
-/// The family of a [`DType`]: what arithmetic and promotion go by.
+/// The family of a [`DType`], which decides arithmetic and promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DTypeFamily {
     /// `bool`.
@@ -20,9 +19,9 @@ pub enum DTypeFamily {
     Unsigned,
     /// Signed integers.
     Signed,
-    /// Eight-bit floats: storage formats, without arithmetic of their own.
+    /// Eight-bit floats: storage formats without arithmetic.
     Float8,
-    /// Floats of 16 bits and more.
+    /// Floats of 16 bits or more.
     Float,
     /// Complex numbers.
     Complex,
@@ -32,7 +31,8 @@ macro_rules! dtypes {
     ($($(#[$meta:meta])* $variant:ident, $name:literal, $short:literal, $rust:ty, $family:ident;)+) => {
         /// The type of a tensor's elements.
         ///
-        /// Deliberately exhaustive: code that handles dtypes one by one should fail to compile when one is added.
+        /// The enum is deliberately exhaustive: code that matches on dtypes fails to compile when one is
+        /// added.
         ///
         /// ```
         /// use orlop_core::DType;
@@ -50,36 +50,36 @@ macro_rules! dtypes {
         }
 
         impl DType {
-            /// Every dtype, in the order of the table.
+            /// All dtypes, in the order of the table.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
-            /// Bytes per element.
+            /// Returns the size of an element in bytes.
             #[inline]
             #[must_use]
             pub const fn size(self) -> usize {
                 match self { $(Self::$variant => size_of::<$rust>()),+ }
             }
 
-            /// The alignment that typed access to an element needs.
+            /// Returns the alignment that typed access to an element needs.
             #[inline]
             #[must_use]
             pub const fn alignment(self) -> Alignment {
                 match self { $(Self::$variant => Alignment::of::<$rust>()),+ }
             }
 
-            /// PyTorch's name, such as `float32`; what it prints as.
+            /// Returns PyTorch's name, such as `float32`. This is also what `Display` writes.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            /// The short name, such as `f32`; it parses too.
+            /// Returns the short name, such as `f32`. It parses too.
             #[must_use]
             pub const fn short_name(self) -> &'static str {
                 match self { $(Self::$variant => $short),+ }
             }
 
-            /// The family it belongs to.
+            /// Returns the family.
             #[inline]
             #[must_use]
             pub const fn family(self) -> DTypeFamily {
@@ -98,7 +98,7 @@ macro_rules! dtypes {
 }
 
 dtypes! {
-    /// `bool`, one byte: 0 or 1, and any other byte is not an element.
+    /// `bool`, one byte: 0 or 1. Any other byte is invalid.
     Bool, "bool", "b1", bool, Bool;
     /// `u8`.
     U8, "uint8", "u8", u8, Unsigned;
@@ -135,28 +135,28 @@ dtypes! {
 }
 
 impl DType {
-    /// Whether it is an integer; `bool` is none.
+    /// Returns `true` for integer types; `bool` is not one.
     #[inline]
     #[must_use]
     pub const fn is_integer(self) -> bool {
         matches!(self.family(), DTypeFamily::Unsigned | DTypeFamily::Signed)
     }
 
-    /// Whether it is a real floating-point type, of 8 bits or more.
+    /// Returns `true` for real floating-point types, including the 8-bit ones.
     #[inline]
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self.family(), DTypeFamily::Float8 | DTypeFamily::Float)
     }
 
-    /// Whether it is complex.
+    /// Returns `true` for complex types.
     #[inline]
     #[must_use]
     pub const fn is_complex(self) -> bool {
         matches!(self.family(), DTypeFamily::Complex)
     }
 
-    /// Whether it can hold negative numbers.
+    /// Returns `true` for types that can hold negative numbers.
     #[inline]
     #[must_use]
     pub const fn is_signed(self) -> bool {

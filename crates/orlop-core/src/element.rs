@@ -1,7 +1,8 @@
-//! Rust types that tensors hold.
+//! [`Element`]: the Rust types of tensor elements.
 //!
-//! [`Element`] is the compile-time side of [`DType`]: the two are one-to-one, which is what lets safe code hand out a
-//! `&[T]` over a tensor's bytes after comparing one byte. The trait is sealed because that claim is the crate's.
+//! [`Element`] is the compile-time counterpart of [`DType`]. The mapping is one-to-one, so comparing one byte
+//! is enough to hand out a `&[T]` over a tensor's bytes. The trait is sealed because safety depends on that
+//! mapping.
 
 use core::fmt::Debug;
 
@@ -13,10 +14,10 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is the element of some [`DType`].
+/// A Rust type that is the element type of a [`DType`].
 ///
-/// All bits zero is a valid element and means zero. Elements have no padding, so they can be read as bytes. The
-/// other way round, every bit pattern is an element for all types but `bool`, where only the bytes 0 and 1 are: bytes
+/// All zero bits are a valid element, which means zero. Elements have no padding, so they can be read as
+/// bytes. Every bit pattern is a valid element, except for `bool`, which allows only the bytes 0 and 1. Bytes
 /// of foreign origin are checked (see [`CheckedBitPattern`]) before they are read as `bool`.
 pub trait Element:
     sealed::Sealed
@@ -32,7 +33,7 @@ pub trait Element:
     + Zeroable
     + 'static
 {
-    /// The dtype whose elements are of this type.
+    /// The dtype of this element type.
     const DTYPE: DType;
 }
 

@@ -1,12 +1,12 @@
-//! The two eight-bit floats of deep learning.
+//! The two eight-bit float formats of deep learning.
 //!
-//! Both store a sign, an exponent and a mantissa in one byte (Micikevicius et al., *FP8 Formats for Deep Learning*,
-//! 2022). They are storage formats: arithmetic happens in `f32`, so what matters is that the conversion is right.
+//! Both store a sign, an exponent and a mantissa in one byte (Micikevicius et al., *FP8 Formats for Deep
+//! Learning*, 2022). They are storage formats: arithmetic happens in `f32`.
 //!
-//! Codes of one sign, read as integers, are in the order of the values they stand for. Rounding is therefore done on
-//! the code: it carries from mantissa into exponent by itself, and overflow is a comparison with the largest code.
-//! What happens above that code is where the formats differ, and here PyTorch's casts decide: [`F8E4M3`] saturates,
-//! infinities included, and [`F8E5M2`] goes to infinity.
+//! Codes of one sign, read as integers, are ordered like their values. Rounding is therefore done on the
+//! code: a carry moves from mantissa to exponent by itself, and overflow is a comparison with the largest
+//! code. Above that code the formats differ, and this module follows PyTorch's casts: [`F8E4M3`] saturates,
+//! infinities included; [`F8E5M2`] overflows to infinity.
 
 use core::{cmp::Ordering, fmt};
 
@@ -18,8 +18,8 @@ const F32_MANTISSA_BITS: u32 = f32::MANTISSA_DIGITS - 1;
 const F32_BIAS: u32 = 127;
 const F32_INFINITY_BITS: u32 = f32::INFINITY.to_bits();
 
-/// The code of `magnitude` (not negative, not NaN) in a format with `mantissa` bits and exponent bias `bias`, rounded
-/// to nearest, ties to even, as if the exponent had no upper end.
+/// Returns the code of `magnitude` (neither negative nor NaN) in a format with `mantissa` bits and exponent
+/// bias `bias`, rounded to nearest, ties to even, with an unbounded exponent range.
 fn round_to_code(magnitude: f32, mantissa: u32, bias: u32) -> u32 {
     let smallest_normal = f32::from_bits((F32_BIAS + 1 - bias) << F32_MANTISSA_BITS);
     if magnitude < smallest_normal {
@@ -34,7 +34,8 @@ fn round_to_code(magnitude: f32, mantissa: u32, bias: u32) -> u32 {
     (rebiased + (1 << (dropped - 1)) - 1 + to_even) >> dropped
 }
 
-/// Encodes `value`; codes above `largest` become `overflow`, NaN becomes `nan`, each under the sign of `value`.
+/// Encodes `value`; codes above `largest` become `overflow`, NaN becomes `nan`, each under the sign of
+/// `value`.
 fn encode(value: f32, mantissa: u32, bias: u32, overflow: u8, nan: u8) -> u8 {
     let magnitude = value.abs();
     let code = if magnitude.to_bits() > F32_INFINITY_BITS {
@@ -53,21 +54,21 @@ macro_rules! float8 {
         pub struct $name(u8);
 
         impl $name {
-            /// The value with this bit pattern. Every pattern is one.
+            /// Creates a value from its bit pattern. Every pattern is valid.
             #[inline]
             #[must_use]
             pub const fn from_bits(bits: u8) -> Self {
                 Self(bits)
             }
 
-            /// The bit pattern.
+            /// Returns the bit pattern.
             #[inline]
             #[must_use]
             pub const fn to_bits(self) -> u8 {
                 self.0
             }
 
-            /// Whether the value is not a number.
+            /// Returns `true` for NaN.
             #[must_use]
             pub fn is_nan(self) -> bool {
                 self.to_f32().is_nan()
@@ -80,7 +81,7 @@ macro_rules! float8 {
             }
         }
 
-        /// As floats compare: NaN equals nothing, the zeros are equal.
+        /// Floating-point equality: NaN equals nothing, and the two zeros are equal.
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
                 self.to_f32() == other.to_f32()
@@ -120,8 +121,8 @@ float8! {
 }
 
 float8! {
-    /// `float8_e5m2`: 5 exponent bits, 2 mantissa bits, infinities and NaNs as in IEEE 754; the upper byte of an
-    /// [`half::f16`].
+    /// `float8_e5m2`: 5 exponent bits, 2 mantissa bits, infinities and NaNs as in IEEE 754; the upper byte of
+    /// an [`half::f16`].
     ///
     /// ```
     /// use orlop_core::F8E5M2;
@@ -142,16 +143,17 @@ impl F8E4M3 {
     /// Not a number.
     pub const NAN: Self = Self(0x7f);
 
-    /// The nearest value, ties to even. Saturates: what is beyond ±448, infinities included, becomes ±448.
+    /// Converts to the nearest value, ties to even. Values beyond ±448, infinities included, saturate to
+    /// ±448.
     #[must_use]
     pub fn from_f32(value: f32) -> Self {
         Self(encode(value, Self::MANTISSA_BITS, Self::BIAS, Self::MAX.0, Self::NAN.0))
     }
 
-    /// The same value, exactly.
+    /// Converts to `f32`, exactly.
     #[must_use]
     pub fn to_f32(self) -> f32 {
-        /// 2^-9, the distance between subnormals.
+        /// 2^-9, the spacing of subnormal values.
         const QUANTUM: f32 = f32::from_bits((F32_BIAS - 9) << F32_MANTISSA_BITS);
         let code = self.0 & !SIGN;
         let magnitude = match u32::from(code) {
@@ -179,13 +181,13 @@ impl F8E5M2 {
     /// Not a number.
     pub const NAN: Self = Self(0x7f);
 
-    /// The nearest value, ties to even; an infinity from where 65536 would be nearer than 57344.
+    /// Converts to the nearest value, ties to even. Magnitudes that round above 57344 become infinity.
     #[must_use]
     pub fn from_f32(value: f32) -> Self {
         Self(encode(value, Self::MANTISSA_BITS, Self::BIAS, Self::INFINITY.0, Self::NAN.0))
     }
 
-    /// The same value, exactly.
+    /// Converts to `f32`, exactly.
     #[must_use]
     pub fn to_f32(self) -> f32 {
         f16::from_le_bytes([0, self.0]).to_f32()
@@ -200,7 +202,8 @@ mod tests {
 
     use super::*;
 
-    /// The nearest of all finite values, ties to the even code, by looking at each: the definition of rounding.
+    /// Returns the nearest of all finite values, ties to the even code, by exhaustive search: the definition
+    /// of rounding.
     fn nearest(value: f32, decode: fn(u8) -> f32, codes: core::ops::RangeInclusive<u8>) -> u8 {
         let distance = |code: u8| (f64::from(decode(code)) - f64::from(value).abs()).abs();
         let candidates: Vec<u8> = codes.collect();

@@ -1,8 +1,8 @@
-//! Memory formats: named orders of dimensions in memory.
+//! [`MemoryFormat`]: named orders of dimensions in memory.
 //!
-//! Convolutions want images with the channels innermost while their sizes still read batch, channels, height, width.
-//! A format is only a way to choose strides, and to recognise them again afterwards; recognising is ambiguous where
-//! sizes are 1, and the rules for it are PyTorch's, because code is written against their corners.
+//! Convolutions want the channels innermost in memory while the sizes still read batch, channels, height,
+//! width. A format only selects strides. Recognising a format from strides is ambiguous where sizes are 1;
+//! the rules here are PyTorch's, because existing code depends on them.
 
 use core::{fmt, str::FromStr};
 
@@ -19,15 +19,15 @@ pub enum MemoryFormat {
     ChannelsLast,
     /// Five dimensions N, C, D, H, W, with C fastest, then W, H, D, N.
     ChannelsLast3d,
-    /// The order of the tensor at hand.
+    /// The order of an existing tensor.
     Preserve,
 }
 
 impl MemoryFormat {
-    /// Every format.
+    /// All formats.
     pub const ALL: [Self; 4] = [Self::Contiguous, Self::ChannelsLast, Self::ChannelsLast3d, Self::Preserve];
 
-    /// PyTorch's name, such as `channels_last`.
+    /// Returns PyTorch's name, such as `channels_last`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl MemoryFormat {
         }
     }
 
-    /// The strides that lay out `shape` in this format.
+    /// Returns the strides that lay out `shape` in this format.
     ///
     /// ```
     /// use orlop_core::{MemoryFormat, Shape};
@@ -49,8 +49,9 @@ impl MemoryFormat {
     /// ```
     ///
     /// # Errors
-    /// [`Error::FormatRank`] where the format has another number of dimensions; [`Error::PreserveWithoutSource`] for
-    /// [`Preserve`](Self::Preserve), which [`Layout::strides_in`](crate::Layout::strides_in) can serve.
+    /// [`Error::FormatRank`] if the format is for another number of dimensions;
+    /// [`Error::PreserveWithoutSource`] for [`Preserve`](Self::Preserve), for which see
+    /// [`Layout::strides_in`](crate::Layout::strides_in).
     pub fn strides(self, shape: &Shape) -> Result<Strides> {
         match (self, self.channels_last_order()) {
             (Self::Preserve, _) => Err(Error::PreserveWithoutSource),
@@ -64,7 +65,7 @@ impl MemoryFormat {
         }
     }
 
-    /// The dimensions from fastest to slowest, for the formats that fix their number.
+    /// Returns the dimensions from fastest to slowest, for the channels-last formats.
     pub(crate) const fn channels_last_order(self) -> Option<&'static [usize]> {
         match self {
             Self::ChannelsLast => Some(&[1, 3, 2, 0]),
@@ -74,7 +75,7 @@ impl MemoryFormat {
     }
 }
 
-/// Whether strides are exactly what `order` gives; dimensions of size 1 are exempt.
+/// Returns `true` if the strides are exactly those of `order`; dimensions of size 1 are exempt.
 pub(crate) fn is_laid_out_in(order: &[usize], sizes: &[usize], strides: &[usize]) -> bool {
     let mut expected: usize = 1;
     order.len() == sizes.len()
@@ -85,7 +86,8 @@ pub(crate) fn is_laid_out_in(order: &[usize], sizes: &[usize], strides: &[usize]
         })
 }
 
-/// Whether strides rise in `order`, gaps allowed: a slice of a channels-last image still suggests channels-last.
+/// Returns `true` if the strides increase in `order`, with or without gaps. A slice of a channels-last image
+/// still counts as channels-last.
 pub(crate) fn is_ordered_like(order: &[usize], sizes: &[usize], strides: &[usize]) -> bool {
     if order.len() != sizes.len() || sizes.contains(&0) {
         return false;
@@ -94,12 +96,13 @@ pub(crate) fn is_ordered_like(order: &[usize], sizes: &[usize], strides: &[usize
     if strides[channels] == 0 {
         return false;
     }
-    let mut least = 0;
+    let mut min = 0;
     order.iter().all(|&dim| {
-        // Where only the batch has extent, row-major strides look the same; the tie goes to row-major.
-        let tie = dim == batch && least == strides[channels];
-        let rises = strides[dim] >= least && !tie;
-        least = next_stride(strides[dim], sizes[dim]);
+        // If only the batch dimension has more than one element, row-major strides look the same; row-major
+        // wins the tie.
+        let tie = dim == batch && min == strides[channels];
+        let rises = strides[dim] >= min && !tie;
+        min = next_stride(strides[dim], sizes[dim]);
         rises
     })
 }

@@ -1,19 +1,19 @@
-//! Memory kinds: what memory is *for*.
+//! [`MemoryKind`]: the purpose of memory.
 //!
-//! The kind of a request chooses its allocator, its budget and its line in every report, so that "is the memory in
-//! weights, in scratch space or in the KV cache?" has an answer at any moment. Statistics are arrays indexed by kind;
-//! that is why a kind is one byte with a dense [`index`](MemoryKind::index).
+//! The kind of a request selects its allocator, its budget and its line in every report, so that weights,
+//! scratch space and KV cache can be told apart at any time. Statistics are arrays indexed by kind, which is
+//! why a kind is one byte with a dense [`index`](MemoryKind::index).
 //!
-//! One table, at the bottom of the macro call below, is the only place that knows the list: add a line there and the
-//! names, the parser, the counts and the checks follow.
+//! The table at the bottom of the macro call below is the only list of kinds; names, parser, count and checks
+//! are generated from it.
 
 use core::{fmt, str::FromStr};
 
 use crate::{Device, Error, Expected, Result};
 
-/// Where a kind may live.
+/// The devices that a kind can be on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum KindPlacement {
     AnyDevice,
     HostOnly,
 }
@@ -23,7 +23,7 @@ macro_rules! memory_kinds {
     (@first $name:literal) => { $name };
     (@first $name:literal $($rest:literal)+) => { concat!($name, $(", ", $rest),+) };
     ($($(#[$meta:meta])* $variant:ident, $name:literal, $place:ident;)+) => {
-        /// What a piece of memory is for.
+        /// The purpose of a block of memory.
         ///
         /// ```
         /// use orlop_core::{Device, MemoryKind};
@@ -42,30 +42,30 @@ macro_rules! memory_kinds {
         }
 
         impl MemoryKind {
-            /// Every kind, in the order of their [`index`](Self::index).
+            /// All kinds, in the order of their [`index`](Self::index).
             pub const ALL: [Self; Self::COUNT] = [$(Self::$variant),+];
 
-            /// How many kinds there are: the length of an array indexed by kind.
+            /// The number of kinds: the length of an array indexed by kind.
             pub const COUNT: usize = [$($name),+].len();
 
-            /// Every name, separated by commas, for messages.
+            /// All names, separated by commas, for messages.
             pub(crate) const NAMES_TEXT: &'static str = memory_kinds!(@first $($name)+);
 
-            /// The name it prints and parses as, such as `kv_cache`.
+            /// Returns the name that it prints and parses as, such as `kv_cache`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            const fn place(self) -> Place {
-                match self { $(Self::$variant => Place::$place),+ }
+            const fn place(self) -> KindPlacement {
+                match self { $(Self::$variant => KindPlacement::$place),+ }
             }
         }
     };
 }
 
 memory_kinds! {
-    /// No particular purpose; what every device has an allocator for, and what other kinds fall back to.
+    /// No particular purpose. Every device has an allocator for it, and other kinds fall back to it.
     #[default]
     Default, "default", AnyDevice;
     /// Weights: allocated once, kept for the life of a model.
@@ -74,25 +74,25 @@ memory_kinds! {
     Workspace, "workspace", AnyDevice;
     /// Attention caches: long-lived, growing block by block.
     KvCache, "kv_cache", AnyDevice;
-    /// Page-locked host memory, which devices reach by DMA.
+    /// Page-locked host memory, which devices access by DMA.
     HostPinned, "host_pinned", HostOnly;
-    /// Ordinary host memory, asked for by name.
+    /// Ordinary host memory, requested by name.
     HostPageable, "host_pageable", HostOnly;
 }
 
 impl MemoryKind {
-    /// Position in [`ALL`](Self::ALL), below [`COUNT`](Self::COUNT).
+    /// Returns the position in [`ALL`](Self::ALL), less than [`COUNT`](Self::COUNT).
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Whether the kind exists in host memory only.
+    /// Returns `true` if the kind exists in host memory only.
     #[inline]
     #[must_use]
     pub const fn is_host_only(self) -> bool {
-        matches!(self.place(), Place::HostOnly)
+        matches!(self.place(), KindPlacement::HostOnly)
     }
 
     /// Checks that memory of this kind can be on `device`.
@@ -155,7 +155,7 @@ mod tests {
         let error = MemoryKind::HostPinned.check_on(Device::cuda(0)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "memory kind host_pinned lives in host memory and cannot be on cuda:0: ask for it on cpu"
+            "memory kind host_pinned is host memory and cannot be on cuda:0: request it on cpu"
         );
         let error = "pinned".parse::<MemoryKind>().unwrap_err();
         assert_eq!(

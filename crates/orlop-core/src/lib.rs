@@ -1,17 +1,19 @@
-//! The words that every layer of orlop shares.
+//! Data types that all layers of orlop share: dtypes, devices, memory kinds, shapes, strides and layouts.
 //!
-//! Between an operator and `malloc` everything computes with dtypes, sizes, strides and alignments. This crate does that
-//! arithmetic once and checks it, so that an overflow is a typed error here and not a short allocation further down. It
-//! knows nothing of memory itself: no `unsafe`, no `std`, nothing that allocates for tensors.
+//! All arithmetic on sizes, strides and alignments is done here, once and checked, so that an overflow is a
+//! typed error and not a short allocation. The crate has no `unsafe`, does not need `std` and never touches
+//! tensor memory.
 //!
 //! | concept | items |
 //! |---|---|
-//! | where memory is, and what for | [`Device`], [`DeviceType`], [`StreamId`], [`MemoryKind`] |
-//! | how much of it | [`bytes`], [`ByteSize`], [`Alignment`] |
-//! | what an element is | [`DType`], [`Element`], [`dispatch!`], [`promote()`], [`cast`], [`Scalar`], [`F8E4M3`], [`F8E5M2`] |
-//! | where elements lie | [`Shape`], [`Strides`], [`Layout`], [`MemoryFormat`], [`Overlap`] |
-//! | which other layouts reach the same elements | [`Layout::slice`], [`Layout::transpose`], [`Layout::expand`], [`Layout::view`], [`Layout::split`] and their kin; [`Reshaped`], [`Pieces`], [`broadcast_shapes`] |
-//! | what is refused | [`Error`] |
+//! | devices, streams and memory kinds | [`Device`], [`DeviceType`], [`StreamId`], [`MemoryKind`] |
+//! | byte counts | [`bytes`], [`ByteSize`], [`Alignment`] |
+//! | element types | [`DType`], [`Element`], [`dispatch!`], [`F8E4M3`], [`F8E5M2`] |
+//! | numbers | [`Scalar`], [`cast`], [`promote()`] |
+//! | layouts | [`Shape`], [`Strides`], [`Layout`], [`MemoryFormat`], [`Overlap`] |
+//! | views | [`Layout::slice`], [`Layout::transpose`], [`Layout::view`], [`Reshaped`], [`Pieces`] |
+//! | broadcasting | [`Layout::expand`], [`broadcast_shapes`] |
+//! | errors | [`Error`] |
 //!
 //! ```
 //! use orlop_core::{DType, Layout, Shape};

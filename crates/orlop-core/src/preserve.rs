@@ -1,15 +1,15 @@
-//! Layouts for new tensors that are like an existing one.
+//! Strides for new tensors that keep the dimension order of an existing one.
 //!
-//! What an operator writes should lie as what it read does, or the next operator walks against the grain. Strides with
-//! gaps or broadcast dimensions cannot be kept as they are; their order can.
+//! An operator's output should have the dimension order of its input, or the next operator reads memory out
+//! of order. Strides with gaps or broadcast dimensions cannot be kept as they are; their order can.
 
 use crate::{
     Layout, MemoryFormat, Result, Strides, dims::Dims, format::is_ordered_like, strides::next_stride,
 };
 
 impl Layout {
-    /// The format that an operator should give its output when this is its input: channels-last where the strides
-    /// rise that way, gaps allowed, else contiguous.
+    /// Returns the format for the output of an operator with this input: channels-last if the strides
+    /// increase in that order, gaps allowed, else contiguous.
     #[must_use]
     pub fn suggested_format(&self) -> MemoryFormat {
         [MemoryFormat::ChannelsLast, MemoryFormat::ChannelsLast3d]
@@ -22,11 +22,11 @@ impl Layout {
             .unwrap_or_default()
     }
 
-    /// The strides of a new tensor like this one: the very same where they are dense, else dense strides in the same
-    /// order of dimensions.
+    /// Returns the strides of a new tensor like this one: the same strides if they are dense, else dense
+    /// strides with the same order of dimensions.
     ///
-    /// The order is found as PyTorch finds it: a stable sort by stride, for equal strides by size, in which broadcast
-    /// dimensions (stride 0) compare equal to all and so stay where they are.
+    /// The order is PyTorch's: a stable sort by stride, then by size, in which broadcast dimensions (stride
+    /// 0) compare equal to all others and so keep their place.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape, Strides};
@@ -46,8 +46,8 @@ impl Layout {
         for (slot, dim) in order.iter_mut().zip((0..self.ndim()).rev()) {
             *slot = dim;
         }
-        // Insertion by hand: with stride 0 equal to everything this is no total order, and the outcome depends on
-        // which pairs are compared.
+        // An explicit insertion sort: because stride 0 equals every other stride, this is not a total order,
+        // and the result depends on which pairs are compared.
         for sorted in 1..order.len() {
             let mut moving = sorted;
             for place in (0..sorted).rev() {
@@ -66,10 +66,10 @@ impl Layout {
         })
     }
 
-    /// The strides that this layout's elements have in `format`.
+    /// Returns the strides that this layout's elements have in `format`.
     ///
     /// # Errors
-    /// [`Error::FormatRank`](crate::Error::FormatRank) where the format has another number of dimensions.
+    /// [`Error::FormatRank`](crate::Error::FormatRank) if the format is for another number of dimensions.
     pub fn strides_in(&self, format: MemoryFormat) -> Result<Strides> {
         match format {
             MemoryFormat::Preserve => Ok(self.preserved_strides()),
@@ -77,7 +77,8 @@ impl Layout {
         }
     }
 
-    /// Whether dimension `a` is certainly slower than `b` in memory, or certainly not, or neither.
+    /// Compares two dimensions: `Some(true)` if `a` is slower than `b` in memory, `Some(false)` if not,
+    /// `None` if undecided.
     fn is_slower(&self, a: usize, b: usize) -> Option<bool> {
         let (stride_a, stride_b) = (self.strides()[a], self.strides()[b]);
         match stride_a.cmp(&stride_b) {

@@ -1,13 +1,13 @@
-//! Type promotion: the dtype that two operands meet in.
+//! Type promotion: the common dtype of two operands.
 //!
-//! PyTorch's `promote_types`, written as its rules. Families are ordered bool < integer < float < complex and the
-//! higher family wins; within a family the wider type wins. Three exceptions make the table irregular, and each is
-//! one rule below: 8-bit floats meet nothing but themselves; `uint16`, `uint32` and `uint64` meet only themselves and
-//! the floats; and a pair of equal width that neither side can represent goes one step up.
+//! The rules are those of PyTorch's `promote_types`. Families are ordered bool < integer < float < complex,
+//! and the higher family wins; within a family the wider type wins. There are three exceptions: 8-bit floats
+//! promote only with themselves; `uint16`, `uint32` and `uint64` promote only with themselves and with
+//! floats; and a pair of equal width that neither type can represent promotes to the next wider type.
 
 use crate::{DType, DTypeFamily as Family, Error, Result};
 
-/// The dtype in which `a` and `b` meet, as PyTorch's `promote_types` has it. Symmetric.
+/// Returns the common dtype of `a` and `b`, as PyTorch's `promote_types` does. Symmetric.
 ///
 /// ```
 /// use orlop_core::{DType, promote};
@@ -19,8 +19,8 @@ use crate::{DType, DTypeFamily as Family, Error, Result};
 /// ```
 ///
 /// # Errors
-/// [`Error::NoPromotion`] where PyTorch refuses: 8-bit floats with anything else, and `uint16`, `uint32` or `uint64`
-/// with anything but themselves and floats. Cast one operand first.
+/// [`Error::NoPromotion`] where PyTorch refuses: 8-bit floats with anything else, and `uint16`, `uint32` or
+/// `uint64` with anything but themselves and floats. Cast one operand first.
 pub fn promote(a: DType, b: DType) -> Result<DType> {
     if a == b {
         return Ok(a);
@@ -34,21 +34,21 @@ pub fn promote(a: DType, b: DType) -> Result<DType> {
 
         (Family::Float, Family::Float) => Ok(wider(low, high).unwrap_or(DType::F32)),
         (Family::Complex, Family::Complex) => Ok(DType::C128),
-        // A float brings its precision along; a double needs the double complex.
+        // A float keeps its precision; a double needs the double complex.
         (_, Family::Complex) if low == DType::F64 => Ok(DType::C128),
         (_, Family::Complex) | (Family::Bool, _) => Ok(high),
 
-        // What is left is a pair of integers of which uint8 is the only unsigned one.
+        // What remains is a pair of integers of which uint8 is the only unsigned one.
         _ => Ok(wider(low, high).unwrap_or(DType::I16)),
     }
 }
 
-/// Integers beyond `uint8`, which PyTorch stores but does not promote.
+/// Returns `true` for the unsigned types wider than `uint8`, which PyTorch stores but does not promote.
 const fn is_bare_unsigned(dtype: DType) -> bool {
     matches!(dtype, DType::U16 | DType::U32 | DType::U64)
 }
 
-/// Position of the family in the order of promotion.
+/// Returns the rank of the family in the order of promotion.
 const fn rank(dtype: DType) -> u8 {
     match dtype.family() {
         Family::Bool => 0,
@@ -58,7 +58,7 @@ const fn rank(dtype: DType) -> u8 {
     }
 }
 
-/// The one with more bytes, if they differ.
+/// Returns the type with more bytes, or `None` if both have the same size.
 const fn wider(a: DType, b: DType) -> Option<DType> {
     if a.size() == b.size() { None } else { Some(if a.size() > b.size() { a } else { b }) }
 }

@@ -1,14 +1,15 @@
-//! A single number of any dtype, and conversion between dtypes.
+//! [`Scalar`], a single number of any dtype, and [`cast`], the conversion between dtypes.
 //!
-//! Casting between 17 types is not 289 functions: each type widens losslessly into one of five forms, and each form
-//! narrows into each type. Where narrowing rounds twice (an `f64` becomes an `f16` by way of `f32`), PyTorch's casts do
-//! too, and agree bit for bit. After inlining the form is known at compile time and nothing of it remains.
+//! Casts between 17 types do not need 289 functions: each type widens losslessly into one of five forms, and
+//! each form narrows into each type. Where narrowing rounds twice (`f64` to `f16` through `f32`), so do
+//! PyTorch's casts, and the results agree bit for bit. After inlining, the form is known at compile time and
+//! the intermediate step disappears.
 
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    reason = "converting values, never sizes: losing what the destination cannot hold is what a cast is asked to do"
+    reason = "values are converted, never sizes: a cast is allowed to lose what the destination cannot hold"
 )]
 
 use half::{bf16, f16};
@@ -16,7 +17,7 @@ use num_complex::Complex;
 
 use crate::{Element, F8E4M3, F8E5M2};
 
-/// A number of some dtype, in the widest form of its family: exact for every dtype.
+/// A number in the widest type of its family: exact for every dtype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Scalar {
@@ -34,11 +35,12 @@ pub enum Scalar {
 
 /// Converts one element as PyTorch's `to(dtype)` does.
 ///
-/// - To `bool`: whether the number is not zero; NaN is not zero.
+/// - To `bool`: `true` if the number is not zero; NaN is not zero.
 /// - Integer to integer: the low bits.
-/// - Float to integer: towards zero. Beyond the range of the destination, where C++ leaves the result open, the nearest
-///   value, and 0 for NaN; only `uint8` takes the low bits of the `int64`, as PyTorch defines it.
-/// - To a float: the nearest, ties to even. Floats of 16 bits or less go by way of `f32`.
+/// - Float to integer: rounds towards zero. Beyond the range of the destination, where C++ leaves the result
+///   undefined, the nearest value, and 0 for NaN; only `uint8` takes the low bits of the `int64`, as PyTorch
+///   defines it.
+/// - To a float: the nearest value, ties to even. Floats of 16 bits or fewer are converted through `f32`.
 /// - Complex to real: the real part.
 ///
 /// ```
@@ -55,12 +57,12 @@ pub fn cast<S: Element, D: Element>(value: S) -> D {
     D::from_scalar(value.to_scalar())
 }
 
-/// What the crate asks of each element type beside its layout.
+/// Conversion between an element type and [`Scalar`].
 pub trait Convert: Sized {
-    /// This number in the widest form of its family, exactly.
+    /// Converts to the widest type of the family, exactly.
     fn to_scalar(self) -> Scalar;
 
-    /// The number as this type, by the rules of [`cast`].
+    /// Converts to this type by the rules of [`cast`].
     fn from_scalar(scalar: Scalar) -> Self;
 }
 
@@ -82,7 +84,7 @@ impl Convert for bool {
     }
 }
 
-/// `$from_float` turns an `f64` into the type.
+/// Implements [`Convert`] for an integer type; `$from_float` converts an `f64` to the type.
 macro_rules! convert_integer {
     ($($rust:ty, $form:ident, $from_float:expr;)+) => {$(
         impl Convert for $rust {
@@ -117,8 +119,8 @@ convert_integer! {
     i64, Int, |value| value as i64;
 }
 
-/// `$via` is the primitive float that integers and doubles are rounded to first, `$wrap` and `$unwrap` lead from it to
-/// the type and back.
+/// Implements [`Convert`] for a float type. `$via` is the primitive float that integers and doubles are
+/// rounded to first; `$wrap` and `$unwrap` convert between it and the type.
 macro_rules! convert_float {
     ($($rust:ty, $via:ty, $wrap:expr, $unwrap:expr;)+) => {$(
         impl Convert for $rust {
@@ -184,7 +186,8 @@ impl<T: Element> From<T> for Scalar {
 mod tests {
     use super::*;
 
-    // 24 tables of PyTorch's casts: tests/it/dtypes.rs. Here is what they leave out.
+    // tests/it/dtypes.rs compares with 24 tables of PyTorch's casts. These are the cases that the tables
+    // leave out.
 
     #[test]
     fn floats_beyond_the_range_of_an_integer() {
@@ -207,7 +210,7 @@ mod tests {
 
     #[test]
     fn integers_round_once_to_f32() {
-        // By way of f64 this would round to 2^60 first and lose the tie-break.
+        // Through f64 this would round to 2^60 first and lose the tie-break.
         let above_tie = (1i64 << 60) + (1 << 36) + 1;
         assert_eq!(cast::<i64, f32>(above_tie), above_tie as f32);
         assert_ne!(cast::<i64, f32>(above_tie), above_tie as f64 as f32);

@@ -1,16 +1,15 @@
-//! Shapes: how many elements along each dimension.
+//! [`Shape`]: the sizes of a tensor's dimensions.
 //!
-//! A [`Shape`] is checked once, where it comes in. From then on the number of elements is known to fit and nothing
-//! downstream has to ask again.
+//! A [`Shape`] is checked once, when it is created. After that its number of elements is known to fit.
 
 use crate::{
     DimInt, Error, Quantity, Result, bytes, dim_int::to_dim, dims::Dims, dims_newtype::dims_newtype,
 };
 
-/// The sizes of a tensor, outermost dimension first; up to five without the heap.
+/// The sizes of a tensor, outermost dimension first; up to five are stored inline.
 ///
-/// No size is negative and the number of elements is at most [`bytes::MAX_BYTES`]. A shape without dimensions is that
-/// of a scalar, of one element.
+/// No size is negative, and the number of elements is at most [`bytes::MAX_BYTES`]. A shape without
+/// dimensions is that of a scalar, with one element.
 ///
 /// ```
 /// use orlop_core::Shape;
@@ -28,11 +27,11 @@ pub struct Shape(Dims);
 dims_newtype!(Shape);
 
 impl Shape {
-    /// A shape with these sizes.
+    /// Creates a shape.
     ///
     /// # Errors
-    /// [`Error::NegativeSize`], or [`Error::Overflow`] where the number of elements does not fit. Any size of 0 makes
-    /// that number 0, whatever the others are.
+    /// [`Error::NegativeSize`], or [`Error::Overflow`] if the number of elements does not fit. If any size is
+    /// 0, the number of elements is 0 and always fits.
     #[inline]
     pub fn new<D: DimInt>(sizes: &[D]) -> Result<Self> {
         let dims = Dims::try_from_fn(sizes.len(), |dim| Self::size(sizes[dim], dim))?;
@@ -40,19 +39,19 @@ impl Shape {
         Ok(Self(dims))
     }
 
-    /// `size` as one of a shape, named `dim` where it is refused.
+    /// Checks `size` as the size of dimension `dim`.
     #[inline]
     pub(crate) fn size<D: DimInt>(size: D, dim: usize) -> Result<usize> {
         to_dim(size, Quantity::ElementCount, |size| Error::NegativeSize { dim, size })
     }
 
-    /// The shape of a scalar: no dimensions, one element.
+    /// Creates the shape of a scalar: no dimensions, one element.
     #[must_use]
     pub fn scalar() -> Self {
         Self(Dims::zeros(0))
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     #[inline]
     #[must_use]
     pub fn numel(&self) -> usize {
@@ -60,7 +59,7 @@ impl Shape {
         self.0.wrapping_product()
     }
 
-    /// The bytes that the elements take when nothing lies between them.
+    /// Returns the number of bytes that the elements take without gaps.
     ///
     /// # Errors
     /// [`Error::Overflow`] above [`bytes::MAX_BYTES`].

@@ -1,18 +1,18 @@
-//! A short string on the stack, for `Display` implementations that honour width and alignment.
+//! [`StackStr`]: a short string on the stack, for `Display` implementations that honour width and alignment.
 //!
-//! Reports line things up in columns (`{:>10}`), and [`core::fmt::Formatter::pad`] wants the finished text. Going
-//! through a heap string for it would mean allocating while an out-of-memory error is being printed.
+//! Reports align columns (`{:>10}`), and [`core::fmt::Formatter::pad`] needs the finished text. A heap string
+//! would allocate while an out-of-memory error is being printed.
 
 use core::fmt::{self, Write};
 
-/// Up to `N` bytes of text; writing more is an error, never a truncation.
+/// Up to `N` bytes of text. Writing more is an error and never truncates.
 pub(crate) struct StackStr<const N: usize> {
     buffer: [u8; N],
     len: usize,
 }
 
 impl<const N: usize> StackStr<N> {
-    /// Renders `arguments` and pads the result as the formatter's flags ask.
+    /// Renders `arguments` and pads the result as the formatter's flags specify.
     pub(crate) fn pad(f: &mut fmt::Formatter<'_>, arguments: fmt::Arguments<'_>) -> fmt::Result {
         let mut text = Self { buffer: [0; N], len: 0 };
         text.write_fmt(arguments)?;

@@ -1,7 +1,7 @@
-//! Streams: queues of device work, by number.
+//! [`StreamId`]: streams, the queues of device work, by number.
 //!
-//! This crate knows streams only as something to compare: a block remembers which of them used it, a trace names
-//! them. Backends choose the numbers, usually the driver's handle, and alone know how to wait for one.
+//! This crate only compares them: a block records which streams used it, and a trace names them. Backends
+//! choose the numbers, usually the driver's handles, and know how to wait for a stream.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use crate::stack_str::StackStr;
 
 /// The number of a stream on some device. 0 is every device's default stream.
 ///
-/// Numbers of different devices are unrelated. Prints as `default`, or in hexadecimal, as handles usually are.
+/// Numbers of different devices are unrelated. Prints as `default`, or in hexadecimal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct StreamId(u64);
@@ -18,21 +18,21 @@ impl StreamId {
     /// The default stream.
     pub const DEFAULT: Self = Self(0);
 
-    /// The stream a backend knows by `raw`.
+    /// Creates the id of the stream that the backend identifies by `raw`.
     #[inline]
     #[must_use]
     pub const fn new(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// The number the backend gave.
+    /// Returns the backend's number.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Whether this is the default stream.
+    /// Returns `true` for the default stream.
     #[inline]
     #[must_use]
     pub const fn is_default(self) -> bool {

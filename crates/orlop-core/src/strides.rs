@@ -1,22 +1,22 @@
-//! Strides: how far apart neighbours are along each dimension, in elements.
+//! [`Strides`]: the distance between neighbours along each dimension, in elements.
 //!
-//! Strides are not negative: no view of orlop walks backwards, and that keeps the first element of a layout its
-//! lowest. A stride along a dimension of size 0 or 1 leads nowhere; such strides are carried along because PyTorch
-//! does, and exempt from every rule.
+//! Strides are never negative: orlop has no reversed views, so the first element of a layout has its lowest
+//! position. The stride of a dimension of size 0 or 1 has no effect; it is kept because PyTorch keeps it, and
+//! no rule checks it.
 
 use crate::{
     DimInt, Error, Quantity, Result, Shape, bytes::MAX_BYTES, dim_int::to_dim, dims::Dims,
     dims_newtype::dims_newtype,
 };
 
-/// The strides of a tensor in elements, outermost dimension first; up to five without the heap.
+/// The strides of a tensor in elements, outermost dimension first; up to five are stored inline.
 #[derive(Clone)]
 pub struct Strides(Dims);
 
 dims_newtype!(Strides);
 
 impl Strides {
-    /// Strides with these values.
+    /// Creates strides.
     ///
     /// # Errors
     /// [`Error::NegativeStride`], or [`Error::Overflow`] above [`MAX_BYTES`].
@@ -28,10 +28,10 @@ impl Strides {
         .map(Self)
     }
 
-    /// Strides for tensors of this shape, as foreign code gives them.
+    /// Creates strides for tensors of this shape, from foreign code.
     ///
-    /// Unlike [`new`](Self::new) it knows which strides matter: along dimensions of size 0 or 1 a negative one (NumPy
-    /// makes them by reversing) is taken, and becomes 1.
+    /// Unlike [`new`](Self::new), this accepts a negative stride along a dimension of size 0 or 1 (NumPy
+    /// makes them by reversing); it becomes 1.
     ///
     /// ```
     /// use orlop_core::{Shape, Strides};
@@ -59,7 +59,7 @@ impl Strides {
         .map(Self)
     }
 
-    /// Row-major strides: the last dimension is the fastest. Sizes of 0 count as 1, as in PyTorch.
+    /// Returns row-major strides: the last dimension is the fastest. Sizes of 0 count as 1, as in PyTorch.
     ///
     /// ```
     /// use orlop_core::{Shape, Strides};
@@ -73,8 +73,8 @@ impl Strides {
         Self(shape.dims().row_major(|stride, size| next_stride(stride, size.max(1))))
     }
 
-    /// Strides that lay the dimensions out in `order`, fastest first, each stride `next(stride, size)` of the one
-    /// before. `order` names each dimension of `shape` once.
+    /// Returns strides for the dimensions in `order`, fastest first; each stride is `next(stride, size)` of
+    /// the previous one. `order` contains each dimension of `shape` once.
     pub(crate) fn in_order(
         shape: &Shape,
         order: impl IntoIterator<Item = usize>,
@@ -90,8 +90,8 @@ impl Strides {
     }
 }
 
-/// The stride of the next slower dimension. It can leave the range only where the shape has no elements, and then it
-/// is never used to reach one: staying at the upper end keeps every shape layable.
+/// Returns the stride of the next slower dimension. It can only overflow if the shape has no elements; it
+/// then saturates and is never used.
 #[inline]
 pub(crate) fn next_stride(stride: usize, size: usize) -> usize {
     stride.saturating_mul(size).min(MAX_BYTES)

@@ -1,8 +1,8 @@
-//! Who touches a storage's bytes: one word.
+//! A storage's borrow state, packed into one atomic word.
 //!
-//! Handles to a storage alias, on one thread and on several, so no `&mut` of a handle says anything about its bytes.
-//! What `RefCell` does for a thread, this word does for all: any number of readers, or one writer, and whoever comes in
-//! between is refused at once. Nobody waits, so nobody waits forever.
+//! Handles to a storage alias, on one thread and on several, so a `&mut` handle says nothing about its bytes.
+//! The word works like `RefCell`, but across threads: any number of readers or one writer, and a conflicting
+//! access fails at once. Nothing blocks, so nothing can deadlock.
 //!
 //! ```text
 //!  31                  24   23       22        21                     0
@@ -11,20 +11,21 @@
 //! └─────────────────────┴────────┴──────────┴────────────────────────┘
 //! ```
 //!
-//! Flags are what else stands in the way (P24): no reads, no writes, a copy to be made first. They share the word so
-//! that who passes asks one question.
+//! Flags are the other conditions of an access: reads refused, writes refused, a copy to make first. They
+//! share the word so that one load checks everything.
 //!
 //! # Ordering
 //!
-//! * `borrows.end_write` (release) pairs with `borrows.read` and `borrows.write` (acquire): who comes after a writer
-//!   sees what it wrote;
-//! * `borrows.end_read` (release) pairs with `borrows.write`: a reader's loads are done before the next writer's stores.
+//! - `borrows.end_write` (release) pairs with `borrows.read` and `borrows.write` (acquire): an access to
+//!   the bytes after a writer sees what it wrote;
+//! - `borrows.end_read` (release) pairs with `borrows.write`: a reader's loads happen before the next
+//!   writer's stores.
 
 use crate::error::{Borrower, Error, Result};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::ordering;
 
-/// The word; see the head of this file.
+/// The state word; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Borrows(AtomicU32);
 
@@ -32,26 +33,26 @@ const READERS: u32 = (1 << 22) - 1;
 const TOO_MANY: u32 = 1 << 22;
 const WRITER: u32 = 1 << 23;
 
-/// What else stands in the way of who comes.
+/// The conditions that an access has to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags(u32);
 
 impl Flags {
     pub(crate) const NONE: Self = Self(0);
-    /// The memory cannot be written: of this one there is no way back.
+    /// The memory cannot be written. This flag is never cleared.
     pub(crate) const IMMUTABLE: Self = Self(1 << 24);
     /// Reads and writes are refused.
     pub(crate) const NO_ACCESS: Self = Self(1 << 25);
     pub(crate) const NO_WRITES: Self = Self(1 << 26);
-    /// The first write is told.
+    /// The first write is logged as a warning.
     pub(crate) const WARNS: Self = Self(1 << 27);
-    /// The block may have other owners, who must not see what is written.
+    /// The block may have other owners, which must not see writes.
     pub(crate) const COPY_ON_WRITE: Self = Self(1 << 28);
-    /// Somebody has the address and may write through it at any time.
+    /// A writable address was handed out, so writes may happen at any time.
     pub(crate) const ESCAPED: Self = Self(1 << 29);
     /// There is no memory yet.
     pub(crate) const UNBOUND: Self = Self(1 << 30);
-    /// Another process's memory.
+    /// The memory belongs to another process.
     pub(crate) const FOREIGN_PROCESS: Self = Self(1 << 31);
 
     pub(crate) const fn and(self, other: Self) -> Self {
@@ -76,7 +77,7 @@ impl Borrows {
         Self(AtomicU32::new(flags.0))
     }
 
-    /// Becomes a reader.
+    /// Registers a reader.
     #[inline]
     pub(crate) fn read(&self) -> Result<()> {
         let before = self.0.fetch_add(1, ordering!("borrows.read", Acquire));
@@ -86,7 +87,7 @@ impl Borrows {
     #[cold]
     #[inline(never)]
     fn refuse_read(&self, before: u32) -> Result<()> {
-        // Relaxed: it was never one.
+        // Relaxed: this reader was refused, so it did not access anything.
         self.0.fetch_sub(1, Ordering::Relaxed);
         Err(match before {
             _ if before & Flags::UNBOUND.0 != 0 => Error::Unbound,
@@ -96,13 +97,13 @@ impl Borrows {
         })
     }
 
-    /// A reader is done.
+    /// Unregisters a reader.
     #[inline]
     pub(crate) fn end_read(&self) {
         self.0.fetch_sub(1, ordering!("borrows.end_read", Release));
     }
 
-    /// Becomes the writer. The flags say what is to be done first.
+    /// Registers the writer. The returned flags say what it has to do first.
     #[inline]
     pub(crate) fn write(&self) -> Result<Flags> {
         match self.0.compare_exchange(0, WRITER, ordering!("borrows.write", Acquire), Ordering::Relaxed) {
@@ -111,7 +112,7 @@ impl Borrows {
         }
     }
 
-    /// Becomes the writer of what is not read or written: of the storage itself, whatever its flags.
+    /// Registers the writer of the storage itself, whatever the flags say about its bytes.
     #[inline]
     pub(crate) fn write_anyway(&self) -> Result<Flags> {
         self.write_with(self.0.load(Ordering::Relaxed), Flags::NONE)
@@ -139,18 +140,18 @@ impl Borrows {
         }
     }
 
-    /// The writer is done.
+    /// Unregisters the writer.
     #[inline]
     pub(crate) fn end_write(&self) {
         self.0.fetch_sub(WRITER, ordering!("borrows.end_write", Release));
     }
 
-    /// Sets flags: by a reader, or by the writer. Relaxed: who comes next reads the same word.
+    /// Sets flags. The caller is a reader or the writer. Relaxed: the next access reads the same word.
     pub(crate) fn set(&self, flags: Flags) {
         self.0.fetch_or(flags.0, Ordering::Relaxed);
     }
 
-    /// Takes flags away.
+    /// Clears flags.
     pub(crate) fn clear(&self, flags: Flags) {
         self.0.fetch_and(!flags.0, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What does not compile.
+//! Programs that must not compile.
 //!
 //! A slice does not outlive its tensor:
 //!
@@ -11,7 +11,7 @@
 //! println!("{}", slice[0]);
 //! ```
 //!
-//! nor does an element outlive the guard:
+//! An element does not outlive the guard:
 //!
 //! ```compile_fail,E0716
 //! use orlop_tensor::Tensor;
@@ -20,7 +20,7 @@
 //! println!("{element:?}");
 //! ```
 //!
-//! also not one to be written:
+//! A mutable element does not, either:
 //!
 //! ```compile_fail,E0716
 //! use orlop_tensor::Tensor;
@@ -29,7 +29,7 @@
 //! println!("{element:?}");
 //! ```
 //!
-//! nor a part its accessor:
+//! A sub-accessor does not outlive its accessor:
 //!
 //! ```compile_fail,E0505
 //! use orlop_tensor::Tensor;
@@ -40,7 +40,7 @@
 //! println!("{}", row[[0]]);
 //! ```
 //!
-//! A tensor is not dropped under its guard:
+//! A tensor cannot be dropped while its guard exists:
 //!
 //! ```compile_fail,E0505
 //! use orlop_tensor::Tensor;
@@ -50,7 +50,7 @@
 //! println!("{}", slice[0]);
 //! ```
 //!
-//! nor is its shape changed:
+//! Its shape cannot change:
 //!
 //! ```compile_fail,E0502
 //! use orlop_tensor::Tensor;
@@ -60,7 +60,7 @@
 //! println!("{}", slice[0]);
 //! ```
 //!
-//! Two parts of one mutable accessor are not had at once:
+//! Two parts of one mutable accessor cannot be borrowed at once:
 //!
 //! ```compile_fail,E0499
 //! use orlop_tensor::Tensor;
@@ -70,7 +70,7 @@
 //! first[[0]] = second[[0]];
 //! ```
 //!
-//! No `bool` is read straight out of memory, where any byte may be:
+//! A `bool` is not read directly from memory, where any byte may be:
 //!
 //! ```compile_fail,E0277
 //! use orlop_tensor::Tensor;
@@ -78,7 +78,7 @@
 //! let slice = tensor.as_slice::<bool>().unwrap();
 //! ```
 //!
-//! What borrows is not kept alive by a storage that outlives it:
+//! A storage that outlives borrowed memory does not keep it alive:
 //!
 //! ```compile_fail,E0597
 //! use orlop_core::MemoryKind;

@@ -1,122 +1,122 @@
-//! What can go wrong, typed, with the figures a caller needs to act on it.
+//! The error type of the crate.
 
 use orlop_core::{DType, Device, MemoryKind};
 
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Every failure of this crate.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Sizes, strides, dims, dtypes or formats that do not go together.
+    /// Incompatible sizes, strides, dimensions, dtypes or formats.
     #[error(transparent)]
     Layout(#[from] orlop_core::Error),
-    /// The memory is not to be had, or the device does not do that.
+    /// An allocation or a device operation failed.
     #[error(transparent)]
     Alloc(#[from] orlop_alloc::Error),
-    /// The host has no room for a copy of the elements, or for as many handles.
-    #[error("no {bytes} bytes of host memory for a result of this size")]
+    /// The host heap cannot hold a copy of the elements, or a list of the handles.
+    #[error("cannot allocate {bytes} bytes of host memory for the result")]
     HostMemory {
-        /// Bytes wanted.
+        /// The requested number of bytes.
         bytes: usize,
-        /// What the heap says.
+        /// The heap's error.
         source: std::collections::TryReserveError,
     },
     /// The tensor has no value: it is [`Tensor::undefined`](crate::Tensor::undefined).
     #[error("the tensor is undefined")]
     Undefined,
-    /// Somebody else, or the same thread through another handle, is reading or writing the same storage.
+    /// Another handle, on this thread or on another, is reading or writing the storage.
     #[error("the storage is borrowed by {by}: drop that accessor or slice first")]
     Borrowed {
-        /// Who has it.
+        /// The kind of access in progress.
         by: Borrower,
     },
     /// The storage does not allow writes.
     #[error("the storage is read-only{}", because(reason))]
     ReadOnly {
-        /// What its owner says about it.
+        /// The message that was set with the refusal.
         reason: Option<Box<str>>,
     },
-    /// The storage allows no access to its bytes.
-    #[error("the storage gives no access to its data{}", because(reason))]
+    /// The storage refuses access to its bytes.
+    #[error("the storage refuses access to its data{}", because(reason))]
     AccessRefused {
-        /// What its owner says about it.
+        /// The message that was set with the refusal.
         reason: Option<Box<str>>,
     },
-    /// The storage has no memory yet: its size was not known.
+    /// The storage is unbound: it has no memory until its size is known.
     #[error("the storage has no memory yet: bind it to a size first")]
     Unbound,
-    /// The storage has memory already.
+    /// The storage is already bound to memory.
     #[error("the storage is bound already")]
     AlreadyBound,
-    /// The storage cannot be resized: its memory is not an allocator's, or it is a part of another.
+    /// The storage cannot be resized.
     #[error("the storage cannot be resized: {why}")]
     NotResizable {
-        /// Why not.
+        /// The reason.
         why: Unresizable,
     },
-    /// A backend's [`StorageHook`](crate::StorageHook) gave a block that is not what it was asked for.
-    #[error("the storage hook of {device} gave a block that is not as asked: {fault}")]
+    /// A [`StorageHook`](crate::StorageHook) returned a block that does not satisfy the request.
+    #[error("the storage hook of {device} returned a block that does not satisfy the request: {fault}")]
     StorageHook {
-        /// Whose hook.
+        /// The device of the hook.
         device: Device,
-        /// What is wrong with the block.
+        /// The fault of the block.
         fault: HookFault,
     },
-    /// Not possible with another process's memory.
+    /// An operation that is not possible with the memory of another process.
     #[error("{operation} is not possible with the memory of another process: clone the data first")]
     ForeignProcess {
-        /// What was asked.
+        /// The requested operation.
         operation: &'static str,
     },
-    /// The elements are of another type.
+    /// The elements have another type than requested.
     #[error("the tensor holds {actual}, not {expected}")]
     DTypeMismatch {
-        /// What was asked for.
+        /// The requested type.
         expected: DType,
-        /// What there is.
+        /// The tensor's type.
         actual: DType,
     },
-    /// The tensor has another number of dimensions.
+    /// The tensor has another number of dimensions than requested.
     #[error("the tensor has {actual} dimensions, not {expected}")]
     RankMismatch {
-        /// What was asked for.
+        /// The requested number.
         expected: usize,
-        /// What there is.
+        /// The tensor's number.
         actual: usize,
     },
-    /// Another number of elements.
+    /// A wrong number of elements.
     #[error("{actual} elements, where {expected} are needed")]
     CountMismatch {
-        /// What is needed.
+        /// The number needed.
         expected: usize,
-        /// What there is.
+        /// The number given.
         actual: usize,
     },
-    /// A slice needs elements one after the other.
-    #[error("the elements do not lie one after the other: use an accessor, or `contiguous()` first")]
+    /// A slice needs contiguous elements.
+    #[error("the elements are not contiguous: use an accessor, or `contiguous()` first")]
     NotContiguous,
-    /// Elements share memory, and writes to one would show in others.
-    #[error("elements of the tensor share memory, as `expand` makes it: clone it before writing")]
+    /// Elements share memory, so a write to one would change others.
+    #[error("elements of the tensor share memory, as after `expand`: clone it before writing")]
     InternalOverlap,
-    /// The address is not a multiple of what the type needs.
+    /// An address that is not aligned for the type.
     #[error("address {address:#x} is not a multiple of {align} bytes")]
     Misaligned {
         /// The address.
         address: usize,
-        /// What it should be a multiple of.
+        /// The required alignment in bytes.
         align: usize,
     },
-    /// The bytes lie elsewhere.
+    /// The tensor is on another device than needed.
     #[error("the tensor is on {actual}, not on {expected}")]
     DeviceMismatch {
-        /// What is needed.
+        /// The device needed.
         expected: Device,
-        /// Where it is.
+        /// The tensor's device.
         actual: Device,
     },
-    /// Nested data whose parts are not of one length.
+    /// Nested data with rows of different lengths.
     #[error("the data is ragged: {first} elements in one row and {other} in another")]
     Ragged {
         /// Elements in the first row.
@@ -124,79 +124,79 @@ pub enum Error {
         /// Elements in the other.
         other: usize,
     },
-    /// A range that makes no tensor.
+    /// A range that does not end, or is not finite.
     #[error("a range from {start} to {end} by {step} has no end")]
     EmptyRange {
-        /// Where it begins.
+        /// The first value.
         start: f64,
-        /// Where it should end.
+        /// The end, exclusive.
         end: f64,
-        /// Its step.
+        /// The step.
         step: f64,
     },
-    /// A byte that is neither true nor false.
-    #[error("byte {byte} at element {index} is no bool")]
+    /// A byte of a `bool` tensor that is neither 0 nor 1.
+    #[error("byte {byte} at element {index} is not a bool")]
     NotBool {
-        /// Which element.
+        /// The index of the element.
         index: usize,
-        /// Its byte.
+        /// The byte.
         byte: u8,
     },
-    /// From [`interchange::safetensors`](crate::interchange::safetensors).
+    /// An error of [`interchange::safetensors`](crate::interchange::safetensors).
     #[cfg(feature = "safetensors")]
     #[error(transparent)]
     Safetensors(#[from] crate::interchange::safetensors::SafetensorsError),
-    /// From [`interchange::npy`](crate::interchange::npy).
+    /// An error of [`interchange::npy`](crate::interchange::npy).
     #[cfg(feature = "npy")]
     #[error(transparent)]
     Npy(#[from] crate::interchange::npy::NpyError),
-    /// From [`interchange::dlpack`](crate::interchange::dlpack).
+    /// An error of [`interchange::dlpack`](crate::interchange::dlpack).
     #[cfg(feature = "dlpack")]
     #[error(transparent)]
     Dlpack(#[from] crate::interchange::dlpack::DlpackError),
-    /// From [`interchange::archive`](crate::interchange::archive).
+    /// An error of [`interchange::archive`](crate::interchange::archive).
     #[cfg(feature = "archive")]
     #[error(transparent)]
     Archive(#[from] crate::interchange::archive::ArchiveError),
 }
 
-/// What is wrong with a block that a [`StorageHook`](crate::StorageHook) gave.
+/// The fault of a block that a [`StorageHook`](crate::StorageHook) returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HookFault {
-    /// It is too small.
+    /// The block is too small.
     #[error("{actual} bytes, not {expected}")]
     Bytes {
-        /// What was asked for.
+        /// The requested size.
         expected: usize,
-        /// What there is.
+        /// The size of the block.
         actual: usize,
     },
-    /// It is elsewhere.
+    /// The block is on another device.
     #[error("it is on {actual}")]
     Device {
-        /// Where it is.
+        /// The device of the block.
         actual: Device,
     },
-    /// It is of another kind.
+    /// The block is of another kind.
     #[error("it is {actual}, not {expected}")]
     Kind {
-        /// What was asked for.
+        /// The requested kind.
         expected: MemoryKind,
-        /// What it is.
+        /// The kind of the block.
         actual: MemoryKind,
     },
-    /// Its address is not a multiple of what was asked for.
+    /// The address of the block is not aligned as requested.
     #[error("address {address:#x} is not a multiple of {align} bytes")]
     Misaligned {
         /// The address.
         address: usize,
-        /// What it should be a multiple of.
+        /// The requested alignment in bytes.
         align: usize,
     },
 }
 
-/// Who has a storage.
+/// The access that borrows a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Borrower {
     /// One or more readers.
@@ -214,24 +214,24 @@ impl std::fmt::Display for Borrower {
     }
 }
 
-/// Why a storage keeps its size.
+/// The reason why a storage cannot be resized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unresizable {
-    /// Its memory came from outside.
+    /// Its memory is foreign.
     Foreign,
     /// It is a range of another storage.
     Part,
-    /// It was made so.
+    /// It was created with a fixed size.
     Fixed,
 }
 
 impl std::fmt::Display for Unresizable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Foreign => "its memory came from outside",
-            Self::Part => "it is a part of another",
-            Self::Fixed => "it was made with a fixed size",
+            Self::Foreign => "its memory is foreign",
+            Self::Part => "it is a part of another storage",
+            Self::Fixed => "it was created with a fixed size",
         })
     }
 }

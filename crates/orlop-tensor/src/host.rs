@@ -1,10 +1,11 @@
-//! Host memory of as many bytes as a caller's sizes say.
+//! Fallible host buffers.
 //!
-//! Sizes can say anything: `expand` makes 2⁶⁰ elements of one. `vec!` panics or aborts where that is not to be had.
+//! A caller's sizes can ask for any amount: `expand` makes 2⁶⁰ elements out of one. `vec!` would panic or
+//! abort.
 
 use crate::error::{Error, Result};
 
-/// A vector with room for so many elements, and none yet.
+/// Returns an empty vector with room for `count` elements.
 pub(crate) fn room<T>(count: usize) -> Result<Vec<T>> {
     let mut room = Vec::new();
     let no_room = |source| Error::HostMemory { bytes: count.saturating_mul(size_of::<T>()), source };
@@ -12,7 +13,7 @@ pub(crate) fn room<T>(count: usize) -> Result<Vec<T>> {
     Ok(room)
 }
 
-/// So many zeros.
+/// Returns a vector of `bytes` zeros.
 pub(crate) fn zeros(bytes: usize) -> Result<Vec<u8>> {
     let mut zeros = room(bytes)?;
     zeros.resize(bytes, 0);

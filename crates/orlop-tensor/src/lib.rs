@@ -5,15 +5,15 @@
 //! | layer | what | items |
 //! |---|---|---|
 //! | handle | a view of a storage; cloning costs one count | [`Tensor`], [`TensorOptions`] |
-//! | storage | bytes that any number of tensors look at; lazy copies; resizing; who may touch them | [`Storage`] |
-//! | block | memory from an allocator or from outside | [`orlop_alloc::MemoryBlock`] |
+//! | storage | bytes shared by any number of tensors: lazy copies, resizing, access rules | [`Storage`] |
+//! | block | memory from an allocator, or foreign memory | [`orlop_alloc::MemoryBlock`] |
 //! | interchange | files, other frameworks, other crates | [`interchange`] |
-//! | print | values and metadata as text, everything about a tensor as a value | [`PrintOptions`], [`diagnose`] |
-//! | access | elements as slices or by index, under a guard | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
+//! | print | values and metadata as text, diagnosis of a tensor as a value | [`PrintOptions`], [`diagnose`] |
+//! | access | elements as slices or by index | [`Accessor`], [`TensorSlice`], [`Plain`], [`Bool8`] |
 //!
-//! The way of a tensor: [`Tensor::empty`] → checked bytes and strides (`orlop-core`) → [`Context`](orlop_alloc::Context) →
-//! allocator → block → [`Storage`] → [`Tensor`]. And back: last tensor → last storage → block → its allocator. There is
-//! one path down and one back.
+//! Allocation takes one path: [`Tensor::empty`] → checked bytes and strides (`orlop-core`) →
+//! [`Context`](orlop_alloc::Context) → allocator → block → [`Storage`] → [`Tensor`]. Release takes the
+//! reverse path: last tensor → last storage → block → its allocator.
 //!
 //! ```
 //! use orlop_core::DType;

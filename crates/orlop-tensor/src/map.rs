@@ -1,13 +1,13 @@
-//! Files as memory: the one place that maps any.
+//! Memory-mapped files.
 //!
-//! Whoever looks at mapped memory looks at the file. If the file becomes shorter, touching what is gone ends the process;
-//! if somebody writes to it, references show values that change. Nothing here can see to that, so mapping is unsafe, and
-//! stays so up to the public functions that do it.
+//! Mapped memory shows the file. If the file is truncated, touching the lost pages ends the process; if
+//! another program writes to it, references see values change. Nothing here can prevent either, so mapping is
+//! unsafe, up to the public functions that offer it.
 //!
-//! The mapping is private: what is written to it goes to pages of this process and never to the file. A
-//! [`Storage`] must be writable memory, and this one is, although it refuses writes until somebody allows them; were it
-//! mapped for reading only, allowing them would be the end of the process. No swap is reserved for those pages, so that
-//! a file larger than the memory can be mapped; only a system that never overcommits counts them.
+//! The mapping is private: writes go to pages of this process and never to the file. A [`Storage`] must be
+//! writable memory, and this one is, although it refuses writes until they are allowed; with a read-only
+//! mapping, allowing them would end the process. No swap is reserved for these pages, so a file larger than
+//! the memory can be mapped; only a system that never overcommits counts them.
 
 use crate::Storage;
 use memmap2::MmapOptions;
@@ -17,28 +17,29 @@ use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
 
-/// The bytes of a file, from the start of a page on, as a storage of kind [`Persistent`](MemoryKind::Persistent) that
+/// Maps a file, from the start of a page, as a storage of kind [`Persistent`](MemoryKind::Persistent) that
 /// refuses writes.
 ///
 /// # Errors
 ///
-/// What the system says to opening or mapping it.
+/// The error of opening or mapping the file.
 ///
 /// # Safety
 ///
-/// As long as a handle to the storage lives:
+/// While a handle to the storage exists:
 ///
-/// 1. the file becomes no shorter;
-/// 2. nobody writes to it.
+/// 1. the file is not truncated;
+/// 2. nothing writes to the file.
 pub(crate) unsafe fn map(path: &Path) -> io::Result<Storage> {
     let file = File::open(path)?;
-    // SAFETY: nobody changes the file while the mapping lives, which is as long as the storage that owns it: the caller's
-    // promises.
+    // SAFETY: the file does not change while the mapping exists, which is as long as the storage that owns it
+    // (guaranteed by the caller).
     let mut mapping = unsafe { MmapOptions::new().no_reserve_swap().map_copy(&file) }?;
     let bytes = mapping.len();
     let ptr = NonNull::from(&mut *mapping).cast::<u8>();
-    // SAFETY: the mapping stays where it is while its owner moves, is reached through the storage only, is initialised,
-    // may be written (to private pages), and ends when the owner is dropped; the caller's promises keep all of it valid.
+    // SAFETY: the mapping does not move when its owner moves, is accessed only through the storage, is
+    // initialised, may be written (to private pages), and ends when the owner is dropped; the caller
+    // guarantees that it stays valid.
     let storage = unsafe { Storage::mapped(ptr, bytes, MemoryKind::Persistent, mapping) };
     storage.refuse_writes("it is a mapped file");
     Ok(storage)
@@ -54,7 +55,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, b"orlop").unwrap();
-        // SAFETY: nobody else knows the file.
+        // SAFETY: nothing else uses the file.
         let storage = unsafe { map(&path) }.unwrap();
         assert_eq!(
             (&*storage.read().unwrap(), storage.memory_kind()),
@@ -75,7 +76,7 @@ mod tests {
     fn nothing_is_mapped_as_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        // SAFETY: nobody else knows the file.
+        // SAFETY: nothing else uses the file.
         let map = |path| unsafe { map(path) };
         assert_eq!(map(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert!(map(folder.path()).is_err());

@@ -1,6 +1,6 @@
-//! Types that are read straight out of a tensor's memory.
+//! [`Plain`]: types that can be read directly from a tensor's memory.
 //!
-//! `bool` is not among them: a byte of memory may hold 7, and no `bool` may. [`Bool8`] stands for it.
+//! `bool` is not one of them: a byte of memory may be 7, which no `bool` may. [`Bool8`] takes its place.
 
 use bytemuck::{Pod, Zeroable};
 use orlop_core::{Complex, DType, Element, F8E4M3, F8E5M2, bf16, f16};
@@ -10,20 +10,20 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A type whose values are any bytes, and that is the element of a [`DType`].
+/// An element type, or its stand-in, for which every bit pattern is a valid value.
 ///
-/// Sealed: that a tensor of [`Plain::DTYPE`] holds such values is what makes typed access safe.
+/// The trait is sealed: typed access is safe because a tensor of [`Plain::DTYPE`] holds such values.
 pub trait Plain: sealed::Sealed + Pod + Send + Sync + PartialEq + fmt::Debug {
-    /// The dtype whose elements are read as this.
+    /// The dtype whose elements are read as this type.
     const DTYPE: DType;
 
-    /// The element that this is read as.
+    /// The element type that this type stands for.
     type Element: Element;
 
-    /// The element.
+    /// Converts to the element.
     fn element(self) -> Self::Element;
 
-    /// What stands for the element in memory.
+    /// Converts from the element.
     fn plain(element: Self::Element) -> Self;
 }
 
@@ -50,7 +50,7 @@ macro_rules! plain {
 
 plain!(u8, u16, u32, u64, i8, i16, i32, i64, F8E4M3, F8E5M2, f16, bf16, f32, f64, Complex<f32>, Complex<f64>);
 
-/// A `bool` in memory: zero is false and every other byte is true. Comparing asks for truth, not for bytes.
+/// A `bool` in memory: zero is false and every other byte is true. Equality compares truth values, not bytes.
 ///
 /// ```
 /// use orlop_tensor::Bool8;
@@ -63,14 +63,14 @@ plain!(u8, u16, u32, u64, i8, i16, i32, i64, F8E4M3, F8E5M2, f16, bf16, f32, f64
 pub struct Bool8(u8);
 
 impl Bool8 {
-    /// What the byte stands for.
+    /// Converts a byte: zero is false, every other value is true.
     #[inline]
     #[must_use]
     pub const fn from_byte(byte: u8) -> Self {
         Self(byte)
     }
 
-    /// Whether it is true.
+    /// Returns the truth value.
     #[inline]
     #[must_use]
     pub const fn get(self) -> bool {
@@ -123,12 +123,14 @@ impl Plain for Bool8 {
     }
 }
 
-/// Runs an expression with a type name standing for the [`Plain`] type of a dtype.
+/// Evaluates an expression with a type name bound to the [`Plain`] type of a dtype.
 macro_rules! dispatch_plain {
     ($dtype:expr, $T:ident => $body:expr) => {
         $crate::plain::dispatch_plain!(@match $dtype, $T, $body, [
-            Bool = $crate::Bool8, U8 = u8, U16 = u16, U32 = u32, U64 = u64, I8 = i8, I16 = i16, I32 = i32, I64 = i64,
-            F8E4M3 = orlop_core::F8E4M3, F8E5M2 = orlop_core::F8E5M2, F16 = orlop_core::f16, BF16 = orlop_core::bf16,
+            Bool = $crate::Bool8,
+            U8 = u8, U16 = u16, U32 = u32, U64 = u64, I8 = i8, I16 = i16, I32 = i32, I64 = i64,
+            F8E4M3 = orlop_core::F8E4M3, F8E5M2 = orlop_core::F8E5M2,
+            F16 = orlop_core::f16, BF16 = orlop_core::bf16,
             F32 = f32, F64 = f64, C64 = orlop_core::Complex<f32>, C128 = orlop_core::Complex<f64>,
         ])
     };

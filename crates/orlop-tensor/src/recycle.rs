@@ -1,7 +1,8 @@
-//! Memory of the small things that every tensor has, kept by the thread that dropped them.
+//! Per-thread free lists for the small heap objects of a tensor.
 //!
-//! A view is made and dropped in a few nanoseconds, and the system's `malloc` and `free` for its two hundred bytes would be
-//! most of that. Each thread keeps some places of each kind; what is more goes back, and all of them when it ends.
+//! A view is made and dropped in a few nanoseconds, and `malloc` and `free` for its two hundred bytes would
+//! take most of that time. Each thread keeps some free slots of each type; the rest go back to the heap, and
+//! all of them when the thread ends.
 
 use crate::shared::Counted;
 use std::cell::Cell;
@@ -10,196 +11,200 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::thread::LocalKey;
 
-/// How many places of a kind a thread keeps.
-const MOST: usize = 64;
+/// The largest number of free slots of a type that a thread keeps.
+const MAX_FREE_SLOTS: usize = 64;
 
-/// A thread's places for a `T`.
+/// A thread's free slots for a `T`.
 ///
-/// There is nothing to drop in it, so that looking costs no question whether the thread is ending: a [`Keeper`] beside it,
-/// which is asked for when the first place comes back, gives them all up in the end.
-pub(crate) struct Places<T> {
-    /// The first unused place. Each holds a pointer to the next.
-    first: Cell<Option<NonNull<Place<T>>>>,
-    /// How many more there is room for. None at first, until there is a keeper, and none in the end.
+/// The list itself has no destructor, so accessing it does not check whether the thread is ending. A
+/// separate [`Keeper`], registered when the first slot comes back, frees all slots at thread exit.
+pub(crate) struct FreeSlots<T> {
+    /// The first free slot. Each slot points to the next.
+    first: Cell<Option<NonNull<Slot<T>>>>,
+    /// The number of slots that may still be added: 0 until there is a keeper, and 0 after thread exit.
     room: Cell<usize>,
-    keeping: Cell<Keeping>,
+    keeper_state: Cell<KeeperState>,
 }
 
-/// Whether somebody gives the places up in the end.
+/// Whether a keeper will free the slots at thread exit.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keeping {
-    NotYet,
-    Begun,
+enum KeeperState {
+    Missing,
+    Registered,
     Ended,
 }
 
-/// Either a `T` or, unused, a pointer to the next place. Both at its start: an address of one is that of the other.
+/// Either a `T` or, while free, a pointer to the next slot. Both start at offset 0, so their addresses are
+/// equal.
 #[repr(C)]
-union Place<T> {
+union Slot<T> {
     next: Option<NonNull<Self>>,
     value: std::mem::ManuallyDrop<MaybeUninit<T>>,
 }
 
-/// A value with its count, and room for something else that belongs to it.
+/// A value with its count, and space for a companion value.
 #[repr(C)]
 pub(crate) struct Occupied<T: Recycled> {
     value: Counted<T>,
-    beside: MaybeUninit<T::Beside>,
+    companion: MaybeUninit<T::Companion>,
 }
 
-/// What has such places, for itself and its count.
+/// A type whose values are allocated in recycled slots.
 pub(crate) trait Recycled: Sized + 'static {
-    /// What there is room for beside the value. Mostly nothing.
-    type Beside;
+    /// The companion type for which a slot has space beside the value; usually `()`.
+    type Companion;
 
-    /// Looks at the thread's, which are always there (`None` never comes). Not by way of a [`LocalKey`]: a reference to one is
-    /// a call through a pointer, which might unwind.
-    fn with_places<R>(look: impl FnOnce(&Places<Occupied<Self>>) -> R) -> Option<R>;
+    /// Runs `look` on the thread's free list. It exists for the whole life of the thread, so the result is
+    /// never `None`. A [`LocalKey`] is not used: calling one goes through a function pointer that might
+    /// unwind.
+    fn with_free_slots<R>(look: impl FnOnce(&FreeSlots<Occupied<Self>>) -> R) -> Option<R>;
 
-    /// Who gives them up.
+    /// Returns the keeper that frees the slots at thread exit.
     fn keeper() -> &'static LocalKey<Keeper<Self>>;
 
-    /// Drops a value, and keeps its place if it has one of its own. Types with values that have none, because they were made
-    /// by [`Room::inside`](crate::shared::Room::inside), have an end of their own.
+    /// Drops a value, and recycles its slot if it has one. Types whose values may be built inside another
+    /// object with [`Room::inside`](crate::shared::Room::inside) define their own `end`.
     ///
     /// # Safety
     ///
-    /// The value was written, and is not used afterwards. It is in a place that is from [`place`], or where `Room::inside`
-    /// was promised that it may be.
-    // Not everywhere that a handle goes.
+    /// The value was written, and is not used afterwards. It is in a slot from [`allocate_slot`], or in
+    /// memory for which `Room::inside`'s contract holds.
     #[inline(never)]
     unsafe fn end(value: NonNull<Counted<Self>>) {
-        // SAFETY: a value, dropped once (the caller's promise).
+        // SAFETY: a value, dropped once (guaranteed by the caller).
         unsafe { value.drop_in_place() };
-        // SAFETY: the caller's promise; a type with this end has no values inside of something else.
-        unsafe { give_place(value) };
+        // SAFETY: guaranteed by the caller; a type with this `end` has no values inside other objects.
+        unsafe { recycle_slot(value) };
     }
 }
 
-/// Gives up a thread's places when the thread ends.
+/// Frees a thread's slots when the thread ends.
 pub(crate) struct Keeper<T: Recycled>(PhantomData<T>);
 
-/// Under a checker that finds uses of freed memory, what is freed has to go. (What the compiler knows of AddressSanitizer
-/// is not stable, so `xtask san` says it.)
-const KEEPS: bool = !cfg!(any(loom, orlop_asan));
+/// Whether slots are recycled. Under a checker that detects use after free, freed memory has to go back to
+/// the heap. (The compiler's own cfg for AddressSanitizer is unstable, so `xtask san` sets one.)
+const RECYCLES: bool = !cfg!(any(loom, orlop_asan));
 
-/// Room for a value on the heap, ours alone, until it is given to [`give_place`].
+/// Allocates a slot for a value. It belongs to the caller until it is passed to [`recycle_slot`].
 #[inline(always)]
-pub(crate) fn place<T: Recycled>() -> NonNull<Counted<T>> {
-    place_if::<T, KEEPS>()
+pub(crate) fn allocate_slot<T: Recycled>() -> NonNull<Counted<T>> {
+    allocate_slot_if::<T, RECYCLES>()
 }
 
-/// [`place`], for who knows whether places are kept: the tests that checkers run.
+/// [`allocate_slot`] with recycling as a parameter, for tests that run under checkers.
 #[inline(always)]
-fn place_if<T: Recycled, const KEEPS: bool>() -> NonNull<Counted<T>> {
-    let kept = if KEEPS { T::with_places(Places::pop).flatten() } else { None };
-    kept.unwrap_or_else(|| new_place::<Occupied<T>>()).cast()
+fn allocate_slot_if<T: Recycled, const RECYCLES: bool>() -> NonNull<Counted<T>> {
+    let kept = if RECYCLES { T::with_free_slots(FreeSlots::pop).flatten() } else { None };
+    kept.unwrap_or_else(|| new_slot::<Occupied<T>>()).cast()
 }
 
-/// The room beside a value.
+/// Returns the space for the companion of a value.
 ///
 /// # Safety
 ///
-/// The value's room is from [`place`], and not given back.
+/// The value's slot is from [`allocate_slot`], and not freed yet.
 #[inline(always)]
-pub(crate) unsafe fn beside<T: Recycled>(value: NonNull<Counted<T>>) -> NonNull<T::Beside> {
+pub(crate) unsafe fn companion<T: Recycled>(value: NonNull<Counted<T>>) -> NonNull<T::Companion> {
     let occupied = value.cast::<Occupied<T>>().as_ptr();
-    // SAFETY: inside of a place, which begins with the value (`repr(C)`).
-    let beside = unsafe { &raw mut (*occupied).beside };
-    // SAFETY: not at address zero, where a place cannot begin.
-    unsafe { NonNull::new_unchecked(beside) }.cast()
+    // SAFETY: inside a slot, which begins with the value (`repr(C)`).
+    let companion = unsafe { &raw mut (*occupied).companion };
+    // SAFETY: not null: a slot is never at address zero.
+    unsafe { NonNull::new_unchecked(companion) }.cast()
 }
 
-/// Of the system's ABI, because that says that it does not unwind: callers need nothing in memory in case it did.
+/// `extern "C"` because it cannot unwind: callers need not keep anything in memory for an unwind.
 #[cold]
-extern "C" fn new_place<T>() -> NonNull<Place<T>> {
-    let place = Place { value: std::mem::ManuallyDrop::new(MaybeUninit::uninit()) };
-    NonNull::from(Box::leak(Box::new(place)))
+extern "C" fn new_slot<T>() -> NonNull<Slot<T>> {
+    let slot = Slot { value: std::mem::ManuallyDrop::new(MaybeUninit::uninit()) };
+    NonNull::from(Box::leak(Box::new(slot)))
 }
 
-/// Keeps a place for the next value.
+/// Recycles a slot for the next value.
 ///
 /// # Safety
 ///
-/// It is from [`place`], without a value, and not used afterwards.
+/// The slot is from [`allocate_slot`], holds no value, and is not used afterwards.
 #[inline(always)]
-pub(crate) unsafe fn give_place<T: Recycled>(place: NonNull<Counted<T>>) {
-    // SAFETY: the caller's promise.
-    unsafe { give_place_if::<T, KEEPS>(place) };
+pub(crate) unsafe fn recycle_slot<T: Recycled>(slot: NonNull<Counted<T>>) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { recycle_slot_if::<T, RECYCLES>(slot) };
 }
 
-/// [`give_place`], for who knows whether places are kept.
+/// [`recycle_slot`] with recycling as a parameter.
 ///
 /// # Safety
 ///
-/// Those of [`give_place`].
+/// Those of [`recycle_slot`].
 #[inline(always)]
-unsafe fn give_place_if<T: Recycled, const KEEPS: bool>(place: NonNull<Counted<T>>) {
-    let place = place.cast::<Place<Occupied<T>>>();
-    if !KEEPS || T::with_places(|places| places.push(place)) != Some(true) {
-        // SAFETY: from a `Box` (`new_place`), and nobody has it any more.
-        unsafe { give_up::<T, KEEPS>(place) };
+unsafe fn recycle_slot_if<T: Recycled, const RECYCLES: bool>(slot: NonNull<Counted<T>>) {
+    let slot = slot.cast::<Slot<Occupied<T>>>();
+    if !RECYCLES || T::with_free_slots(|slots| slots.push(slot)) != Some(true) {
+        // SAFETY: from a `Box` (`new_slot`), and no longer in use.
+        unsafe { free_slot::<T, RECYCLES>(slot) };
     }
 }
 
-/// There is no room for a place: perhaps because nobody has asked for any.
+/// Frees a slot that the list has no room for. If the keeper is missing, it is registered first, so that the
+/// list keeps later slots.
 ///
 /// # Safety
 ///
-/// `place` is from `new_place`, and not used afterwards.
+/// `slot` is from `new_slot`, and not used afterwards.
 #[cold]
 #[inline(never)]
-unsafe fn give_up<T: Recycled, const KEEPS: bool>(place: NonNull<Place<Occupied<T>>>) {
-    // The keeper cannot be had while the thread is ending; then there never is any room.
-    if KEEPS && T::with_places(Places::asks_for_keeper) == Some(true) && T::keeper().try_with(|_| ()).is_ok()
+unsafe fn free_slot<T: Recycled, const RECYCLES: bool>(slot: NonNull<Slot<Occupied<T>>>) {
+    // The keeper is unavailable while the thread ends; then there is never room.
+    if RECYCLES
+        && T::with_free_slots(FreeSlots::needs_keeper) == Some(true)
+        && T::keeper().try_with(|_| ()).is_ok()
     {
-        T::with_places(Places::open);
+        T::with_free_slots(FreeSlots::open);
     }
-    // SAFETY: from a `Box` (the caller's promise).
-    drop(unsafe { Box::from_raw(place.as_ptr()) });
+    // SAFETY: from a `Box` (guaranteed by the caller).
+    drop(unsafe { Box::from_raw(slot.as_ptr()) });
 }
 
-impl<T> Places<T> {
+impl<T> FreeSlots<T> {
     pub(crate) const fn new() -> Self {
-        Self { first: Cell::new(None), room: Cell::new(0), keeping: Cell::new(Keeping::NotYet) }
+        Self { first: Cell::new(None), room: Cell::new(0), keeper_state: Cell::new(KeeperState::Missing) }
     }
 
     #[inline(always)]
-    fn pop(&self) -> Option<NonNull<Place<T>>> {
+    fn pop(&self) -> Option<NonNull<Slot<T>>> {
         let first = self.first.get()?;
-        // SAFETY: an unused place, written by `push`.
+        // SAFETY: a free slot, written by `push`.
         self.first.set(unsafe { first.as_ref().next });
         self.room.set(self.room.get() + 1);
         Some(first)
     }
 
-    /// Keeps a place, if there is room.
+    /// Adds a slot to the list if there is room.
     #[inline(always)]
-    fn push(&self, mut place: NonNull<Place<T>>) -> bool {
+    fn push(&self, mut slot: NonNull<Slot<T>>) -> bool {
         let Some(room) = self.room.get().checked_sub(1) else { return false };
-        // SAFETY: an unused place, and ours alone. (Writing a field of a union is safe.)
-        unsafe { place.as_mut() }.next = self.first.get();
-        self.first.set(Some(place));
+        // SAFETY: a free slot that only this thread uses. (Writing a field of a union is safe.)
+        unsafe { slot.as_mut() }.next = self.first.get();
+        self.first.set(Some(slot));
         self.room.set(room);
         true
     }
 
-    fn asks_for_keeper(&self) -> bool {
-        self.keeping.get() == Keeping::NotYet
+    fn needs_keeper(&self) -> bool {
+        self.keeper_state.get() == KeeperState::Missing
     }
 
-    /// Makes room: there is a keeper.
+    /// Allows slots to be kept, because a keeper is registered.
     fn open(&self) {
-        self.keeping.set(Keeping::Begun);
-        self.room.set(MOST);
+        self.keeper_state.set(KeeperState::Registered);
+        self.room.set(MAX_FREE_SLOTS);
     }
 
-    /// Gives all places up, and takes no more.
+    /// Frees all slots and accepts no more.
     fn end(&self) {
-        self.keeping.set(Keeping::Ended);
-        while let Some(place) = self.pop() {
-            // SAFETY: from a `Box` (`new_place`), and no longer in the list.
-            drop(unsafe { Box::from_raw(place.as_ptr()) });
+        self.keeper_state.set(KeeperState::Ended);
+        while let Some(slot) = self.pop() {
+            // SAFETY: from a `Box` (`new_slot`), and removed from the list.
+            drop(unsafe { Box::from_raw(slot.as_ptr()) });
         }
         self.room.set(0);
     }
@@ -213,30 +218,31 @@ impl<T: Recycled> Keeper<T> {
 
 impl<T: Recycled> Drop for Keeper<T> {
     fn drop(&mut self) {
-        // Without anything to drop, the places can be looked at during the whole exit.
-        T::with_places(Places::end);
+        // The list has no destructor, so it stays accessible during thread exit.
+        T::with_free_slots(FreeSlots::end);
     }
 }
 
-/// Gives a type its places, and what it has beside it, and an end of its own, if it has that.
+/// Implements [`Recycled`] for a type: its free list, its companion type, and its own `end` if it has one.
 macro_rules! recycled {
     ($type:ty) => {
-        $crate::recycle::recycled!($type, beside ());
+        $crate::recycle::recycled!($type, companion ());
     };
-    ($type:ty, beside $beside:ty $(, $end:item)?) => {
+    ($type:ty, companion $companion:ty $(, $end:item)?) => {
         impl $crate::recycle::Recycled for $type {
-            type Beside = $beside;
+            type Companion = $companion;
 
             $($end)?
 
             #[inline(always)]
-            fn with_places<R>(
-                look: impl FnOnce(&$crate::recycle::Places<$crate::recycle::Occupied<Self>>) -> R,
+            fn with_free_slots<R>(
+                look: impl FnOnce(&$crate::recycle::FreeSlots<$crate::recycle::Occupied<Self>>) -> R,
             ) -> Option<R> {
                 thread_local! {
-                    static PLACES: $crate::recycle::Places<$crate::recycle::Occupied<$type>> = const { $crate::recycle::Places::new() };
+                    static FREE_SLOTS: $crate::recycle::FreeSlots<$crate::recycle::Occupied<$type>> =
+                        const { $crate::recycle::FreeSlots::new() };
                 }
-                PLACES.try_with(look).ok()
+                FREE_SLOTS.try_with(look).ok()
             }
 
             fn keeper() -> &'static std::thread::LocalKey<$crate::recycle::Keeper<Self>> {
@@ -257,40 +263,40 @@ mod tests {
 
     crate::recycle::recycled!(Arc<u8>);
 
-    /// As `Shared` does it, but keeping under every checker.
+    /// Allocates as `Shared` does, but recycles under every checker.
     fn make(value: &Arc<u8>) -> NonNull<Counted<Arc<u8>>> {
-        let place = place_if::<Arc<u8>, true>();
-        // SAFETY: room for a value, ours alone.
-        unsafe { place.write(Counted::new(Arc::clone(value))) };
-        place
+        let slot = allocate_slot_if::<Arc<u8>, true>();
+        // SAFETY: a slot for a value, used only here.
+        unsafe { slot.write(Counted::new(Arc::clone(value))) };
+        slot
     }
 
     /// # Safety
     ///
-    /// From [`make`], once.
+    /// `value` is from [`make`], and this is called once for it.
     unsafe fn end(value: NonNull<Counted<Arc<u8>>>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { value.drop_in_place() };
         // SAFETY: as above, and it was dropped.
-        unsafe { give_place_if::<Arc<u8>, true>(value) };
+        unsafe { recycle_slot_if::<Arc<u8>, true>(value) };
     }
 
     #[test]
-    fn values_live_in_the_places_of_others() {
+    fn values_reuse_slots() {
         let value = Arc::new(7);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let first = make(&value);
-                    // SAFETY: made here. The place is not kept yet, but its keeper is there.
+                    // SAFETY: made here. The slot is freed, not recycled, but its keeper is registered now.
                     unsafe { end(first) };
                     let second = make(&value);
-                    // SAFETY: as above. This place is kept.
+                    // SAFETY: as above. This slot is recycled.
                     unsafe { end(second) };
-                    assert_eq!(make(&value), second, "its place, which was kept");
-                    let mut alive: Vec<_> = (0..MOST + 10).map(|_| make(&value)).collect();
+                    assert_eq!(make(&value), second, "the slot that was recycled");
+                    let mut alive: Vec<_> = (0..MAX_FREE_SLOTS + 10).map(|_| make(&value)).collect();
                     alive.push(second);
-                    // SAFETY: each made here: the last of them more than are kept.
+                    // SAFETY: each was made here; there is one more than are kept.
                     alive.into_iter().for_each(|value| unsafe { end(value) });
                 });
             }
@@ -299,20 +305,20 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again_and_given_up() {
-        let places = Places::<u64>::new();
-        let refused = new_place::<u64>();
-        assert!(places.asks_for_keeper() && !places.push(refused));
-        // SAFETY: it was refused, and is from `new_place`.
+    fn slots_are_reused_and_freed() {
+        let slots = FreeSlots::<u64>::new();
+        let refused = new_slot::<u64>();
+        assert!(slots.needs_keeper() && !slots.push(refused));
+        // SAFETY: it was refused, and is from `new_slot`.
         drop(unsafe { Box::from_raw(refused.as_ptr()) });
-        places.open();
-        let made: Vec<_> = (0..=MOST).map(|_| new_place::<u64>()).collect();
-        assert_eq!(made.iter().filter(|&&place| places.push(place)).count(), MOST);
-        assert_eq!(places.pop(), Some(made[MOST - 1]));
-        assert!(places.push(made[MOST]) && !places.push(made[MOST - 1]));
-        places.end();
-        assert!(places.pop().is_none() && !places.asks_for_keeper() && !places.push(made[MOST - 1]));
-        // SAFETY: the one that was refused, from `new_place`.
-        drop(unsafe { Box::from_raw(made[MOST - 1].as_ptr()) });
+        slots.open();
+        let made: Vec<_> = (0..=MAX_FREE_SLOTS).map(|_| new_slot::<u64>()).collect();
+        assert_eq!(made.iter().filter(|&&slot| slots.push(slot)).count(), MAX_FREE_SLOTS);
+        assert_eq!(slots.pop(), Some(made[MAX_FREE_SLOTS - 1]));
+        assert!(slots.push(made[MAX_FREE_SLOTS]) && !slots.push(made[MAX_FREE_SLOTS - 1]));
+        slots.end();
+        assert!(slots.pop().is_none() && !slots.needs_keeper() && !slots.push(made[MAX_FREE_SLOTS - 1]));
+        // SAFETY: the one that was refused, from `new_slot`.
+        drop(unsafe { Box::from_raw(made[MAX_FREE_SLOTS - 1].as_ptr()) });
     }
 }

@@ -1,12 +1,13 @@
-//! A counted pointer: `Arc` without what tensors do not need.
+//! [`Shared`]: a reference-counted pointer with less than `Arc` offers.
 //!
-//! No weak handles, so the last one to go makes one step and not two; and whoever is the only owner, as most are, goes
-//! without a locked instruction (T1). There are two per tensor: to its view and to its storage.
+//! There are no weak handles, so dropping the last handle takes one step instead of two, and dropping a
+//! unique handle, the common case, takes no locked instruction. A tensor has two of these: one to its view
+//! and one to its storage.
 //!
 //! # Ordering
 //!
-//! As in `Arc`: a new owner is counted by one that is counted (relaxed); who goes releases what it did
-//! (`shared.leave`), and who finds itself alone (`shared.alone`, acquire) has seen all of that.
+//! As in `Arc`: a handle is cloned from a counted one (relaxed); a dropped handle releases what its thread
+//! did (`shared.leave`), and a handle that finds itself unique (`shared.alone`, acquire) sees all of that.
 
 use crate::recycle::{self, Recycled};
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -14,9 +15,9 @@ use crate::sync::ordering;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A handle to a `T` that lives until the last handle goes.
+/// A counted handle to a `T`, which is dropped with the last handle.
 pub(crate) struct Shared<T: Recycled> {
-    /// Invariant: it was a room's, and its count counts this handle.
+    /// Invariant: it was made by a `Room`, and its count includes this handle.
     inner: NonNull<Counted<T>>,
 }
 
@@ -32,76 +33,77 @@ impl<T> Counted<T> {
         Self { count: AtomicUsize::new(1), value }
     }
 
-    /// Where the value is, or will be.
+    /// Returns the address of the value, which may not be written yet.
     ///
     /// # Safety
     ///
-    /// There is room for a value and its count.
+    /// The address has room for a value and its count.
     #[inline(always)]
     pub(crate) unsafe fn value(this: NonNull<Self>) -> *mut T {
-        // SAFETY: inside of the room (the caller's promise).
+        // SAFETY: inside the room (guaranteed by the caller).
         unsafe { &raw mut (*this.as_ptr()).value }
     }
 }
 
-/// More handles than there can be without leaking them: the process ends, as with `Arc`.
-const MOST: usize = isize::MAX as usize;
+/// More handles than can exist without leaking them. Beyond it the process aborts, as with `Arc`.
+const MAX_COUNT: usize = isize::MAX as usize;
 
-/// Room for a value and its count. Not given back if nothing comes of it.
+/// Memory for a value and its count. It leaks if it is never filled.
 ///
-/// Mostly it is a place of its own ([`Room::new`]); it can be inside of something else ([`Room::inside`]).
+/// It is usually a slot of its own ([`Room::new`]), and can be inside another object ([`Room::inside`]).
 ///
-/// Who has it first, and then makes the value, has the value in registers until it is written where it will be: what is
-/// made elsewhere and moved has to wait until it was written there.
+/// A caller that takes the room first and builds the value afterwards keeps the value in registers until it
+/// is stored in its final place; a value that is built elsewhere and moved is stored twice.
 pub(crate) struct Room<T: Recycled> {
-    /// Invariant: from `recycle::place`, or what [`Room::inside`] was promised; and ours alone.
+    /// Invariant: from `recycle::allocate_slot` or by the contract of [`Room::inside`], and used by nothing
+    /// else.
     inner: NonNull<Counted<T>>,
 }
 
 impl<T: Recycled> Room<T> {
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self { inner: recycle::place::<T>() }
+        Self { inner: recycle::allocate_slot::<T>() }
     }
 
-    /// Room inside of something else.
+    /// Creates a room inside another object.
     ///
     /// # Safety
     ///
-    /// 1. it is large enough, aligned, and nobody else's;
-    /// 2. it is there until the value has ended, which gives no place back ([`Recycled::end`]).
+    /// 1. it is large enough, aligned, and nothing else uses it;
+    /// 2. it stays valid until the value has ended, which does not recycle it ([`Recycled::end`]).
     #[inline(always)]
     pub(crate) unsafe fn inside(room: NonNull<Counted<T>>) -> Self {
         Self { inner: room }
     }
 
-    /// Where the value will be.
+    /// Returns the address of the future value.
     #[inline(always)]
     pub(crate) fn value(&self) -> *mut T {
-        // SAFETY: that is what the room is for.
+        // SAFETY: a room is memory for a `Counted<T>`.
         unsafe { Counted::value(self.inner) }
     }
 
-    /// A handle to this value.
+    /// Writes `value` and returns a handle to it.
     #[inline(always)]
     pub(crate) fn fill(self, value: T) -> Shared<T> {
-        // SAFETY: room for a value, ours alone.
+        // SAFETY: room for a value, used by nothing else.
         unsafe { self.value().write(value) };
         // SAFETY: written.
         unsafe { self.filled() }
     }
 
-    /// A handle to the value that was written.
+    /// Returns a handle to the value that the caller has written.
     ///
     /// # Safety
     ///
-    /// There is a whole value at the address.
+    /// There is a complete value at the address.
     #[inline(always)]
     pub(crate) unsafe fn filled(self) -> Shared<T> {
-        let place = self.inner.as_ptr();
+        let address = self.inner.as_ptr();
         // SAFETY: inside the room for a `Counted<T>`.
-        let count = unsafe { &raw mut (*place).count };
-        // SAFETY: ours alone.
+        let count = unsafe { &raw mut (*address).count };
+        // SAFETY: nothing else uses it.
         unsafe { count.write(AtomicUsize::new(1)) };
         Shared { inner: self.inner }
     }
@@ -117,31 +119,31 @@ impl<T: Recycled> Shared<T> {
 impl<T: Recycled> Shared<T> {
     #[inline]
     fn counted(&self) -> &Counted<T> {
-        // SAFETY: it lives while a handle does.
+        // SAFETY: the value is valid while a handle exists.
         unsafe { self.inner.as_ref() }
     }
 
-    /// Whether this is the only handle. What was done through others has happened.
+    /// Returns `true` if this is the only handle. Everything done through other handles then happened before.
     #[inline]
     pub(crate) fn is_unique(&self) -> bool {
         self.counted().count.load(ordering!("shared.alone", Acquire)) == 1
     }
 
-    /// Counts a handle that is a copy of this one's bytes.
+    /// Counts a handle that is a bitwise copy of this one.
     #[inline]
     pub(crate) fn count_copy(&self) {
-        // Relaxed: the new handle is made from one that is counted.
-        if self.counted().count.fetch_add(1, Ordering::Relaxed) >= MOST {
+        // Relaxed: the new handle is made from a counted one.
+        if self.counted().count.fetch_add(1, Ordering::Relaxed) >= MAX_COUNT {
             std::process::abort();
         }
     }
 
-    /// How many handles there are, at some moment.
+    /// Returns the number of handles, which other threads may change.
     pub(crate) fn count(&self) -> usize {
         self.counted().count.load(Ordering::Relaxed)
     }
 
-    /// The value, to be changed, if this is the only handle.
+    /// Returns the value mutably if this is the only handle.
     #[inline]
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         if !self.is_unique() {
@@ -151,25 +153,25 @@ impl<T: Recycled> Shared<T> {
         Some(&mut unsafe { self.inner.as_mut() }.value)
     }
 
-    /// The value, to be changed.
+    /// Returns the value mutably, without a check.
     ///
     /// # Safety
     ///
-    /// There is no other handle: this one was made just now.
+    /// There is no other handle: this one was just made.
     #[inline(always)]
     pub(crate) unsafe fn new_mut(&mut self) -> &mut T {
         debug_assert!(self.is_unique());
-        // SAFETY: no other handle is left (the caller's promise), and this one is borrowed exclusively.
+        // SAFETY: there is no other handle (guaranteed by the caller), and this one is borrowed exclusively.
         &mut unsafe { self.inner.as_mut() }.value
     }
 
-    /// Where the value is, with its count; allowed to reach all of it.
+    /// Returns the address of the value with its count, with access to all of it.
     #[inline(always)]
     pub(crate) fn as_ptr(&self) -> NonNull<Counted<T>> {
         self.inner
     }
 
-    /// Whether both lead to the same value.
+    /// Returns `true` if both handles point to the same value.
     #[inline]
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         self.inner == other.inner
@@ -198,15 +200,15 @@ impl<T: Recycled> Drop for Shared<T> {
     fn drop(&mut self) {
         let alone = self.is_unique();
         if alone || self.counted().count.fetch_sub(1, ordering!("shared.leave", AcqRel)) == 1 {
-            // SAFETY: a room's and written (the invariant). No other handle was left, or the last one went since we looked;
-            // and this one goes.
+            // SAFETY: a room's value, and written (the invariant). No other handle is left, or the last one
+            // was dropped after the check; this one is dropped now.
             unsafe { T::end(self.inner) };
         }
     }
 }
 
-// SAFETY: a handle gives shared access from any thread, and the last one drops the value wherever it is; the count
-// orders that after all else.
+// SAFETY: a handle gives shared access from any thread, and the last one drops the value on its thread; the
+// count orders that after all other accesses.
 unsafe impl<T: Recycled + Send + Sync> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Recycled + Send + Sync> Sync for Shared<T> {}

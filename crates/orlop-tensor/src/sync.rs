@@ -1,3 +1,3 @@
-//! The primitives of the concurrent parts: `std`'s, or loom's under `--cfg loom`.
+//! Re-exports the concurrency primitives: `std`'s, or loom's under `--cfg loom`.
 
 pub(crate) use orlop_sync::{UnsafeCell, atomic, ordering};

@@ -1,10 +1,10 @@
-//! Runs of bytes between blocks, and between blocks and the host's own memory.
+//! Copies of bytes between blocks, and between blocks and host memory.
 //!
-//! How a block may be reached is for its [`Access`] to say and not for its device: address space can be registered for the
-//! processor too. What the processor cannot touch there, and what nobody can touch anywhere, is refused.
+//! How a block can be accessed depends on its [`Access`] and not on its device: address space can be
+//! registered for the CPU too. Memory that the CPU cannot access, or that nothing can access, is an error.
 //!
-//! A device reads and writes memory until a stream is done. If waiting for it fails, or panics, it may never be known when
-//! that is, and the memory is kept for good.
+//! A device accesses memory until its stream is done. If waiting for the stream fails or panics, the end is
+//! unknown, and the memory is leaked.
 
 use crate::error::Result;
 use orlop_alloc::{Access, Context, DeviceOps, Error as AllocError, MemoryBlock, Place};
@@ -12,15 +12,15 @@ use orlop_core::{Device, StreamId};
 use std::mem;
 use std::ptr::NonNull;
 
-/// Where a run of bytes begins.
-pub(crate) enum Run<'a> {
-    /// In a block, at an offset.
+/// The start of a range of bytes.
+pub(crate) enum ByteRun<'a> {
+    /// In a block, at this offset.
     Block(&'a MemoryBlock, usize),
-    /// In memory of the host that no block is about. It is empty if the device may still be using it.
+    /// In host memory outside any block. It is left empty (leaked) if the device may still be using it.
     Host(&'a mut Vec<u8>),
 }
 
-impl Run<'_> {
+impl ByteRun<'_> {
     fn device(&self) -> Device {
         match self {
             Self::Block(block, _) => block.device,
@@ -33,7 +33,7 @@ impl Run<'_> {
         let ptr = match self {
             Self::Block(block, start) => {
                 check_reachable(block)?;
-                // SAFETY: inside the block (the caller of `transfer`).
+                // SAFETY: inside the block (guaranteed by the caller of `transfer`).
                 unsafe { block.ptr.add(*start) }
             }
             Self::Host(bytes) => NonNull::from(bytes.as_mut_slice()).cast(),
@@ -49,7 +49,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses blocks without bytes, and blocks of the processor's that it cannot touch.
+/// Fails for blocks without accessible memory, and for CPU blocks that the CPU cannot access.
 pub(crate) fn check_reachable(block: &MemoryBlock) -> Result<()> {
     match block.access {
         Access::Host => Ok(()),
@@ -58,30 +58,32 @@ pub(crate) fn check_reachable(block: &MemoryBlock) -> Result<()> {
     }
 }
 
-/// Copies `bytes`, done when this returns.
+/// Copies `bytes` bytes and waits for the copy.
 ///
 /// # Errors
 ///
-/// [`NotHostAccessible`](AllocError::NotHostAccessible), before anything is touched; what the device says.
+/// [`NotHostAccessible`](AllocError::NotHostAccessible), before anything is accessed; the errors of the
+/// device.
 ///
 /// # Safety
 ///
-/// Both runs are at least so long and apart; nobody else writes the source or uses the destination.
-pub(crate) unsafe fn transfer(mut to: Run<'_>, mut from: Run<'_>, bytes: usize) -> Result<()> {
+/// Both ranges have at least `bytes` bytes and do not overlap; nothing else writes the source or accesses the
+/// destination.
+pub(crate) unsafe fn transfer(mut to: ByteRun<'_>, mut from: ByteRun<'_>, bytes: usize) -> Result<()> {
     let (to_place, from_place) = (to.place()?, from.place()?);
     let worker = if to_place.device.is_cpu() { from_place.device } else { to_place.device };
     if worker.is_cpu() {
-        // SAFETY: the processor can touch both (`place`); the caller's promise.
+        // SAFETY: the CPU can access both (`place`); the rest is guaranteed by the caller.
         unsafe { to_place.ptr.copy_from_nonoverlapping(from_place.ptr, bytes) };
         return Ok(());
     }
     work(worker, &mut [to, from], |ops, stream| {
-        // SAFETY: the caller's promise, until the stream has been waited for; else both are kept for good.
+        // SAFETY: guaranteed by the caller until the stream is done; if that is never known, both are leaked.
         unsafe { ops.copy(to_place, from_place, bytes, stream) }
     })
 }
 
-/// Has a device write `pattern` over and over into a block, from `start` on, `count` times. Done when this returns.
+/// Lets a device write `pattern` `count` times into a block, from `start`, and waits for it.
 ///
 /// # Errors
 ///
@@ -89,30 +91,31 @@ pub(crate) unsafe fn transfer(mut to: Run<'_>, mut from: Run<'_>, bytes: usize) 
 ///
 /// # Safety
 ///
-/// All of it lies inside the block, and nobody else uses it.
+/// The range is inside the block, and nothing else accesses it.
 pub(crate) unsafe fn fill(block: &MemoryBlock, start: usize, pattern: &[u8], count: usize) -> Result<()> {
-    let mut run = Run::Block(block, start);
+    let mut run = ByteRun::Block(block, start);
     let to = run.place()?.ptr;
     work(block.device, &mut [run], |ops, stream| match pattern.iter().all(|&byte| byte == 0) {
-        // SAFETY: the caller's promise, until the stream has been waited for; else the block is kept for good.
+        // SAFETY: guaranteed by the caller until the stream is done; if that is never known, the block is
+        // leaked.
         true => unsafe { ops.zero(to, pattern.len() * count, stream) },
         // SAFETY: as above.
         false => unsafe { ops.fill(to, pattern, count, stream) },
     })
 }
 
-/// Has a device do something with these runs, and waits for it.
+/// Runs a device operation on these ranges, and waits for it.
 fn work(
     device: Device,
-    runs: &mut [Run<'_>],
+    runs: &mut [ByteRun<'_>],
     launch: impl FnOnce(&dyn DeviceOps, StreamId) -> orlop_alloc::Result<()>,
 ) -> Result<()> {
-    /// What the device may be using.
-    struct InFlight<'a, 'b>(&'a mut [Run<'b>]);
+    /// The ranges that the device may be using.
+    struct InFlight<'a, 'b>(&'a mut [ByteRun<'b>]);
 
     impl Drop for InFlight<'_, '_> {
         fn drop(&mut self) {
-            self.0.iter_mut().for_each(Run::keep_for_good);
+            self.0.iter_mut().for_each(ByteRun::keep_for_good);
         }
     }
 
@@ -120,7 +123,7 @@ fn work(
         let (ops, stream) = (context.ops(device)?, context.stream(device));
         let in_flight = InFlight(runs);
         if let Err(error) = launch(&*ops, stream) {
-            // Nothing was begun.
+            // The operation was not started.
             mem::forget(in_flight);
             return Err(error.into());
         }

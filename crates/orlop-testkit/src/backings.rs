@@ -1,7 +1,7 @@
-//! Backings for tests: one counts, one refuses on demand, one hands out dirty memory.
+//! Backings for tests: one counts, one fails on request, one returns dirty memory.
 //!
-//! Each wraps another backing and shares its records with the test through an `Arc`, because the backing
-//! itself disappears into an engine.
+//! Each wraps another backing and shares its state with the test through an `Arc`, because the backing itself
+//! is moved into an engine.
 
 use crate::fault::BackingFault;
 use orlop_alloc::Access;
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A panic elsewhere leaves records that are still worth reading.
+/// Locks, ignoring poison: after a panic elsewhere the records are still useful.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes the methods of [`Backing`] that every wrapper passes on.
+/// Implements the methods of [`Backing`] that every wrapper forwards.
 macro_rules! pass_on {
     () => {
         fn device(&self) -> Device {
@@ -41,29 +41,29 @@ macro_rules! pass_on {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct BackingStats {
-    /// Regions asked for.
-    pub asked: u64,
-    /// Regions given.
+    /// The number of requested regions.
+    pub requested: u64,
+    /// The number of granted regions.
     pub reserved: u64,
-    /// Regions taken back.
+    /// The number of released regions.
     pub released: u64,
-    /// Bytes held now.
+    /// The reserved bytes.
     pub bytes: u64,
-    /// The most bytes held at a time.
+    /// The peak of reserved bytes.
     pub peak_bytes: u64,
 }
 
 /// The counters of a [`CountingBacking`], shared with the test.
 #[derive(Debug, Default)]
 pub struct BackingCounters {
-    books: Mutex<BackingRecords>,
+    records: Mutex<BackingRecords>,
 }
 
 #[derive(Debug, Default)]
 struct BackingRecords {
-    held: BTreeMap<usize, Region>,
-    figures: BackingStats,
-    /// The first one; those after it are mostly its consequences.
+    live: BTreeMap<usize, Region>,
+    stats: BackingStats,
+    /// The first fault; later ones are usually consequences.
     fault: Option<BackingFault>,
 }
 
@@ -74,37 +74,37 @@ impl BackingRecords {
 }
 
 impl BackingCounters {
-    /// The figures so far.
-    pub fn figures(&self) -> BackingStats {
-        lock(&self.books).figures
+    /// Returns the present statistics.
+    pub fn stats(&self) -> BackingStats {
+        lock(&self.records).stats
     }
 
-    /// Checks that nobody broke a rule.
+    /// Checks that no rule was broken.
     ///
     /// # Errors
     ///
     /// The first fault.
     pub fn check(&self) -> Result<(), BackingFault> {
-        lock(&self.books).fault.map_or(Ok(()), Err)
+        lock(&self.records).fault.map_or(Ok(()), Err)
     }
 
-    /// Checks that, moreover, everything was given back.
+    /// Checks that no rule was broken, and that everything was released.
     ///
     /// # Errors
     ///
     /// The first fault, or [`BackingFault::Leaked`].
     pub fn check_returned(&self) -> Result<(), BackingFault> {
         self.check()?;
-        let books = lock(&self.books);
-        match books.held.len() {
+        let records = lock(&self.records);
+        match records.live.len() {
             0 => Ok(()),
-            regions => Err(BackingFault::Leaked { regions, bytes: books.figures.bytes }),
+            regions => Err(BackingFault::Leaked { regions, bytes: records.stats.bytes }),
         }
     }
 }
 
-/// Counts regions, and checks the rules between an engine and its backing. When it goes while regions are
-/// held it panics, unless the thread panics already.
+/// Counts regions, and checks the rules between an engine and its backing. Dropped with live regions or a
+/// fault it panics, unless the thread is already panicking.
 #[derive(Debug)]
 pub struct CountingBacking<B: Backing> {
     inner: B,
@@ -112,7 +112,7 @@ pub struct CountingBacking<B: Backing> {
 }
 
 impl<B: Backing> CountingBacking<B> {
-    /// Counts what goes through to `inner`.
+    /// Wraps `inner`.
     pub fn new(inner: B) -> (Self, Arc<BackingCounters>) {
         let counts = Arc::<BackingCounters>::default();
         (Self { inner, counts: counts.clone() }, counts)
@@ -123,43 +123,44 @@ impl<B: Backing> CountingBacking<B> {
 unsafe impl<B: Backing> Backing for CountingBacking<B> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         {
-            let mut books = lock(&self.counts.books);
-            books.figures.asked += 1;
+            let mut records = lock(&self.counts.records);
+            records.stats.requested += 1;
             if bytes == 0 {
-                books.blame(BackingFault::ZeroBytes);
+                records.blame(BackingFault::ZeroBytes);
             }
         }
         let region = self.inner.reserve(bytes, align)?;
-        let mut books = lock(&self.counts.books);
+        let mut records = lock(&self.counts.records);
         let (start, end) = (region.address(), region.address().saturating_add(region.bytes));
-        let before = books.held.range(..end).next_back().map(|(&at, other)| at.saturating_add(other.bytes));
+        let before = records.live.range(..end).next_back().map(|(&at, other)| at.saturating_add(other.bytes));
         let overlaps = before.is_some_and(|other_end| other_end > start);
         if region.bytes < bytes || !align.is_aligned(start) || overlaps {
-            books.blame(BackingFault::BadRegion { address: start, bytes: region.bytes });
+            records.blame(BackingFault::BadRegion { address: start, bytes: region.bytes });
         }
-        books.held.insert(start, region);
-        books.figures.reserved += 1;
-        books.figures.bytes += region.bytes as u64;
-        books.figures.peak_bytes = books.figures.peak_bytes.max(books.figures.bytes);
+        records.live.insert(start, region);
+        records.stats.reserved += 1;
+        records.stats.bytes += region.bytes as u64;
+        records.stats.peak_bytes = records.stats.peak_bytes.max(records.stats.bytes);
         Some(region)
     }
 
     unsafe fn release(&self, region: Region) {
         {
-            let mut books = lock(&self.counts.books);
+            let mut records = lock(&self.counts.records);
             let address = region.address();
-            // Out of the books first: once released, another thread may be given the same address.
-            let Some(held) = books.held.remove(&address) else {
-                return books.blame(BackingFault::NotHeld { address });
+            // Removed from the records first: once released, another thread may get the same address.
+            let Some(live) = records.live.remove(&address) else {
+                return records.blame(BackingFault::NotHeld { address });
             };
-            books.figures.released += 1;
-            books.figures.bytes -= held.bytes as u64;
-            if held.bytes != region.bytes || held.align != region.align {
+            records.stats.released += 1;
+            records.stats.bytes -= live.bytes as u64;
+            if live.bytes != region.bytes || live.align != region.align {
                 let (bytes, align) = (region.bytes, region.align.bytes());
-                return books.blame(BackingFault::Altered { address, bytes, align });
+                return records.blame(BackingFault::Altered { address, bytes, align });
             }
         }
-        // SAFETY: held as it is, and taken out of the books: it came from there and goes back once.
+        // SAFETY: recorded with these values, and removed from the records: it came from `inner` and is
+        // released once.
         unsafe { self.inner.release(region) };
     }
 
@@ -170,23 +171,23 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
     unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
         let address = line.ptr.as_ptr().addr();
         {
-            let mut books = lock(&self.counts.books);
-            books.figures.asked += 1;
-            let held = books.held.get(&address).map_or(0, |region| region.bytes);
-            if held != from || to <= from || to > line.capacity {
-                books.blame(BackingFault::BadRegion { address, bytes: to });
+            let mut records = lock(&self.counts.records);
+            records.stats.requested += 1;
+            let live = records.live.get(&address).map_or(0, |region| region.bytes);
+            if live != from || to <= from || to > line.capacity {
+                records.blame(BackingFault::BadRegion { address, bytes: to });
                 return false;
             }
         }
-        // SAFETY: what was asked was found to be right, and the caller's promise for the rest.
+        // SAFETY: the request was checked; the rest is guaranteed by the caller.
         let gained = unsafe { self.inner.extend(line, from, to) };
         if gained {
-            let mut books = lock(&self.counts.books);
+            let mut records = lock(&self.counts.records);
             let align = Alignment::ONE;
-            books.held.insert(address, Region { ptr: line.ptr, bytes: to, align, zeroed: true });
-            books.figures.reserved += 1;
-            books.figures.bytes += (to - from) as u64;
-            books.figures.peak_bytes = books.figures.peak_bytes.max(books.figures.bytes);
+            records.live.insert(address, Region { ptr: line.ptr, bytes: to, align, zeroed: true });
+            records.stats.reserved += 1;
+            records.stats.bytes += (to - from) as u64;
+            records.stats.peak_bytes = records.stats.peak_bytes.max(records.stats.bytes);
         }
         gained
     }
@@ -194,49 +195,49 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
     unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
         let address = line.ptr.as_ptr().addr();
         {
-            let mut books = lock(&self.counts.books);
-            match books.held.get_mut(&address) {
+            let mut records = lock(&self.counts.records);
+            match records.live.get_mut(&address) {
                 Some(region) if region.bytes == from && to < from => region.bytes = to,
-                _ => return books.blame(BackingFault::NotHeld { address }),
+                _ => return records.blame(BackingFault::NotHeld { address }),
             }
-            books.figures.released += 1;
-            books.figures.bytes -= (from - to) as u64;
+            records.stats.released += 1;
+            records.stats.bytes -= (from - to) as u64;
         }
-        // SAFETY: held as it is, and the caller's promise for the rest.
+        // SAFETY: recorded with these values; the rest is guaranteed by the caller.
         unsafe { self.inner.shorten(line, from, to) };
     }
 
     unsafe fn release_line(&self, line: Line, gained: usize) {
         let address = line.ptr.as_ptr().addr();
         {
-            let mut books = lock(&self.counts.books);
-            let held = books.held.remove(&address).map_or(0, |region| region.bytes);
-            books.figures.released += u64::from(held > 0);
-            books.figures.bytes -= held as u64;
-            if held != gained {
-                return books.blame(BackingFault::Altered { address, bytes: gained, align: 1 });
+            let mut records = lock(&self.counts.records);
+            let live = records.live.remove(&address).map_or(0, |region| region.bytes);
+            records.stats.released += u64::from(live > 0);
+            records.stats.bytes -= live as u64;
+            if live != gained {
+                return records.blame(BackingFault::Altered { address, bytes: gained, align: 1 });
             }
         }
-        // SAFETY: held as it is, and taken out of the books: it goes back once.
+        // SAFETY: recorded with these values, and removed from the records: it is released once.
         unsafe { self.inner.release_line(line, gained) };
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         {
             let address = ptr.as_ptr().addr();
-            let mut books = lock(&self.counts.books);
-            let held = books.held.range(..=address).next_back().map(|(&at, region)| at + region.bytes);
-            if held.is_none_or(|end| address.checked_add(bytes).is_none_or(|last| last > end)) {
-                books.blame(BackingFault::ZeroedOutside { address, bytes });
+            let mut records = lock(&self.counts.records);
+            let live = records.live.range(..=address).next_back().map(|(&at, region)| at + region.bytes);
+            if live.is_none_or(|end| address.checked_add(bytes).is_none_or(|last| last > end)) {
+                records.blame(BackingFault::ZeroedOutside { address, bytes });
                 return false;
             }
         }
-        // SAFETY: in a held region, and the caller's promise for the rest.
+        // SAFETY: in a live region; the rest is guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
@@ -251,7 +252,7 @@ impl<B: Backing> Drop for CountingBacking<B> {
     }
 }
 
-/// Decides when a [`FailingBacking`] fails. At first it never does.
+/// Controls when a [`FailingBacking`] fails. Initially it never does.
 #[derive(Debug, Default)]
 pub struct FailureSchedule {
     plan: Mutex<FailurePlan>,
@@ -259,14 +260,14 @@ pub struct FailureSchedule {
 
 #[derive(Debug, Default)]
 struct FailurePlan {
-    /// Bit `i`: the call `i` calls from now is refused.
+    /// Bit `i`: the call `i` calls from now fails.
     mask: u64,
-    /// Further calls to refuse.
+    /// The number of further calls that fail.
     next: u64,
     above: Option<usize>,
     capacity: Option<u64>,
     no_zeros: bool,
-    held: u64,
+    live: u64,
     refused: u64,
 }
 
@@ -277,7 +278,7 @@ impl FailurePlan {
         let next = self.next > 0;
         self.next = self.next.saturating_sub(1);
         let large = self.above.is_some_and(|limit| bytes > limit);
-        let full = self.capacity.is_some_and(|capacity| self.held.saturating_add(bytes as u64) > capacity);
+        let full = self.capacity.is_some_and(|capacity| self.live.saturating_add(bytes as u64) > capacity);
         let refused = masked || next || large || full;
         self.refused += u64::from(refused);
         refused
@@ -285,49 +286,49 @@ impl FailurePlan {
 }
 
 impl FailureSchedule {
-    /// Refuses call `i` from now (0 is the next one) where bit `i` is set.
+    /// Fails call `i` from now (0 is the next one) if bit `i` is set.
     pub fn fail_calls(&self, mask: u64) {
         lock(&self.plan).mask = mask;
     }
 
-    /// Refuses the call that comes after `skip` others.
+    /// Fails the call after the next `skip` calls.
     pub fn fail_nth(&self, skip: u32) {
         self.fail_calls(1u64.checked_shl(skip).unwrap_or(0));
     }
 
-    /// Refuses the next `count` calls.
+    /// Fails the next `count` calls.
     pub fn fail_next(&self, count: u64) {
         lock(&self.plan).next = count;
     }
 
-    /// Refuses regions of more bytes than this.
+    /// Fails requests for regions of more bytes than this.
     pub fn fail_above(&self, bytes: usize) {
         lock(&self.plan).above = Some(bytes);
     }
 
-    /// Refuses what would make more than `bytes` bytes held.
+    /// Fails requests that would make more than `bytes` bytes reserved.
     pub fn capacity(&self, bytes: u64) {
         lock(&self.plan).capacity = Some(bytes);
     }
 
-    /// Whether it refuses to fill memory with zeros.
+    /// Sets whether zeroing memory fails.
     pub fn refuse_zeros(&self, refuses: bool) {
         lock(&self.plan).no_zeros = refuses;
     }
 
-    /// Refuses nothing from now on.
+    /// Stops all failures.
     pub fn heal(&self) {
         let mut plan = lock(&self.plan);
-        *plan = FailurePlan { held: plan.held, refused: plan.refused, ..FailurePlan::default() };
+        *plan = FailurePlan { live: plan.live, refused: plan.refused, ..FailurePlan::default() };
     }
 
-    /// Calls refused so far.
+    /// Returns the number of failed calls.
     pub fn refused(&self) -> u64 {
         lock(&self.plan).refused
     }
 }
 
-/// Refuses regions when [`FailureSchedule`] says so.
+/// Fails requests for regions as its [`FailureSchedule`] says.
 #[derive(Debug)]
 pub struct FailingBacking<B> {
     inner: B,
@@ -335,7 +336,7 @@ pub struct FailingBacking<B> {
 }
 
 impl<B: Backing> FailingBacking<B> {
-    /// Stands before `inner`.
+    /// Wraps `inner`.
     pub fn new(inner: B) -> (Self, Arc<FailureSchedule>) {
         let failures = Arc::<FailureSchedule>::default();
         (Self { inner, failures: failures.clone() }, failures)
@@ -351,16 +352,16 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         let region = self.inner.reserve(bytes, align);
         let mut plan = lock(&self.failures.plan);
         match &region {
-            Some(region) => plan.held += region.bytes as u64,
+            Some(region) => plan.live += region.bytes as u64,
             None => plan.refused += 1,
         }
         region
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
-        lock(&self.failures.plan).held -= region.bytes as u64;
+        lock(&self.failures.plan).live -= region.bytes as u64;
     }
 
     fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
@@ -371,11 +372,11 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         if lock(&self.failures.plan).refuses(to - from) {
             return false;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let gained = unsafe { self.inner.extend(line, from, to) };
         let mut plan = lock(&self.failures.plan);
         if gained {
-            plan.held += (to - from) as u64;
+            plan.live += (to - from) as u64;
         } else {
             plan.refused += 1;
         }
@@ -383,19 +384,19 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
     }
 
     unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.shorten(line, from, to) };
-        lock(&self.failures.plan).held -= (from - to) as u64;
+        lock(&self.failures.plan).live -= (from - to) as u64;
     }
 
     unsafe fn release_line(&self, line: Line, gained: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release_line(line, gained) };
-        lock(&self.failures.plan).held -= gained as u64;
+        lock(&self.failures.plan).live -= gained as u64;
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
@@ -407,49 +408,49 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
                 return false;
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
     pass_on!();
 }
 
-/// Hands out regions full of [`PoisonBacking::POISON`] that do not claim to be zero: whoever relies on fresh
-/// memory being zero is found out. Address space that nobody can touch stays as it is.
+/// Returns regions filled with [`PoisonBacking::POISON`] that are not declared zero, to detect code that
+/// relies on fresh memory being zero. Inaccessible address space stays as it is.
 #[derive(Debug)]
 pub struct PoisonBacking<B> {
     inner: B,
 }
 
 impl<B: Backing> PoisonBacking<B> {
-    /// What fresh bytes are.
+    /// The value of fresh bytes.
     pub const POISON: u8 = 0xa5;
 
-    /// Poisons what comes from `inner`.
+    /// Wraps `inner`.
     pub fn new(inner: B) -> Self {
         Self { inner }
     }
 }
 
-// SAFETY: regions are the inner backing's; every byte stays initialised, and none is said to be zero.
+// SAFETY: regions are the inner backing's; every byte stays initialised, and none is declared zero.
 unsafe impl<B: Backing> Backing for PoisonBacking<B> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let region = self.inner.reserve(bytes, align)?;
         if self.inner.access() == Access::Host {
-            // SAFETY: host-accessible for `region.bytes` bytes by the inner backing's promise, just gained,
-            // and known to nobody else.
+            // SAFETY: host-accessible for `region.bytes` bytes by the inner backing's contract, just
+            // allocated, and not used by anything else.
             unsafe { region.ptr.write_bytes(Self::POISON, region.bytes) };
         }
         Some(Region { zeroed: false, ..region })
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
@@ -466,15 +467,15 @@ mod tests {
     fn counts_and_finds_leaks_and_strangers() {
         let (backing, counts) = CountingBacking::new(Null::new(Device::CPU));
         let region = backing.reserve(100, Alignment::CPU).unwrap();
-        assert_eq!((counts.figures().reserved, counts.figures().bytes), (1, 100));
+        assert_eq!((counts.stats().reserved, counts.stats().bytes), (1, 100));
         assert!(matches!(counts.check_returned(), Err(BackingFault::Leaked { regions: 1, bytes: 100 })));
-        // SAFETY: gained above.
+        // SAFETY: allocated above.
         unsafe { backing.release(region) };
         assert_eq!(counts.check_returned(), Ok(()));
-        // SAFETY: breaks the promise on purpose: the books refuse before the inner backing is asked.
+        // SAFETY: violates the contract on purpose: the records detect it before the inner backing is called.
         unsafe { backing.release(region) };
         assert_eq!(counts.check(), Err(BackingFault::NotHeld { address: region.address() }));
-        // It does not go quietly with a fault.
+        // Dropping it with a fault panics.
         let goes = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(backing)));
         assert!(goes.is_err());
     }
@@ -502,10 +503,10 @@ mod tests {
         let backing = PoisonBacking::new(System::new());
         let region = backing.reserve(100, Alignment::CPU).unwrap();
         assert!(!region.zeroed);
-        // SAFETY: gained above, 100 bytes at least, nobody else knows it.
+        // SAFETY: allocated above, at least 100 bytes, and not used by anything else.
         let bytes = unsafe { std::slice::from_raw_parts(region.ptr.as_ptr(), 100) };
         assert!(bytes.iter().all(|&byte| byte == PoisonBacking::<System>::POISON));
-        // SAFETY: gained above; `bytes` is not used any more.
+        // SAFETY: allocated above; `bytes` is not used any more.
         unsafe { backing.release(region) };
     }
 }

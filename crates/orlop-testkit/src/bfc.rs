@@ -1,10 +1,9 @@
-//! TensorFlow's BFC in the simplest possible way: one list of chunks in order of address, searched from end
-//! to end.
+//! A reference implementation of TensorFlow's BFC: one list of chunks in address order, searched linearly.
 //!
-//! Written from the rules in `bfc_allocator.cc` (OpenXLA TSL), not from the engine it is compared with, and
-//! with nothing in common with it. Over a backing that is only address space, given out in sequence.
+//! It follows the rules in `bfc_allocator.cc` (OpenXLA TSL) and shares no code with the engine that it is
+//! compared with. Its backing is address space only, handed out in sequence.
 
-/// 256: sizes are rounded up to this, and addresses are multiples of it.
+/// Sizes are rounded up to 256 bytes, and addresses are multiples of it.
 const GRANULE: u64 = 256;
 
 #[derive(Debug, Clone, Copy)]
@@ -19,17 +18,17 @@ struct BfcChunk {
 #[derive(Debug)]
 pub struct ReferenceBfc {
     limit: u64,
-    /// What the backing has, in all.
+    /// The total bytes of the backing.
     backing: u64,
     collects_garbage: bool,
     max_waste: u64,
     next_region_bytes: u64,
     backpedalled: bool,
-    /// Where the backing's next region begins.
+    /// The address of the backing's next region.
     next_address: u64,
-    /// Bytes by region; zero once it was given back.
+    /// The bytes of each region; 0 once it was released.
     regions: Vec<u64>,
-    /// In order of address.
+    /// The chunks in address order.
     chunks: Vec<BfcChunk>,
 }
 
@@ -38,8 +37,8 @@ fn round_up(bytes: u64) -> u64 {
 }
 
 impl ReferenceBfc {
-    /// Growing by doubling from 2 MiB up to `limit` bytes, over a backing of `backing` bytes whose addresses
-    /// begin at `first_address`.
+    /// Creates an allocator that grows by doubling from 2 MiB up to `limit` bytes, over a backing of
+    /// `backing` bytes whose addresses begin at `first_address`.
     #[must_use]
     pub fn new(first_address: u64, limit: u64, backing: u64) -> Self {
         Self {
@@ -55,20 +54,20 @@ impl ReferenceBfc {
         }
     }
 
-    /// With `garbage_collection`: wholly free regions go back when nothing else helps.
+    /// Enables `garbage_collection`: free regions are released if nothing else helps.
     #[must_use]
     pub fn collecting_garbage(mut self) -> Self {
         self.collects_garbage = true;
         self
     }
 
-    /// Bytes held from the backing.
+    /// Returns the bytes reserved from the backing.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.regions.iter().sum()
     }
 
-    /// The address of a new block, or `None` where BFC would give up.
+    /// Returns the address of a new block, or `None` if BFC would fail.
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let rounded = round_up(bytes.max(1));
         if let Some(address) = self.find(rounded) {
@@ -83,7 +82,7 @@ impl ReferenceBfc {
         None
     }
 
-    /// Frees the block at `address`; false if there is none.
+    /// Frees the block at `address`. Returns `false` if there is none.
     pub fn free(&mut self, address: u64) -> bool {
         let Some(mut at) = self.chunks.iter().position(|chunk| chunk.used && chunk.start == address) else {
             return false;
@@ -109,7 +108,7 @@ impl ReferenceBfc {
         self.chunks[first].size += second.size;
     }
 
-    /// Best fit: of the free chunks that are large enough, the smallest; of those, the lowest.
+    /// Best fit: finds the smallest free chunk that is large enough; of several, the lowest.
     fn find(&mut self, rounded: u64) -> Option<u64> {
         let fits = |chunk: &BfcChunk| !chunk.used && chunk.size >= rounded;
         let best = self.chunks.iter().enumerate().filter(|(_, chunk)| fits(chunk));
@@ -140,7 +139,7 @@ impl ReferenceBfc {
             self.backpedalled = true;
             while !gained {
                 let less = round_up(shrink(bytes));
-                // The original has no second condition, and goes on for ever below ten granules.
+                // The original lacks the second condition, and never ends below ten granules.
                 if less < rounded || less >= bytes {
                     break;
                 }
@@ -181,12 +180,12 @@ impl ReferenceBfc {
     }
 }
 
-/// `bytes * kBackpedalFactor`, a float of value 0.9.
+/// `bytes * kBackpedalFactor`, where the factor is a `float` of 0.9.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the rule is defined in floats"
+    reason = "the rule is defined in floating point"
 )]
 fn shrink(bytes: u64) -> u64 {
     (bytes as f32 * 0.9f32) as u64

@@ -1,81 +1,81 @@
-//! What can be wrong with an allocator, or with what it does to its backing.
+//! The faults of an allocator, and of its use of a backing.
 
 use crate::device::DeviceFault;
 use orlop_alloc::Error;
 use orlop_alloc::device::DeviceError;
 
-/// A violated promise of an allocator.
+/// A violated rule of an allocator.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConformanceFault {
     /// Two live blocks share bytes.
     #[error("{start:#x}..{end:#x} overlaps the live block {other_start:#x}..{other_end:#x}")]
     Overlap {
-        /// Where the new block begins.
+        /// The start of the new block.
         start: usize,
-        /// Where it ends.
+        /// The end of the new block.
         end: usize,
-        /// Where the older block begins.
+        /// The start of the older block.
         other_start: usize,
-        /// Where that ends.
+        /// The end of the older block.
         other_end: usize,
     },
-    /// A block is not where its request wanted it.
+    /// A misaligned block.
     #[error("{address:#x} is not a multiple of {align}")]
     Misaligned {
         /// The block's address.
         address: usize,
-        /// The alignment asked for, in bytes.
+        /// The requested alignment, in bytes.
         align: usize,
     },
-    /// A block is smaller than asked for.
+    /// A block is smaller than requested.
     #[error("{granted} bytes granted for {requested} requested")]
     Short {
-        /// Bytes asked for.
+        /// The requested bytes.
         requested: usize,
-        /// Bytes granted.
+        /// The granted bytes.
         granted: usize,
     },
-    /// A zeroed block is not zero.
+    /// A block was requested zeroed and is not zero.
     #[error("byte {offset} of the zeroed block at {address:#x} is {found:#x}")]
     NotZero {
         /// The block's address.
         address: usize,
-        /// Which byte.
+        /// The offset of the byte.
         offset: usize,
-        /// What it is.
+        /// Its value.
         found: u8,
     },
-    /// Somebody wrote into a live block.
+    /// A write by another owner changed a live block.
     #[error("byte {offset} of the live block at {address:#x} is {found:#x}, its owner wrote {expected:#x}")]
     Changed {
         /// The block's address.
         address: usize,
-        /// Which byte.
+        /// The offset of the byte.
         offset: usize,
-        /// What the block's owner wrote.
+        /// The value that the block's owner wrote.
         expected: u8,
-        /// What is there.
+        /// Its value.
         found: u8,
     },
-    /// A figure is not what it must be.
+    /// A statistic has a wrong value.
     #[error("{what} is {found}, not {expected}")]
-    Figure {
-        /// Which figure.
+    Statistic {
+        /// The name of the statistic.
         what: &'static str,
-        /// What it must be.
+        /// The expected value.
         expected: u64,
-        /// What the allocator says.
+        /// The reported value.
         found: u64,
     },
-    /// A figure is below what it must be at least.
-    #[error("{what} is {found}, below {at_least}")]
+    /// A statistic is less than its lower bound.
+    #[error("{what} is {found}, less than {at_least}")]
     Below {
-        /// Which figure.
+        /// The name of the statistic.
         what: &'static str,
-        /// What it must be at least.
+        /// The lower bound.
         at_least: u64,
-        /// What the allocator says.
+        /// The reported value.
         found: u64,
     },
     /// An adaptor drops methods of its upstream: their defaults answer instead.
@@ -84,103 +84,103 @@ pub enum ConformanceFault {
         /// The methods of [`Allocator`](orlop_alloc::Allocator).
         methods: Vec<&'static str>,
     },
-    /// A rule that needs no figures.
-    #[error("broken rule: {0}")]
+    /// A violated rule without figures.
+    #[error("violated rule: {0}")]
     Rule(&'static str),
-    /// An error where there must be none.
+    /// An unexpected error.
     #[error("unexpected error: {0}")]
     Unexpected(#[from] Error),
-    /// The backing was mistreated.
+    /// A fault in the use of the backing.
     #[error("backing: {0}")]
     Backing(#[from] BackingFault),
-    /// The device was mistreated.
+    /// A fault in the use of the device.
     #[error("device: {0}")]
     Device(#[from] DeviceFault),
-    /// A device engine refused what it must accept.
+    /// An unexpected error of a device engine.
     #[error("unexpected error: {0}")]
     Engine(#[from] DeviceError),
     /// A fault in a step of a program.
     #[error("step {step}: {fault}")]
     Step {
-        /// The step, from 0.
+        /// The index of the step.
         step: usize,
         /// The fault.
         fault: Box<ConformanceFault>,
     },
 }
 
-/// What an engine did to its backing, or the backing to it, against the rules.
+/// A violated rule between an engine and its backing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingFault {
     /// A request for zero bytes reached the backing.
-    #[error("asked for zero bytes")]
+    #[error("a request for zero bytes")]
     ZeroBytes,
-    /// The backing gave less than it was asked for, or not aligned, or what it had given already.
+    /// The backing returned a region that is too small, misaligned, or overlaps another.
     #[error("the region {address:#x} + {bytes} is short, misaligned or overlaps another")]
     BadRegion {
-        /// Where it begins.
+        /// The address of the region.
         address: usize,
-        /// Its bytes.
+        /// The bytes of the region.
         bytes: usize,
     },
-    /// A region was released that is not held.
-    #[error("{address:#x} was released and is not held")]
+    /// A release of a region that is not live.
+    #[error("{address:#x} was released but is not live")]
     NotHeld {
-        /// Its address.
+        /// The address.
         address: usize,
     },
-    /// A region was released with another size or alignment than it was gained with.
-    #[error("{address:#x} was released with {bytes} bytes at {align}, which is not how it was gained")]
+    /// A region was released with another size or alignment than it was allocated with.
+    #[error("{address:#x} was released with {bytes} bytes at {align}, other than it was allocated with")]
     Altered {
-        /// Its address.
+        /// The address.
         address: usize,
-        /// Bytes at release.
+        /// The bytes at the release.
         bytes: usize,
-        /// Alignment at release, in bytes.
+        /// The alignment at the release, in bytes.
         align: usize,
     },
-    /// Bytes outside every held region were to be zeroed.
-    #[error("{bytes} bytes at {address:#x} were zeroed outside the held regions")]
+    /// A request to zero bytes outside every live region.
+    #[error("{bytes} bytes at {address:#x} were zeroed outside the live regions")]
     ZeroedOutside {
-        /// Where.
+        /// The address.
         address: usize,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// Regions were not given back.
-    #[error("{regions} regions of {bytes} bytes were not given back")]
+    /// Regions that were not released.
+    #[error("{regions} regions of {bytes} bytes were not released")]
     Leaked {
-        /// How many.
+        /// The number of regions.
         regions: usize,
-        /// Their bytes.
+        /// Their total bytes.
         bytes: u64,
     },
 }
 
-/// Equal, or a [`ConformanceFault::Figure`].
+/// Checks that two values are equal.
 ///
 /// # Errors
 ///
-/// If the two differ.
+/// [`ConformanceFault::Statistic`] if they differ.
 pub fn equal(what: &'static str, expected: u64, found: u64) -> Result<(), ConformanceFault> {
-    if expected == found { Ok(()) } else { Err(ConformanceFault::Figure { what, expected, found }) }
+    if expected == found { Ok(()) } else { Err(ConformanceFault::Statistic { what, expected, found }) }
 }
 
-/// At least so much, or a [`ConformanceFault::Below`].
+/// Checks that a value is not less than a bound.
 ///
 /// # Errors
 ///
-/// If `found` is less.
+/// [`ConformanceFault::Below`] if it is.
 pub fn at_least(what: &'static str, at_least: u64, found: u64) -> Result<(), ConformanceFault> {
     if found >= at_least { Ok(()) } else { Err(ConformanceFault::Below { what, at_least, found }) }
 }
 
-/// True, or a [`ConformanceFault::Rule`].
+/// Checks that a rule holds.
 ///
 /// # Errors
 ///
-/// If it does not hold.
+/// [`ConformanceFault::Rule`] if it does not.
 pub fn rule(rule: &'static str, holds: bool) -> Result<(), ConformanceFault> {
     if holds { Ok(()) } else { Err(ConformanceFault::Rule(rule)) }
 }

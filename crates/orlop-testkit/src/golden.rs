@@ -6,36 +6,36 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Why reference data could not be read.
+/// An error of reading reference data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoldenError {
-    /// The file is not there, or is not what its name says.
+    /// The file is missing, or has another format.
     #[error("{path}: {error}", path = path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The I/O error.
         error: io::Error,
     },
     /// A line of a trace is neither `a,<id>,<bytes>[,<stream>]` nor `f,<id>`.
     #[error("line {line} is neither a,<id>,<bytes>[,<stream>] nor f,<id>")]
     Line {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
-    /// A line of a recorded program is no operation that is known.
-    #[error("line {line} is no operation")]
+    /// A line of a recorded program is not a known operation.
+    #[error("line {line} is not an operation")]
     Operation {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
-    /// The engine refused an operation that the recorded allocator accepted.
+    /// The engine failed an operation that the recorded allocator accepted.
     #[error("line {line}: {error}")]
     Engine {
         /// The number of the operation's line, from 1.
         line: usize,
-        /// What it refused.
+        /// The engine's error.
         error: DeviceError,
     },
     /// The invariants of the engine do not hold after an operation.
@@ -43,18 +43,18 @@ pub enum GoldenError {
     Invariant {
         /// The number of the operation's line, from 1.
         line: usize,
-        /// Which does not hold.
+        /// The violated invariant.
         error: orlop_alloc::Error,
     },
 }
 
-/// The path of a file of the workspace's `testdata/`.
+/// Returns the path of a file in the workspace's `testdata/`.
 #[must_use]
 pub fn testdata(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)
 }
 
-/// The text of a gzip file.
+/// Reads a gzip file as text.
 ///
 /// # Errors
 ///
@@ -70,18 +70,18 @@ pub fn gz_text(path: &Path) -> Result<String, GoldenError> {
 /// One line of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceEvent {
-    /// A tensor's memory was allocated.
+    /// An allocation.
     Allocate {
-        /// Which allocation; dense from 0.
+        /// The number of the allocation, dense from 0.
         id: usize,
-        /// Its bytes.
+        /// The bytes.
         bytes: usize,
-        /// The stream it was for; 0 where the trace has none.
+        /// The stream; 0 if the trace has none.
         stream: u64,
     },
-    /// It was freed.
+    /// A deallocation.
     Free {
-        /// Which allocation.
+        /// The number of the allocation.
         id: usize,
     },
 }
@@ -91,12 +91,12 @@ pub enum TraceEvent {
 pub struct GoldenTrace {
     /// The file's name up to the first dot.
     pub name: String,
-    /// What happened.
+    /// The events.
     pub events: Vec<TraceEvent>,
 }
 
 impl GoldenTrace {
-    /// Reads the lines of a trace.
+    /// Parses a trace.
     ///
     /// ```
     /// use orlop_testkit::golden::{GoldenTrace, TraceEvent};
@@ -116,7 +116,7 @@ impl GoldenTrace {
         Ok(Self { name: name.into(), events })
     }
 
-    /// Reads a gzip file.
+    /// Reads a trace from a gzip file.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ fn parse_line(line: &str) -> Option<TraceEvent> {
     fields.next().is_none().then_some(event)
 }
 
-/// Every trace of models on CPU, by name: `testdata/*.csv.gz`.
+/// Reads all traces of CPU models, by name: `testdata/*.csv.gz`.
 ///
 /// # Errors
 ///

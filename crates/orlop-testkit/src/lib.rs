@@ -1,23 +1,24 @@
-//! What every allocator must pass, and the instruments to find out.
+//! The conformance suite for allocators, and mocks, reference implementations and readers for tests.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`suite`] | [`conformance`] and [`conformance_over`]: one suite for every allocator; [`hostile()`] and [`hostile_over`]: user code that does harm |
-//! | [`profile`] | what an allocator promises beyond the trait |
-//! | [`model`] | live blocks as they should be, compared with the allocator after each step |
-//! | [`program`] | random programs with shrinking |
-//! | [`pattern`] | contents by seed |
-//! | [`fault`] | what can be wrong with an allocator |
-//! | [`backings`] | backings that count, fail on demand, and hand out dirty memory |
-//! | [`device`] | a mock device that checks the engine over it; random programs for device engines |
+//! | [`suite`] | [`conformance`] and [`conformance_over`]: one suite for all allocators |
+//! | [`suite::hostile`] | [`hostile()`] and [`hostile_over`]: hostile user code in callbacks |
+//! | [`profile`] | guarantees of an allocator beyond the trait |
+//! | [`model`] | the expected live blocks, compared with the allocator after each step |
+//! | [`program`] | random programs that shrink |
+//! | [`pattern`] | block contents by seed |
+//! | [`fault`] | faults of an allocator |
+//! | [`backings`] | backings that count, fail on request, and return dirty memory |
+//! | [`device`] | a mock device that checks its engine; random programs for device engines |
 //! | [`forwarding`] | a check that an adaptor forwards what it does not implement |
-//! | [`spies`] | an adaptor that writes down what it is asked and given back |
-//! | [`bfc`] | TensorFlow's BFC in the simplest possible way |
-//! | [`views`] | programs of views, with PyTorch's answers |
+//! | [`recording_mock`] | an adaptor that records its calls |
+//! | [`bfc`] | a reference implementation of TensorFlow's BFC |
+//! | [`views`] | programs of views, with PyTorch's results |
 //! | [`golden`] | readers for the reference data in `testdata/` |
-//! | [`torch`] | programs that PyTorch's caching allocator ran, with its answers |
+//! | [`torch`] | programs of PyTorch's caching allocator, with its results |
 //!
-//! An allocator made outside this workspace proves itself in one line:
+//! An allocator outside this workspace is tested in one line:
 //!
 //! ```
 //! use orlop_alloc::backing::System;
@@ -27,7 +28,7 @@
 //! conformance("direct", SuiteProfile::strict(), || Direct::new(System::new()).erase());
 //! ```
 //!
-//! and one that is generic over its backing, which lets the suite count regions and refuse them:
+//! An allocator that is generic over its backing lets the suite count regions and fail requests for them:
 //!
 //! ```
 //! use orlop_alloc::backing::System;
@@ -39,12 +40,12 @@
 //! conformance_over("bfc", SuiteProfile::strict(), || Arc::new(System::new()), make);
 //! ```
 
+#[cfg(unix)]
+pub mod aborts;
 pub mod backings;
 pub mod bfc;
 pub mod device;
-#[cfg(unix)]
-pub mod dies;
-pub mod far;
+pub mod fake_device;
 pub mod fault;
 pub mod forwarding;
 pub mod golden;
@@ -52,15 +53,15 @@ pub mod model;
 pub mod pattern;
 pub mod profile;
 pub mod program;
-pub mod spies;
+pub mod recording_mock;
 pub mod suite;
 pub mod torch;
 pub mod views;
 
 pub use self::fault::{BackingFault, ConformanceFault};
 pub use self::forwarding::check_forwarding;
-pub use self::model::Model;
+pub use self::model::AllocatorModel;
 pub use self::profile::SuiteProfile;
 pub use self::program::{ProgramOp, ProgramRequest};
-pub use self::suite::hostile::{Mischief, hostile, hostile_over};
+pub use self::suite::hostile::{HostileAction, hostile, hostile_over};
 pub use self::suite::{conformance, conformance_over};

@@ -1,6 +1,6 @@
-//! The live blocks of an allocator as they should be, compared with the allocator after each step.
+//! [`AllocatorModel`]: the expected live blocks of an allocator, compared with it after each step.
 
-use crate::far::FarBacking;
+use crate::fake_device::FakeDeviceBacking;
 use crate::fault::{ConformanceFault, at_least, equal, rule};
 use crate::{ProgramOp, ProgramRequest, SuiteProfile, pattern};
 use orlop_alloc::{Access, AllocationId, Allocator, AllocatorRef, Block, Error, Request, Stats};
@@ -8,7 +8,7 @@ use orlop_core::{MemoryKind, StreamId};
 use std::collections::{BTreeMap, HashSet};
 use std::slice;
 
-/// The statistics that an allocator should report, for one kind or for all.
+/// The expected statistics of one kind, or of all.
 #[derive(Debug, Clone, Copy, Default)]
 struct ExpectedStats {
     allocations: u64,
@@ -39,21 +39,21 @@ struct ModelBlock {
     seed: u64,
 }
 
-/// Whether it is host memory that says it is a device's.
+/// Returns `true` for host memory that is declared as device memory.
 fn is_in_disguise(block: &Block) -> bool {
-    block.access() == Access::Device && block.device() == FarBacking::DEVICE
+    block.access() == Access::Device && block.device() == FakeDeviceBacking::DEVICE
 }
 
-/// A block's bytes, if a test can look at them.
+/// Returns a block's bytes, if a test can access them.
 fn contents(block: &Block) -> Option<&[u8]> {
     if is_in_disguise(block) {
-        // SAFETY: host memory, valid as long as the block, and written by its owner only.
+        // SAFETY: host memory, valid as long as the block, and written only by its owner.
         return Some(unsafe { slice::from_raw_parts(block.as_ptr().as_ptr(), block.len()) });
     }
     block.bytes().ok()
 }
 
-/// [`contents`], to be written.
+/// Returns a block's bytes for writing, if a test can access them.
 pub(crate) fn contents_mut(block: &mut Block) -> Option<&mut [u8]> {
     if is_in_disguise(block) {
         // SAFETY: as in `contents`, and the block is borrowed exclusively.
@@ -65,20 +65,20 @@ pub(crate) fn contents_mut(block: &mut Block) -> Option<&mut [u8]> {
 /// The result of a request: granted or refused.
 #[derive(Debug)]
 pub enum RequestOutcome {
-    /// The model holds the block.
+    /// The request was granted; the model holds the block.
     Granted,
-    /// The allocator refused, with a proper report.
+    /// The request failed with a valid report.
     Refused,
 }
 
-/// Drives an allocator and knows what it must say. For one thread: peaks are expected to be exact.
+/// Drives an allocator and checks its results. Single-threaded, so peaks must be exact.
 #[derive(Debug)]
-pub struct Model {
+pub struct AllocatorModel {
     allocator: AllocatorRef,
     profile: SuiteProfile,
-    /// Oldest first.
+    /// The live blocks, oldest first.
     live: Vec<ModelBlock>,
-    /// Live blocks by address, with their ends.
+    /// The end of each live block by its address.
     spans: BTreeMap<usize, usize>,
     ids: HashSet<AllocationId>,
     seeds: u64,
@@ -91,8 +91,8 @@ pub struct Model {
     verifies: bool,
 }
 
-impl Model {
-    /// Of an allocator that nobody has used yet, or whose blocks have all come back.
+impl AllocatorModel {
+    /// Creates a model of an allocator without live blocks.
     #[must_use]
     pub fn new(allocator: AllocatorRef, profile: SuiteProfile) -> Self {
         let before = allocator.stats();
@@ -113,31 +113,31 @@ impl Model {
         }
     }
 
-    /// Without a walk of the engine's structures after each step: for long programs.
+    /// Disables the walk of the engine's structures after each step, for long programs.
     #[must_use]
     pub fn without_verify(mut self) -> Self {
         self.verifies = false;
         self
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     #[must_use]
     pub fn allocator(&self) -> &AllocatorRef {
         &self.allocator
     }
 
-    /// How many blocks live.
+    /// Returns the number of live blocks.
     #[must_use]
     pub fn live(&self) -> usize {
         self.live.len()
     }
 
-    /// Does one step and compares. `None` where the step did not ask for memory.
+    /// Runs a step and checks its result. Returns `None` for a step without a request.
     ///
     /// # Errors
     ///
-    /// The first promise that does not hold. [`ProgramOp::InjectFailure`] does nothing here: whoever has the
-    /// backing in hand does it.
+    /// The first violated rule. [`ProgramOp::InjectFailure`] does nothing here: the owner of the backing
+    /// implements it.
     pub fn step(&mut self, op: &ProgramOp) -> Result<Option<RequestOutcome>, ConformanceFault> {
         let mut outcome = None;
         match *op {
@@ -151,7 +151,7 @@ impl Model {
                 if let Some(held) = self.number(block).and_then(|at| self.live.get(at)) {
                     let recorded = held.block.record_stream(StreamId::new(stream));
                     let waits = held.block.is_empty() || self.allocator.semantics().stream_ordered;
-                    rule("a use is recorded where it is waited for", recorded.is_ok() == waits)?;
+                    rule("a use is recorded exactly if it is honoured", recorded.is_ok() == waits)?;
                 }
             }
             ProgramOp::CheckContents => self.check_contents()?,
@@ -165,17 +165,17 @@ impl Model {
         usize::from(number).checked_rem(self.live.len())
     }
 
-    /// Asks for a block and keeps it.
+    /// Requests a block and keeps it.
     ///
     /// # Errors
     ///
-    /// A promise that the answer breaks.
+    /// The first violated rule.
     pub fn allocate(&mut self, ask: &ProgramRequest) -> Result<RequestOutcome, ConformanceFault> {
         let request = ask.request();
         let refusal = match self.allocator.allocate(&request) {
             Ok(block) => {
                 let possible = request.kind.check_on(self.allocator.device()).is_ok();
-                rule("host kinds are refused on other devices", possible)?;
+                rule("host kinds fail on other devices", possible)?;
                 self.admit(block, &request)?;
                 return Ok(RequestOutcome::Granted);
             }
@@ -187,23 +187,23 @@ impl Model {
                 rule("the report names the kind", report.kind == request.kind)?;
                 rule("the report names the tag", report.tag == request.tag)?;
                 rule("the report names the device", report.device == self.allocator.device())?;
-                rule("the report says something", !report.report().is_empty() && !report.hint().is_empty())?;
-                rule("a request for zero bytes is not refused", request.bytes > 0)?;
+                rule("the report is not empty", !report.report().is_empty() && !report.hint().is_empty())?;
+                rule("a request for zero bytes does not fail", request.bytes > 0)?;
                 Ok(RequestOutcome::Refused)
             }
-            // What was free was dirty, and the backing did not zero it.
+            // Reused memory was dirty, and the backing could not zero it.
             Error::CannotZero { device } => {
-                rule("only requests for zeros cannot be zeroed", request.zeroed && request.bytes > 0)?;
+                rule(
+                    "only requests for zeroed memory fail to be zeroed",
+                    request.zeroed && request.bytes > 0,
+                )?;
                 rule("the error names the device", device == self.allocator.device())?;
                 Ok(RequestOutcome::Refused)
             }
-            // Impossible whatever is free: a host kind on a device, or a size that cannot be rounded.
+            // Impossible requests: a host kind on a device, or a size that cannot be rounded.
             Error::Words(_) => {
                 let host_kind = request.kind.check_on(self.allocator.device()).is_err();
-                rule(
-                    "only impossible requests are refused as such",
-                    host_kind || request.bytes > usize::MAX >> 2,
-                )?;
+                rule("only impossible requests fail as such", host_kind || request.bytes > usize::MAX >> 2)?;
                 Ok(RequestOutcome::Refused)
             }
             other => Err(other.into()),
@@ -227,7 +227,7 @@ impl Model {
         rule("the block knows its stream", block.stream() == request.stream)?;
         rule("no other stream has used the block", block.stream_uses().next().is_none())?;
         if request.bytes == 0 && !self.allocator.opaque_handles() {
-            rule("an empty block belongs to nobody", !block.has_allocator())?;
+            rule("an empty block has no allocator", !block.has_allocator())?;
             return rule("an empty block has no id", block.id() == AllocationId::NONE);
         }
         rule("ids are not used twice", block.id() != AllocationId::NONE && self.ids.insert(block.id()))?;
@@ -244,7 +244,7 @@ impl Model {
         let seed = self.seeds;
         if block.access() != Access::Host {
             let refused = matches!(block.bytes(), Err(Error::NotHostAccessible { .. }));
-            rule("bytes out of the host's reach are not lent out", refused)?;
+            rule("inaccessible bytes are not handed out", refused)?;
         }
         if let Some(bytes) = contents_mut(&mut block) {
             if let (true, Some((offset, found))) = (request.zeroed, pattern::nonzero(bytes)) {
@@ -260,7 +260,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the allocator knows of a live block is true.
+    /// Checks what the allocator reports about a live block.
     fn check_found(&self, block: &Block) -> Result<(), ConformanceFault> {
         let found = self.allocator.find(block.as_ptr().as_ptr().addr());
         match found {
@@ -294,7 +294,7 @@ impl Model {
         self.live.iter().try_for_each(Self::check_held)
     }
 
-    /// Takes a block out of the model, with its contents checked.
+    /// Removes a block from the model and checks its contents.
     fn dismiss(&mut self, at: Option<usize>) -> Result<Option<Block>, ConformanceFault> {
         let Some(at) = at.filter(|&at| at < self.live.len()) else { return Ok(None) };
         let held = self.live.remove(at);
@@ -308,7 +308,7 @@ impl Model {
         Ok(Some(block))
     }
 
-    /// Returns a live block, by number.
+    /// Frees a live block, by index.
     ///
     /// # Errors
     ///
@@ -317,10 +317,10 @@ impl Model {
         let Some(block) = self.dismiss(at)? else { return Ok(()) };
         let address = block.as_ptr().as_ptr().addr();
         drop(block);
-        rule("a returned block is not found", self.allocator.find(address).is_none())
+        rule("a freed block is not found", self.allocator.find(address).is_none())
     }
 
-    /// Returns a live block by its bare address, telling a size that is wrong every other time (L11).
+    /// Frees a live block by its raw address, every other time with a wrong size.
     ///
     /// # Errors
     ///
@@ -330,12 +330,12 @@ impl Model {
         let told = [None, Some(block.len()), Some(block.len() / 2 + 1)][block.len() % 3];
         match block.into_raw_ptr() {
             Err(block) => {
-                rule("a raw deleter takes blocks apart", !self.allocator.has_raw_deleter())?;
+                rule("a raw deleter accepts raw pointers", !self.allocator.has_raw_deleter())?;
                 drop(block);
             }
             Ok(ptr) => {
-                rule("only a raw deleter takes blocks apart", self.allocator.has_raw_deleter())?;
-                // SAFETY: the block gave its memory away just now, nobody uses it, and it is freed once.
+                rule("only a raw deleter accepts raw pointers", self.allocator.has_raw_deleter())?;
+                // SAFETY: the block was just converted to this pointer, is not in use, and is freed once.
                 unsafe { self.allocator.free(ptr, told) }?;
                 rule("a freed block is not found", self.allocator.find(ptr.as_ptr().addr()).is_none())?;
             }
@@ -343,7 +343,7 @@ impl Model {
         Ok(())
     }
 
-    /// Gives cached memory back and checks what is said about it.
+    /// Trims the allocator and checks the reported bytes.
     ///
     /// # Errors
     ///
@@ -352,23 +352,23 @@ impl Model {
         let before = self.allocator.stats().usage.reserved;
         let given = self.allocator.trim(target);
         let after = self.allocator.stats().usage.reserved;
-        equal("reserved bytes before trimming, less what it gave back", before.wrapping_sub(given), after)?;
+        equal("reserved bytes before trimming, less the released bytes", before.wrapping_sub(given), after)?;
         if target == 0 && self.live.is_empty() && self.profile.trims_to_zero {
-            equal("reserved bytes when nothing lives, after trim(0)", 0, after)?;
+            equal("reserved bytes without live blocks after trim(0)", 0, after)?;
         }
         Ok(())
     }
 
-    /// Tells the model that the allocator refused frees on purpose.
+    /// Announces frees that the allocator rejects on purpose.
     pub fn expect_refused_frees(&mut self, count: u64) {
         self.refused_frees += count;
     }
 
-    /// Compares every figure, and has the engine prove its structures.
+    /// Checks all statistics and the engine's invariants.
     ///
     /// # Errors
     ///
-    /// The first that is wrong.
+    /// The first violated rule.
     pub fn check(&mut self) -> Result<(), ConformanceFault> {
         let stats = self.allocator.stats();
         let (all, usage) = (&stats.totals.all, &stats.usage);
@@ -400,7 +400,7 @@ impl Model {
         at_least("reserved bytes", self.all.live + usage.deferred, usage.reserved)?;
         self.reserved_peak = self.reserved_peak.max(usage.reserved);
         at_least("the peak of reserved bytes", self.reserved_peak, usage.peak_reserved)?;
-        rule("regions and reserved bytes come together", (usage.regions > 0) == (usage.reserved > 0))?;
+        rule("regions exist exactly if bytes are reserved", (usage.regions > 0) == (usage.reserved > 0))?;
         self.before = stats;
         if self.verifies {
             self.allocator.verify()?;
@@ -408,7 +408,7 @@ impl Model {
         Ok(())
     }
 
-    /// Returns everything, trims, and lets go of the allocator.
+    /// Frees everything, trims, and drops the allocator.
     ///
     /// # Errors
     ///
@@ -416,7 +416,7 @@ impl Model {
     pub fn finish(mut self) -> Result<(), ConformanceFault> {
         self.check_contents()?;
         while !self.live.is_empty() {
-            // From both ends and the middle, so that merging is not always of the same kind.
+            // From both ends and the middle, so that chunks merge in different ways.
             self.free(Some([0, self.live.len() - 1, self.live.len() / 2][self.live.len() % 3]))?;
         }
         self.check()?;
@@ -431,8 +431,8 @@ mod tests {
     use orlop_alloc::backing::System;
     use orlop_alloc::engine::Direct;
 
-    fn model() -> Model {
-        Model::new(Direct::new(System::new()).erase(), SuiteProfile::strict())
+    fn model() -> AllocatorModel {
+        AllocatorModel::new(Direct::new(System::new()).erase(), SuiteProfile::strict())
     }
 
     #[test]
@@ -453,6 +453,6 @@ mod tests {
         model.live.clear();
         let mut model = self::model();
         let _elsewhere = model.allocator().allocate(&Request::new(8)).unwrap();
-        assert!(matches!(model.check(), Err(ConformanceFault::Figure { what: "allocations", .. })));
+        assert!(matches!(model.check(), Err(ConformanceFault::Statistic { what: "allocations", .. })));
     }
 }

@@ -1,22 +1,22 @@
-//! Contents by seed: what a block's owner writes, so that a write by anybody else shows.
+//! Block contents by seed, which detect writes by anything but the owner.
 //!
-//! A block is filled with one page of pseudo-random bytes, over and over: filling and checking are then copies
-//! and comparisons of whole pages, fast in test builds too. Two blocks have different seeds, so that bytes of
-//! one never pass for bytes of the other. Of blocks above [`WHOLE`] bytes only samples are written and checked:
-//! both ends, and a page every [`STRIDE`] bytes.
+//! A block is filled with repetitions of one page of pseudo-random bytes: filling and checking copy and
+//! compare whole pages, which is fast in test builds too. Two blocks have different seeds, so their bytes
+//! differ. In blocks of more than [`WHOLE`] bytes only samples are written and checked: both ends, and a page
+//! every [`STRIDE`] bytes.
 
 use std::ops::Range;
 
 /// The period of a pattern, in bytes.
 const PAGE: usize = 1024;
 
-/// Blocks of at most so many bytes are filled and checked wholly.
+/// Blocks of at most this number of bytes are filled and checked completely.
 pub const WHOLE: usize = 256 << 10;
 
-/// Of larger ones, a page at each multiple of this.
+/// The distance of the sampled pages in larger blocks, in bytes.
 pub const STRIDE: usize = 64 << 10;
 
-/// The parts of a block that are written and checked. All begin at multiples of a page.
+/// Returns the ranges of a block that are written and checked. All begin at multiples of a page.
 fn parts(len: usize) -> impl Iterator<Item = Range<usize>> {
     let whole = (len <= WHOLE).then_some(0..len);
     let sampled = if len > WHOLE { len } else { 0 };
@@ -25,7 +25,7 @@ fn parts(len: usize) -> impl Iterator<Item = Range<usize>> {
     whole.into_iter().chain(samples).chain((sampled > 0).then_some(last..len))
 }
 
-/// One page of the pattern, by the SplitMix64 generator (Steele, Lea, Flood, 2014).
+/// Returns one page of the pattern, from the SplitMix64 generator (Steele, Lea, Flood, 2014).
 fn page(seed: u64) -> [u8; PAGE] {
     let mut page = [0; PAGE];
     let mut state = seed;
@@ -49,7 +49,7 @@ pub fn fill(seed: u64, bytes: &mut [u8]) {
     }
 }
 
-/// The first byte that is not the pattern's: offset, the pattern's, and what is there.
+/// Returns the first byte that differs from the pattern: offset, expected value, actual value.
 #[must_use]
 pub fn difference(seed: u64, bytes: &[u8]) -> Option<(usize, u8, u8)> {
     let page = page(seed);
@@ -60,7 +60,7 @@ pub fn difference(seed: u64, bytes: &[u8]) -> Option<(usize, u8, u8)> {
     })
 }
 
-/// The first byte that is not zero: offset and value.
+/// Returns the first byte that is not zero: offset and value.
 #[must_use]
 pub fn nonzero(bytes: &[u8]) -> Option<(usize, u8)> {
     first_difference(&[0; PAGE], bytes).map(|(offset, _, found)| (offset, found))

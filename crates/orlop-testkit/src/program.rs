@@ -1,4 +1,4 @@
-//! Random programs over an allocator, as proptest strategies that shrink.
+//! Random programs for allocators, as proptest strategies that shrink.
 
 use orlop_alloc::{Request, Tag};
 use orlop_core::{Alignment, MemoryKind, StreamId};
@@ -8,7 +8,7 @@ use proptest::sample::select;
 /// The largest alignment that every allocator must serve: 2 MiB, as an exponent.
 pub const MAX_ALIGN_LOG2: u32 = 21;
 
-/// The alignment `1 << log2`.
+/// Returns the alignment `1 << log2`.
 #[must_use]
 pub fn alignment(log2: u32) -> Alignment {
     1usize.checked_shl(log2).and_then(|bytes| Alignment::new(bytes).ok()).unwrap_or(Alignment::ONE)
@@ -17,45 +17,45 @@ pub fn alignment(log2: u32) -> Alignment {
 /// A request of a test program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramRequest {
-    /// Bytes.
+    /// The requested bytes.
     pub bytes: usize,
-    /// The alignment's exponent.
+    /// The exponent of the alignment.
     pub align_log2: u32,
-    /// What for.
+    /// The memory kind.
     pub kind: MemoryKind,
-    /// Whether it must be zero.
+    /// Whether the memory must be zero.
     pub zeroed: bool,
-    /// Whether the allocator may try hard.
+    /// Whether the allocator may retry.
     pub retry: bool,
-    /// Which of the test's tags; 0 is none.
+    /// The number of a test tag; 0 for none.
     pub tag: u8,
-    /// Which stream; 0 is the default one.
+    /// The number of a stream; 0 is the default one.
     pub stream: u64,
 }
 
 impl ProgramRequest {
-    /// `bytes` and nothing special.
+    /// Creates a request for `bytes` bytes with the defaults.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let (kind, align_log2) = (MemoryKind::Default, Alignment::CPU.log2());
         Self { bytes, align_log2, kind, zeroed: false, retry: true, tag: 0, stream: 0 }
     }
 
-    /// At this alignment.
+    /// Sets the alignment.
     #[must_use]
     pub fn align_log2(mut self, log2: u32) -> Self {
         self.align_log2 = log2;
         self
     }
 
-    /// Zeroed.
+    /// Requests zeroed memory.
     #[must_use]
     pub fn zeroed(mut self) -> Self {
         self.zeroed = true;
         self
     }
 
-    /// As the allocator is asked.
+    /// Converts to a request.
     #[must_use]
     pub fn request(&self) -> Request {
         let tag = if self.tag == 0 {
@@ -78,57 +78,57 @@ impl ProgramRequest {
     }
 }
 
-/// One step of a program. Numbers of live blocks are taken modulo how many there are, so that every program
-/// means something whatever is left of it by shrinking.
+/// A step of a program. Indices of live blocks are taken modulo their number, so that every program stays
+/// valid while it shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgramOp {
-    /// Gets a block.
+    /// Allocates a block.
     Allocate(ProgramRequest),
-    /// Returns a live block, by number in order of age.
+    /// Frees a live block, by index in order of age.
     Free(u16),
-    /// Returns the oldest live block.
+    /// Frees the oldest live block.
     FreeOldest,
-    /// Returns the newest live block.
+    /// Frees the newest live block.
     FreeNewest,
-    /// Frees a live block by its bare address, where the allocator can.
+    /// Frees a live block by its raw address, if the allocator supports it.
     FreeRaw(u16),
-    /// Gives cached memory back down to so many bytes.
+    /// Trims cached memory to this number of bytes.
     Trim(u64),
-    /// A stream uses a live block.
+    /// Records a stream use of a live block.
     RecordStream {
-        /// Which block.
+        /// The index of the block.
         block: u16,
-        /// Which stream.
+        /// The number of the stream.
         stream: u64,
     },
     /// Checks the contents of all live blocks.
     CheckContents,
-    /// The backing refuses the next so many regions, where the test has a hand on it.
+    /// Fails this number of requests to the backing, if the test controls it.
     InjectFailure(u8),
 }
 
-/// What programs are made of.
+/// The parameters of random programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mix {
-    /// The most steps.
+pub struct ProgramMix {
+    /// The largest number of steps.
     pub steps: usize,
-    /// The largest alignment, as an exponent.
+    /// The exponent of the largest alignment.
     pub max_align_log2: u32,
     /// The largest request, in bytes.
     pub max_bytes: usize,
-    /// Whether the backing fails now and then.
+    /// Whether the backing fails at times.
     pub failures: bool,
 }
 
-impl Default for Mix {
+impl Default for ProgramMix {
     fn default() -> Self {
         Self { steps: 80, max_align_log2: MAX_ALIGN_LOG2, max_bytes: 2 << 20, failures: false }
     }
 }
 
-/// Sizes as programs have them: tiny ones, powers of two and their neighbours, products of dimensions, a few
-/// that come again and again, and now and then a mebibyte.
+/// Generates typical sizes: tiny ones, powers of two and their neighbours, products of dimensions, a few
+/// repeated ones, and rarely a mebibyte.
 pub fn sizes(max_bytes: usize) -> impl Strategy<Value = usize> + Clone {
     let near_power = (0u32..=17, 0usize..3).prop_map(|(log2, off)| (1usize << log2) + off - 1);
     let tensor =
@@ -143,13 +143,13 @@ pub fn sizes(max_bytes: usize) -> impl Strategy<Value = usize> + Clone {
     .prop_map(move |bytes| bytes.min(max_bytes))
 }
 
-/// What programs ask for.
-pub fn asks(mix: Mix) -> impl Strategy<Value = ProgramRequest> + Clone {
-    let most = mix.max_align_log2;
+/// Generates requests.
+pub fn requests(mix: ProgramMix) -> impl Strategy<Value = ProgramRequest> + Clone {
+    let max = mix.max_align_log2;
     let aligns = prop_oneof![
-        6 => Just(Alignment::CPU.log2().min(most)),
-        3 => 0..=most.min(12),
-        1 => most.min(13)..=most,
+        6 => Just(Alignment::CPU.log2().min(max)),
+        3 => 0..=max.min(12),
+        1 => max.min(13)..=max,
     ];
     let kinds = prop_oneof![4 => Just(MemoryKind::Default), 2 => select(MemoryKind::ALL.to_vec())];
     let rare = prop::bool::weighted(0.15);
@@ -167,10 +167,10 @@ pub fn asks(mix: Mix) -> impl Strategy<Value = ProgramRequest> + Clone {
     )
 }
 
-/// One step.
-pub fn op(mix: Mix) -> impl Strategy<Value = ProgramOp> + Clone {
+/// Generates a step.
+pub fn op(mix: ProgramMix) -> impl Strategy<Value = ProgramOp> + Clone {
     prop_oneof![
-        20 => asks(mix).prop_map(ProgramOp::Allocate),
+        20 => requests(mix).prop_map(ProgramOp::Allocate),
         10 => any::<u16>().prop_map(ProgramOp::Free),
         3 => Just(ProgramOp::FreeOldest),
         3 => Just(ProgramOp::FreeNewest),
@@ -182,7 +182,7 @@ pub fn op(mix: Mix) -> impl Strategy<Value = ProgramOp> + Clone {
     ]
 }
 
-/// A program.
-pub fn program(mix: Mix) -> impl Strategy<Value = Vec<ProgramOp>> {
+/// Generates a program.
+pub fn program(mix: ProgramMix) -> impl Strategy<Value = Vec<ProgramOp>> {
     prop::collection::vec(op(mix), 1..=mix.steps.max(1))
 }

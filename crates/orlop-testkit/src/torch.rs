@@ -1,7 +1,8 @@
-//! Programs that PyTorch's own caching allocator ran, with its answers: `testdata/torch-golden*`.
+//! Recorded programs of PyTorch's caching allocator, with its results: `testdata/torch-golden*`.
 //!
-//! A program is a pair of files, `NAME.ops.gz` and `NAME.expected.gz`; the folder's README defines both. [`TorchProgram`]
-//! runs the operations on the device engine under the program's settings and compares every address and every statistic.
+//! A program is a pair of files, `NAME.ops.gz` and `NAME.expected.gz`; the folder's README defines both.
+//! [`TorchProgram`] runs the operations on the device engine with the program's settings and compares every
+//! address and every statistic.
 
 use crate::golden::{GoldenError, gz_text};
 use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
@@ -10,16 +11,16 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::str::{FromStr, Split};
 
-/// The ending of a file of operations.
+/// The file name suffix of operations.
 pub const OPERATIONS: &str = ".ops.gz";
 
-/// The operations of private pools and captures, which are not replayed yet.
+/// The operations of private pools and captures, which are not supported yet.
 const OF_PRIVATE_POOLS: [&str; 6] = ["b", "x", "d", "o", "g", "k"];
 
-/// The invariants of the engine are checked once in this many operations.
+/// The invariants of the engine are checked once per this number of operations.
 const VERIFY_EVERY: usize = 500;
 
-/// A recorded program and PyTorch's answers.
+/// A recorded program with PyTorch's results.
 #[derive(Debug, Clone)]
 pub struct TorchProgram {
     /// The name of its files, without their endings.
@@ -28,20 +29,21 @@ pub struct TorchProgram {
     expected: String,
 }
 
-/// The engine's answers beside PyTorch's.
+/// The engine's results compared with PyTorch's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TorchComparison {
-    /// Answers compared: addresses, refusals and lines of statistics.
+    /// The number of compared results: addresses, failures and lines of statistics.
     pub answers: usize,
-    /// The answers that differ.
+    /// The results that differ.
     pub differences: Vec<String>,
-    /// Counts of splits that differ and may: PyTorch polls the events of several streams in the order of a hash table, and
-    /// the order decides which free neighbours merge first. The numbers of splits at the end agree.
+    /// Allowed differences in counts of splits: PyTorch polls the events of several streams in the order of a
+    /// hash table, which decides the free neighbours that merge first. The numbers of splits at the end
+    /// agree.
     pub by_event_order: Vec<String>,
 }
 
 impl TorchProgram {
-    /// Reads the program whose operations are in this file; the answers lie beside it.
+    /// Reads a program from its file of operations; the results are in the same folder.
     ///
     /// # Errors
     ///
@@ -53,19 +55,19 @@ impl TorchProgram {
         Ok(Self { name, operations: gz_text(operations)?, expected })
     }
 
-    /// Returns the first operation that is not replayed yet, if the program has one.
+    /// Returns the first operation that is not supported yet, if there is one.
     #[must_use]
     pub fn unsupported(&self) -> Option<&str> {
         let mut operations = self.operations.lines().skip(1);
         operations.find(|line| line.split(' ').next().is_some_and(|word| OF_PRIVATE_POOLS.contains(&word)))
     }
 
-    /// Runs the program on the device engine, under the rules of PyTorch with the program's settings.
+    /// Runs the program on the device engine, with PyTorch's policy and the program's settings.
     ///
     /// # Errors
     ///
-    /// [`GoldenError::Operation`] for a line that is no operation, [`GoldenError::Engine`] if the engine refuses what
-    /// PyTorch accepted, or its invariants do not hold.
+    /// [`GoldenError::Operation`] for a line that is not an operation, [`GoldenError::Engine`] if the engine
+    /// fails an operation that PyTorch accepted, or its invariants do not hold.
     pub fn compare(&self) -> Result<TorchComparison, GoldenError> {
         let mut lines = self.operations.lines().enumerate();
         let head = lines.next().and_then(|(_, line)| settings(line));
@@ -99,7 +101,7 @@ impl TorchProgram {
     }
 }
 
-/// Reads `# settings=<settings, or -> mem=<bytes>`.
+/// Parses `# settings=<settings, or -> mem=<bytes>`.
 fn settings(line: &str) -> Option<(TorchConf, u64)> {
     let (conf, memory) = line.strip_prefix("# settings=")?.split_once(" mem=")?;
     let conf = if conf == "-" { "" } else { conf };
@@ -147,7 +149,7 @@ struct TorchRun {
 }
 
 impl TorchRun {
-    /// Executes one operation; the answer if it has one.
+    /// Executes one operation. Returns its result, if it has one.
     fn execute(&mut self, operation: TorchOperation) -> Result<Option<String>, DeviceError> {
         match operation {
             TorchOperation::Allocate { id, bytes, stream } => {
@@ -159,7 +161,7 @@ impl TorchRun {
                     Err(_) => format!("{id} OOM"),
                 }));
             }
-            // Blocks that PyTorch could not allocate are freed and recorded all the same.
+            // Frees and stream uses of blocks that PyTorch could not allocate are recorded too.
             TorchOperation::Free { id } => {
                 self.blocks.remove(&id).map_or(Ok(()), |block| self.engine.free(block))?;
             }
@@ -190,7 +192,7 @@ impl TorchComparison {
 
     fn compare_statistic(&mut self, ours: &str, recorded: Option<&str>) {
         let of_splits = ours.starts_with("inactive_split");
-        // The name and the figure at the end; what follows is history.
+        // The name and the final value; the rest is history.
         let now = |line: &str| line.split(" peak ").next().unwrap_or_default().to_owned();
         match recorded {
             Some(recorded) if of_splits && ours != recorded && now(ours) == now(recorded) => {

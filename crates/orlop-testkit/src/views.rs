@@ -1,7 +1,7 @@
-//! Programs of views, with what PyTorch answered (`views.jsonl.gz`): run on tensors, compared answer by answer.
+//! Programs of views with PyTorch's results (`views.jsonl.gz`), run on tensors and compared step by step.
 //!
-//! A program begins with `arange(numel, int32)` in some shape and applies operations one after the other. An operation
-//! that is refused leaves the tensor as it was.
+//! A program begins with `arange(numel, int32)` in some shape and applies operations in sequence. An
+//! operation that fails leaves the tensor unchanged.
 
 use orlop_core::{DType, MemoryFormat, Scalar, dispatch};
 use orlop_tensor::{Error, Result, Tensor};
@@ -43,15 +43,15 @@ struct ViewResult {
     sum: Option<f64>,
 }
 
-/// How many elements an answer shows.
+/// The number of elements in a result.
 const HEAD: usize = 24;
 
 impl ViewProgram {
-    /// Runs it and says where it disagrees first, if it does.
+    /// Runs the program and returns the first difference, if there is one.
     ///
     /// # Errors
     ///
-    /// What a tensor says where PyTorch says nothing of the kind.
+    /// An error of a tensor where PyTorch has none.
     pub fn disagreement(&self) -> Result<Option<String>> {
         let count = self.shape.iter().product::<usize>();
         #[expect(clippy::cast_precision_loss, reason = "a few thousand elements")]
@@ -79,10 +79,12 @@ impl ViewProgram {
     }
 }
 
-/// The tensor's answer, as far as there is a recorded one to compare with.
+/// Returns the tensor's result, for the parts that were recorded.
 fn answer(tensor: &Tensor, base: &Tensor, recorded: &ViewResult) -> Result<ViewResult> {
     let values = |tensor: &Tensor| -> Result<Vec<f64>> {
-        dispatch!(tensor.dtype(), T => Ok(tensor.to_vec::<T>()?.into_iter().map(|value| number(value.into())).collect()))
+        dispatch!(tensor.dtype(), T => {
+            Ok(tensor.to_vec::<T>()?.into_iter().map(|value| number(value.into())).collect())
+        })
     };
     let numbers =
         if recorded.head.is_some() || recorded.sum.is_some() { values(tensor)? } else { Vec::new() };
@@ -105,7 +107,7 @@ fn answer(tensor: &Tensor, base: &Tensor, recorded: &ViewResult) -> Result<ViewR
         channels_last: tensor.is_contiguous_in(MemoryFormat::ChannelsLast),
         channels_last_3d: tensor.is_contiguous_in(MemoryFormat::ChannelsLast3d),
         dense: tensor.layout().is_non_overlapping_and_dense(),
-        // An empty storage has no address, and was recorded as shared with nothing.
+        // An empty storage has no address, and was recorded as not shared.
         shares: !base.is_empty() && tensor.is_alias_of(base),
         head,
         sum: recorded.sum.map(|_| numbers.iter().sum()),
@@ -126,7 +128,7 @@ fn number(value: Scalar) -> f64 {
     }
 }
 
-/// Applies an operation; `None` if it is unknown.
+/// Applies an operation. Returns `None` if it is unknown.
 fn apply(tensor: &Tensor, op: &str, args: &[Value]) -> Option<Result<Tensor>> {
     let integer =
         |at: usize| args.get(at).and_then(Value::as_i64).and_then(|value| isize::try_from(value).ok());
@@ -201,7 +203,7 @@ fn apply(tensor: &Tensor, op: &str, args: &[Value]) -> Option<Result<Tensor>> {
     })
 }
 
-/// What stands for arguments that cannot be expressed: a negative count.
+/// Returns the error for arguments that cannot be expressed: a negative count.
 fn refused() -> Error {
     orlop_core::Error::ZeroStep.into()
 }

@@ -1,5 +1,5 @@
-//! Eight threads, sizes from a byte to 64 MiB, blocks that come back on other threads, contents checked: for two
-//! seconds an engine, or as long as `ORLOP_STRESS_SECONDS` says (`cargo xtask stress`).
+//! A stress test: eight threads, sizes from a byte to 64 MiB, frees on other threads, checked contents, for
+//! two seconds per engine, or `ORLOP_STRESS_SECONDS` (`cargo xtask stress`).
 
 use orlop_alloc::backing::Mmap;
 use orlop_alloc::caching::Caching;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const THREADS: usize = 8;
 
-/// Blocks that a thread keeps at most, and their bytes.
+/// The largest number of blocks that a thread keeps, and of their bytes.
 const KEEP: usize = 64;
 const KEEP_BYTES: usize = 96 << 20;
 
@@ -22,7 +22,7 @@ fn duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or(2))
 }
 
-/// Xorshift: enough to be different in each thread and each round.
+/// Xorshift: different in each thread and each round.
 struct Random(u64);
 
 impl Random {
@@ -37,14 +37,14 @@ impl Random {
         usize::try_from(self.next() % bound as u64).unwrap_or(0)
     }
 
-    /// Mostly small: the magnitude is drawn first.
+    /// Returns a size, mostly small: the magnitude is drawn first.
     fn size(&mut self) -> usize {
         let log2 = if self.below(200) == 0 { 26 } else { self.below(18) };
         (1 + self.below(1 << log2)).min(64 << 20)
     }
 }
 
-/// A block with its first and last byte written.
+/// Returns a block with its first and last byte written.
 fn stamped(allocator: &AllocatorRef, random: &mut Random) -> Option<(Block, u8)> {
     let mut request = Request::new(random.size());
     if random.below(16) == 0 {
@@ -54,14 +54,14 @@ fn stamped(allocator: &AllocatorRef, random: &mut Random) -> Option<(Block, u8)>
     let stamp = random.next().to_le_bytes()[0];
     let bytes = block.bytes_mut().expect("host memory");
     let ends = [0, bytes.len() - 1];
-    assert!(!request.zeroed || ends.iter().all(|&end| bytes[end] == 0), "zeroed means zero");
+    assert!(!request.zeroed || ends.iter().all(|&end| bytes[end] == 0), "zeroed memory is zero");
     ends.iter().for_each(|&end| bytes[end] = stamp);
     Some((block, stamp))
 }
 
 fn check(block: &Block, stamp: u8) {
     let bytes = block.bytes().expect("host memory");
-    assert!(bytes[0] == stamp && bytes[bytes.len() - 1] == stamp, "somebody else wrote here");
+    assert!(bytes[0] == stamp && bytes[bytes.len() - 1] == stamp, "the block was overwritten");
 }
 
 fn work(
@@ -83,7 +83,7 @@ fn work(
             let (block, stamp) = kept.swap_remove(random.below(kept.len()));
             bytes -= block.len();
             check(&block, stamp);
-            // Every third goes to the next thread, if that has time for it.
+            // Every third block goes to the next thread, if its queue has room.
             if random.below(3) == 0 {
                 let _ = to.try_send((block, stamp));
             }

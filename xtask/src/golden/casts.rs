@@ -1,4 +1,4 @@
-//! What a number of one dtype becomes in another, by PyTorch: as bits for floats, as values where integers take part.
+//! PyTorch's casts between dtypes: as bits for floats, as values if integers are involved.
 
 use std::path::PathBuf;
 
@@ -12,20 +12,20 @@ use crate::error::Result;
 
 #[derive(Deserialize)]
 struct CastFile {
-    casts: Vec<Case>,
+    casts: Vec<CastCase>,
 }
 
 #[derive(Deserialize)]
-struct Case {
+struct CastCase {
     src: String,
     dst: String,
     #[serde(flatten)]
-    numbers: Numbers,
+    numbers: CastNumbers,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Numbers {
+enum CastNumbers {
     Bits { src_bits: Vec<i64>, dst_bits: Vec<i64> },
     Values { src_values: Vec<Value>, dst_values: Vec<Value> },
 }
@@ -39,24 +39,24 @@ pub(super) fn compare(files: &[PathBuf]) -> Result<Tally> {
                 (Ok(src), Ok(dst)) => {
                     dispatch!(src, S => dispatch!(dst, D => case.compare::<S, D>(&mut tally)));
                 }
-                _ => tally.count(false, || format!("{} or {} is no dtype", case.src, case.dst)),
+                _ => tally.count(false, || format!("{} or {} is not a dtype", case.src, case.dst)),
             }
         }
     }
     Ok(tally)
 }
 
-impl Case {
+impl CastCase {
     fn compare<S: Element, D: Element>(&self, tally: &mut Tally) {
         match &self.numbers {
-            Numbers::Bits { src_bits, dst_bits } => {
+            CastNumbers::Bits { src_bits, dst_bits } => {
                 for (src, dst) in src_bits.iter().zip(dst_bits) {
                     let ours = from_bits::<S>(*src).map(cast::<S, D>).map(Convert::to_scalar);
                     let recorded = from_bits::<D>(*dst).map(Convert::to_scalar);
                     self.count(tally, ours, recorded, src);
                 }
             }
-            Numbers::Values { src_values, dst_values } => {
+            CastNumbers::Values { src_values, dst_values } => {
                 for (src, dst) in src_values.iter().zip(dst_values) {
                     let ours = scalar(src).map(S::from_scalar).map(cast::<S, D>).map(Convert::to_scalar);
                     let recorded = scalar(dst).map(D::from_scalar).map(Convert::to_scalar);
@@ -86,7 +86,8 @@ impl Case {
     }
 }
 
-/// The number with these bits, which the file keeps sign-extended; nothing if they are none of this dtype.
+/// Returns the number with these bits, which the file has sign-extended, or `None` if they are invalid for
+/// this dtype.
 fn from_bits<T: Element>(bits: i64) -> Option<T> {
     let bytes = bits.to_le_bytes();
     let mut own = bytes.get(..size_of::<T>())?.to_vec();

@@ -1,4 +1,4 @@
-//! What PyTorch says of layouts: their flags, and the strides it gives to new tensors like them.
+//! PyTorch's flags of layouts, and its strides of new tensors like existing ones.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ struct LayoutProgram {
 
 #[derive(Deserialize)]
 struct LayoutOp {
-    out: Option<View>,
+    out: Option<RecordedView>,
 }
 
 #[derive(Deserialize)]
-struct View {
+struct RecordedView {
     #[serde(flatten)]
     layout: RawLayout,
     contiguous: bool,
@@ -41,7 +41,7 @@ impl RawLayout {
     }
 }
 
-/// Whether each view is contiguous, in each format, and dense.
+/// Compares whether each view is contiguous, in each format, and dense.
 pub(super) fn flags(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();
     for path in files {
@@ -55,7 +55,7 @@ pub(super) fn flags(files: &[PathBuf]) -> Result<Tally> {
     Ok(tally)
 }
 
-impl View {
+impl RecordedView {
     fn compare(&self, tally: &mut Tally) {
         let layout = match self.layout.layout() {
             Ok(layout) => layout,
@@ -78,7 +78,7 @@ impl View {
 }
 
 #[derive(Deserialize)]
-struct Copies {
+struct CopyStrides {
     #[serde(flatten)]
     layout: RawLayout,
     empty_like: Vec<usize>,
@@ -86,11 +86,11 @@ struct Copies {
     contiguous: Vec<usize>,
 }
 
-/// The strides of `empty_like`, `clone` and `contiguous`.
+/// Compares the strides of `empty_like`, `clone` and `contiguous`.
 pub(super) fn preserve(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();
     for path in files {
-        let cases: Vec<Copies> = json(path)?;
+        let cases: Vec<CopyStrides> = json(path)?;
         for case in cases {
             case.compare(&mut tally);
         }
@@ -98,14 +98,14 @@ pub(super) fn preserve(files: &[PathBuf]) -> Result<Tally> {
     Ok(tally)
 }
 
-impl Copies {
+impl CopyStrides {
     fn compare(&self, tally: &mut Tally) {
         let layout = match self.layout.layout() {
             Ok(layout) => layout,
             Err(error) => return tally.count(false, || format!("{:?}: {error}", self.layout)),
         };
         let preserved = layout.preserved_strides();
-        // A tensor that is contiguous already is not copied and keeps its strides.
+        // A contiguous tensor is not copied and keeps its strides.
         let contiguous = if layout.is_contiguous() {
             layout.strides().clone()
         } else {

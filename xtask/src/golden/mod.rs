@@ -1,4 +1,4 @@
-//! `golden`: what other systems answered, recorded in files, against what we answer.
+//! `golden`: comparison with recorded results of other systems.
 //!
 //! A check is a line in [`CHECKS`]: its name, its file and a function that compares.
 
@@ -21,13 +21,14 @@ use crate::error::{Error, Result};
 use crate::report::{Outcome, Report};
 use crate::shell::Shell;
 
-/// How many disagreements are shown in full.
+/// The number of differences that are shown in full.
 const SHOWN: usize = 5;
 
-/// One comparison with reference data.
+/// A comparison with reference data.
 struct ReferenceCheck {
     name: &'static str,
-    /// The folder and the file in it; without the folder it is looked for too. A star stands for any name: at the end of a
+    /// The folder and its file, which is also accepted without the folder. A star stands for any text: at the
+    /// end of a folder name, at the start of a file name.
     /// folder's, at the beginning of a file's.
     folder: &'static str,
     file: &'static str,
@@ -74,15 +75,16 @@ const CHECKS: [ReferenceCheck; 7] = [
     },
 ];
 
-/// Runs every check on the data below a folder, sought here and then in the workspace root.
+/// Runs every check on the data below a folder, which is relative to the working folder or else to the
+/// workspace root.
 pub(crate) fn run(shell: &Shell, report: &mut Report, data: &Path) {
-    // `cargo xtask` may be typed in any folder of the workspace.
+    // `cargo xtask` can run in any folder of the workspace.
     let data = if data.exists() { data.to_path_buf() } else { shell.root().join(data) };
     if let Err(source) = fs::read_dir(&data) {
         return report.step("golden", || Err(Error::Io { path: data, source }));
     }
     for check in CHECKS {
-        report.told_step(&format!("golden: {}", check.name), || check.run(&data));
+        report.self_reporting_step(&format!("golden: {}", check.name), || check.run(&data));
     }
 }
 
@@ -104,7 +106,7 @@ impl ReferenceCheck {
         }
     }
 
-    /// The files in the check's folders; if there are none, those beside them.
+    /// Returns the files in the check's folders, or, if there are none, those without a folder.
     fn files(&self, data: &Path) -> Result<Vec<PathBuf>> {
         let folders = match self.folder.strip_suffix('*') {
             Some(beginning) => entries(data, |name| name.starts_with(beginning))?,
@@ -122,7 +124,7 @@ impl ReferenceCheck {
     }
 }
 
-/// The entries of a folder whose names fit, in order.
+/// Returns the entries of a folder whose names match, sorted.
 fn entries(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
@@ -135,18 +137,18 @@ fn entries(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// How many answers agree.
+/// The number of results that agree.
 #[derive(Debug, Default)]
 struct Tally {
     agree: usize,
     total: usize,
     shown: Vec<String>,
-    /// What was not compared, and why.
+    /// What was not compared, with the reason.
     notes: Vec<String>,
 }
 
 impl Tally {
-    /// Counts one answer; `difference` tells it in words, for the first few that disagree.
+    /// Counts a result; `difference` describes it, for the first few that differ.
     fn count(&mut self, agrees: bool, difference: impl FnOnce() -> String) {
         self.total += 1;
         if agrees {
@@ -156,7 +158,7 @@ impl Tally {
         }
     }
 
-    /// Counts one answer that must equal the recorded one.
+    /// Counts a result that must equal the recorded one.
     fn equal<T: PartialEq + fmt::Debug>(
         &mut self,
         ours: &T,
@@ -174,7 +176,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The text of a compressed file.
+/// Returns the text of a compressed file.
 fn text(path: &Path) -> Result<String> {
     let mut text = String::new();
     let file = File::open(path).map_err(Error::io(path))?;
@@ -182,7 +184,7 @@ fn text(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// A compressed JSON file as Python writes it: infinities and NaN, which JSON has no words for, become strings.
+/// Parses a compressed JSON file as Python writes it: infinities and NaN, which JSON lacks, become strings.
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = text(path)?.replace("-Infinity", "\"-inf\"").replace("Infinity", "\"inf\"");
     parse(path, &text.replace("NaN", "\"NaN\""))

@@ -1,4 +1,4 @@
-//! Which dtype two dtypes meet in, by PyTorch.
+//! PyTorch's type promotion.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(super) fn compare(files: &[PathBuf]) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Our answer in the words of the file: a dtype's name or `error`.
+/// Returns orlop's result as the file has it: a dtype's name or `error`.
 fn answer(pair: &str) -> String {
     let parse = |name: &str| name.parse::<DType>();
     match pair.split_once(',').map(|(a, b)| (parse(a), parse(b))) {

@@ -1,4 +1,4 @@
-//! PyTorch's caching allocator: every address and every statistic of the programs that it ran.
+//! Recorded programs of PyTorch's caching allocator: every address and every statistic.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use orlop_testkit::torch::TorchProgram;
 use super::Tally;
 use crate::error::Result;
 
-/// Each answer counts, and a program that does not come to its end counts as one that differs.
+/// Replays all programs. A program that does not run to its end counts as a difference.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(super) fn allocator(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();

@@ -1,4 +1,4 @@
-//! Recorded allocation traces: that each is well formed, as everything which replays one relies on.
+//! Recorded allocation traces: checks that each is well formed, on which every replay relies.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub(super) fn form(files: &[PathBuf]) -> Result<Tally> {
     Ok(tally)
 }
 
-/// The first line that breaks the form: ids count up from zero, and only what is live is freed.
+/// Returns the first malformed line: ids must count up from zero, and only live ids are freed.
 fn problem(text: &str) -> Option<String> {
     let mut live = Vec::new();
     for (index, line) in text.lines().enumerate() {

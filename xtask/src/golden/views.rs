@@ -1,4 +1,4 @@
-//! PyTorch's programs of views, run on tensors: sizes, strides, offsets, flags, sharing, values, refusals.
+//! PyTorch's programs of views, run on tensors: sizes, strides, offsets, flags, sharing, values, errors.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use orlop_testkit::views::ViewProgram;
 use super::{Tally, parse, text};
 use crate::error::Result;
 
-/// Every program agrees, answer by answer.
+/// Compares every program, result by result.
 pub(super) fn programs(files: &[PathBuf]) -> Result<Tally> {
     let mut tally = Tally::default();
     for path in files {

@@ -1,4 +1,4 @@
-//! The facade has every layer below it, and a feature for each of theirs.
+//! Checks that the facade has every layer below it, and a feature for each of theirs.
 
 use super::{Violation, layers};
 use crate::workspace::Member;
@@ -6,9 +6,9 @@ use crate::workspace::Member;
 /// The crate that re-exports the others.
 pub(super) const FACADE: &str = "orlop";
 
-/// Features that are a layer's own business.
+/// Features that the facade does not repeat.
 const OWN: [(&str, &str); 1] = [
-    // Its tests in its own memory.
+    // Runs the layer's tests in its own memory.
     ("orlop-alloc", "self-hosted"),
 ];
 
@@ -28,7 +28,7 @@ pub(super) fn check(facade: &Member, members: &[Member]) -> Vec<Violation> {
         .collect()
 }
 
-/// What a facade that needs these crates lacks of these layers.
+/// Returns what a facade with these dependencies lacks of these layers.
 fn lacks(needs: &[&str], layers: &[(&str, Vec<&str>)], passes: &dyn Fn(&str, &str) -> bool) -> Vec<String> {
     let mut lacks = Vec::new();
     for (layer, features) in layers {
@@ -36,7 +36,7 @@ fn lacks(needs: &[&str], layers: &[(&str, Vec<&str>)], passes: &dyn Fn(&str, &st
             lacks.push(format!("dependency on {layer}, which is a layer below it"));
             continue;
         }
-        // A weak one (`layer?/feature`) would do nothing unless the layer is switched on elsewhere.
+        // A weak feature (`layer?/feature`) has no effect unless the layer is enabled elsewhere.
         let missing = features
             .iter()
             .filter(|feature| !OWN.contains(&(layer, feature)))
@@ -66,7 +66,7 @@ mod tests {
             found(&BOTH, &features, &all[..1]),
             ["feature \"mimalloc\" with \"orlop-alloc/mimalloc\""]
         );
-        // Under another name nobody finds it.
+        // Under another name it does not count.
         assert_eq!(found(&BOTH, &["jemalloc"], &[("je", "orlop-alloc/jemalloc")]).len(), 1);
         assert_eq!(found(&BOTH, &["jemalloc"], &[("jemalloc", "orlop-alloc?/jemalloc")]).len(), 1);
     }

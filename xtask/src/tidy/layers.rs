@@ -1,11 +1,11 @@
-//! Which crate may depend on which: a crate sees only the layers below it.
+//! The allowed dependencies between crates: a crate depends only on the layers below it.
 //!
-//! Dependencies for tests are free; they may point anywhere, and mostly at `orlop-testkit`.
+//! Dependencies for tests are not restricted; most are on `orlop-testkit`.
 
 use super::Violation;
 use crate::workspace::Member;
 
-/// Each crate with the crates it rests on. It may use those, and whatever they rest on.
+/// Each crate with its direct layers. It may use those, and everything below them.
 const LAYERS: [(&str, &[&str]); 14] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
@@ -23,10 +23,10 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("orlop-cudasim", &[]),
 ];
 
-/// These see the layer they rest on and nothing under it: the program must do with what the facade offers.
+/// Crates that see only their direct layer: the program uses only what the facade offers.
 const SEES_ONE_LAYER: [&str; 1] = ["orlop-cli"];
 
-/// Tools that stand outside the layers and may use any of them.
+/// Tools outside the layers, which may use any of them.
 const OUTSIDE: [&str; 2] = ["orlop-benches", "xtask"];
 
 /// Checks one member's dependencies within the workspace.
@@ -54,12 +54,12 @@ fn rests_on(name: &str) -> Option<&'static [&'static str]> {
     LAYERS.iter().find(|(layer, _)| *layer == name).map(|(_, below)| *below)
 }
 
-/// Whether the crate has a row in the table: tools and programs outside the layers have none.
+/// Returns `true` if the crate has a row in the table: tools and programs outside the layers have none.
 pub(super) fn is_layer(name: &str) -> bool {
     rests_on(name).is_some()
 }
 
-/// Whether `from` rests on `to`, or on something that does.
+/// Returns `true` if `to` is below `from`, directly or not.
 pub(super) fn is_below(from: &str, to: &str) -> bool {
     reaches(from, to)
 }

@@ -1,11 +1,12 @@
-//! `tidy`: the rules of the house that no compiler knows, as code.
+//! `tidy`: the project's rules that the compiler does not check.
 //!
-//! One line for each violation, `path:line: message`. Every rule is a function from a file or a crate to violations,
-//! so that its tests need no files.
+//! It prints one line for each violation, `path:line: message`. Every rule is a function from a file or a
+//! crate to violations, so that its tests need no files.
 
 mod facade;
 mod layers;
 mod names;
+mod phrases;
 mod rules;
 mod width;
 mod words;
@@ -19,12 +20,12 @@ use crate::shell::Shell;
 use crate::source::{SourceText, files};
 use crate::workspace::{Member, members};
 
-/// A broken rule.
+/// A violated rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     line: usize,
     message: String,
-    /// Told, but no reason to fail.
+    /// Reported, but not a failure.
     warning: bool,
 }
 
@@ -54,10 +55,11 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
     for path in files(shell.root(), &is_ours, &|path| words::is_text(path))? {
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
         found.add(shell.root(), &path, words::text(&text));
-        wide.add(shell.root(), &members, &path, &text);
+        let name = relative(shell.root(), &path);
+        found.add(shell.root(), &path, wide.check(&name, &text));
+        found.add(shell.root(), &path, phrases::check(&name, &text));
         if path.extension().is_some_and(|extension| extension == "rs") {
             let source = SourceText::new(text);
-            let name = relative(shell.root(), &path);
             found.add(shell.root(), &path, rules::all(&name, &source));
             found.add(shell.root(), &path, words::code(&source));
             let owner = members.iter().find(|member| path.starts_with(member.folder().join("src")));
@@ -67,8 +69,8 @@ pub(crate) fn run(shell: &Shell) -> Result<Outcome> {
     for (path, violation) in names::check(types) {
         found.add(shell.root(), Path::new(&path), vec![violation]);
     }
-    for (path, warning) in wide.warnings() {
-        found.add(shell.root(), &path, vec![warning]);
+    for (path, violation) in wide.exemptions() {
+        found.add(shell.root(), Path::new(path), vec![violation]);
     }
     found.outcome()
 }
@@ -97,13 +99,13 @@ impl TidyReport {
     }
 }
 
-/// The path from the root, with slashes.
+/// Returns the path relative to the root, with slashes.
 fn relative(root: &Path, path: &Path) -> String {
     let path = path.strip_prefix(root).unwrap_or(path);
     path.to_string_lossy().replace('\\', "/")
 }
 
-/// Folders that hold what people wrote, not what programs made.
+/// Returns `true` for folders with sources, `false` for folders with generated files.
 fn is_ours(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let made = name == ".git" || name == "target" || name.starts_with("target-") || name == "testdata";

@@ -1,42 +1,42 @@
-//! Public type names: each one names one type of the workspace.
+//! Public type names must be unique in the workspace.
 //!
-//! Two types of one name in two modules compile well, and then every sentence about them needs a path to be clear.
-//! The rule knows public names only: a private one is seen by its own module, and review is enough there.
+//! Two types with one name in two modules compile, but every sentence about them needs a path to be clear.
+//! The rule covers public names only: a private name is visible in its own module, where review suffices.
 
 use super::{Violation, layers};
 use crate::source::SourceText;
 use crate::workspace::Member;
 
-/// Names that a crate may define once more: each crate has its own error, and its `Result` of it.
+/// Names that each crate may define once: its error, and its `Result`.
 const ONCE_PER_CRATE: [&str; 2] = ["Error", "Result"];
 
-/// The usual name of the private supertrait that keeps a trait from being implemented elsewhere. Nobody can name it.
+/// The usual name of the private supertrait of a sealed trait, which other crates cannot name.
 const SEALED: &str = "Sealed";
 
-/// Clashes that are older than the rule, with the crate of each definition. The list may only shrink. Each entry is here
-/// because its names are part of orlop-alloc's interface, and one of them has to change there.
+/// Existing clashes, with the crate of each definition. The list may only shrink. The names are part of
+/// orlop-alloc's interface, where one of them has to change.
 const KNOWN: [(&str, &[&str]); 2] = [
-    // The rules of the central engine; the rules of the device engine.
+    // The policy of the central engine; the policy of the device engine.
     ("Policy", &["orlop-alloc", "orlop-alloc"]),
-    // What the system says about memory, in the caching engine; what a context's pressure callback gets.
+    // The system's memory pressure, in the caching engine; the argument of a context's pressure callback.
     ("Pressure", &["orlop-alloc", "orlop-alloc"]),
 ];
 
 /// A public type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Definition {
+pub(super) struct TypeDefinition {
     name: String,
     owner: String,
-    /// From the root.
+    /// Relative to the root.
     path: String,
     line: usize,
 }
 
-/// A violation, and the file that it is in.
-type Located = (String, Violation);
+/// A violation with the path of its file.
+type LocatedViolation = (String, Violation);
 
-/// The public types of a file of this member; none if the member is no layer's library.
-pub(super) fn of_member(member: &Member, path: &str, source: &SourceText) -> Vec<Definition> {
+/// Returns the public types of a file of this member; none if the member is not a layer's library.
+pub(super) fn of_member(member: &Member, path: &str, source: &SourceText) -> Vec<TypeDefinition> {
     if member.is_library() && layers::is_layer(&member.name) {
         definitions(&member.name, path, source)
     } else {
@@ -44,23 +44,23 @@ pub(super) fn of_member(member: &Member, path: &str, source: &SourceText) -> Vec
     }
 }
 
-/// The public types of a file. Alternatives under `cfg`, which stand in one file, are one.
-fn definitions(owner: &str, path: &str, source: &SourceText) -> Vec<Definition> {
-    let mut found: Vec<Definition> = Vec::new();
+/// Returns the public types of a file. Alternatives under `cfg` in one file count once.
+fn definitions(owner: &str, path: &str, source: &SourceText) -> Vec<TypeDefinition> {
+    let mut found: Vec<TypeDefinition> = Vec::new();
     for at in source.words("pub") {
         let Some(name) = defined(&source.code[at..]) else { continue };
         if found.iter().all(|other| other.name != name) {
             let (owner, path) = (owner.to_owned(), path.to_owned());
-            found.push(Definition { name: name.to_owned(), owner, path, line: source.line(at) });
+            found.push(TypeDefinition { name: name.to_owned(), owner, path, line: source.line(at) });
         }
     }
     found
 }
 
-/// The name of the type that is defined where the code begins with `pub`.
+/// Returns the name of the type whose definition begins here with `pub`.
 fn defined(code: &str) -> Option<&str> {
     let mut words = code.split_whitespace();
-    // `pub(crate)` is one word, and another one.
+    // `pub(crate)` is a single, different word.
     if words.next()? != "pub" {
         return None;
     }
@@ -73,16 +73,16 @@ fn defined(code: &str) -> Option<&str> {
     }
     let rest = words.next()?;
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-    // A macro's `$name` begins with no letter.
+    // A macro's `$name` does not begin with a letter.
     (end > 0).then(|| &rest[..end])
 }
 
-/// Every name that more than one file defines, and every entry of the list that is out of date.
-pub(super) fn check(definitions: Vec<Definition>) -> Vec<Located> {
+/// Returns every name that more than one file defines, and every outdated entry of the list.
+pub(super) fn check(definitions: Vec<TypeDefinition>) -> Vec<LocatedViolation> {
     check_against(&KNOWN, definitions)
 }
 
-fn check_against(known: &[(&str, &[&str])], mut definitions: Vec<Definition>) -> Vec<Located> {
+fn check_against(known: &[(&str, &[&str])], mut definitions: Vec<TypeDefinition>) -> Vec<LocatedViolation> {
     definitions.sort();
     let mut found = Vec::new();
     for clash in definitions.chunk_by(|a, b| a.name == b.name) {
@@ -97,23 +97,22 @@ fn check_against(known: &[(&str, &[&str])], mut definitions: Vec<Definition>) ->
         !clash.map(|definition| definition.owner.as_str()).eq(crates.iter().copied())
     });
     found.extend(stale.map(|(name, _)| {
-        let message =
-            format!("`{name}` does not clash as KNOWN says: take the entry out, or make it smaller");
+        let message = format!("`{name}` does not clash as KNOWN says: remove or shrink the entry");
         ("xtask/src/tidy/names.rs".to_owned(), Violation::error(1, message))
     }));
     found
 }
 
-/// Whether all these crates may define this name. The crates are sorted.
+/// Returns `true` if all these crates may define this name. The crates are sorted.
 fn allowed(name: &str, owners: &[&str]) -> bool {
     let once_each = owners.windows(2).all(|pair| pair[0] != pair[1]);
     owners.len() == 1 || name == SEALED || (ONCE_PER_CRATE.contains(&name) && once_each)
 }
 
-fn clashes(definition: &Definition, first: &Definition) -> Located {
-    let Definition { name, path, line, .. } = definition;
+fn clashes(definition: &TypeDefinition, first: &TypeDefinition) -> LocatedViolation {
+    let TypeDefinition { name, path, line, .. } = definition;
     let message = format!(
-        "the public type `{name}` is defined at {}:{} too: a name is unique in the workspace",
+        "the public type `{name}` is also defined at {}:{}: names must be unique in the workspace",
         first.path, first.line
     );
     (path.clone(), Violation::error(*line, message))
@@ -128,8 +127,8 @@ mod tests {
         found.into_iter().map(|definition| (definition.name, definition.line)).collect()
     }
 
-    fn definition(name: &str, owner: &str, path: &str) -> Definition {
-        Definition { name: name.to_owned(), owner: owner.to_owned(), path: path.to_owned(), line: 7 }
+    fn definition(name: &str, owner: &str, path: &str) -> TypeDefinition {
+        TypeDefinition { name: name.to_owned(), owner: owner.to_owned(), path: path.to_owned(), line: 7 }
     }
 
     fn found(known: &[(&str, &[&str])], definitions: &[(&str, &str, &str)]) -> Vec<String> {
@@ -167,7 +166,7 @@ mod tests {
         let two =
             [("Held", "orlop-core", "b.rs"), ("Held", "orlop-core", "a.rs"), ("Other", "orlop-core", "a.rs")];
         let message =
-            "b.rs: the public type `Held` is defined at a.rs:7 too: a name is unique in the workspace";
+            "b.rs: the public type `Held` is also defined at a.rs:7: names must be unique in the workspace";
         assert_eq!(found(&[], &two), [message]);
         assert_eq!(found(&[], &[("Held", "orlop-core", "a.rs"), ("Held", "orlop-plan", "c.rs")]).len(), 1);
         assert!(found(&[], &two[1..]).is_empty());
@@ -187,11 +186,12 @@ mod tests {
         let known: [(&str, &[&str]); 1] = [("Policy", &["orlop-alloc", "orlop-alloc"])];
         let both = [("Policy", "orlop-alloc", "a.rs"), ("Policy", "orlop-alloc", "b.rs")];
         assert!(found(&known, &both).is_empty());
-        // A third one is a new clash, and the entry does not cover it.
+        // A third definition is a new clash, which the entry does not cover.
         let third = [both[0], both[1], ("Policy", "orlop-trace", "c.rs")];
         assert_eq!(found(&known, &third).len(), 3);
         for gone in [&both[..1], &[]] {
-            let message = "xtask/src/tidy/names.rs: `Policy` does not clash as KNOWN says: take the entry out, or make it smaller";
+            let message =
+                "xtask/src/tidy/names.rs: `Policy` does not clash as KNOWN says: remove or shrink the entry";
             assert_eq!(found(&known, gone), [message]);
         }
     }

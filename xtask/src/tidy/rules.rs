@@ -1,9 +1,9 @@
-//! Rules for one Rust file.
+//! Rules for a single Rust file.
 
 use super::Violation;
 use crate::source::SourceText;
 
-/// Where `unsafe` may be written: paths from the root that begin so.
+/// The path prefixes, relative to the root, of files that may use `unsafe`.
 const UNSAFE: [&str; 9] = [
     "crates/orlop-sync/",
     "crates/orlop-alloc/",
@@ -12,20 +12,20 @@ const UNSAFE: [&str; 9] = [
     "crates/orlop-torch/",
     "crates/orlop-cudasim/",
     "crates/orlop/examples/", // They show how a backing is implemented and a file is mapped.
-    "crates/orlop-testkit/",  // Its spies and its broken allocators implement an unsafe trait.
-    "benches/src/peers",      // Other allocators are called as their authors call them.
+    "crates/orlop-testkit/",  // Its mocks and its faulty allocators implement an unsafe trait.
+    "benches/src/peers",      // Other allocators are called through their C interfaces.
 ];
 
-/// The one other module that may: it maps files. The layers have none so far.
+/// Modules of other crates that may use `unsafe` to map files. There are none.
 const FILE_MAPPING: [&str; 0] = [];
 
-/// A file of more lines than this holds more than one concept, probably.
+/// A longer file probably contains more than one concept.
 const LONG: usize = 400;
 
-/// A file of more lines than this is split.
+/// A longer file must be split.
 const TOO_LONG: usize = 600;
 
-/// Every rule, for the file at this path from the root.
+/// Checks all rules for the file at this path, relative to the root.
 pub(super) fn all(path: &str, source: &SourceText) -> Vec<Violation> {
     let mut found = unsafety(path, source);
     found.extend(length(source));
@@ -40,7 +40,7 @@ fn unsafety(path: &str, source: &SourceText) -> Vec<Violation> {
     if UNSAFE.iter().chain(&FILE_MAPPING).any(|allowed| path.starts_with(allowed)) {
         return Vec::new();
     }
-    let message = "`unsafe` is kept to a few crates; this is none of them";
+    let message = "`unsafe` is not allowed in this crate";
     source.words("unsafe").map(|at| Violation::error(source.line(at), message)).collect()
 }
 
@@ -54,14 +54,14 @@ fn length(source: &SourceText) -> Option<Violation> {
     Some(Violation { line: lines, message: format!("{lines} lines, more than {limit}: split it"), warning })
 }
 
-/// The first line says what the file is.
+/// Checks that the file starts with its documentation.
 fn head(source: &SourceText) -> Option<Violation> {
     let first = source.text.lines().find(|line| !line.trim().is_empty());
     let documented = first.is_some_and(|line| line.trim_start().starts_with("//!"));
     (!documented).then(|| Violation::error(1, "a source file begins with `//!`: what it is, then why"))
 }
 
-/// Every lint that is switched off says why, in a `reason` or in a comment at the end of its line.
+/// Checks that every disabled lint has a reason, as `reason` or in a comment at the end of its line.
 fn reasons(source: &SourceText) -> Vec<Violation> {
     let mut found = Vec::new();
     for (start, _) in source.code.match_indices('#') {
@@ -84,7 +84,7 @@ fn reasons(source: &SourceText) -> Vec<Violation> {
     found
 }
 
-/// Where the bracket that opens the text closes.
+/// Returns the position of the bracket that closes the first one.
 fn closing(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, c) in code.char_indices() {
@@ -148,7 +148,8 @@ mod tests {
                     #[allow(dead_code)] // The macro makes more than we use.\n#[derive(Debug)]\n\
                     // #[allow(x)]\nlet s = \"#[allow(x)]\";\nx.expect(\"y\"); [x.expect(\"z\")];\n";
         assert_eq!(lines(reasons(&source(good))), [0_usize; 0]);
-        let bad = "#[allow(dead_code)]\n#![expect(\n    a,\n)]\n#[cfg_attr(test, allow(b))]\n#[allow(a)] fn f() {} // no\n";
+        let bad = "#[allow(dead_code)]\n#![expect(\n    a,\n)]\n#[cfg_attr(test, allow(b))]\n\
+                   #[allow(a)] fn f() {} // no\n";
         assert_eq!(lines(reasons(&source(bad))), [1, 2, 5, 6]);
     }
 }

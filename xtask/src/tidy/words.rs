@@ -1,4 +1,4 @@
-//! Words that no file may hold: unfinished code, and names that are true on one machine only.
+//! Words that no file may contain: unfinished code, and names that are valid on one machine only.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::source::SourceText;
 /// Calls that mark unfinished work.
 const UNFINISHED: [&str; 3] = ["todo!(", "unimplemented!(", "dbg!("];
 
-/// Hosts of package registries: a file that names one is true only where that host is reached. Written in two parts
-/// so that this file does not name them either.
+/// Hosts of package registries: a file that names one is true only where that host is reached. Written in two
+/// parts so that this file does not name them either.
 const HOSTS: [&str; 6] = [
     concat!("crates", ".io"),
     concat!("static.rust", "-lang.org"),
@@ -19,28 +19,28 @@ const HOSTS: [&str; 6] = [
     concat!("deb.debian", ".org"),
 ];
 
-/// Where the home folders of people lie.
+/// Parent folders of home folders.
 const HOMES: [&str; 4] =
     [concat!("/", "root/"), concat!("/", "home/"), concat!("/", "Users/"), concat!("\\", "Users\\")];
 
-/// Whether the words of this file are checked. The lock file is cargo's own.
+/// Returns `true` if the words of this file are checked. The lock file is cargo's own.
 pub(super) fn is_text(path: &Path) -> bool {
     const KINDS: [&str; 12] = ["rs", "toml", "md", "sh", "py", "h", "c", "cpp", "cu", "yml", "yaml", "json"];
     let kind = path.extension().unwrap_or_default().to_string_lossy();
     KINDS.contains(&kind.as_ref()) || path.ends_with(".ci/run")
 }
 
-/// Unfinished work in code.
+/// Returns the marks of unfinished work in code.
 pub(super) fn code(source: &SourceText) -> Vec<Violation> {
     let mut found = Vec::new();
     for word in UNFINISHED {
-        let message = format!("`{word}…)` does not land");
+        let message = format!("`{word}…)` marks unfinished work");
         found.extend(source.words(word).map(|at| Violation::error(source.line(at), &message)));
     }
     found
 }
 
-/// Names of machines and their folders, anywhere.
+/// Returns the names of registry hosts and of home folders, in code and text.
 pub(super) fn text(text: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -54,7 +54,8 @@ pub(super) fn text(text: &str) -> Vec<Violation> {
     found
 }
 
-/// A home folder begins a path; inside a longer one it is just a name.
+/// Returns `true` if a line contains a path that starts with a home folder, not just a longer path around the
+/// name.
 fn names_home(line: &str, home: &str) -> bool {
     line.match_indices(home).any(|(at, _)| {
         let before = line[..at].chars().next_back();

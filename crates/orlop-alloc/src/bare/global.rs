@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_panic_inside_ends_the_process() {
-        orlop_testkit::dies::dies("bare::global::tests::a_panic_inside_ends_the_process", || {
+        orlop_testkit::aborts::assert_aborts("bare::global::tests::a_panic_inside_ends_the_process", || {
             let unwound = std::panic::catch_unwind(|| contained(|| panic!("inside")));
             assert!(unwound.is_err());
         });

@@ -1,7 +1,7 @@
-//! The crate's one error type.
+//! The error type of the crate.
 //!
-//! Every variant carries the figures of the refusal as typed fields, never a ready-made sentence: callers match on
-//! them, and the message is made only when somebody prints it. `Error` is `Copy`, so refusing costs no allocation.
+//! Variants carry their figures as typed fields: callers match on them, and the message is built only when it
+//! is printed. `Error` is `Copy`, so returning one never allocates.
 
 mod terms;
 
@@ -9,14 +9,14 @@ use crate::{DType, DTypeSet, Device, MemoryFormat, MemoryKind};
 
 pub use terms::{Expected, LayoutPart, Quantity};
 
-/// Shorthand for results of this crate.
+/// The result type of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// What this crate refuses, with the figures of the refusal.
+/// An invalid argument or an overflow, with its figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size computation left the range that memory can have.
+    /// A computed size exceeds the address space.
     #[error("{quantity} does not fit in the address space")]
     Overflow {
         /// What was being computed.
@@ -24,57 +24,57 @@ pub enum Error {
     },
 
     /// An alignment that is not a power of two.
-    #[error("an alignment is a power of two, which {bytes} bytes is not")]
+    #[error("{bytes} bytes is not an alignment: it must be a power of two")]
     NotPowerOfTwo {
-        /// The alignment asked for, in bytes.
+        /// The requested alignment, in bytes.
         bytes: usize,
     },
 
-    /// A text that is not the name or number it should be.
+    /// A text that does not parse.
     #[error("not a {expected}: use {}", expected.examples())]
     Parse {
-        /// What the text should have been.
+        /// What the text was expected to be.
         expected: Expected,
     },
 
-    /// A second CPU: there is one CPU device, whatever its number of sockets.
+    /// A CPU index other than 0: there is one CPU device, whatever the number of sockets.
     #[error("there is no cpu:{index}: all host memory is the one device cpu")]
     CpuIndex {
-        /// The index asked for.
+        /// The requested index.
         index: u16,
     },
 
-    /// A host memory kind on a device that is not the CPU.
-    #[error("memory kind {kind} lives in host memory and cannot be on {device}: ask for it on cpu")]
+    /// A host memory kind on a device other than the CPU.
+    #[error("memory kind {kind} is host memory and cannot be on {device}: request it on cpu")]
     HostKindOnDevice {
         /// The host kind.
         kind: MemoryKind,
-        /// The device it was asked on.
+        /// The requested device.
         device: Device,
     },
 
-    /// Two dtypes that have no common one.
+    /// Two dtypes without a common dtype.
     #[error("{a} and {b} do not promote to a common dtype: cast one of them first")]
     NoPromotion {
         /// One operand.
         a: DType,
-        /// The other.
+        /// The other operand.
         b: DType,
     },
 
-    /// A dtype outside the set that an operation is for.
+    /// A dtype that the operation does not support.
     #[error("the operation needs {set}, not {dtype}")]
     DTypeNotIn {
-        /// The dtype that came.
+        /// The dtype.
         dtype: DType,
-        /// The dtypes that would do.
+        /// The supported dtypes.
         set: DTypeSet,
     },
 
     /// A negative size.
     #[error("size {size} of dimension {dim} is negative")]
     NegativeSize {
-        /// Which dimension, from 0, the outermost.
+        /// The dimension, counted from 0, the outermost.
         dim: usize,
         /// Its size.
         size: i64,
@@ -83,13 +83,13 @@ pub enum Error {
     /// A negative stride along a dimension of two elements or more.
     #[error("stride {stride} of dimension {dim} is negative: copy the data in forward order")]
     NegativeStride {
-        /// Which dimension, from 0, the outermost.
+        /// The dimension, counted from 0, the outermost.
         dim: usize,
         /// Its stride, in elements.
         stride: i64,
     },
 
-    /// Sizes and strides of different numbers of dimensions.
+    /// Different numbers of sizes and strides.
     #[error("{sizes} sizes but {strides} strides")]
     RankMismatch {
         /// The number of sizes.
@@ -98,125 +98,125 @@ pub enum Error {
         strides: usize,
     },
 
-    /// A memory format on a shape of another number of dimensions.
+    /// A memory format for another number of dimensions.
     #[error("memory format {format} is for {needs} dimensions, not {ndim}")]
     FormatRank {
         /// The format.
         format: MemoryFormat,
-        /// The number of dimensions it is for.
+        /// The number of dimensions of the format.
         needs: usize,
-        /// The number of dimensions there are.
+        /// The number of dimensions of the shape.
         ndim: usize,
     },
 
-    /// [`MemoryFormat::Preserve`] with nothing to preserve.
-    #[error("memory format preserve needs a tensor whose format it preserves: name a format instead")]
+    /// [`MemoryFormat::Preserve`] without an existing tensor.
+    #[error("memory format preserve needs an existing tensor: name a format instead")]
     PreserveWithoutSource,
 
-    /// A layout that reaches beyond its storage.
+    /// A layout that reaches beyond the end of its storage.
     #[error("the view ends at byte {end_bytes} of a storage of {storage_bytes} bytes")]
     OutOfStorage {
-        /// One past the last byte reached.
+        /// The end of the last byte that the layout reaches.
         end_bytes: usize,
-        /// What the storage has.
+        /// The size of the storage in bytes.
         storage_bytes: usize,
     },
 
-    /// A dimension that is not there.
-    #[error("there is no dimension {dim} among {ndim}: count from 0, or from the end with -1, -2, ...")]
+    /// A dimension out of range.
+    #[error("no dimension {dim} among {ndim}: count from 0, or from the end with -1, -2, ...")]
     DimOutOfRange {
-        /// The dimension asked for.
+        /// The requested dimension.
         dim: isize,
-        /// The number of dimensions there are.
+        /// The number of dimensions.
         ndim: usize,
     },
 
-    /// A scalar where a dimension is needed.
-    #[error("a scalar has no dimension to cut or count along: unsqueeze it first")]
+    /// A scalar where at least one dimension is needed.
+    #[error("a scalar has no dimension to slice or index: unsqueeze it first")]
     NoDimensions,
 
-    /// A dimension named twice.
-    #[error("dimension {dim} is named twice: name each once")]
+    /// A dimension that a list names twice.
+    #[error("dimension {dim} is listed twice: list each dimension once")]
     RepeatedDim {
-        /// Which dimension, from 0, the outermost.
+        /// The dimension, counted from 0, the outermost.
         dim: usize,
     },
 
     /// A list of dimensions of the wrong length.
-    #[error("{given} dimensions are named where it takes {needed}")]
+    #[error("{given} dimensions are listed, but {needed} are needed")]
     DimListLength {
-        /// How many were named.
+        /// The number of listed dimensions.
         given: usize,
-        /// How many are needed.
+        /// The number of dimensions needed.
         needed: usize,
     },
 
-    /// More dimensions than the operation is for.
-    #[error("the operation is for up to {most} dimensions, not {ndim}: transpose or permute names them")]
+    /// More dimensions than the operation supports.
+    #[error("the operation supports up to {max} dimensions, not {ndim}: use transpose or permute")]
     TooManyDims {
-        /// How many there are.
+        /// The number of dimensions.
         ndim: usize,
-        /// How many there may be.
-        most: usize,
+        /// The largest supported number.
+        max: usize,
     },
 
-    /// A range of dimensions that ends before it begins.
-    #[error("the range from dimension {start} to dimension {end} is empty: swap them")]
+    /// A range of dimensions that ends before its start.
+    #[error("the range from dimension {start} to dimension {end} is empty: swap its ends")]
     DimOrder {
-        /// Its first dimension.
+        /// The first dimension.
         start: usize,
-        /// Its last.
+        /// The last dimension.
         end: usize,
     },
 
-    /// An index beyond its dimension.
-    #[error("there is no index {index} in dimension {dim} of size {size}")]
+    /// An index out of range.
+    #[error("index {index} is out of range for dimension {dim} of size {size}")]
     IndexOutOfRange {
-        /// The index asked for.
+        /// The requested index.
         index: isize,
-        /// Which dimension, from 0, the outermost.
+        /// The dimension, counted from 0, the outermost.
         dim: usize,
-        /// Its size.
+        /// The size of the dimension.
         size: usize,
     },
 
-    /// A range beyond its dimension.
-    #[error("{length} elements from index {start} are not all in dimension {dim} of size {size}")]
+    /// A range of indices that exceeds its dimension.
+    #[error("{length} elements from index {start} exceed dimension {dim} of size {size}")]
     RangeOutOfDim {
         /// The first index.
         start: isize,
         /// The number of indices.
         length: usize,
-        /// Which dimension, from 0, the outermost.
+        /// The dimension, counted from 0, the outermost.
         dim: usize,
-        /// Its size.
+        /// The size of the dimension.
         size: usize,
     },
 
     /// A step of 0.
-    #[error("a step is 1 or more")]
+    #[error("a step must be at least 1")]
     ZeroStep,
 
-    /// A window larger than the dimension it slides along.
-    #[error("a window of {window} does not fit dimension {dim} of size {size}")]
+    /// A window larger than its dimension.
+    #[error("a window of {window} elements exceeds dimension {dim} of size {size}")]
     WindowTooLarge {
         /// The size of the window.
         window: usize,
-        /// Which dimension, from 0, the outermost.
+        /// The dimension, counted from 0, the outermost.
         dim: usize,
-        /// Its size.
+        /// The size of the dimension.
         size: usize,
     },
 
     /// A negative storage offset.
     #[error("storage offset {offset} is negative: it counts elements from the start of the storage")]
     NegativeOffset {
-        /// The offset asked for.
+        /// The requested offset.
         offset: isize,
     },
 
     /// Fewer sizes than dimensions.
-    #[error("{sizes} sizes cannot expand {ndim} dimensions: give a size for each, -1 to keep it")]
+    #[error("{sizes} sizes cannot expand {ndim} dimensions: give a size for each, or -1 to keep it")]
     TooFewSizes {
         /// The number of sizes.
         sizes: usize,
@@ -224,87 +224,85 @@ pub enum Error {
         ndim: usize,
     },
 
-    /// A size that expanding cannot change.
-    #[error("dimension {dim} of the result cannot expand from size {size} to {to}: only from size 1")]
+    /// A size that cannot be expanded.
+    #[error("dimension {dim} of the result cannot expand from size {size} to {to}: only size 1 expands")]
     NotExpandable {
-        /// Which dimension of the result, from 0, the outermost.
+        /// The dimension of the result, counted from 0, the outermost.
         dim: usize,
-        /// The size it has.
+        /// The present size.
         size: usize,
-        /// The size asked for.
+        /// The requested size.
         to: usize,
     },
 
-    /// A size to keep where there is none.
-    #[error("dimension {dim} of the result is new, so -1 keeps nothing: give its size")]
+    /// A size of -1 for a new dimension, which has no size to keep.
+    #[error("dimension {dim} of the result is new, so -1 has no size to keep: give its size")]
     NothingToKeep {
-        /// Which dimension of the result, from 0, the outermost.
+        /// The dimension of the result, counted from 0, the outermost.
         dim: usize,
     },
 
     /// Two shapes that do not broadcast.
-    #[error("sizes {a} and {b} of dimension {dim} do not broadcast: they have to be equal, or one of them 1")]
+    #[error("sizes {a} and {b} of dimension {dim} do not broadcast: they must be equal, or one of them 1")]
     NotBroadcastable {
-        /// Which dimension of the result, from 0, the outermost.
+        /// The dimension of the result, counted from 0, the outermost.
         dim: usize,
-        /// Its size in one shape.
+        /// The size in one shape.
         a: usize,
-        /// Its size in the other.
+        /// The size in the other shape.
         b: usize,
     },
 
     /// Two sizes of -1.
-    #[error("sizes {first} and {second} are both -1: one at most follows from the others")]
+    #[error("sizes {first} and {second} are both -1: only one size can be inferred")]
     InferredTwice {
-        /// The position of one, from 0, the outermost.
+        /// The index of the first -1, counted from 0, the outermost.
         first: usize,
-        /// The position of the other.
+        /// The index of the second -1.
         second: usize,
     },
 
     /// A size of -1 beside one of 0.
-    #[error("size {dim} is -1 beside a size of 0 and could be anything: give it")]
+    #[error("size {dim} is -1 beside a size of 0 and cannot be inferred: give it")]
     InferredBesideZero {
-        /// The position of the -1, from 0, the outermost.
+        /// The index of the -1, counted from 0, the outermost.
         dim: usize,
     },
 
-    /// Sizes for another number of elements.
-    #[error(
-        "sizes that multiply to {product} do not hold {numel} elements (beside a -1, they have to divide them)"
-    )]
+    /// Sizes whose product is not the number of elements.
+    #[error("sizes with product {product} do not fit {numel} elements (beside a -1, they must divide it)")]
     NumelMismatch {
         /// The product of the sizes, without a -1.
         product: usize,
-        /// The number of elements there are.
+        /// The number of elements.
         numel: usize,
     },
 
-    /// Sizes that would need a copy.
+    /// Sizes that no view of the layout can have.
     #[error("a new dimension would run across dimensions {} and {dim}, which do not continue each other in \
         memory: reshape copies them", dim.saturating_sub(1))]
     NotViewable {
-        /// The inner one of the two dimensions, from 0, the outermost; it is 1 or more.
+        /// The inner of the two dimensions, counted from 0, the outermost; at least 1.
         dim: usize,
     },
 
-    /// No sizes to split a dimension into.
-    #[error("a dimension is not split into no dimensions: give at least one size")]
+    /// An empty list of sizes to split a dimension into.
+    #[error("a dimension cannot be split into zero dimensions: give at least one size")]
     NoSizes,
 
-    /// Pieces of size 0 along a dimension that has elements.
-    #[error("pieces of size 0 never cover a dimension of size {size}: ask for 1 or more")]
+    /// Pieces of size 0 of a dimension that has elements.
+    #[error("pieces of size 0 cannot cover a dimension of size {size}: use 1 or more")]
     EmptyPieces {
         /// The size of the dimension.
         size: usize,
     },
 
-    /// No pieces.
-    #[error("a dimension is not divided into 0 pieces: ask for 1 or more")]
+    /// A piece count of 0.
+    #[error("a dimension cannot be divided into 0 pieces: use 1 or more")]
     NoPieces,
 
-    /// Sizes of pieces that do not add up to their dimension.
-    #[error("the pieces add up to {sum}, and the dimension has size {size}")]
+    /// Sizes of pieces whose sum is not the size of the dimension.
+    #[error("the pieces add up to {sum}, but the dimension has size {size}")]
     PiecesMismatch {
         /// The sum of the sizes.
         sum: usize,
@@ -312,8 +310,8 @@ pub enum Error {
         size: usize,
     },
 
-    /// Element sizes of which neither divides the other.
-    #[error("elements of {from} bytes do not view as elements of {to} bytes: one has to divide the other")]
+    /// Element sizes where neither divides the other.
+    #[error("elements of {from} bytes cannot be viewed as {to} bytes: one size must divide the other")]
     ItemsizeRatio {
         /// The size of an element, in bytes.
         from: usize,
@@ -321,21 +319,21 @@ pub enum Error {
         to: usize,
     },
 
-    /// A last dimension with gaps under another element size.
-    #[error("the last stride is {stride}, and other element sizes need 1: make it contiguous first")]
+    /// A view with another element size of a layout whose last stride is not 1.
+    #[error("the last stride is {stride}, but another element size needs 1: make it contiguous first")]
     LastStride {
         /// The last stride, in elements.
         stride: usize,
     },
 
-    /// A quantity that larger elements do not divide.
-    #[error("{part}, {value}, is no multiple of the {by} elements that become one")]
+    /// A size, stride or offset that is not a multiple of the element ratio.
+    #[error("{part}, {value}, is not a multiple of the {by} elements that become one")]
     Indivisible {
-        /// What was to be divided.
+        /// The number to divide.
         part: LayoutPart,
         /// Its value, in elements.
         value: usize,
-        /// How many elements become one.
+        /// The number of elements that become one.
         by: usize,
     },
 }

@@ -1,7 +1,7 @@
-//! The words that errors are put together from.
+//! The terms that error messages are built from.
 //!
-//! What overflowed, what a text should have been, which number of a layout: closed lists, so that a caller can match on
-//! them and a message reads the same wherever it is made.
+//! They are closed lists, so that callers can match on them and the same term reads the same in every
+//! message.
 
 use core::fmt;
 
@@ -11,9 +11,9 @@ use crate::MemoryKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LayoutPart {
-    /// The size of a dimension, from 0, the outermost.
+    /// The size of a dimension, counted from 0, the outermost.
     Size(usize),
-    /// The stride of a dimension, from 0, the outermost.
+    /// The stride of a dimension, counted from 0, the outermost.
     Stride(usize),
     /// The storage offset.
     Offset,
@@ -77,7 +77,7 @@ pub enum Expected {
 }
 
 impl Expected {
-    /// Texts that would have been accepted, for the error message.
+    /// Returns examples of accepted texts, for the error message.
     #[must_use]
     pub const fn examples(self) -> &'static str {
         match self {

@@ -1,14 +1,14 @@
-//! Layouts: where the elements of a view lie in its storage.
+//! [`Layout`]: where the elements of a view are in its storage.
 //!
-//! A [`Layout`] is shape, strides and offset together, checked together: after construction the lowest and the highest
-//! element it reaches are known and fit, so the question "does this view stay within its storage?" is one comparison.
-//! Number of elements, reach and contiguity are computed in the same pass and kept, because every operator asks for
-//! them and views are made more often than they are changed (never: a layout is a value). What is made from a checked
-//! layout inherits what it does not change; a debug build counts it again.
+//! A [`Layout`] checks shape, strides and offset together. After construction its lowest and highest
+//! positions are known and fit, so "does this view stay within its storage?" is one comparison. The number of
+//! elements, the span and the contiguity are computed in the same pass and stored, because every operator
+//! reads them. A layout derived from a checked one inherits what it does not change; debug builds count
+//! again.
 
-mod change;
+mod in_place;
 
-pub(crate) use self::change::Kept;
+pub(crate) use self::in_place::KeptIndices;
 
 use core::{fmt, ops::Range};
 
@@ -35,22 +35,22 @@ use crate::{
 #[derive(Clone, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Layout {
-    /// First, so that sizes and strides lie in pairs where copies of sixteen bytes at a time have them: who reads a pair
-    /// of a fresh copy would else wait for two stores.
+    /// First, so that sizes and strides are paired for 16-byte copies. Otherwise a load of a fresh pair would
+    /// wait for two stores.
     offset: usize,
     shape: Shape,
     strides: Strides,
     numel: usize,
-    /// Distance from the first element to one past the last; 0 without elements. `offset + span` fits.
+    /// The distance from the first element to one past the last; 0 without elements. `offset + span` fits.
     span: usize,
     contiguous: bool,
 }
 
 impl Layout {
-    /// A layout of these sizes and strides, its first element at `offset`.
+    /// Creates a layout of these sizes and strides, with its first element at `offset`.
     ///
     /// # Errors
-    /// [`Error::RankMismatch`]; [`Error::Overflow`] where an element would lie beyond [`MAX_BYTES`].
+    /// [`Error::RankMismatch`]; [`Error::Overflow`] if an element is beyond [`MAX_BYTES`].
     #[inline]
     pub fn new(shape: Shape, strides: Strides, offset: usize) -> Result<Self> {
         if shape.ndim() != strides.ndim() {
@@ -60,7 +60,7 @@ impl Layout {
         for (&size, &stride) in shape.iter().zip(strides.iter()).rev() {
             contiguous &= size == 1 || stride == numel;
             last = extend(last, size, stride);
-            // Fits by the invariant of `Shape`, or ends up as 0.
+            // Fits by the invariant of `Shape`, or is 0.
             numel = numel.wrapping_mul(size);
         }
         let span = match last {
@@ -76,13 +76,14 @@ impl Layout {
         }
     }
 
-    /// The same elements in the same order, along other dimensions: nothing that was counted changes.
+    /// Returns a layout of the same elements in the same order along other dimensions; the counts do not
+    /// change.
     #[inline(always)]
     pub(crate) fn regrouped(&self, shape: Shape, strides: Strides) -> Self {
         Self { shape, strides, ..*self }.verified()
     }
 
-    /// Checks in a debug build what a shortcut claims to know.
+    /// Checks the stored counts, in debug builds.
     #[inline(always)]
     fn check_counts(&self) {
         debug_assert_eq!(
@@ -92,25 +93,26 @@ impl Layout {
         );
     }
 
-    /// Itself, after a debug build has checked what a shortcut claims to know.
+    /// Returns `self` after [`check_counts`](Self::check_counts).
     #[inline(always)]
     fn verified(self) -> Self {
         self.check_counts();
         self
     }
 
-    /// Whether it is of few dimensions, and has nothing on the heap: its bytes, copied, are a layout like it.
+    /// Returns `true` if the layout has no heap parts, so that copying its bytes copies the layout.
     ///
-    /// For who makes millions of views: [`Clone`] of what may be on the heap asks for each part, and copies word by word.
+    /// For code that makes millions of views: [`Clone`] has to check each part for the heap, and copies word
+    /// by word.
     #[inline]
     #[must_use]
     pub const fn is_inline(&self) -> bool {
-        // There are as many strides as sizes, and where values are depends on nothing else.
+        // There are as many strides as sizes, and the number of values decides where they are.
         debug_assert!(self.shape.dims().is_inline() == self.strides.dims().is_inline());
         self.shape.dims().is_inline()
     }
 
-    /// The row-major layout of a shape, at offset 0.
+    /// Creates the row-major layout of a shape, at offset 0.
     #[inline(always)]
     #[must_use]
     pub fn contiguous(shape: Shape) -> Self {
@@ -118,7 +120,7 @@ impl Layout {
         Self { shape, strides, offset: 0, numel, span: numel, contiguous: true }
     }
 
-    /// The layout of a shape in `format`, at offset 0.
+    /// Creates the layout of a shape in `format`, at offset 0.
     ///
     /// # Errors
     /// As [`MemoryFormat::strides`].
@@ -127,56 +129,57 @@ impl Layout {
         Self::new(shape, strides, 0)
     }
 
-    /// The sizes.
+    /// Returns the sizes.
     #[inline]
     #[must_use]
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// The strides, in elements.
+    /// Returns the strides, in elements.
     #[inline]
     #[must_use]
     pub const fn strides(&self) -> &Strides {
         &self.strides
     }
 
-    /// Position of the first element in the storage, in elements.
+    /// Returns the position of the first element in the storage, in elements.
     #[inline]
     #[must_use]
     pub const fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The number of dimensions.
+    /// Returns the number of dimensions.
     #[inline]
     #[must_use]
     pub fn ndim(&self) -> usize {
         self.shape.ndim()
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     #[inline]
     #[must_use]
     pub const fn numel(&self) -> usize {
         self.numel
     }
 
-    /// Whether there are no elements.
+    /// Returns `true` if there are no elements.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.numel == 0
     }
 
-    /// From the first element reached to one past the last, in elements of the storage; empty without elements.
+    /// Returns the range from the first position to one past the last, in elements of the storage; empty
+    /// without elements.
     #[inline]
     #[must_use]
     pub const fn element_range(&self) -> Range<usize> {
         self.offset..self.offset + self.span
     }
 
-    /// [`element_range`](Self::element_range) in bytes.
+    /// Returns [`element_range`](Self::element_range) in bytes.
     ///
     /// # Errors
     /// [`Error::Overflow`] above [`MAX_BYTES`].
@@ -186,7 +189,8 @@ impl Layout {
         Ok(bytes::checked_bytes(start, itemsize)?..bytes::checked_bytes(end, itemsize)?)
     }
 
-    /// Checks that every element lies in a storage of `storage_bytes`. A layout without elements lies in any.
+    /// Checks that every element is within a storage of `storage_bytes`. A layout without elements is within
+    /// any storage.
     ///
     /// # Errors
     /// [`Error::OutOfStorage`], or [`Error::Overflow`] as [`byte_range`](Self::byte_range).
@@ -199,14 +203,15 @@ impl Layout {
         if end_bytes > storage_bytes { Err(Error::OutOfStorage { end_bytes, storage_bytes }) } else { Ok(()) }
     }
 
-    /// Whether the elements lie row-major and without gaps. So do no elements, and so does one.
+    /// Returns `true` if the elements are row-major without gaps. Layouts of zero or one element always are.
     #[inline]
     #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
     }
 
-    /// Whether the elements lie in `format` and without gaps: whether converting to it would change nothing.
+    /// Returns `true` if the elements are in `format` without gaps, so that converting to it would change
+    /// nothing.
     #[must_use]
     pub fn is_contiguous_in(&self, format: MemoryFormat) -> bool {
         match (format, format.channels_last_order()) {
@@ -216,14 +221,15 @@ impl Layout {
         }
     }
 
-    /// Whether the elements fill a range of the storage, each place once, in whatever order of dimensions.
+    /// Returns `true` if the elements fill a range of the storage, each position once, in any order of
+    /// dimensions.
     #[must_use]
     pub fn is_non_overlapping_and_dense(&self) -> bool {
         if self.is_contiguous() {
             return true;
         }
-        // Dense means that some dimension has stride 1, another continues where that one ends, and so on. Sizes are 2
-        // or more, so the expected stride grows and no dimension is met twice.
+        // Dense means that one dimension has stride 1, another continues where that one ends, and so on.
+        // Sizes are 2 or more, so the expected stride grows and no dimension matches twice.
         let extended = || self.dims().filter(|&(size, _)| size >= 2);
         let mut expected = 1;
         extended().all(|_| match extended().find(|&(_, stride)| stride == expected) {
@@ -235,24 +241,24 @@ impl Layout {
         })
     }
 
-    /// Size and stride of each dimension, outermost first.
+    /// Returns the size and stride of each dimension, outermost first.
     pub(crate) fn dims(&self) -> impl DoubleEndedIterator<Item = (usize, usize)> + '_ {
         self.shape.iter().copied().zip(self.strides.iter().copied())
     }
 
-    /// Distance from the first element to one past the last.
+    /// Returns the distance from the first element to one past the last.
     pub(crate) const fn span(&self) -> usize {
         self.span
     }
 }
 
-/// The furthest element once a dimension is added; `None` stands for out of range.
+/// Returns the last position after a dimension is added; `None` stands for out of range.
 #[inline]
 fn extend(last: Option<usize>, size: usize, stride: usize) -> Option<usize> {
     last?.checked_add(size.saturating_sub(1).checked_mul(stride)?)
 }
 
-/// Whether dimensions of these sizes and strides, innermost first, lie row-major and without gaps.
+/// Returns `true` if dimensions of these sizes and strides, innermost first, are row-major without gaps.
 pub(crate) fn is_in_a_row(dims: impl Iterator<Item = (usize, usize)>) -> bool {
     let mut expected = 1;
     dims.into_iter().all(|(size, stride)| {

@@ -1,14 +1,15 @@
-//! The same bytes as elements of another size.
+//! Views of the same bytes with another element size.
 //!
-//! The last dimension grows or shrinks by the ratio of the sizes, and everything else is counted in the new elements.
-//! That needs the last dimension to lie without gaps and, towards larger elements, everything to divide.
+//! The last dimension grows or shrinks by the ratio of the sizes, and everything else is counted in the new
+//! elements. The last dimension must have stride 1, and for larger elements every number must divide.
 
 use crate::{Error, Layout, LayoutPart, Quantity, Result, Shape, Strides, dims::Dims, strides::next_stride};
 
 impl Layout {
-    /// The same bytes as elements of `to_itemsize` bytes, where they were of `from_itemsize`.
+    /// Returns the view of the same bytes as elements of `to_itemsize` bytes; the present ones have
+    /// `from_itemsize`.
     ///
-    /// `[.., n]` becomes `[.., n · from / to]`. Elements of the same size change nothing, whatever the strides.
+    /// `[.., n]` becomes `[.., n · from / to]`. Equal sizes change nothing, whatever the strides.
     ///
     /// ```
     /// use orlop_core::{DType, Layout, Shape};
@@ -40,14 +41,14 @@ impl Layout {
         }
     }
 
-    /// Each element as `ratio` of them.
+    /// Splits each element into `ratio` smaller ones.
     fn smaller_elements(&self, last: usize, ratio: usize) -> Result<Self> {
         let times = |value: usize, quantity| value.checked_mul(ratio).ok_or(Error::Overflow { quantity });
         let sizes = Dims::try_from_fn(self.ndim(), |dim| match self.shape()[dim] {
             size if dim == last => times(size, Quantity::ElementCount),
             size => Ok(size),
         })?;
-        // A stride that leads somewhere does not leave the range unless the layout as a whole does.
+        // The stride of a dimension of size 2 or more overflows only if the layout as a whole does.
         let strides =
             Dims::from_fn(
                 self.ndim(),
@@ -59,7 +60,7 @@ impl Layout {
         Self::new(Shape::new(sizes.as_slice())?, Strides::from_dims(strides), offset)
     }
 
-    /// Each `ratio` elements as one.
+    /// Joins each `ratio` elements into one.
     fn larger_elements(&self, last: usize, ratio: usize) -> Result<Self> {
         let divide = |value: usize, part: LayoutPart| match value % ratio {
             0 => Ok(value / ratio),

@@ -1,12 +1,12 @@
-//! Broadcasting: dimensions of size 1 read over and over.
+//! Broadcasting: dimensions of size 1 that repeat with stride 0, without a copy.
 //!
-//! A stride of 0 makes one element many without a copy. The strides of dimensions that are new but of size 1 lead
-//! nowhere; they are those of PyTorch all the same.
+//! New dimensions of size 1 get the strides that PyTorch gives them, although they have no effect.
 
 use crate::{DimInt, Error, Layout, Result, Shape, Strides, bytes, dims::Dims, strides::next_stride};
 
 impl Layout {
-    /// Dimensions of size 1 stretched to these sizes by strides of 0; -1 keeps a size. New dimensions come first.
+    /// Expands dimensions of size 1 to these sizes with strides of 0; -1 keeps a size. New dimensions come
+    /// first.
     ///
     /// `[1, n]` becomes `[a, m, n]` for the sizes `[a, m, n]` and for `[a, m, -1]`.
     ///
@@ -21,8 +21,8 @@ impl Layout {
     ///
     /// # Errors
     /// [`Error::TooFewSizes`], [`Error::NotExpandable`] for a size other than 1 that would change,
-    /// [`Error::NothingToKeep`] for -1 in front of the dimensions there are, [`Error::NegativeSize`],
-    /// [`Error::Overflow`] for more elements than can be counted.
+    /// [`Error::NothingToKeep`] for -1 in place of a new dimension, [`Error::NegativeSize`],
+    /// [`Error::Overflow`] if the number of elements does not fit.
     #[inline]
     pub fn expand<D: DimInt>(&self, sizes: &[D]) -> Result<Self> {
         let mut expanded = self.clone();
@@ -30,16 +30,16 @@ impl Layout {
         Ok(expanded)
     }
 
-    /// [`expand`](Self::expand) of a copy that was made already.
+    /// Applies [`expand`](Self::expand) in place.
     ///
     /// # Errors
-    /// Those of [`expand`](Self::expand); nothing has changed then.
+    /// Those of [`expand`](Self::expand); `self` is then unchanged.
     #[inline(always)]
     pub fn expand_in_place<D: DimInt>(&mut self, sizes: &[D]) -> Result<()> {
         let Some(new) = sizes.len().checked_sub(self.ndim()) else {
             return Err(Error::TooFewSizes { sizes: sizes.len(), ndim: self.ndim() });
         };
-        // As far as the dimension before reaches; the first one of what was a scalar gets 0.
+        // The stride that continues the next inner dimension; for the first dimension of a former scalar, 0.
         let mut next = 0;
         let (shape, strides) = Dims::pair_from_last(sizes.len(), |dim| {
             let old = dim.checked_sub(new).map(|old| (self.shape()[old], self.strides()[old]));
@@ -62,7 +62,7 @@ impl Layout {
         Ok(())
     }
 
-    /// [`expand`](Self::expand), as PyTorch calls it where the sizes are those of another tensor.
+    /// Expands to the sizes of another tensor; the same as [`expand`](Self::expand), under PyTorch's name.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape, broadcast_shapes};
@@ -80,8 +80,8 @@ impl Layout {
     }
 }
 
-/// The shape that an operation on tensors of these two shapes has: aligned at the last dimension, equal sizes stay and
-/// 1 yields to the other.
+/// Returns the common shape of two broadcast operands: the shapes are aligned at the last dimension, equal
+/// sizes stay, and 1 becomes the other size.
 ///
 /// ```
 /// use orlop_core::{Shape, broadcast_shapes};
@@ -93,7 +93,7 @@ impl Layout {
 /// ```
 ///
 /// # Errors
-/// [`Error::NotBroadcastable`], [`Error::Overflow`] for more elements than can be counted.
+/// [`Error::NotBroadcastable`], [`Error::Overflow`] if the number of elements does not fit.
 pub fn broadcast_shapes(a: &Shape, b: &Shape) -> Result<Shape> {
     let ndim = a.ndim().max(b.ndim());
     let sizes = Dims::try_from_fn(ndim, |dim| {

@@ -1,29 +1,31 @@
-//! Cutting: slices, single indices, ranges, and layouts laid over the storage by hand.
+//! Slices, single indices, ranges and strided views.
 //!
-//! These are the views that loops make millions of. A cut changes one size, one stride and the offset of a layout that
-//! is checked already; how far it reaches follows from those, and nothing is checked a second time.
+//! Loops make these views most often. A slice changes one size, one stride and the offset of a checked
+//! layout; the new span follows from those, so nothing is checked again.
 
-use crate::{DimInt, Error, Layout, Result, Shape, Strides, layout::Kept, strides::next_stride};
+use crate::{DimInt, Error, Layout, Result, Shape, Strides, layout::KeptIndices, strides::next_stride};
 
 impl Layout {
-    /// Every `step`-th index of a dimension from `start` to before `end`, as Python cuts: negative bounds count from
-    /// the end, bounds outside are moved to the nearest end, no bound is that end itself.
+    /// Returns every `step`-th index of a dimension from `start` to before `end`, as Python slices do:
+    /// negative bounds count from the end, bounds out of range are clamped, and a missing bound is that end
+    /// of the dimension.
     ///
     /// `[.., n, ..]` becomes `[.., ⌈(end − start) / step⌉, ..]`.
     ///
     /// ```
-    /// use orlop_core::{Layout, Shape};
+    /// use orlop_core::{Layout, Shape, Strides};
     ///
     /// let rows = Layout::contiguous(Shape::new(&[10, 4])?);
     /// let odd = rows.slice(0, Some(1), None, 2)?; // x[1::2]
-    /// assert_eq!((odd.shape().as_slice(), odd.strides().as_slice(), odd.offset()), (&[5, 4][..], &[8, 1][..], 4));
+    /// assert_eq!((odd.shape(), odd.strides()), (&Shape::new(&[5, 4])?, &Strides::new(&[8, 1])?));
+    /// assert_eq!(odd.offset(), 4);
     /// assert_eq!(rows.slice(0, Some(-3), Some(100), 1)?.shape(), &[3, 4]); // x[-3:100]
     /// # Ok::<(), orlop_core::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::ZeroStep`]; [`Error::Overflow`] for an
-    /// empty cut whose offset no storage could have.
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::ZeroStep`];
+    /// [`Error::Overflow`] for an empty slice whose offset exceeds any storage.
     #[inline]
     pub fn slice(&self, dim: isize, start: Option<isize>, end: Option<isize>, step: usize) -> Result<Self> {
         let mut cut = self.clone();
@@ -31,10 +33,10 @@ impl Layout {
         Ok(cut)
     }
 
-    /// [`slice`](Self::slice) of a copy that was made already.
+    /// Applies [`slice`](Self::slice) in place.
     ///
     /// # Errors
-    /// Those of [`slice`](Self::slice); nothing has changed then.
+    /// Those of [`slice`](Self::slice); `self` is then unchanged.
     #[inline(always)]
     pub fn slice_in_place(
         &mut self,
@@ -48,15 +50,18 @@ impl Layout {
             let length = end.map_or(size, |end| clamp(end, size)).saturating_sub(first);
             match step {
                 0 => Err(Error::ZeroStep),
-                1 => Ok(Kept { first, size: length, stride }),
-                _ => Ok(Kept { first, size: length.div_ceil(step), stride: next_stride(stride, step) }),
+                1 => Ok(KeptIndices { first, size: length, stride }),
+                _ => {
+                    Ok(KeptIndices { first, size: length.div_ceil(step), stride: next_stride(stride, step) })
+                }
             }
         })
     }
 
-    /// `length` indices of a dimension from `start`, which may count from the end.
+    /// Returns `length` indices of a dimension from `start`, which may count from the end.
     ///
-    /// `[.., n, ..]` becomes `[.., length, ..]`. Unlike [`slice`](Self::slice) it refuses what does not fit.
+    /// `[.., n, ..]` becomes `[.., length, ..]`. Unlike [`slice`](Self::slice), it does not clamp: a range
+    /// that does not fit is an error.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -68,8 +73,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::RangeOutOfDim`]; [`Error::Overflow`] for
-    /// no elements at an offset that no storage could have.
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::RangeOutOfDim`];
+    /// [`Error::Overflow`] for an empty range whose offset exceeds any storage.
     #[inline]
     pub fn narrow(&self, dim: isize, start: isize, length: usize) -> Result<Self> {
         let mut cut = self.clone();
@@ -77,24 +82,24 @@ impl Layout {
         Ok(cut)
     }
 
-    /// [`narrow`](Self::narrow) of a copy that was made already.
+    /// Applies [`narrow`](Self::narrow) in place.
     ///
     /// # Errors
-    /// Those of [`narrow`](Self::narrow); nothing has changed then.
+    /// Those of [`narrow`](Self::narrow); `self` is then unchanged.
     #[inline(always)]
     pub fn narrow_in_place(&mut self, dim: isize, start: isize, length: usize) -> Result<()> {
         self.keep_indices(dim, |dim, size, stride| {
             let first = if start < 0 { size.checked_add_signed(start) } else { Some(start.unsigned_abs()) };
             match first {
                 Some(first) if size.checked_sub(first).is_some_and(|rest| length <= rest) => {
-                    Ok(Kept { first, size: length, stride })
+                    Ok(KeptIndices { first, size: length, stride })
                 }
                 _ => Err(Error::RangeOutOfDim { start, length, dim, size }),
             }
         })
     }
 
-    /// One index of a dimension, which is gone then. A negative index counts from the end.
+    /// Selects one index of a dimension and removes the dimension. A negative index counts from the end.
     ///
     /// `[a, n, b]` becomes `[a, b]`.
     ///
@@ -108,8 +113,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::IndexOutOfRange`]; [`Error::Overflow`]
-    /// where there are no elements and the offset is one that no storage could have.
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::IndexOutOfRange`];
+    /// [`Error::Overflow`] for a layout without elements whose offset would exceed any storage.
     #[inline]
     pub fn select(&self, dim: isize, index: isize) -> Result<Self> {
         let mut part = self.clone();
@@ -117,10 +122,10 @@ impl Layout {
         Ok(part)
     }
 
-    /// [`select`](Self::select) of a copy that was made already.
+    /// Applies [`select`](Self::select) in place.
     ///
     /// # Errors
-    /// Those of [`select`](Self::select); nothing has changed then.
+    /// Those of [`select`](Self::select); `self` is then unchanged.
     #[inline(always)]
     pub fn select_in_place(&mut self, dim: isize, index: isize) -> Result<()> {
         self.keep_index(dim, |dim, size| {
@@ -132,10 +137,11 @@ impl Layout {
         })
     }
 
-    /// Sizes and strides laid over the same storage, from `storage_offset` or else where this layout begins.
+    /// Returns a layout of these sizes and strides over the same storage, from `storage_offset` or else this
+    /// layout's offset.
     ///
-    /// This is the one view that can reach outside what it was made from: whoever knows the storage asks
-    /// [`check_within`](Self::check_within).
+    /// This is the only view that can reach outside the original layout: the caller who knows the storage
+    /// must call [`check_within`](Self::check_within).
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -148,8 +154,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::RankMismatch`], [`Error::NegativeSize`], [`Error::NegativeStride`] along whichever dimension,
-    /// [`Error::NegativeOffset`]; [`Error::Overflow`] where an element would lie beyond
+    /// [`Error::RankMismatch`], [`Error::NegativeSize`], [`Error::NegativeStride`] along any dimension,
+    /// [`Error::NegativeOffset`]; [`Error::Overflow`] if an element is beyond
     /// [`MAX_BYTES`](crate::bytes::MAX_BYTES).
     pub fn as_strided<S: DimInt, T: DimInt>(
         &self,
@@ -165,7 +171,7 @@ impl Layout {
     }
 }
 
-/// The index that a bound of a slice stands for, in a dimension of this size.
+/// Converts a slice bound to an index of a dimension of this size.
 #[inline]
 fn clamp(bound: isize, size: usize) -> usize {
     let distance = bound.unsigned_abs();

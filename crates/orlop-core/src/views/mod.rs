@@ -1,16 +1,16 @@
-//! Views: from one layout to another over the same storage.
+//! Views: functions from a layout to another layout over the same storage.
 //!
-//! Cutting, reordering, stretching and regrouping dimensions moves no element. Each is a function from a layout to a
-//! layout, here, once, so that whoever holds memory only has to keep the storage alive. Results are PyTorch's, stride
-//! for stride, in the corners too: which strides dimensions of size 1 get, what a scalar allows, what is refused.
+//! Slicing, reordering, expanding and regrouping dimensions move no element. Results equal PyTorch's, stride
+//! for stride, in the corner cases too: the strides of dimensions of size 1, scalars, and which arguments are
+//! errors.
 //!
-//! Dimensions count from 0, or from the end with -1, -2 and so on; a scalar answers to 0 and -1 where nothing is done
-//! along a dimension. What comes from a checked layout reaches no further than it did, so most views need no new check
-//! of bounds; [`Layout::as_strided`] does.
+//! Dimensions count from 0, or from the end with -1, -2 and so on; a scalar accepts 0 and -1 where the
+//! operation does not index the dimension. A view of a checked layout stays within its range, so views need
+//! no new bounds check, except [`Layout::as_strided`].
 //!
-//! Most change a layout in place, and what gives a new one does so to a copy; the common ones are inlined always. A call
-//! would hand back its 128 bytes through memory, word by word, and whoever moves them on in larger parts has to wait
-//! for the words, longer than they took to compute.
+//! Most operations change a layout in place; those that return a new layout change a copy. The common ones
+//! are always inlined: a call would return 128 bytes through memory, word by word, and a wider copy of them
+//! would stall on store forwarding for longer than the computation takes.
 
 mod dtype;
 mod expand;
@@ -26,7 +26,7 @@ pub use split::Pieces;
 
 use crate::{Error, Layout, Result, dims::Dims};
 
-/// The dimension meant by `dim`. A scalar counts as having one.
+/// Converts `dim`, which may be negative, to a dimension. A scalar counts as having one.
 #[inline]
 pub(crate) fn wrap_dim(dim: isize, ndim: usize) -> Result<usize> {
     let named = ndim.max(1);
@@ -34,19 +34,19 @@ pub(crate) fn wrap_dim(dim: isize, ndim: usize) -> Result<usize> {
     if wrapped < named { Ok(wrapped) } else { Err(Error::DimOutOfRange { dim, ndim }) }
 }
 
-/// The dimensions meant by a list that names none twice.
+/// Converts a list of dimensions without duplicates.
 #[inline(always)]
 fn distinct_dims(dims: &[isize], ndim: usize) -> Result<Dims> {
     Dims::try_from_fn(dims.len(), |position| {
         let dim = wrap_dim(dims[position], ndim)?;
-        // Shorter lists than a set would pay for.
+        // The lists are too short for a set to pay off.
         let same = |&other: &isize| wrap_dim(other, ndim) == Ok(dim);
         if dims[..position].iter().any(same) { Err(Error::RepeatedDim { dim }) } else { Ok(dim) }
     })
 }
 
 impl Layout {
-    /// The dimension meant by `dim`, which has to be there: a scalar has none.
+    /// Converts `dim` to a dimension that exists: a scalar has none.
     #[inline]
     fn existing_dim(&self, dim: isize) -> Result<usize> {
         if self.ndim() == 0 { Err(Error::NoDimensions) } else { wrap_dim(dim, self.ndim()) }

@@ -1,7 +1,7 @@
-//! Reordering dimensions, and dimensions of size 1 that come and go.
+//! Reordering dimensions, and adding and removing dimensions of size 1.
 //!
-//! The elements stay the same ones, so their number and reach do; only contiguity may change, and not even that where
-//! sizes of 1 come or go.
+//! The elements stay the same, and so do their number and span. Reordering may change contiguity; dimensions
+//! of size 1 do not.
 
 use crate::{
     Error, Layout, Result,
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Layout {
-    /// Two dimensions swapped.
+    /// Swaps two dimensions.
     ///
     /// `[.., a, .., b, ..]` becomes `[.., b, .., a, ..]`; a scalar stays one.
     ///
@@ -32,16 +32,16 @@ impl Layout {
         Ok(swapped)
     }
 
-    /// [`transpose`](Self::transpose) of a copy that was made already.
+    /// Applies [`transpose`](Self::transpose) in place.
     ///
     /// # Errors
-    /// Those of [`transpose`](Self::transpose); nothing has changed then.
+    /// Those of [`transpose`](Self::transpose); `self` is then unchanged.
     #[inline(always)]
     pub fn transpose_in_place(&mut self, dim0: isize, dim1: isize) -> Result<()> {
         self.swap_dims(dim0, dim1)
     }
 
-    /// The dimensions in another order: dimension `i` of the result is dimension `dims[i]`.
+    /// Reorders the dimensions: dimension `i` of the result is dimension `dims[i]`.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -62,10 +62,10 @@ impl Layout {
         Ok(permuted)
     }
 
-    /// [`permute`](Self::permute) of a copy that was made already.
+    /// Applies [`permute`](Self::permute) in place.
     ///
     /// # Errors
-    /// Those of [`permute`](Self::permute); nothing has changed then.
+    /// Those of [`permute`](Self::permute); `self` is then unchanged.
     #[inline(always)]
     pub fn permute_in_place(&mut self, dims: &[isize]) -> Result<()> {
         let ndim = self.ndim();
@@ -76,7 +76,7 @@ impl Layout {
         Ok(())
     }
 
-    /// A matrix transposed; vectors and scalars stay as they are.
+    /// Transposes a matrix; vectors and scalars stay as they are.
     ///
     /// `[a, b]` becomes `[b, a]`.
     ///
@@ -89,7 +89,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TooManyDims`] above two.
+    /// [`Error::TooManyDims`] for more than two dimensions.
     #[inline]
     pub fn t(&self) -> Result<Self> {
         let mut transposed = self.clone();
@@ -97,20 +97,20 @@ impl Layout {
         Ok(transposed)
     }
 
-    /// [`t`](Self::t) of a copy that was made already.
+    /// Applies [`t`](Self::t) in place.
     ///
     /// # Errors
-    /// Those of [`t`](Self::t); nothing has changed then.
+    /// Those of [`t`](Self::t); `self` is then unchanged.
     #[inline(always)]
     pub fn t_in_place(&mut self) -> Result<()> {
         match self.ndim() {
             0 | 1 => Ok(()),
             2 => self.swap_dims(0, 1),
-            ndim => Err(Error::TooManyDims { ndim, most: 2 }),
+            ndim => Err(Error::TooManyDims { ndim, max: 2 }),
         }
     }
 
-    /// Each dimension of `source` moved to the place beside it in `destination`; the others fill the places left, in
+    /// Moves each dimension of `source` to the index at the same place in `destination`; the others keep
     /// their order.
     ///
     /// ```
@@ -123,18 +123,18 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DimListLength`] where the lists differ in length, [`Error::DimOutOfRange`], [`Error::RepeatedDim`]
-    /// within one list.
+    /// [`Error::DimListLength`] if the lists differ in length, [`Error::DimOutOfRange`],
+    /// [`Error::RepeatedDim`] within one list.
     pub fn movedim(&self, source: &[isize], destination: &[isize]) -> Result<Self> {
         let mut moved = self.clone();
         moved.movedim_in_place(source, destination)?;
         Ok(moved)
     }
 
-    /// [`movedim`](Self::movedim) of a copy that was made already.
+    /// Applies [`movedim`](Self::movedim) in place.
     ///
     /// # Errors
-    /// Those of [`movedim`](Self::movedim); nothing has changed then.
+    /// Those of [`movedim`](Self::movedim); `self` is then unchanged.
     pub fn movedim_in_place(&mut self, source: &[isize], destination: &[isize]) -> Result<()> {
         let ndim = self.ndim();
         if source.len() != destination.len() {
@@ -148,14 +148,14 @@ impl Layout {
         let mut staying = (0..ndim).filter(|dim| !moved.contains(dim));
         let order = Dims::from_fn(ndim, |place| match places.iter().position(|&taken| taken == place) {
             Some(pair) => moved[pair],
-            // As many stay as places are left.
+            // As many dimensions stay as positions are left.
             None => staying.next().unwrap_or_default(),
         });
         self.order_dims(&order);
         Ok(())
     }
 
-    /// Without the dimensions of size 1.
+    /// Removes all dimensions of size 1.
     ///
     /// `[1, a, 1, b]` becomes `[a, b]`.
     ///
@@ -172,12 +172,12 @@ impl Layout {
         squeezed
     }
 
-    /// [`squeeze`](Self::squeeze) of a copy that was made already.
+    /// Applies [`squeeze`](Self::squeeze) in place.
     pub fn squeeze_in_place(&mut self) {
         self.squeeze_all(|_| true);
     }
 
-    /// Without this dimension if its size is 1, else unchanged.
+    /// Removes this dimension if its size is 1.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -197,10 +197,10 @@ impl Layout {
         Ok(squeezed)
     }
 
-    /// [`squeeze_dim`](Self::squeeze_dim) of a copy that was made already.
+    /// Applies [`squeeze_dim`](Self::squeeze_dim) in place.
     ///
     /// # Errors
-    /// Those of [`squeeze_dim`](Self::squeeze_dim); nothing has changed then.
+    /// Those of [`squeeze_dim`](Self::squeeze_dim); `self` is then unchanged.
     #[inline(always)]
     pub fn squeeze_dim_in_place(&mut self, dim: isize) -> Result<()> {
         let dim = wrap_dim(dim, self.ndim())?;
@@ -210,7 +210,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Without those of the dimensions named whose size is 1. No names, no change.
+    /// Removes those of the listed dimensions whose size is 1. An empty list changes nothing.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -228,17 +228,17 @@ impl Layout {
         Ok(squeezed)
     }
 
-    /// [`squeeze_dims`](Self::squeeze_dims) of a copy that was made already.
+    /// Applies [`squeeze_dims`](Self::squeeze_dims) in place.
     ///
     /// # Errors
-    /// Those of [`squeeze_dims`](Self::squeeze_dims); nothing has changed then.
+    /// Those of [`squeeze_dims`](Self::squeeze_dims); `self` is then unchanged.
     pub fn squeeze_dims_in_place(&mut self, dims: &[isize]) -> Result<()> {
         let named = distinct_dims(dims, self.ndim())?;
         self.squeeze_all(|dim| named.as_slice().contains(&dim));
         Ok(())
     }
 
-    /// With a new dimension of size 1 before dimension `dim`; -1 makes it the last.
+    /// Inserts a dimension of size 1 before dimension `dim`; -1 makes it the last.
     ///
     /// `[a, b]` becomes `[a, 1, b]` for 1 and for -2.
     ///
@@ -252,7 +252,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`], which counts the new dimension among those there are.
+    /// [`Error::DimOutOfRange`], in which the new dimension counts.
     #[inline]
     pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
         let mut unsqueezed = self.clone();
@@ -260,14 +260,14 @@ impl Layout {
         Ok(unsqueezed)
     }
 
-    /// [`unsqueeze`](Self::unsqueeze) of a copy that was made already.
+    /// Applies [`unsqueeze`](Self::unsqueeze) in place.
     ///
     /// # Errors
-    /// Those of [`unsqueeze`](Self::unsqueeze); nothing has changed then.
+    /// Those of [`unsqueeze`](Self::unsqueeze); `self` is then unchanged.
     #[inline(always)]
     pub fn unsqueeze_in_place(&mut self, dim: isize) -> Result<()> {
         let new = wrap_dim(dim, self.ndim() + 1)?;
-        // As far as the dimension that it comes before reaches; nothing is reached along it.
+        // The stride that continues the next dimension, as PyTorch sets it; it has no effect.
         let stride = match (self.shape().get(new), self.strides().get(new)) {
             (Some(&size), Some(&stride)) => next_stride(stride, size),
             _ => 1,
@@ -276,7 +276,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Without the dimensions of size 1 that are meant.
+    /// Removes the dimensions of size 1 for which `meant` returns `true`.
     #[inline(always)]
     fn squeeze_all(&mut self, meant: impl Fn(usize) -> bool) {
         for dim in (0..self.ndim()).rev() {

@@ -1,25 +1,25 @@
 //! Regrouping: the same elements in the same order under other sizes.
 //!
-//! Dimensions that continue each other in memory are one run of elements, however they are divided. A view can divide
-//! a run anew and cannot step across the end of one; what has to, `reshape` copies. The strides of the result are
-//! PyTorch's: counted from the innermost stride of each run.
+//! Dimensions that continue each other in memory form one run of elements, however they are divided. A view
+//! can divide a run in another way but cannot cross the end of one; `reshape` then copies. The strides of the
+//! result are PyTorch's, counted from the innermost stride of each run.
 
 use crate::{
     DimInt, Error, Layout, Quantity, Result, Shape, Strides, bytes, dims::Dims, strides::next_stride,
     views::wrap_dim,
 };
 
-/// What [`Layout::reshape`] comes to.
+/// The result of [`Layout::reshape`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reshaped {
-    /// The strides allow it: a view of the same storage.
+    /// The strides allow a view of the same storage.
     View(Layout),
-    /// They do not: the layout of a copy in row-major order, which begins a storage of its own.
+    /// A copy is needed: its layout, row-major at the start of a new storage.
     Copy(Layout),
 }
 
 impl Reshaped {
-    /// The layout, of the view or of the copy.
+    /// Returns the layout of the view or of the copy.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         match self {
@@ -29,7 +29,7 @@ impl Reshaped {
 }
 
 impl Shape {
-    /// The shape of these sizes for `numel` elements, where one size may be -1 and follows from the others.
+    /// Returns the shape of these sizes for `numel` elements, where one size may be -1 and is inferred.
     ///
     /// ```
     /// use orlop_core::Shape;
@@ -40,8 +40,9 @@ impl Shape {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NumelMismatch`], [`Error::InferredTwice`], [`Error::InferredBesideZero`], [`Error::NegativeSize`] below
-    /// -1, [`Error::Overflow`] where the product of the sizes, or `numel`, does not fit.
+    /// [`Error::NumelMismatch`], [`Error::InferredTwice`], [`Error::InferredBesideZero`],
+    /// [`Error::NegativeSize`] for sizes less than -1, [`Error::Overflow`] if the product of the sizes, or
+    /// `numel`, does not fit.
     #[inline]
     pub fn infer<D: DimInt>(sizes: &[D], numel: usize) -> Result<Self> {
         let mut inferred = None;
@@ -68,10 +69,10 @@ impl Shape {
 }
 
 impl Layout {
-    /// The same elements under other sizes, of which one may be -1 and follows from the others.
+    /// Returns a view of the same elements with other sizes, of which one may be -1 and is inferred.
     ///
-    /// `[a, b·c]` becomes `[a·b, c]` for the sizes `[a·b, c]` and for `[-1, c]`, if both dimensions lie one after the
-    /// other.
+    /// `[a, b·c]` becomes `[a·b, c]` for the sizes `[a·b, c]` and for `[-1, c]`, if the dimensions continue
+    /// each other.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -83,7 +84,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`Shape::infer`]; [`Error::NotViewable`] where only a copy would do.
+    /// As [`Shape::infer`]; [`Error::NotViewable`] if the sizes need a copy.
     #[inline]
     pub fn view<D: DimInt>(&self, sizes: &[D]) -> Result<Self> {
         let mut viewed = self.clone();
@@ -91,16 +92,16 @@ impl Layout {
         Ok(viewed)
     }
 
-    /// [`view`](Self::view) of a copy that was made already.
+    /// Applies [`view`](Self::view) in place.
     ///
     /// # Errors
-    /// Those of [`view`](Self::view); nothing has changed then.
+    /// Those of [`view`](Self::view); `self` is then unchanged.
     #[inline(always)]
     pub fn view_in_place<D: DimInt>(&mut self, sizes: &[D]) -> Result<()> {
         self.set_shape(Shape::infer(sizes, self.numel())?)
     }
 
-    /// [`view`](Self::view) where the strides allow it, else the layout of the copy to make.
+    /// Returns [`view`](Self::view) if the strides allow it, else the layout of the copy to make.
     ///
     /// ```
     /// use orlop_core::{Layout, Reshaped, Shape};
@@ -117,7 +118,8 @@ impl Layout {
         Ok(self.reshape_to(Shape::infer(sizes, self.numel())?))
     }
 
-    /// The strides of a view of this shape, if one is possible and the shape has as many elements.
+    /// Returns the strides of a view with this shape, or `None` if the shape has another number of elements
+    /// or needs a copy.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -132,7 +134,7 @@ impl Layout {
         if shape.numel() == self.numel() { self.run_strides(shape).ok() } else { None }
     }
 
-    /// The dimensions from `start` to `end`, both included, made one; a scalar becomes `[1]`.
+    /// Merges the dimensions from `start` to `end`, both included; a scalar becomes `[1]`.
     ///
     /// `[a, b, c, d]` becomes `[a, b·c, d]` from 1 to 2.
     ///
@@ -145,8 +147,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`], [`Error::DimOrder`]; [`Error::Overflow`] where there are no elements and the joint
-    /// size does not fit.
+    /// [`Error::DimOutOfRange`], [`Error::DimOrder`]; [`Error::Overflow`] where there are no elements and the
+    /// joint size does not fit.
     #[inline]
     pub fn flatten(&self, start: isize, end: isize) -> Result<Reshaped> {
         Ok(match self.flat_shape(start, end)? {
@@ -155,11 +157,11 @@ impl Layout {
         })
     }
 
-    /// [`flatten`](Self::flatten) of a copy that was made already.
+    /// Applies [`flatten`](Self::flatten) in place.
     ///
     /// # Errors
-    /// Those of [`flatten`](Self::flatten); [`Error::NotViewable`] where only a copy of the elements would do. Nothing
-    /// has changed then.
+    /// Those of [`flatten`](Self::flatten); [`Error::NotViewable`] if a copy of the elements is needed.
+    /// `self` is then unchanged.
     #[inline(always)]
     pub fn flatten_in_place(&mut self, start: isize, end: isize) -> Result<()> {
         match self.flat_shape(start, end)? {
@@ -168,7 +170,8 @@ impl Layout {
         }
     }
 
-    /// The shape with the dimensions from `start` to `end` made one; `None` if they are one.
+    /// Returns the shape with the dimensions from `start` to `end` merged, or `None` if they are one
+    /// dimension.
     #[inline(always)]
     fn flat_shape(&self, start: isize, end: isize) -> Result<Option<Shape>> {
         let ndim = self.ndim();
@@ -189,7 +192,7 @@ impl Layout {
         Ok(Some(Shape::from_dims(sizes)))
     }
 
-    /// One dimension divided into several, whose sizes multiply to its own; one may be -1.
+    /// Splits a dimension into several whose sizes multiply to its own; one may be -1.
     ///
     /// `[a, b·c, d]` becomes `[a, b, c, d]`. It is always a view.
     ///
@@ -202,17 +205,18 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoSizes`], and as [`Shape::infer`].
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoSizes`], and as
+    /// [`Shape::infer`].
     pub fn unflatten<D: DimInt>(&self, dim: isize, sizes: &[D]) -> Result<Self> {
         let mut unflattened = self.clone();
         unflattened.unflatten_in_place(dim, sizes)?;
         Ok(unflattened)
     }
 
-    /// [`unflatten`](Self::unflatten) of a copy that was made already.
+    /// Applies [`unflatten`](Self::unflatten) in place.
     ///
     /// # Errors
-    /// Those of [`unflatten`](Self::unflatten); nothing has changed then.
+    /// Those of [`unflatten`](Self::unflatten); `self` is then unchanged.
     pub fn unflatten_in_place<D: DimInt>(&mut self, dim: isize, sizes: &[D]) -> Result<()> {
         let dim = self.existing_dim(dim)?;
         if sizes.is_empty() {
@@ -221,12 +225,12 @@ impl Layout {
         let parts = Shape::infer(sizes, self.shape()[dim])?;
         let (before, after) = (&self.shape()[..dim], &self.shape()[dim + 1..]);
         let mut all = before.iter().chain(parts.iter()).chain(after).copied();
-        // As many as are chained.
+        // The iterator has exactly this number of values.
         let sizes = Dims::from_fn(self.ndim() - 1 + parts.ndim(), |_| all.next().unwrap_or_default());
         self.view_in_place(sizes.as_slice())
     }
 
-    /// A view of a shape with as many elements, or the copy that it takes.
+    /// Returns a view with this shape, of the same number of elements, or the layout of the copy.
     fn reshape_to(&self, shape: Shape) -> Reshaped {
         match self.run_strides(&shape) {
             Ok(strides) => Reshaped::View(self.regrouped(shape, strides)),
@@ -234,7 +238,7 @@ impl Layout {
         }
     }
 
-    /// Other sizes for as many elements.
+    /// Sets a shape with the same number of elements.
     #[inline(always)]
     fn set_shape(&mut self, shape: Shape) -> Result<()> {
         if !self.is_one_run() {
@@ -245,7 +249,8 @@ impl Layout {
         Ok(())
     }
 
-    /// [`set_shape`](Self::set_shape) where a run ends, or is none. The shape is given away: what is lent is in memory.
+    /// [`set_shape`](Self::set_shape) for layouts that are not one run. It takes the shape by value, so that
+    /// the caller's copy can stay in registers.
     #[cold]
     #[inline(never)]
     fn set_shape_of_runs(&mut self, shape: Shape) -> Result<()> {
@@ -254,15 +259,15 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether the elements are one run of stride 1: contiguous, and no innermost dimension of size 1 with a stride that
-    /// means nothing.
+    /// Returns `true` if the elements are one run of stride 1: contiguous, and the innermost dimension is not
+    /// of size 1 with another stride.
     #[inline]
     fn is_one_run(&self) -> bool {
         self.is_contiguous() && !self.is_empty() && self.strides().last().is_none_or(|&stride| stride == 1)
     }
 
-    /// The strides of a shape with as many elements; or else the dimension, 1 or higher, that a new one would have to
-    /// leave for the one before it though the run of elements ends there.
+    /// Returns the strides of a shape with the same number of elements. The error is the dimension, 1 or
+    /// higher, at which a run ends inside a dimension of the new shape.
     fn run_strides(&self, shape: &Shape) -> core::result::Result<Strides, usize> {
         // Without elements any strides would do; PyTorch keeps those of an unchanged shape.
         if self.is_empty() && self.shape() == shape {
@@ -273,7 +278,7 @@ impl Layout {
         }
         let mut strides = Dims::zeros(shape.ndim());
         let mut places = strides.as_mut_slice().iter_mut().zip(shape.iter()).rev().peekable();
-        // The first dimension of the run, its innermost stride, its elements so far.
+        // The first dimension of the run, its innermost stride, and its number of elements so far.
         let mut run: Option<(usize, usize)> = None;
         for dim in (0..self.ndim()).rev() {
             let (base, outside) = run.unwrap_or((self.strides()[dim], 1));

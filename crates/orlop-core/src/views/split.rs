@@ -1,32 +1,34 @@
 //! Splitting a dimension into pieces.
 //!
-//! Whether the pieces fit is decided once, when the split is asked for; the pieces themselves then come one by one,
-//! without a list of them ever being made.
+//! The pieces are checked once, when the split is requested; the iterator then makes one at a time, without a
+//! list.
 
 use core::iter::FusedIterator;
 
-use crate::{DimInt, Error, Layout, Quantity, Result, Shape, bytes::MAX_BYTES, layout::Kept};
+use crate::{DimInt, Error, Layout, Quantity, Result, Shape, bytes::MAX_BYTES, layout::KeptIndices};
 
-/// The pieces of a dimension, in order; from [`Layout::split`] and its kin.
+/// An iterator over the pieces of a dimension, in order; made by [`Layout::split`],
+/// [`Layout::split_with_sizes`] and [`Layout::chunk`].
 #[derive(Clone, Debug)]
 pub struct Pieces<'a, D = usize> {
     layout: &'a Layout,
     dim: usize,
-    /// Where the next piece begins. It and all that follow fit the dimension.
+    /// The start of the next piece. It and all later pieces are within the dimension.
     start: usize,
-    sizes: Sizes<'a, D>,
+    sizes: PieceSizes<'a, D>,
 }
 
 #[derive(Clone, Debug)]
-enum Sizes<'a, D> {
-    /// So many pieces, all of this size but for the last, which has what is left.
+enum PieceSizes<'a, D> {
+    /// `pieces` pieces of this size; the last one is smaller if the size does not divide the dimension.
     Equal { size: usize, pieces: usize },
-    /// One piece for each.
+    /// The size of each piece.
     Listed(&'a [D]),
 }
 
 impl Layout {
-    /// A dimension in pieces of `size` each; the last one has what is left. An empty dimension has one empty piece.
+    /// Splits a dimension into pieces of `size`; the last one may be smaller. An empty dimension gives one
+    /// empty piece.
     ///
     /// `[.., n, ..]` becomes `⌈n / size⌉` times `[.., size, ..]`.
     ///
@@ -40,9 +42,9 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::EmptyPieces`] for a `size` of 0 where
-    /// the dimension has another; [`Error::Overflow`] where there are no elements and an offset is one that no storage
-    /// could have.
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::EmptyPieces`] for a `size` of
+    /// 0 if the dimension is not empty; [`Error::Overflow`] for a layout without elements if an offset would
+    /// exceed any storage.
     pub fn split(&self, size: usize, dim: isize) -> Result<Pieces<'_>> {
         let dim = self.existing_dim(dim)?;
         let length = self.shape()[dim];
@@ -51,10 +53,10 @@ impl Layout {
         }
         let pieces = length.div_ceil(size.max(1)).max(1);
         self.check_last_piece(dim, (pieces - 1).saturating_mul(size))?;
-        Ok(Pieces { layout: self, dim, start: 0, sizes: Sizes::Equal { size, pieces } })
+        Ok(Pieces { layout: self, dim, start: 0, sizes: PieceSizes::Equal { size, pieces } })
     }
 
-    /// A dimension in pieces of these sizes, which add up to its own.
+    /// Splits a dimension into pieces of these sizes, which add up to its own.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -67,7 +69,8 @@ impl Layout {
     ///
     /// # Errors
     /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NegativeSize`],
-    /// [`Error::PiecesMismatch`]; [`Error::Overflow`] for an empty last piece at an offset that no storage could have.
+    /// [`Error::PiecesMismatch`]; [`Error::Overflow`] for an empty last piece whose offset exceeds any
+    /// storage.
     pub fn split_with_sizes<'a, D: DimInt>(&'a self, sizes: &'a [D], dim: isize) -> Result<Pieces<'a, D>> {
         let dim = self.existing_dim(dim)?;
         let length = self.shape()[dim];
@@ -80,11 +83,11 @@ impl Layout {
             return Err(Error::PiecesMismatch { sum, size: length });
         }
         self.check_last_piece(dim, last)?;
-        Ok(Pieces { layout: self, dim, start: 0, sizes: Sizes::Listed(sizes) })
+        Ok(Pieces { layout: self, dim, start: 0, sizes: PieceSizes::Listed(sizes) })
     }
 
-    /// A dimension in at most `count` pieces of equal size, but for the last. An empty dimension has `count` empty
-    /// pieces; others can come out in fewer, as rounding up has it.
+    /// Splits a dimension into at most `count` pieces of equal size, of which the last may be smaller. An
+    /// empty dimension gives `count` empty pieces; others can give fewer, because the size is rounded up.
     ///
     /// `[.., n, ..]` becomes `count` times `[.., ⌈n / count⌉, ..]`.
     ///
@@ -98,8 +101,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoPieces`] for a `count` of 0;
-    /// [`Error::Overflow`] as in [`split`](Self::split).
+    /// [`Error::NoDimensions`] for a scalar, [`Error::DimOutOfRange`], [`Error::NoPieces`] for a `count` of
+    /// 0; [`Error::Overflow`] as in [`split`](Self::split).
     pub fn chunk(&self, count: usize, dim: isize) -> Result<Pieces<'_>> {
         let dim = self.existing_dim(dim)?;
         if count == 0 {
@@ -109,11 +112,11 @@ impl Layout {
         let size = length.div_ceil(count);
         let pieces = if size == 0 { count } else { length.div_ceil(size) };
         self.check_last_piece(dim, (pieces - 1).saturating_mul(size))?;
-        Ok(Pieces { layout: self, dim, start: 0, sizes: Sizes::Equal { size, pieces } })
+        Ok(Pieces { layout: self, dim, start: 0, sizes: PieceSizes::Equal { size, pieces } })
     }
 
-    /// Whether a piece that begins at this index can have an offset at all. Only pieces without elements can have none,
-    /// and no piece begins after the last.
+    /// Checks that a piece starting at this index has a valid offset. Only pieces without elements can fail,
+    /// and no piece starts later.
     fn check_last_piece(&self, dim: usize, start: usize) -> Result<()> {
         let offset =
             start.checked_mul(self.strides()[dim]).and_then(|skipped| skipped.checked_add(self.offset()));
@@ -131,11 +134,11 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
     fn next(&mut self) -> Option<Layout> {
         let length = self.layout.shape()[self.dim];
         let size = match &mut self.sizes {
-            Sizes::Equal { size, pieces } => {
+            PieceSizes::Equal { size, pieces } => {
                 *pieces = pieces.checked_sub(1)?;
                 (length - self.start).min(*size)
             }
-            Sizes::Listed(sizes) => {
+            PieceSizes::Listed(sizes) => {
                 let (&size, rest) = sizes.split_first()?;
                 *sizes = rest;
                 size.to_usize()?
@@ -143,17 +146,18 @@ impl<D: DimInt> Iterator for Pieces<'_, D> {
         };
         let mut piece = self.layout.clone();
         let first = self.start;
-        let cut = piece.keep_indices(self.dim.cast_signed(), |_, _, stride| Ok(Kept { first, size, stride }));
+        let cut = piece
+            .keep_indices(self.dim.cast_signed(), |_, _, stride| Ok(KeptIndices { first, size, stride }));
         self.start += size;
-        // The start was found to be in range when the split was asked for.
+        // The start was checked when the split was requested.
         cut.ok().map(|()| piece)
     }
 
     #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = match self.sizes {
-            Sizes::Equal { pieces, .. } => pieces,
-            Sizes::Listed(sizes) => sizes.len(),
+            PieceSizes::Equal { pieces, .. } => pieces,
+            PieceSizes::Listed(sizes) => sizes.len(),
         };
         (left, Some(left))
     }

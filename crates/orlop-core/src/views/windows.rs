@@ -1,4 +1,4 @@
-//! Diagonals and sliding windows: views in which one step moves along two dimensions, or two along one.
+//! Diagonals and sliding windows.
 
 use crate::{
     Error, Layout, Quantity, Result, Shape, Strides, bytes::MAX_BYTES, dims::Dims, strides::next_stride,
@@ -6,11 +6,12 @@ use crate::{
 };
 
 impl Layout {
-    /// The diagonal of each matrix along `dim1` and `dim2`, as a new last dimension. A positive `offset` moves that
-    /// many columns (along `dim2`) from the main one, a negative one as many rows (along `dim1`).
+    /// Returns the diagonal of each matrix along `dim1` and `dim2` as a new last dimension. A positive
+    /// `offset` selects the diagonal `offset` columns (along `dim2`) to the right of the main one, a negative
+    /// one `-offset` rows (along `dim1`) below it.
     ///
-    /// `[.., r, .., c, ..]` becomes `[.., .., .., d]`, `d` being the length of the diagonal: 0 where it is off the
-    /// matrix.
+    /// `[.., r, .., c, ..]` becomes `[.., .., .., d]`, where `d` is the length of the diagonal: 0 if it is
+    /// outside the matrix.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -22,8 +23,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`], [`Error::RepeatedDim`] where both dimensions are the same; [`Error::Overflow`] where
-    /// there are no elements and the offset is one that no storage could have.
+    /// [`Error::DimOutOfRange`], [`Error::RepeatedDim`] if both dimensions are the same; [`Error::Overflow`]
+    /// for a layout without elements if the offset would exceed any storage.
     pub fn diagonal(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Self> {
         let (rows, columns) = (wrap_dim(dim1, self.ndim())?, wrap_dim(dim2, self.ndim())?);
         if rows == columns {
@@ -35,25 +36,26 @@ impl Layout {
         let length = left(rows, down).min(left(columns, right));
         let (row, column) = (self.strides()[rows], self.strides()[columns]);
         let skipped = match length {
-            0 => Some(0), // Off the matrix or not, there is nowhere to move to.
+            0 => Some(0), // Inside the matrix or not, the offset does not change.
             _ => down.checked_mul(row).zip(right.checked_mul(column)).and_then(|(a, b)| a.checked_add(b)),
         };
         let first = skipped
             .and_then(|skipped| skipped.checked_add(self.offset()))
             .ok_or(Error::Overflow { quantity: Quantity::ElementSpan })?;
-        // Beyond the range only where no step is taken.
+        // This saturates only if the diagonal has at most one element.
         let along = row.saturating_add(column).min(MAX_BYTES);
         let strides = Strides::from_dims(merged(self.strides(), rows, columns, along));
-        // Without elements there still are none: the dimension of size 0 stayed, or made the diagonal empty.
+        // A layout without elements stays without: the dimension of size 0 remains, or makes the diagonal
+        // empty.
         let shape = Shape::from_dims(merged(self.shape(), rows, columns, length));
         Self::new(shape, strides, first)
     }
 
-    /// Every window of `size` indices along a dimension, `step` apart; the indices in a window are a new last
-    /// dimension.
+    /// Returns the windows of `size` indices along a dimension, `step` apart; the indices in a window form a
+    /// new last dimension.
     ///
-    /// `[.., n, ..]` becomes `[.., ⌊(n − size) / step⌋ + 1, .., size]`; a scalar counts as `n = 1` and becomes
-    /// `[size]`.
+    /// `[.., n, ..]` becomes `[.., ⌊(n − size) / step⌋ + 1, .., size]`; a scalar counts as `n = 1` and
+    /// becomes `[size]`.
     ///
     /// ```
     /// use orlop_core::{Layout, Shape};
@@ -65,8 +67,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DimOutOfRange`], [`Error::WindowTooLarge`], [`Error::ZeroStep`]; [`Error::Overflow`] where the windows
-    /// have more elements in all than can be counted.
+    /// [`Error::DimOutOfRange`], [`Error::WindowTooLarge`], [`Error::ZeroStep`]; [`Error::Overflow`] if the
+    /// total number of elements in the windows does not fit.
     pub fn unfold(&self, dim: isize, size: usize, step: usize) -> Result<Self> {
         let dim = wrap_dim(dim, self.ndim())?;
         let scalar = self.ndim() == 0;
@@ -79,20 +81,20 @@ impl Layout {
         let mut strides = appended(self.strides(), stride);
         if !scalar {
             sizes.as_mut_slice()[dim] = steps + 1;
-            // Beyond the range only where there is one window.
+            // This saturates only if there is one window.
             strides.as_mut_slice()[dim] = next_stride(stride, step);
         }
         Self::new(Shape::new(sizes.as_slice())?, Strides::from_dims(strides), self.offset())
     }
 }
 
-/// The values of all dimensions but two, and one for what those became.
+/// Returns the values of all dimensions except `a` and `b`, followed by `joint`.
 fn merged(values: &[usize], a: usize, b: usize, joint: usize) -> Dims {
     let mut kept = (0..values.len()).filter(|&dim| dim != a && dim != b).map(|dim| values[dim]);
     Dims::from_fn(values.len() - 1, |_| kept.next().unwrap_or(joint))
 }
 
-/// The values of all dimensions and of a new last one.
+/// Returns the values of all dimensions followed by `last`.
 fn appended(values: &[usize], last: usize) -> Dims {
     Dims::from_fn(values.len() + 1, |dim| values.get(dim).copied().unwrap_or(last))
 }

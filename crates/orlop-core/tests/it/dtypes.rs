@@ -40,7 +40,7 @@ fn casts_bit_for_bit() {
     assert_eq!(checked, 12 * 432 + 5 * 65 + 7 * 64);
 }
 
-/// Tables of bit patterns, between floats.
+/// Checks a table of bit patterns, between float types.
 fn check_bits<S: Element, D: Element>(table: &Value) -> usize {
     let (sources, expected) = (integers(table, "src_bits"), integers(table, "dst_bits"));
     assert_eq!(sources.len(), expected.len());
@@ -49,7 +49,7 @@ fn check_bits<S: Element, D: Element>(table: &Value) -> usize {
         let ours: D = cast(value);
         let theirs: D = from_bits(expected);
         // A NaN is unequal to itself, and its payload is not compared.
-        #[expect(clippy::eq_op, reason = "the test for NaN that every float type has")]
+        #[expect(clippy::eq_op, reason = "a test for NaN that works for every float type")]
         let both_nan = ours != ours && theirs != theirs;
         assert!(
             both_nan || bytes_of(&ours) == bytes_of(&theirs),
@@ -60,12 +60,12 @@ fn check_bits<S: Element, D: Element>(table: &Value) -> usize {
     sources.len()
 }
 
-/// The element whose bits are the low ones of `bits`.
+/// Returns the element whose bits are the low bits of `bits`.
 fn from_bits<T: Element>(bits: i64) -> T {
     pod_read_unaligned(&bits.to_le_bytes()[..size_of::<T>()])
 }
 
-/// Tables of values, with an integer or bool on one side or both.
+/// Checks a table of values, with an integer type or bool on one side or both.
 fn check_values<S: Element, D: Element>(table: &Value) -> usize {
     let (sources, expected) = (array(table, "src_values"), array(table, "dst_values"));
     assert_eq!(sources.len(), expected.len());
@@ -82,7 +82,7 @@ fn check_values<S: Element, D: Element>(table: &Value) -> usize {
     sources.len()
 }
 
-/// The element with this value, which it holds exactly.
+/// Returns the element with this value, which is exactly representable.
 fn from_json<T: Element>(value: &Value) -> T {
     match value {
         Value::Bool(value) => cast(*value),
@@ -91,6 +91,6 @@ fn from_json<T: Element>(value: &Value) -> T {
             None => cast(number.as_f64().unwrap()),
         },
         Value::String(text) => cast(text.parse::<f64>().unwrap()),
-        _ => panic!("{value} is no number"),
+        _ => panic!("{value} is not a number"),
     }
 }

@@ -39,7 +39,7 @@ fn predicates_of_every_view() {
     assert_eq!(views, 17057);
 }
 
-/// `contiguous(format)` gives the format's strides, and leaves alone what has them already.
+/// `contiguous(format)` gives the format's strides, and keeps a layout that has them already.
 #[test]
 fn strides_of_formats() {
     let programs = text("views.jsonl.gz");

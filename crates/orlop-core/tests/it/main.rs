@@ -1,4 +1,4 @@
-//! What PyTorch answers, and what the definitions say, against what the crate says.
+//! Compares the crate with PyTorch's recorded results and with definitions.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 

@@ -1,11 +1,12 @@
-//! Layouts against their definitions, by listing every element.
+//! Layouts against their definitions, by enumeration of every element.
 
 use std::collections::BTreeSet;
 
 use orlop_core::{Layout, Overlap, Shape, Strides};
 use proptest::prelude::*;
 
-/// Small layouts of every kind: dense, gappy, broadcast, overlapping, empty; of more dimensions than fit inline, too.
+/// Generates small layouts: dense, gappy, broadcast, overlapping, empty, and with more dimensions than fit
+/// inline.
 pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
     let dims = prop::collection::vec((0usize..5, prop_oneof![0usize..8, 0usize..40]), 0..7);
     (dims, 0usize..10).prop_map(|(dims, offset)| {
@@ -14,7 +15,7 @@ pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
     })
 }
 
-/// The place of every element, in logical order.
+/// Returns the position of every element, in logical order.
 pub(crate) fn places(layout: &Layout) -> Vec<usize> {
     let mut places = vec![layout.offset()];
     for (&size, &stride) in layout.shape().iter().zip(layout.strides().iter()) {
@@ -51,8 +52,9 @@ proptest! {
         let in_a_row = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
         prop_assert_eq!(layout.is_contiguous(), in_a_row);
         let distinct: BTreeSet<_> = places.iter().collect();
-        let fills_its_range = distinct.len() == places.len() && distinct.len() == layout.element_range().len();
-        prop_assert_eq!(layout.is_non_overlapping_and_dense(), fills_its_range);
+        let is_distinct = distinct.len() == places.len();
+        let fills_range = is_distinct && distinct.len() == layout.element_range().len();
+        prop_assert_eq!(layout.is_non_overlapping_and_dense(), fills_range);
     }
 
     #[test]

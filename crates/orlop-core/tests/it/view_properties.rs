@@ -1,4 +1,4 @@
-//! Views against their definitions: which places of the storage each one reaches, in which order.
+//! Views against their definitions: which positions of the storage each one reaches, in which order.
 
 use orlop_core::{Layout, Reshaped, Result, Shape, broadcast_shapes};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 use crate::properties::{layouts, places};
 
-/// A layout and one of its dimensions.
+/// Generates a layout and one of its dimensions.
 fn with_dim() -> impl Strategy<Value = (Layout, usize)> {
     let some = layouts().prop_filter("a scalar", |layout| layout.ndim() > 0);
     (some, any::<Index>()).prop_map(|(layout, dim)| (layout.clone(), dim.index(layout.ndim())))
@@ -17,19 +17,19 @@ fn from_end(layout: &Layout, dim: usize) -> isize {
     isize::try_from(dim).unwrap() - isize::try_from(layout.ndim()).unwrap()
 }
 
-/// The places at each index of a dimension.
+/// Returns the positions at each index of a dimension.
 fn rows(layout: &Layout, dim: usize) -> Vec<Vec<usize>> {
     (0..layout.shape()[dim])
         .map(|index| places(&layout.select(from_end(layout, dim), index.try_into().unwrap()).unwrap()))
         .collect()
 }
 
-/// The places of a view with its dimension `dim` outermost, index by index.
+/// Compares the positions of a view, with dimension `dim` outermost, index by index.
 fn assert_rows(view: &Layout, dim: usize, expected: &[Vec<usize>]) {
     assert_eq!(rows(view, dim), expected);
 }
 
-/// All ways to write a number as a product of sizes, among them useless ones.
+/// Generates factorizations of a number into sizes, factors of 1 included.
 fn sizes_of(numel: usize) -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(any::<Index>(), 0..5).prop_map(move |picks| {
         let mut left = numel;
@@ -48,7 +48,8 @@ fn sizes_of(numel: usize) -> impl Strategy<Value = Vec<usize>> {
     })
 }
 
-/// Row-major layouts cut and turned a little: most dimensions of these still continue each other.
+/// Generates row-major layouts, sliced and transposed a little: most of their dimensions still continue each
+/// other.
 fn rearranged() -> impl Strategy<Value = Layout> {
     let sizes = prop::collection::vec(prop_oneof![Just(1usize), 1usize..5], 1..6);
     (sizes, any::<[Index; 4]>(), 0isize..3).prop_map(|(sizes, [from, to, cut, swap], start)| {
@@ -66,14 +67,14 @@ fn with_sizes() -> impl Strategy<Value = (Layout, Vec<usize>)> {
     })
 }
 
-/// Whatever was counted by a shortcut is what counting anew gives.
+/// Checks that incrementally updated counts equal those of a fresh count.
 fn assert_counted(view: &Layout) {
     let anew = Layout::new(view.shape().clone(), view.strides().clone(), view.offset());
     assert_eq!(anew.as_ref(), Ok(view));
     assert_eq!(view.numel(), places(view).len());
 }
 
-/// Every place that a view reaches is one of its parent's.
+/// Checks that every position of a view is one of its parent's.
 fn assert_inside(view: &Layout, parent: &Layout) {
     assert_counted(view);
     if !view.is_empty() {
@@ -142,8 +143,10 @@ proptest! {
             let at = |layout: &Layout, dim: usize, index: usize| {
                 layout.select(dim.try_into().unwrap(), index.try_into().unwrap()).unwrap()
             };
-            // Outer dimension last, so that the number of the other still holds.
-            let (first, second) = if dim > other { ((dim, row), (other, column)) } else { ((other, column), (dim, row)) };
+            // The outer dimension last, so that the number of the other stays valid.
+            let mut order = [(dim, row), (other, column)];
+            order.sort_by_key(|&(dim, _)| std::cmp::Reverse(dim));
+            let [first, second] = order;
             places(&at(&at(&layout, first.0, first.1), second.0, second.1))
         }).collect();
         assert_rows(&view, view.ndim() - 1, &expected);
@@ -182,12 +185,15 @@ proptest! {
         prop_assert_eq!(rows(&moved, other.index(layout.ndim())), rows(&layout, dim));
         prop_assert_eq!(&moved.movedim(&[b], &[a]).unwrap(), &layout);
 
-        let order: Vec<isize> = order.into_iter().filter(|&dim| dim < layout.ndim().try_into().unwrap()).collect();
-        let back: Vec<isize> = (0..).take(order.len()).map(|dim| order.iter().position(|&o| o == dim).unwrap().try_into().unwrap()).collect();
+        let ndim = isize::try_from(layout.ndim()).unwrap();
+        let order: Vec<isize> = order.into_iter().filter(|&dim| dim < ndim).collect();
+        let position = |dim| order.iter().position(|&other| other == dim).unwrap();
+        let back: Vec<isize> = (0..ndim).map(|dim| position(dim).try_into().unwrap()).collect();
         let permuted = layout.permute(&order).unwrap();
         assert_inside(&permuted, &layout);
         prop_assert_eq!(&permuted.permute(&back).unwrap(), &layout);
-        prop_assert_eq!(&layout.movedim(&order, &(0..).take(order.len()).collect::<Vec<_>>()).unwrap(), &permuted);
+        let identity: Vec<isize> = (0..ndim).collect();
+        prop_assert_eq!(&layout.movedim(&order, &identity).unwrap(), &permuted);
     }
 
     #[test]
@@ -205,7 +211,11 @@ proptest! {
     }
 
     #[test]
-    fn expanding_repeats(layout in layouts(), new in prop::collection::vec(0usize..3, 0..3), to in 0usize..4) {
+    fn expanding_repeats(
+        layout in layouts(),
+        new in prop::collection::vec(0usize..3, 0..3),
+        to in 0usize..4,
+    ) {
         let kept = layout.shape().iter().map(|&size| if size == 1 { to } else { size });
         let sizes: Vec<usize> = new.iter().copied().chain(kept).collect();
         let view = layout.expand(&sizes).unwrap();
@@ -213,7 +223,7 @@ proptest! {
         prop_assert_eq!(view.shape(), sizes.as_slice());
         prop_assert_eq!(&broadcast_shapes(layout.shape(), view.shape()).unwrap(), view.shape());
         if !view.is_empty() {
-            // At index 0 of every dimension that was stretched.
+            // At index 0 of every expanded dimension.
             let first = (0..view.ndim()).try_fold(view.clone(), |view, dim| {
                 let old = dim.checked_sub(new.len()).map_or(1, |dim| layout.shape()[dim]);
                 if old == 1 { view.narrow(dim.try_into().unwrap(), 0, 1) } else { Ok(view) }
@@ -237,7 +247,8 @@ proptest! {
             Reshaped::Copy(copy) => {
                 prop_assert!(strides.is_none() && layout.view(&sizes).is_err());
                 prop_assert_eq!(&copy, &Layout::contiguous(shape));
-                prop_assert!(!has_strides(&places(&layout), &sizes), "{:?} as {:?} is possible", layout, sizes);
+                let is_possible = has_strides(&places(&layout), &sizes);
+                prop_assert!(!is_possible, "{:?} as {:?} is possible", layout, sizes);
             }
         }
     }
@@ -245,13 +256,20 @@ proptest! {
     #[test]
     fn a_dimension_divided_and_made_one_again((layout, dim) in with_dim(), sizes in sizes_of(12)) {
         let size = layout.shape()[dim];
-        let sizes: Vec<usize> = if size == 0 { vec![0, 3] } else if sizes.iter().product::<usize>() == size { sizes } else { vec![1, size, 1] };
+        let is_product = sizes.iter().product::<usize>() == size;
+        let sizes: Vec<usize> = match size {
+            0 => vec![0, 3],
+            _ if is_product => sizes,
+            _ => vec![1, size, 1],
+        };
         let divided = layout.unflatten(from_end(&layout, dim), &sizes).unwrap();
         assert_counted(&divided);
         prop_assert_eq!(places(&divided), places(&layout));
         let last = dim + sizes.len() - 1;
         match divided.flatten(dim.try_into().unwrap(), last.try_into().unwrap()).unwrap() {
-            Reshaped::View(view) => prop_assert_eq!((view.shape(), places(&view)), (layout.shape(), places(&layout))),
+            Reshaped::View(view) => {
+                prop_assert_eq!((view.shape(), places(&view)), (layout.shape(), places(&layout)));
+            }
             Reshaped::Copy(_) => prop_assert!(false, "no copy is needed"),
         }
     }
@@ -272,7 +290,8 @@ proptest! {
         prop_assert!(chunks.len() <= size && (length > 0 || chunks.len() == size));
         let cut = cut.index(length + 1);
         let listed = [cut, 0, length - cut];
-        prop_assert_eq!(assert_tiles(layout.split_with_sizes(&listed, end).unwrap().collect()), listed.to_vec());
+        let pieces = layout.split_with_sizes(&listed, end).unwrap().collect();
+        prop_assert_eq!(assert_tiles(pieces), listed.to_vec());
     }
 
     #[test]
@@ -298,7 +317,10 @@ proptest! {
         size in any::<usize>(),
         list in prop::collection::vec(prop_oneof![-2isize..4, any::<isize>()], 0..8),
     ) {
-        let made = Shape::new(&sizes).and_then(|shape| Layout::new(shape.clone(), orlop_core::Strides::for_shape(&shape, &strides)?, offset));
+        let made = Shape::new(&sizes).and_then(|shape| {
+            let strides = orlop_core::Strides::for_shape(&shape, &strides)?;
+            Layout::new(shape, strides, offset)
+        });
         let Ok(layout) = made else { return Ok(()) };
         let views: [Result<Layout>; 17] = [
             layout.slice(dim, Some(a), Some(b), size),
@@ -324,12 +346,13 @@ proptest! {
             prop_assert_eq!(anew.as_ref(), Ok(view));
         }
         let _ = (layout.squeeze(), layout.reshape(&list), layout.flatten(dim, other));
-        let pieces = layout.split(size, dim).into_iter().chain(layout.chunk(size, dim)).flat_map(|pieces| pieces.take(3));
+        let splits = layout.split(size, dim).into_iter().chain(layout.chunk(size, dim));
+        let pieces = splits.flat_map(|pieces| pieces.take(3));
         prop_assert!(pieces.chain(layout.split_with_sizes(&list, dim).into_iter().flatten()).count() < 20);
     }
 }
 
-/// Whether places in this order are those of some strides.
+/// Returns `true` if some strides give positions in this order.
 fn has_strides(places: &[usize], sizes: &[usize]) -> bool {
     let mut below = places.len();
     let mut strides = Vec::new();

@@ -1,6 +1,6 @@
-//! Programs of views against PyTorch: sizes, strides, offsets and refusals.
+//! Sequences of views against PyTorch: sizes, strides, offsets and errors.
 //!
-//! What the views reach is in `view_properties.rs`, against definitions.
+//! `view_properties.rs` checks which elements the views reach.
 
 use orlop_core::{DType, Error, Layout, MemoryFormat, Reshaped, Result, Shape};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::{
     layouts,
 };
 
-/// A layout over a storage of so many bytes.
+/// A layout over a storage of this number of bytes.
 struct View {
     layout: Layout,
     dtype: DType,
@@ -61,7 +61,7 @@ impl View {
         }?;
         match after.check_within(storage_bytes, dtype.size()) {
             Err(Error::OutOfStorage { .. }) if op["op"] != "as_strided" => {
-                panic!("{after:?} leaves its storage")
+                panic!("{after:?} exceeds its storage")
             }
             within => within?,
         }

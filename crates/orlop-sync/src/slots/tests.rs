@@ -24,22 +24,24 @@ fn a_thread_that_is_inside_does_not_get_in_again() {
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn entering_twice_ends_the_process() {
-    let errors = orlop_testkit::dies::dies("slots::tests::entering_twice_ends_the_process", || {
-        let slots = Slots::<u32>::new();
-        let Some(slot) = owned_slot() else { std::process::abort() };
-        slots.with(slot, |outer| slots.with(slot, |inner| *inner = *outer + 1));
-    });
+    let errors =
+        orlop_testkit::aborts::assert_aborts("slots::tests::entering_twice_ends_the_process", || {
+            let slots = Slots::<u32>::new();
+            let Some(slot) = owned_slot() else { std::process::abort() };
+            slots.with(slot, |outer| slots.with(slot, |inner| *inner = *outer + 1));
+        });
     assert!(errors.contains("from inside of itself") || owned_slot().is_none(), "{errors}");
 }
 
 #[test]
 #[cfg(all(unix, not(miri)))]
 fn visiting_from_inside_ends_the_process() {
-    let errors = orlop_testkit::dies::dies("slots::tests::visiting_from_inside_ends_the_process", || {
-        let slots = Slots::<u32>::new();
-        let Some(slot) = owned_slot() else { std::process::abort() };
-        slots.with(slot, |outer| slots.for_each_slot(|inner, ()| *inner = *outer + 1));
-    });
+    let errors =
+        orlop_testkit::aborts::assert_aborts("slots::tests::visiting_from_inside_ends_the_process", || {
+            let slots = Slots::<u32>::new();
+            let Some(slot) = owned_slot() else { std::process::abort() };
+            slots.with(slot, |outer| slots.for_each_slot(|inner, ()| *inner = *outer + 1));
+        });
     assert!(errors.contains("from inside of itself") || owned_slot().is_none(), "{errors}");
 }
 

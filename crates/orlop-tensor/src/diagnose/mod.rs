@@ -1,10 +1,10 @@
-//! What a tensor is, all of it, at one moment (P21).
+//! [`Tensor::diagnose`]: the state of a tensor as a value.
 //!
-//! [`Tensor::diagnose`] answers the questions that come up when a tensor is not what somebody thought: does it own its
-//! memory or share it, with how many; does it lie densely, in which order; who allocated it, and when does it go back. The
-//! answer is a value with public fields, and a print-out.
+//! A [`Diagnosis`] answers the questions that come up when a tensor is not as expected: whether it owns its
+//! memory or shares it, and with how many; its layout; which allocator it came from; when the memory will be
+//! freed. It has public fields, and prints as a report.
 //!
-//! Which steps of a program need how much memory, and what is still alive after it, is [`orlop_alloc::profile`]'s.
+//! For the memory use of parts of a program, see [`orlop_alloc::profile`].
 
 mod report;
 
@@ -13,104 +13,107 @@ use crate::tensor::Tensor;
 use orlop_alloc::{Access, AllocationId, MemoryBlock, Tag};
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, Overlap, Shape, StreamId, Strides};
 
-/// Everything about a tensor: see [`Tensor::diagnose`]. Prints as a list of two columns.
+/// The state of a tensor; see [`Tensor::diagnose`]. Prints as a list of two columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// Whether there is a value. If not, all else is what an undefined tensor shows, and there is no storage.
+    /// Whether the tensor is defined. If not, the other fields are those of an undefined tensor, without a
+    /// storage.
     pub defined: bool,
     /// The sizes.
     pub shape: Shape,
-    /// How far apart neighbours are along each dimension, in elements.
+    /// The strides, in elements.
     pub strides: Strides,
-    /// Where in the storage the first element is, in elements.
+    /// The position of the first element in the storage, in elements.
     pub storage_offset: usize,
     /// The type of the elements.
     pub dtype: DType,
-    /// Where it is.
+    /// The device of the memory.
     pub device: Device,
-    /// What the memory is for.
+    /// The purpose of the memory.
     pub kind: MemoryKind,
-    /// Whether the elements lie row-major and without gaps.
+    /// Whether the elements are row-major without gaps.
     pub contiguous: bool,
-    /// Whether they lie so with four dimensions and the channels innermost.
+    /// Whether they are contiguous in the channels-last order of four dimensions.
     pub channels_last: bool,
-    /// Whether they lie so with five dimensions and the channels innermost.
+    /// Whether they are contiguous in the channels-last order of five dimensions.
     pub channels_last_3d: bool,
-    /// Whether they fill a range, each place once, in whatever order of dimensions.
+    /// Whether they fill a range, each position once, in any order of dimensions.
     pub dense: bool,
     /// Whether elements share memory.
     pub internal_overlap: Overlap,
-    /// Whether every element lies inside the storage: not so where it has shrunk, or the layout was set by hand.
+    /// Whether every element is inside the storage. A storage that shrank, or a hand-made layout, can leave
+    /// elements outside.
     pub within_storage: bool,
     /// The number of elements.
     pub numel: usize,
-    /// Bytes of an element.
+    /// The bytes of an element.
     pub itemsize: usize,
-    /// Bytes of all elements, each counted once wherever it lies.
+    /// The bytes of all elements: their number times their size.
     pub tensor_bytes: usize,
-    /// Bytes of the storage in use: of its part, where the tensor looks at one that was cut out.
+    /// The bytes of the storage in use; for a tensor over a part of a storage, of that part.
     pub storage_bytes: usize,
-    /// Handles to this tensor. Views are tensors of their own.
+    /// The number of handles to this tensor. Views are separate tensors.
     pub tensor_use_count: usize,
-    /// Handles to the storage: tensors, mostly.
+    /// The number of handles to the storage, most of them tensors.
     pub storage_use_count: usize,
-    /// How often the storage was written.
+    /// The number of writes to the storage.
     pub version: u64,
-    /// Whether the next write may have to copy the bytes first.
+    /// Whether the next write may have to copy the bytes.
     pub copy_on_write: bool,
     /// Whether the storage can be resized.
     pub resizable: bool,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Whether the storage waits for its size.
+    /// Whether the storage is unbound: it has no memory until its size is known.
     pub unbound: bool,
-    /// Whether the memory is another process's.
+    /// Whether the memory belongs to another process.
     pub foreign_process: bool,
-    /// Why the elements cannot be read at this moment, if they cannot.
+    /// The reason why the elements cannot be read now, if they cannot.
     pub unreadable: Option<Box<str>>,
-    /// Where the first element is. `None` while somebody writes, and without elements inside the storage.
+    /// The address of the first element. `None` during a write, and for tensors without elements inside the
+    /// storage.
     pub address: Option<usize>,
-    /// Bytes that the storage can use without other memory. `None` while somebody writes.
+    /// The bytes that the storage can use without reallocation. `None` during a write.
     pub capacity: Option<usize>,
-    /// The block of memory. `None` while somebody writes.
+    /// The block of memory. `None` during a write.
     pub block: Option<BlockDiagnosis>,
 }
 
-/// Everything about the block of memory behind a tensor.
+/// The state of the block of memory behind a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockDiagnosis {
-    /// Where it begins.
+    /// The address.
     pub address: usize,
-    /// Bytes that were asked for.
+    /// The requested bytes.
     pub requested: usize,
-    /// Bytes that were granted.
+    /// The granted bytes.
     pub granted: usize,
-    /// What its address is a multiple of, as asked for.
+    /// The requested alignment of the address.
     pub align: Alignment,
-    /// Who can reach the bytes.
+    /// Which processors can access the bytes.
     pub access: Access,
-    /// Who asked.
+    /// The tag of the request.
     pub tag: Tag,
-    /// Which allocation it is; [`AllocationId::NONE`] for empty blocks.
+    /// The id of the allocation; [`AllocationId::NONE`] for empty blocks.
     pub id: AllocationId,
-    /// Whether it goes back to an allocator of orlop.
+    /// Whether the block returns to an allocator of orlop.
     pub has_allocator: bool,
     /// The name of that allocator.
     pub allocator: Option<Box<str>>,
-    /// Storages that own it: more than one while copies are put off.
+    /// The number of storages that own the block: more than one while copies are deferred.
     pub owners: usize,
-    /// The stream it was allocated for.
+    /// The stream of the allocation.
     pub stream: StreamId,
-    /// Other streams that used it, latest first.
+    /// Other streams that used the block, latest first.
     pub stream_uses: Vec<StreamId>,
 }
 
 impl Tensor {
-    /// Everything about this tensor. Never fails, and never looks at the data: what is being written, or refuses access, is
-    /// diagnosed all the same, with `None` for what nobody can know at the moment. On a tensor that other threads use,
-    /// figures may be of slightly different moments.
+    /// Returns the state of this tensor. It never fails and never reads the data: fields that cannot be read
+    /// during a write are `None`. If other threads use the tensor, fields may be from slightly different
+    /// times.
     ///
     /// ```
     /// use orlop_alloc::Tag;
@@ -120,7 +123,8 @@ impl Tensor {
     /// let weights = Tensor::zeros([64, 32], TensorOptions::from(DType::F16).tag(Tag::new("attention.q")))?;
     /// let row = weights.select(0, 3)?;
     /// let diagnosis = row.diagnose();
-    /// assert_eq!((diagnosis.storage_offset, diagnosis.tensor_bytes, diagnosis.storage_bytes), (96, 64, 4096));
+    /// assert_eq!(diagnosis.storage_offset, 96);
+    /// assert_eq!((diagnosis.tensor_bytes, diagnosis.storage_bytes), (64, 4096));
     /// assert_eq!((diagnosis.tensor_use_count, diagnosis.storage_use_count), (1, 2));
     /// assert_eq!(diagnosis.block.map(|block| block.tag.name()), Some("attention.q"));
     ///
@@ -185,8 +189,8 @@ impl Diagnosis {
             Ok(guard) => self.add_block(storage, guard.block(), guard.block().owners()),
             Err(error) => {
                 self.unreadable = Some(error.to_string().into());
-                // Its bytes are refused, but the block can be looked at, unless somebody writes. One owner is the
-                // handle that is looked at.
+                // Access to the bytes may be refused, but the block can be inspected unless a writer is
+                // active. One of its owners is the handle returned here.
                 if let Ok(block) = storage.block() {
                     self.add_block(storage, &block, block.owners().saturating_sub(1));
                 }

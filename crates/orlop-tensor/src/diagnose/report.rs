@@ -1,11 +1,11 @@
-//! A diagnosis as two columns.
+//! The text form of a [`Diagnosis`]: two columns.
 
 use super::{BlockDiagnosis, Diagnosis};
 use orlop_alloc::{Access, AllocationId, Tag};
 use orlop_core::{ByteSize, Overlap};
 use std::fmt;
 
-/// One fact a line: its name, and what it is.
+/// Writes one property per line: its name and its value.
 ///
 /// ```text
 /// shape             [64, 32]
@@ -34,11 +34,16 @@ impl fmt::Display for Diagnosis {
         };
         next(f, "internal overlap", overlap)?;
         next(f, "element", ByteSize(bytes(self.itemsize)))?;
-        next(f, "tensor", Bytes(self.tensor_bytes))?;
-        let outside = if self.within_storage { "" } else { ": elements lie outside" };
-        next(f, "storage", format_args!("{}{outside}", Bytes(self.storage_bytes)))?;
-        next(f, "capacity", self.capacity.map_or(Cell::Unknown, |capacity| Cell::Bytes(Bytes(capacity))))?;
-        next(f, "address", self.address.map_or(Cell::Unknown, Cell::Address))?;
+        next(f, "tensor", ByteCount(self.tensor_bytes))?;
+        let outside = if self.within_storage { "" } else { ": elements are outside" };
+        next(f, "storage", format_args!("{}{outside}", ByteCount(self.storage_bytes)))?;
+        next(
+            f,
+            "capacity",
+            self.capacity
+                .map_or(ReportValue::Unknown, |capacity| ReportValue::ByteCount(ByteCount(capacity))),
+        )?;
+        next(f, "address", self.address.map_or(ReportValue::Unknown, ReportValue::Address))?;
         next(f, "tensor uses", self.tensor_use_count)?;
         next(f, "storage uses", self.storage_use_count)?;
         next(f, "version", self.version)?;
@@ -49,13 +54,13 @@ impl fmt::Display for Diagnosis {
             (self.unbound, "unbound"),
             (self.foreign_process, "another process's"),
         ];
-        next(f, "flags", List(|| flags.iter().filter(|(set, _)| *set).map(|(_, name)| name)))?;
+        next(f, "flags", CommaList(|| flags.iter().filter(|(set, _)| *set).map(|(_, name)| name)))?;
         if let Some(reason) = &self.unreadable {
             next(f, "unreadable", reason)?;
         }
         match &self.block {
             Some(block) => block.fmt(f),
-            None => next(f, "block", Cell::Unknown),
+            None => next(f, "block", ReportValue::Unknown),
         }
     }
 }
@@ -74,14 +79,14 @@ impl Diagnosis {
 
 impl BlockDiagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (requested, granted) = (Bytes(self.requested), Bytes(self.granted));
+        let (requested, granted) = (ByteCount(self.requested), ByteCount(self.granted));
         next(f, "block", format_args!("{requested}, {granted} granted"))?;
-        next(f, "block address", Cell::Address(self.address))?;
+        next(f, "block address", ReportValue::Address(self.address))?;
         next(f, "alignment", self.align)?;
         let access = match self.access {
             Access::Host => "host",
             Access::Device => "device",
-            Access::Nobody => "nobody",
+            Access::Nobody => "none",
         };
         next(f, "access", access)?;
         match self.tag {
@@ -95,7 +100,7 @@ impl BlockDiagnosis {
         next(f, "returns to", self.allocator.as_deref().unwrap_or("outside"))?;
         next(f, "owners", self.owners)?;
         next(f, "stream", self.stream)?;
-        next(f, "stream uses", List(|| self.stream_uses.iter()))
+        next(f, "stream uses", CommaList(|| self.stream_uses.iter()))
     }
 }
 
@@ -108,27 +113,27 @@ fn next(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt
     row(f, name, value)
 }
 
-/// What a thing is, or that nobody knows just now.
-enum Cell {
-    Bytes(Bytes),
+/// A value, or unknown at the moment.
+enum ReportValue {
+    ByteCount(ByteCount),
     Address(usize),
     Unknown,
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for ReportValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::ByteCount(bytes) => bytes.fmt(f),
             Self::Address(address) => write!(f, "{address:#x}"),
             Self::Unknown => f.write_str("unknown"),
         }
     }
 }
 
-/// Exactly, and as people read it.
-struct Bytes(usize);
+/// A byte count, exactly and with a unit.
+struct ByteCount(usize);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = ByteSize(bytes(self.0));
         if self.0 < 1024 { size.fmt(f) } else { write!(f, "{size} ({})", self.0) }
@@ -139,10 +144,10 @@ fn bytes(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Things with commas between them, or `none`.
-struct List<F>(F);
+/// Items separated by commas, or `none`.
+struct CommaList<F>(F);
 
-impl<F: Fn() -> I, I: Iterator<Item: fmt::Display>> fmt::Display for List<F> {
+impl<F: Fn() -> I, I: Iterator<Item: fmt::Display>> fmt::Display for CommaList<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut things = (self.0)();
         let Some(first) = things.next() else { return f.write_str("none") };

@@ -1,4 +1,4 @@
-//! Tensors to and from elsewhere: files, other frameworks, other crates. Each format has a feature.
+//! Conversion of tensors to and from files, other frameworks and other crates. Each format has a feature.
 
 #[cfg(feature = "archive")]
 pub mod archive;

@@ -1,4 +1,4 @@
-//! What a file of several tensors is read into: tensors by name, in the file's order.
+//! [`NamedTensors`]: the contents of a file of several tensors.
 
 use crate::Tensor;
 use std::collections::HashMap;
@@ -6,9 +6,9 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::{fmt, slice, vec};
 
-/// Tensors by name, in the order in which their file has them. No name is there twice.
+/// Tensors by unique name, in the order of their file.
 ///
-/// Going through it gives names and tensors, which is what writers take.
+/// Iterating gives names and tensors, which is what writers accept.
 ///
 /// ```
 /// use orlop_tensor::Tensor;
@@ -22,14 +22,14 @@ use std::{fmt, slice, vec};
 #[derive(Clone, Default)]
 pub struct NamedTensors {
     tensors: Vec<(Arc<str>, Tensor)>,
-    /// Where in `tensors` a name is.
+    /// The index of each name in `tensors`.
     places: HashMap<Arc<str>, usize>,
 }
 
 type Named = (Arc<str>, Tensor);
 
 impl NamedTensors {
-    /// Adds a tensor at the end. Not if the name is taken; then it is `false`.
+    /// Appends a tensor. Returns `false`, and does nothing, if the name is taken.
     #[must_use]
     pub(super) fn insert(&mut self, name: &str, tensor: Tensor) -> bool {
         let name = Arc::<str>::from(name);
@@ -43,31 +43,31 @@ impl NamedTensors {
         }
     }
 
-    /// The tensor of this name.
+    /// Returns the tensor with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         let place = *self.places.get(name)?;
         self.tensors.get(place).map(|(_, tensor)| tensor)
     }
 
-    /// How many there are.
+    /// Returns the number of tensors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tensors.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no tensors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// The names, in order.
+    /// Returns the names, in order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.tensors.iter().map(|(name, _)| &**name)
     }
 
-    /// Names and tensors, in order.
+    /// Returns the names and tensors, in order.
     pub fn iter(&self) -> <&Self as IntoIterator>::IntoIter {
         self.into_iter()
     }

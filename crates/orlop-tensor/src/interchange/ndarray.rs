@@ -1,14 +1,14 @@
-//! To and from `ndarray`'s arrays.
+//! Conversion to and from `ndarray`'s arrays.
 //!
 //! | from | to | copies |
 //! |---|---|---|
 //! | any array or view, by reference | [`Tensor::try_from`] | always |
-//! | an owned array | [`Tensor::from_ndarray`] | only if it walks backwards |
+//! | an owned array | [`Tensor::from_ndarray`] | only if a stride is negative |
 //! | a tensor | [`Tensor::as_ndarray`], [`Tensor::as_mut_ndarray`] | never: a view under a guard |
 //! | a tensor | [`Tensor::to_ndarray`] | always |
 //!
-//! Both sides have strides, so views of one are views of the other; but for negative strides, which tensors do not have.
-//! Tensors made here are in host memory, whatever the context's default device.
+//! Both sides have strides, so views convert to views, except for negative strides, which tensors do not
+//! have. Tensors created here are in host memory, whatever the context's default device.
 
 use crate::error::Result;
 use crate::plain::{Bool8, Plain};
@@ -30,12 +30,12 @@ mod sealed {
     impl Sealed for bool {}
 }
 
-/// What arrays hold that become tensors: every [`Plain`] type, and `bool`.
+/// An element type of arrays that can become tensors: every [`Plain`] type, and `bool`.
 pub trait ArrayElement: sealed::Sealed + NoUninit + Send + Sync {
-    /// The type that stands for it in a tensor's memory.
+    /// The [`Plain`] type that represents it in a tensor's memory.
     type Plain: Plain;
 
-    /// What stands for it.
+    /// Converts to that type.
     fn plain(self) -> Self::Plain;
 }
 
@@ -60,7 +60,7 @@ impl ArrayElement for bool {
 impl<T: ArrayElement, D: Dimension> TryFrom<&ArrayRef<T, D>> for Tensor {
     type Error = crate::Error;
 
-    /// A row-major copy. Any strides will do, negative ones too.
+    /// Copies the array in row-major order. Any strides are accepted, negative ones too.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl<T: ArrayElement, D: Dimension> TryFrom<&ArrayRef<T, D>> for Tensor {
 impl<T: ArrayElement, S: Data<Elem = T>, D: Dimension> TryFrom<&ArrayBase<S, D>> for Tensor {
     type Error = crate::Error;
 
-    /// A row-major copy. Any strides will do, negative ones too.
+    /// Copies the array in row-major order. Any strides are accepted, negative ones too.
     ///
     /// ```
     /// use ndarray::{array, s};
@@ -97,8 +97,9 @@ impl<T: ArrayElement, S: Data<Elem = T>, D: Dimension> TryFrom<&ArrayBase<S, D>>
 }
 
 impl Tensor {
-    /// This very array, without a copy, with its strides: it lives until the last tensor that looks at it is gone. What it
-    /// owns beyond its elements, as an array that was sliced in place does, stays with it.
+    /// Converts an array without a copy, with its strides. The array's buffer stays allocated until the last
+    /// tensor over it is dropped, including parts that are not elements, as in an array that was sliced in
+    /// place.
     ///
     /// An array with negative strides is copied.
     ///
@@ -116,7 +117,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// Those of [`Tensor::empty`], if it has to be copied.
+    /// Those of [`Tensor::empty`], if it must be copied.
     pub fn from_ndarray<T: ArrayElement, D: Dimension>(array: Array<T, D>) -> Result<Self> {
         let shape = Shape::new(array.shape())?;
         let strides = match Strides::for_shape(&shape, array.strides()) {
@@ -126,18 +127,18 @@ impl Tensor {
         let (mut elements, first) = array.into_raw_vec_and_offset();
         let layout = match first {
             Some(first) if shape.numel() > 0 => Layout::new(shape, strides, first)?,
-            // ndarray's strides are all zero then.
+            // ndarray's strides are all zero in this case.
             _ => Layout::contiguous(shape),
         };
         let bytes = size_of_val(elements.as_slice());
         let ptr = NonNull::from(elements.as_mut_slice()).cast::<u8>();
-        // SAFETY: the vector's elements stay where they are while it moves, they have no uninitialised bytes, and nobody
-        // reads them but through the storage, so that what stands for a `bool` may be any byte.
+        // SAFETY: the vector's elements do not move when it moves, have no uninitialised bytes, and are read
+        // only through the storage, so the byte of a `bool` may be anything.
         let storage = unsafe { Storage::foreign(ptr, bytes, MemoryKind::Default, elements) };
         Self::from_storage(storage, layout, T::Plain::DTYPE)
     }
 
-    /// A row-major copy of the elements, from whichever device and strides.
+    /// Copies the elements to a row-major array, from any device and strides.
     ///
     /// ```
     /// use ndarray::array;
@@ -150,14 +151,14 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// Those of [`Tensor::to_vec`]; [`Overflow`](LayoutError::Overflow) for sizes that `ndarray` does not take, which only
-    /// tensors without elements can have.
+    /// Those of [`Tensor::to_vec`]; [`Overflow`](LayoutError::Overflow) for sizes that `ndarray` does not
+    /// accept, which only tensors without elements can have.
     pub fn to_ndarray<E: Element>(&self) -> Result<ArrayD<E>> {
         let elements = self.to_vec::<E>()?;
         Ok(ArrayD::from_shape_vec(IxDyn(self.sizes()), elements).map_err(too_large)?)
     }
 
-    /// The elements as an array, to be read, for as long as the guard lives: no copy, whatever the strides.
+    /// Borrows the elements as an array for reading, as long as the guard exists. It never copies.
     ///
     /// ```
     /// use ndarray::Axis;
@@ -168,7 +169,7 @@ impl Tensor {
     /// let array = tensor.as_ndarray::<f64>()?;
     /// assert_eq!(array.sum_axis(Axis(1)), ndarray::arr1(&[3.0, 5.0, 7.0]).into_dyn());
     /// assert_eq!(array[[2, 1]], 5.0);
-    /// assert!(tensor.zero_().is_err(), "somebody reads");
+    /// assert!(tensor.zero_().is_err(), "a reader exists");
     /// # Ok::<(), orlop_tensor::Error>(())
     /// ```
     ///
@@ -185,16 +186,16 @@ impl Tensor {
             ArrayView::from_shape(IxDyn(&imp.layout.shape()[..]), &[]).map_err(too_large)?
         } else {
             let first = imp.first::<T>(host, guard.bytes())?;
-            // SAFETY: `first` has seen that all elements lie inside the storage, aligned, and any bytes are elements (the
-            // `T` is `Plain`); the offsets fit, because a layout's reach does; nobody writes while the guard lives, and
-            // the view does not leave it.
+            // SAFETY: `first` has checked that all elements are inside the storage and aligned, and any bytes
+            // are valid elements (`T` is `Plain`); the offsets fit, because a layout's span does; nothing
+            // writes while the guard exists, and the view does not leave it.
             unsafe { ArrayView::from_shape_ptr(shape_of(&imp.layout), first.as_ptr()) }
         };
         Ok(NdArrayView { view, _guard: guard })
     }
 
-    /// The elements as an array, to be read and written, for as long as the guard lives. A copy that was put off is made
-    /// first.
+    /// Borrows the elements as an array for reading and writing, as long as the guard exists. A deferred copy
+    /// is made first.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -208,9 +209,9 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// Those of [`Tensor::as_ndarray`], and [`Error::Borrowed`](crate::Error::Borrowed) while somebody reads;
-    /// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::InternalOverlap`](crate::Error::InternalOverlap) if elements
-    /// share memory.
+    /// Those of [`Tensor::as_ndarray`], and [`Error::Borrowed`](crate::Error::Borrowed) during a read;
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::InternalOverlap`](crate::Error::InternalOverlap)
+    /// if elements share memory.
     pub fn as_mut_ndarray<T: Plain>(&self) -> Result<NdArrayViewMut<'_, T>> {
         let imp = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
@@ -221,31 +222,31 @@ impl Tensor {
             ArrayViewMut::from_shape(IxDyn(&imp.layout.shape()[..]), &mut []).map_err(too_large)?
         } else {
             let first = imp.first::<T>(host, guard.bytes())?;
-            // SAFETY: as in `as_ndarray`; nobody else reads or writes while the guard lives, and no two elements share
-            // memory (`check_apart`).
+            // SAFETY: as in `as_ndarray`; nothing else reads or writes while the guard exists, and no two
+            // elements share memory (`check_apart`).
             unsafe { ArrayViewMut::from_shape_ptr(shape_of(&imp.layout), first.as_ptr()) }
         };
         Ok(NdArrayViewMut { view, _guard: guard })
     }
 }
 
-/// Sizes and strides of a layout with elements.
+/// Returns the sizes and strides of a layout with elements.
 fn shape_of(layout: &Layout) -> StrideShape<IxDyn> {
-    // Along a dimension of one element a stride leads nowhere and may be anything here; ndarray multiplies by it.
+    // The stride of a dimension of size 1 may be anything here, but ndarray multiplies by it.
     let leads = layout.shape().iter().zip(layout.strides().iter());
     let strides: Vec<usize> = leads.map(|(&size, &stride)| if size > 1 { stride } else { 1 }).collect();
     IxDyn(layout.shape()).strides(IxDyn(&strides))
 }
 
-/// The only thing that `ndarray` has against sizes of ours.
+/// Converts the only error that `ndarray` can report for valid sizes.
 fn too_large(_: ndarray::ShapeError) -> LayoutError {
     LayoutError::Overflow { quantity: Quantity::ElementCount }
 }
 
-/// A tensor's elements as an array, for as long as nobody may write them. See [`Tensor::as_ndarray`].
+/// A tensor's elements as an array, with a read guard. See [`Tensor::as_ndarray`].
 #[derive(Debug)]
 pub struct NdArrayView<'a, T> {
-    /// Lives no longer than the guard: it is only lent.
+    /// Does not outlive the guard: it is only handed out by reference.
     view: ArrayViewD<'a, T>,
     _guard: ReadGuard<'a>,
 }
@@ -259,10 +260,10 @@ impl<T> Deref for NdArrayView<'_, T> {
     }
 }
 
-/// A tensor's elements as an array, for as long as nobody else may read or write them. See [`Tensor::as_mut_ndarray`].
+/// A tensor's elements as an array, with a write guard. See [`Tensor::as_mut_ndarray`].
 #[derive(Debug)]
 pub struct NdArrayViewMut<'a, T> {
-    /// Lives no longer than the guard: it is only lent.
+    /// Does not outlive the guard: it is only handed out by reference.
     view: ArrayViewMutD<'a, T>,
     _guard: WriteGuard<'a>,
 }

@@ -1,39 +1,40 @@
-//! Files that are there whole or not at all.
+//! Atomic replacement of files.
 //!
-//! Who writes a file over an older one, and fails halfway, has lost both. So what is new is written beside it, under a name
-//! that nobody else has, and takes its place when all of it is on the disk.
+//! Writing over an existing file and failing halfway would lose both the old and the new contents. So the new
+//! contents are written to a temporary file in the same folder, which is renamed when all of it is on the
+//! disk.
 //!
-//! Only regular files are replaced so. A link stays a link: the file that it leads to is replaced, or made. What is neither
-//! file nor directory (a pipe, a terminal, `/dev/null`) is written into and stays what it is. So is the standard output by its
-//! name, wherever it goes. Directories, and files that somebody made read-only, are refused.
+//! Only regular files are replaced this way. A symbolic link stays: its target is replaced or created.
+//! Anything that is neither a file nor a directory (a pipe, a terminal, `/dev/null`) is written into, and so
+//! is the standard output under its name, whatever it is. Directories and read-only files are errors.
 //!
-//! A file whose folder takes no other, or on which another is mounted, is written over when all of the new one is there. Only
-//! then can a full disk leave half of it.
+//! If the folder does not allow new files, or the file is a mount point, the file is overwritten once the new
+//! contents are complete. Only then can a full disk leave it half written.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Seek as _, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// What is written to.
+/// The destination of a write.
 pub(super) struct Output<'a> {
     pub(super) file: BufWriter<&'a File>,
-    /// Whether what was written can be gone back to: not in a pipe.
-    #[cfg_attr(not(feature = "npy"), expect(dead_code, reason = "only the directory of an npz has to know"))]
+    /// Whether it can seek back; a pipe cannot.
+    #[cfg_attr(not(feature = "npy"), expect(dead_code, reason = "only npz files need it"))]
     pub(super) is_seekable: bool,
 }
 
-/// What a path leads to.
-enum Target {
-    /// A regular file, or none yet.
+/// What a path refers to.
+enum ReplaceTarget {
+    /// A regular file, or nothing yet.
     File { path: PathBuf, before: Option<Permissions> },
-    /// Something that is written into.
+    /// Something that is written into, such as a pipe.
     Stream,
 }
 
-/// Puts what `write` writes at `path`. If that fails, a file that was there is what it was.
+/// Writes the output of `write` to `path`. If that fails, an existing file is unchanged.
 ///
-/// The new file has the permissions of the one it replaces, or else the usual ones.
+/// The new file has the permissions of the one it replaces, or the default ones.
 pub(super) fn replace<E>(
     path: &Path,
     io_error: impl Fn(io::Error) -> E,
@@ -48,11 +49,11 @@ pub(super) fn replace<E>(
         return whole(&output.map_err(&io_error)?, false);
     }
     match target(path).map_err(&io_error)? {
-        Target::Stream => {
+        ReplaceTarget::Stream => {
             let file = OpenOptions::new().write(true).open(path).map_err(&io_error)?;
             whole(&file, false)
         }
-        Target::File { path, before } => {
+        ReplaceTarget::File { path, before } => {
             let (file, is_beside) = temporary(&path, before).map_err(&io_error)?;
             whole(file.as_file(), true)?;
             put(file, is_beside, &path).map_err(&io_error)
@@ -60,8 +61,8 @@ pub(super) fn replace<E>(
     }
 }
 
-/// The standard output by its name. What others wrote there stays, also where it goes to a file: one that is opened by that name,
-/// or replaced, would lose it.
+/// Opens the standard output if `path` is its name. Earlier output stays even if it is redirected to a file:
+/// opening that file by name, or replacing it, would lose it.
 #[cfg(unix)]
 fn standard_output(path: &Path) -> Option<io::Result<File>> {
     use std::os::fd::AsFd;
@@ -74,26 +75,26 @@ fn standard_output(_: &Path) -> Option<io::Result<File>> {
     None
 }
 
-fn target(path: &Path) -> io::Result<Target> {
+fn target(path: &Path) -> io::Result<ReplaceTarget> {
     match fs::metadata(path) {
         Ok(data) if data.is_dir() => Err(ErrorKind::IsADirectory.into()),
         Ok(data) if data.is_file() && data.permissions().readonly() => {
             Err(io::Error::new(ErrorKind::PermissionDenied, "the file is read-only"))
         }
         Ok(data) if data.is_file() => {
-            Ok(Target::File { path: fs::canonicalize(path)?, before: Some(data.permissions()) })
+            Ok(ReplaceTarget::File { path: fs::canonicalize(path)?, before: Some(data.permissions()) })
         }
-        Ok(_) => Ok(Target::Stream),
+        Ok(_) => Ok(ReplaceTarget::Stream),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Ok(Target::File { path: end_of_links(path)?, before: None })
+            Ok(ReplaceTarget::File { path: end_of_links(path)?, before: None })
         }
         Err(error) => Err(error),
     }
 }
 
-/// Where a link leads that leads to nothing yet; any other path as it is.
+/// Follows symbolic links to a target that does not exist yet; other paths are returned unchanged.
 fn end_of_links(path: &Path) -> io::Result<PathBuf> {
-    /// As many as Linux follows.
+    /// The limit of Linux.
     const LINKS: usize = 40;
     let mut end = path.to_owned();
     for _ in 0..LINKS {
@@ -105,8 +106,8 @@ fn end_of_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many links"))
 }
 
-/// An empty file that goes away unless it is kept: in the same folder, or, if a file is there and its folder takes no other,
-/// where the system has such files. Whether it is in the same folder.
+/// Creates an empty temporary file in the same folder; if a file exists and its folder allows no new one, in
+/// the system's temporary folder. Returns whether it is in the same folder.
 fn temporary(path: &Path, before: Option<Permissions>) -> io::Result<(NamedTempFile, bool)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
@@ -114,7 +115,7 @@ fn temporary(path: &Path, before: Option<Permissions>) -> io::Result<(NamedTempF
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // What `File::create` asks for; the umask takes away from it.
+        // The mode of `File::create`, to which the umask applies.
         builder.permissions(Permissions::from_mode(0o666));
     }
     let closed = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
@@ -128,16 +129,16 @@ fn temporary(path: &Path, before: Option<Permissions>) -> io::Result<(NamedTempF
     }
 }
 
-/// Puts a whole file in the place of what is at `path`.
+/// Moves a complete file to `path`.
 fn put(file: NamedTempFile, is_beside: bool, path: &Path) -> io::Result<()> {
     if !is_beside {
         return copy(&file, path);
     }
-    // Else a crash could leave the name with nothing behind it.
+    // Otherwise a crash could leave the name without contents.
     file.as_file().sync_all()?;
     match file.persist(path) {
         Ok(_) => Ok(()),
-        // Something is mounted there.
+        // The path is a mount point.
         Err(failed) if failed.error.kind() == ErrorKind::ResourceBusy => copy(&failed.file, path),
         Err(failed) => Err(failed.error),
     }
@@ -216,7 +217,7 @@ mod tests {
         fs::create_dir(place("far")).unwrap();
         symlink("far/file", place("link")).unwrap();
         symlink("link", place("chain")).unwrap();
-        // First to nothing, then to a file.
+        // First as a new file, then over an existing one.
         for words in ["made", "replaced"] {
             text(&place("chain"), words).unwrap();
             assert_eq!(fs::read_to_string(place("far/file")).unwrap(), words);

@@ -1,8 +1,8 @@
-//! Casts of elements that lie together on both sides: one loop for each pair of types.
+//! Casts of contiguous elements: one loop for each pair of types.
 //!
-//! Seventeen types would make 272 pairs. Floats of 16 and 8 bits go by way of `f32`, which is how their casts are
-//! defined, so they cost two loops each; the pairs that are left are small loops over [`orlop_core::cast`], which the
-//! compiler makes vectors of where the processor has them.
+//! Seventeen types would give 272 pairs. Casts of floats of 16 and 8 bits are defined through `f32`, so they
+//! take two loops; the remaining pairs are small loops over [`orlop_core::cast`], which the compiler
+//! vectorises where it can.
 
 use core::mem::MaybeUninit;
 
@@ -21,21 +21,21 @@ use super::{
 /// 2. The elements do not overlap.
 pub(super) type DenseCast = unsafe fn(dst: *mut u8, src: *const u8, count: usize);
 
-/// Elements that are held as `f32` at a time.
+/// The number of elements in the intermediate `f32` buffer.
 const CHUNK: usize = 512;
 
 /// The cast from one type to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cast {
     first: DenseCast,
-    /// Goes on from the `f32` that `first` makes.
+    /// Continues from the `f32` output of `first`.
     then: Option<DenseCast>,
     dst_size: usize,
     src_size: usize,
 }
 
 impl Cast {
-    /// From `src` to `dst`.
+    /// Creates the cast from `src` to `dst`.
     pub(super) fn new(dst: DType, src: DType) -> Self {
         let (first, then) = match (decoder(src), encoder(dst)) {
             (Some(decode), Some(encode)) => (decode, Some(encode)),
@@ -48,7 +48,7 @@ impl Cast {
         Self { first, then, dst_size: dst.size(), src_size: src.size() }
     }
 
-    /// Bytes of an element before and after.
+    /// Returns the bytes of an element of the destination and the source.
     pub(super) const fn sizes(&self) -> (usize, usize) {
         (self.src_size, self.dst_size)
     }
@@ -66,15 +66,15 @@ impl Cast {
         let floats = floats.as_mut_ptr().cast::<u8>();
         for from in (0..count).step_by(CHUNK) {
             let count = CHUNK.min(count - from);
-            // SAFETY: part of the elements, to a buffer with room for them.
+            // SAFETY: part of the elements, to a buffer that is large enough.
             unsafe { (self.first)(floats, src.wrapping_add(from * self.src_size), count) };
-            // SAFETY: part of the elements, from the buffer that now holds them.
+            // SAFETY: part of the elements, from the buffer just filled.
             unsafe { then(dst.wrapping_add(from * self.dst_size), floats, count) };
         }
     }
 }
 
-/// Writes to `dst` what `convert` makes of the elements at `src`.
+/// Applies `convert` to the elements at `src` and writes the results to `dst`.
 ///
 /// # Safety
 /// As [`DenseCast`], and the elements at `src` are valid `S`s.
@@ -85,18 +85,19 @@ pub(super) unsafe fn map<S: Copy, D: Copy>(
     count: usize,
     convert: impl Fn(S) -> D,
 ) {
-    // SAFETY: obligation 1, and valid elements by the last; the type needs no alignment. Obligation 2: nobody writes
-    // there while the slice lives.
+    // SAFETY: obligation 1, and the elements are valid by the last one; the type needs no alignment.
+    // Obligation 2: nothing writes there while the slice exists.
     let src = unsafe { core::slice::from_raw_parts(src.cast::<Unaligned<S>>(), count) };
-    // SAFETY: obligation 1; the type needs neither alignment nor an initial value. Obligation 2: no other reference.
+    // SAFETY: obligation 1; the type needs neither alignment nor an initial value. Obligation 2: no other
+    // reference.
     let dst = unsafe { core::slice::from_raw_parts_mut(dst.cast::<Unaligned<MaybeUninit<D>>>(), count) };
     for (dst, &Unaligned(element)) in dst.iter_mut().zip(src) {
         *dst = Unaligned(MaybeUninit::new(convert(element)));
     }
 }
 
-/// Runs an expression with `$T` standing for the Rust type of a dtype that is cast directly, and another for `bool`,
-/// which is read differently.
+/// Evaluates an expression with `$T` bound to the Rust type of a dtype that is cast directly, and another
+/// expression for `bool`, which is read differently.
 macro_rules! for_direct {
     ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
         for_direct!(@match $dtype, $T, $body, $other, [
@@ -115,7 +116,7 @@ macro_rules! for_direct {
     };
 }
 
-/// The loop from `src` to `dst`, neither of which goes by way of `f32`.
+/// Returns the loop from `src` to `dst`, neither of which is cast through `f32`.
 fn direct(dst: DType, src: DType) -> DenseCast {
     match to_integer(dst, src) {
         Some(special) => special,
@@ -123,12 +124,12 @@ fn direct(dst: DType, src: DType) -> DenseCast {
     }
 }
 
-/// The loop from `S` to `dst`.
+/// Returns the loop from `S` to `dst`.
 fn to<S: Element>(dst: DType) -> DenseCast {
     for_direct!(dst, D => pair::<S, D>, else pair::<S, bool>)
 }
 
-/// The loop from `bool` to `dst`.
+/// Returns the loop from `bool` to `dst`.
 fn from_bool(dst: DType) -> DenseCast {
     for_direct!(dst, D => pair_from_bool::<D>, else pair_from_bool::<bool>)
 }
@@ -136,7 +137,7 @@ fn from_bool(dst: DType) -> DenseCast {
 /// # Safety
 /// As [`DenseCast`].
 unsafe fn pair<S: Element, D: Element>(dst: *mut u8, src: *const u8, count: usize) {
-    // SAFETY: the caller's obligations; `S` is not `bool`, so any bits are an element.
+    // SAFETY: the caller's obligations; `S` is not `bool`, so any bits are a valid element.
     unsafe { map::<S, D>(dst, src, count, cast) };
 }
 

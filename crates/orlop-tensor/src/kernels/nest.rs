@@ -1,60 +1,62 @@
 //! The loop nest over two layouts of one shape.
 //!
-//! A tensor's dimensions say how it is indexed; how its bytes are best walked is another matter. The loops here know
-//! only the second: dimensions of size 1 are gone, the rest are ordered by the destination's stride, largest first, so
-//! that writes go forward, and neighbours that continue each other on both sides are one. What is left is usually one
-//! or two loops, whatever the rank was. Strides are in bytes from here on, since the sides may differ in item size.
+//! A tensor's dimensions say how it is indexed, not how its bytes are traversed best. For traversal,
+//! dimensions of size 1 are removed, the rest are ordered by the destination's stride, largest first, so that
+//! writes go forward, and neighbours that continue each other on both sides are merged. Usually one or two
+//! loops remain, whatever the rank. Strides are in bytes from here on, because the item sizes of the two
+//! sides may differ.
 
 use orlop_core::Layout;
 
-/// Rank up to which the loops are kept without the heap.
+/// The rank up to which the loops are stored inline.
 const INLINE_DIMS: usize = 6;
 
-/// One loop: how often, and how many bytes each step leads on either side.
+/// A loop: its number of steps, and the bytes per step on either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Dim {
+pub(super) struct LoopDim {
     pub(super) size: usize,
     pub(super) dst: usize,
     pub(super) src: usize,
 }
 
-impl Dim {
-    /// The loop that runs once.
+impl LoopDim {
+    /// The loop with one step.
     pub(super) const ONCE: Self = Self { size: 1, dst: 0, src: 0 };
 
-    /// Whether `self`, as the loop around `inner`, goes on where `inner` ends: the two are one loop.
+    /// Returns `true` if `self`, as the loop around `inner`, continues where `inner` ends, so that both can
+    /// be one loop.
     const fn continues(self, inner: Self) -> bool {
-        // Bytes within one allocation on either side: the products fit.
+        // These are spans within one allocation on either side: the products fit.
         self.dst == inner.size * inner.dst && self.src == inner.size * inner.src
     }
 
-    /// So many steps of this loop, from wherever the pointers are.
+    /// Returns the first `size` steps of this loop.
     pub(super) const fn part(self, size: usize) -> Self {
         Self { size, ..self }
     }
 }
 
-/// Calls `work` with the loops over `dst`, items of `dst_size` bytes, and `src`, items of `src_size`, outermost first.
-/// Without `src` every element comes from the same place.
+/// Calls `work` with the loops over `dst`, items of `dst_size` bytes, and `src`, items of `src_size`,
+/// outermost first. Without `src`, every step reads the same address.
 ///
-/// Both layouts have the same shape and at least one element, and reach no further than one allocation does.
+/// Both layouts have the same shape and at least one element, and are within one allocation.
 pub(super) fn with_loops<R>(
     (dst, dst_size): (&Layout, usize),
     (src, src_size): (Option<&Layout>, usize),
-    work: impl FnOnce(&mut [Dim]) -> R,
+    work: impl FnOnce(&mut [LoopDim]) -> R,
 ) -> R {
     debug_assert!(src.is_none_or(|src| src.shape() == dst.shape()), "the shapes are the same");
     debug_assert!(!dst.is_empty(), "there are elements");
     if dst.is_contiguous() && src.is_none_or(Layout::is_contiguous) {
         let src = src.map_or(0, |_| src_size);
-        return work(&mut [Dim { size: dst.numel(), dst: dst_size, src }]);
+        return work(&mut [LoopDim { size: dst.numel(), dst: dst_size, src }]);
     }
-    let mut inline = [Dim::ONCE; INLINE_DIMS];
+    let mut inline = [LoopDim::ONCE; INLINE_DIMS];
     let mut heap = Vec::new();
     let slots = if dst.ndim() <= INLINE_DIMS {
         &mut inline[..]
     } else {
-        heap.resize(dst.ndim(), Dim::ONCE);
+        heap.resize(dst.ndim(), LoopDim::ONCE);
         &mut heap[..]
     };
     let src_strides = src.map_or(&[][..], |src| src.strides());
@@ -62,7 +64,7 @@ pub(super) fn with_loops<R>(
     for (dim, (&size, &stride)) in dst.shape().iter().zip(dst.strides().iter()).enumerate() {
         if size != 1 {
             let src_stride = src_strides.get(dim).copied().unwrap_or(0);
-            insert(slots, len, Dim { size, dst: stride * dst_size, src: src_stride * src_size });
+            insert(slots, len, LoopDim { size, dst: stride * dst_size, src: src_stride * src_size });
             len += 1;
         }
     }
@@ -71,8 +73,8 @@ pub(super) fn with_loops<R>(
     work(&mut slots[..len])
 }
 
-/// Adds a loop to the `len` that are there, at its place in the order of the destination's strides.
-fn insert(slots: &mut [Dim], len: usize, dim: Dim) {
+/// Inserts a loop into the first `len`, in the order of the destination's strides.
+fn insert(slots: &mut [LoopDim], len: usize, dim: LoopDim) {
     let mut place = len;
     while place > 0 && slots[place - 1].dst < dim.dst {
         slots[place] = slots[place - 1];
@@ -81,13 +83,13 @@ fn insert(slots: &mut [Dim], len: usize, dim: Dim) {
     slots[place] = dim;
 }
 
-/// Makes one loop of those that are, and says how many are left.
-fn coalesce(dims: &mut [Dim]) -> usize {
+/// Merges loops that continue each other, and returns the number of the remaining ones.
+fn coalesce(dims: &mut [LoopDim]) -> usize {
     let mut len: usize = 0;
     for next in 0..dims.len() {
         let inner = dims[next];
         match len.checked_sub(1).map(|last| &mut dims[last]) {
-            Some(last) if last.continues(inner) => *last = Dim { size: last.size * inner.size, ..inner },
+            Some(last) if last.continues(inner) => *last = LoopDim { size: last.size * inner.size, ..inner },
             _ => {
                 dims[len] = inner;
                 len += 1;
@@ -97,12 +99,14 @@ fn coalesce(dims: &mut [Dim]) -> usize {
     len
 }
 
-/// The two loops that are worth a kernel of their own, taken from `dims`, and the loops around them: those left.
+/// Splits off the two loops for which a kernel is selected, and returns them after the loops around them.
 ///
-/// The inner one is where the destination is densest. The outer one is where the source is densest, if that is another
-/// loop: between the two the copy is a transposition. Else it is the loop that is next to the inner one.
-pub(super) fn plane(dims: &mut [Dim]) -> (&[Dim], Dim, Dim) {
-    let Some((&mut inner, around)) = dims.split_last_mut() else { return (&[], Dim::ONCE, Dim::ONCE) };
+/// The inner one is where the destination is densest. The outer one is where the source is densest, if that
+/// is another loop: the copy is then a transposition. Otherwise it is the loop next to the inner one.
+pub(super) fn plane(dims: &mut [LoopDim]) -> (&[LoopDim], LoopDim, LoopDim) {
+    let Some((&mut inner, around)) = dims.split_last_mut() else {
+        return (&[], LoopDim::ONCE, LoopDim::ONCE);
+    };
     let densest =
         around.iter().enumerate().rev().filter(|(_, dim)| dim.src != 0).min_by_key(|(_, dim)| dim.src);
     if let Some((place, dim)) = densest
@@ -112,15 +116,20 @@ pub(super) fn plane(dims: &mut [Dim]) -> (&[Dim], Dim, Dim) {
     }
     match around.split_last() {
         Some((&outer, around)) => (around, outer, inner),
-        None => (&[], Dim::ONCE, inner),
+        None => (&[], LoopDim::ONCE, inner),
     }
 }
 
 /// Calls `visit` with the two pointers of every step of the loops `dims`.
 ///
-/// The pointers are computed without being followed: what they point at is between the caller and `visit`.
+/// The pointers are computed but not dereferenced.
 #[inline]
-pub(super) fn walk(dims: &[Dim], dst: *mut u8, src: *const u8, visit: &mut impl FnMut(*mut u8, *const u8)) {
+pub(super) fn walk(
+    dims: &[LoopDim],
+    dst: *mut u8,
+    src: *const u8,
+    visit: &mut impl FnMut(*mut u8, *const u8),
+) {
     match dims.split_first() {
         None => visit(dst, src),
         Some((dim, [])) => {
@@ -136,15 +145,15 @@ pub(super) fn walk(dims: &[Dim], dst: *mut u8, src: *const u8, visit: &mut impl 
     }
 }
 
-/// Cuts the plane of `outer` and `inner` into blocks of at most `outer_block` by `inner_block` steps and calls `visit`
-/// for each with its pointers and loops. Blocks that are neighbours along `inner` follow each other.
+/// Splits the plane of `outer` and `inner` into blocks of at most `outer_block` by `inner_block` steps and
+/// calls `visit` for each with its pointers and loops. Blocks are visited along `inner` first.
 #[inline]
 pub(super) fn blocks(
-    (outer, outer_block): (Dim, usize),
-    (inner, inner_block): (Dim, usize),
+    (outer, outer_block): (LoopDim, usize),
+    (inner, inner_block): (LoopDim, usize),
     dst: *mut u8,
     src: *const u8,
-    mut visit: impl FnMut(*mut u8, *const u8, Dim, Dim),
+    mut visit: impl FnMut(*mut u8, *const u8, LoopDim, LoopDim),
 ) {
     for from in (0..outer.size).step_by(outer_block) {
         let outer_part = outer.part(outer_block.min(outer.size - from));
@@ -196,8 +205,8 @@ mod tests {
 
     #[test]
     fn the_plane_pairs_the_dense_dimensions_of_both_sides() {
-        let dim = |size, dst, src| Dim { size, dst, src };
-        let check = |src: &[usize], around: &[Dim], outer, inner| {
+        let dim = |size, dst, src| LoopDim { size, dst, src };
+        let check = |src: &[usize], around: &[LoopDim], outer, inner| {
             let (dst, src) = (layout(&[2, 3, 5], &[15, 5, 1]), layout(&[2, 3, 5], src));
             with_loops((&dst, 1), (Some(&src), 1), |dims| {
                 assert_eq!(plane(dims), (around, outer, inner), "{src:?}");

@@ -1,4 +1,4 @@
-//! Large operations in parts, on several threads if the crate's feature `rayon` is on.
+//! Parallel execution of large operations, with the crate's feature `rayon`.
 
 #[cfg(not(feature = "rayon"))]
 pub(super) use one_thread::{in_parts, pays};
@@ -7,23 +7,23 @@ pub(super) use threads::{in_parts, pays};
 
 #[cfg(not(feature = "rayon"))]
 mod one_thread {
-    use crate::kernels::nest::Dim;
+    use crate::kernels::nest::LoopDim;
 
-    /// Whether an operation on so many bytes is worth several threads.
+    /// Returns `true` if an operation on `bytes` bytes is worth several threads.
     pub(in crate::kernels) const fn pays(_bytes: usize) -> bool {
         false
     }
 
-    /// Does `work` on all steps of the loops `dims`.
+    /// Runs `work` on all steps of the loops `dims`.
     ///
     /// # Safety
-    /// Those that the other function of this name has, which is there with feature `rayon`.
+    /// Those of the function of this name with feature `rayon`.
     pub(in crate::kernels) unsafe fn in_parts(
-        dims: &mut [Dim],
+        dims: &mut [LoopDim],
         dst: *mut u8,
         src: *const u8,
         _bytes: usize,
-        work: impl Fn(&mut [Dim], *mut u8, *const u8) + Sync,
+        work: impl Fn(&mut [LoopDim], *mut u8, *const u8) + Sync,
     ) {
         work(dims, dst, src);
     }
@@ -33,42 +33,42 @@ mod one_thread {
 mod threads {
     use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
-    use crate::kernels::nest::Dim;
+    use crate::kernels::nest::LoopDim;
 
-    /// Bytes below which one thread is done before a second one has begun.
+    /// The bytes below which one thread finishes before a second one has started.
     const MIN_BYTES: usize = 1 << 20;
 
-    /// Bytes of a part that is worth a thread's while.
+    /// The smallest part that is worth a task.
     const PART_BYTES: usize = 1 << 18;
 
-    /// Parts for each thread, so that one that starts late does not hold up the rest.
+    /// The parts per thread: more than one, so that a late thread does not delay the rest.
     const PARTS_PER_THREAD: usize = 4;
 
-    /// Parts begin at multiples of this many steps where there are enough: whole tiles, whole cache lines.
+    /// Parts start at multiples of this number of steps if there are enough: whole tiles, whole cache lines.
     const GRANULE: usize = 64;
 
-    /// Whether an operation on so many bytes is worth several threads.
+    /// Returns `true` if an operation on `bytes` bytes is worth several threads.
     pub(in crate::kernels) fn pays(bytes: usize) -> bool {
         bytes >= MIN_BYTES && rayon::current_num_threads() > 1
     }
 
-    /// Does `work` on all steps of the loops `dims`, at the same time on parts of them if that pays for so many bytes.
-    /// `work` gets the loops and the pointers of its part.
+    /// Runs `work` on all steps of the loops `dims`, in parallel on parts of them if `bytes` is large enough.
+    /// `work` receives the loops and the pointers of its part.
     ///
     /// # Safety
-    /// At every step of the loops, `work` may do on any thread what it does with the pointers, whatever is done
-    /// meanwhile at other steps.
+    /// At every step of the loops, `work` may do on any thread what it does with the pointers, concurrently
+    /// with other steps.
     pub(in crate::kernels) unsafe fn in_parts(
-        dims: &mut [Dim],
+        dims: &mut [LoopDim],
         dst: *mut u8,
         src: *const u8,
         bytes: usize,
-        work: impl Fn(&mut [Dim], *mut u8, *const u8) + Sync,
+        work: impl Fn(&mut [LoopDim], *mut u8, *const u8) + Sync,
     ) {
         let choice = if pays(bytes) { choose(dims, bytes) } else { None };
         let Some((dim, chunk)) = choice else { return work(dims, dst, src) };
         let (dims, whole) = (&*dims, dims[dim]);
-        let pointers = Pointers { dst, src };
+        let pointers = SyncPointers { dst, src };
         (0..whole.size.div_ceil(chunk)).into_par_iter().for_each(|part| {
             let from = part * chunk;
             let mut dims = dims.to_vec();
@@ -78,8 +78,9 @@ mod threads {
         });
     }
 
-    /// Which of the loops to cut, and after how many steps: the outermost one that is long enough, else the longest.
-    fn choose(dims: &[Dim], bytes: usize) -> Option<(usize, usize)> {
+    /// Returns the loop to split and the steps of a part: the outermost loop that is long enough, else the
+    /// longest.
+    fn choose(dims: &[LoopDim], bytes: usize) -> Option<(usize, usize)> {
         let parts = (bytes / PART_BYTES).min(rayon::current_num_threads() * PARTS_PER_THREAD);
         let outermost = dims.iter().position(|dim| dim.size >= parts);
         let longest = || (0..dims.len()).max_by_key(|&dim| dims[dim].size);
@@ -89,16 +90,16 @@ mod threads {
     }
 
     /// The two pointers of an operation.
-    struct Pointers {
+    struct SyncPointers {
         dst: *mut u8,
         src: *const u8,
     }
 
-    // SAFETY: two addresses; the caller of `in_parts` vouches for what is done with them on any thread.
-    unsafe impl Sync for Pointers {}
+    // SAFETY: two addresses; the caller of `in_parts` guarantees that they may be used on any thread.
+    unsafe impl Sync for SyncPointers {}
 
-    impl Pointers {
-        /// Both, so many bytes further.
+    impl SyncPointers {
+        /// Returns both pointers, advanced by these numbers of bytes.
         const fn at(&self, dst: usize, src: usize) -> (*mut u8, *const u8) {
             (self.dst.wrapping_add(dst), self.src.wrapping_add(src))
         }

@@ -1,15 +1,15 @@
-//! Transposing tiles without intrinsics, for any processor. Where there are intrinsics only the tests use it.
+//! Transposition of tiles without intrinsics. Where intrinsics exist, only the tests use it.
 
 use core::mem::MaybeUninit;
 
 use super::transpose::{LINE, Tiles, VECTOR};
 
-/// Tiles without intrinsics, for any processor.
+/// Tiles without intrinsics, for any CPU.
 #[derive(Debug)]
 pub(super) struct Portable;
 
-/// `N` items that lie together.
-type Row<T, const N: usize> = [MaybeUninit<T>; N];
+/// `N` contiguous items.
+type TileRow<T, const N: usize> = [MaybeUninit<T>; N];
 
 /// # Safety
 /// As [`Tiles::tile`], for `N` rows and columns.
@@ -23,13 +23,13 @@ unsafe fn portable_tile<T: Copy, const N: usize>(
     let mut rows = [[MaybeUninit::<T>::uninit(); N]; N];
     for (index, row) in rows.iter_mut().enumerate() {
         // SAFETY: obligation 1.
-        *row = unsafe { src.wrapping_add(index * src_pitch).cast::<Row<T, N>>().read_unaligned() };
+        *row = unsafe { src.wrapping_add(index * src_pitch).cast::<TileRow<T, N>>().read_unaligned() };
     }
-    let columns: [Row<T, N>; N] =
+    let columns: [TileRow<T, N>; N] =
         core::array::from_fn(|column| core::array::from_fn(|row| rows[row][column]));
     for (index, column) in columns.into_iter().enumerate() {
         // SAFETY: obligation 2.
-        unsafe { dst.wrapping_add(index * dst_pitch).cast::<Row<T, N>>().write_unaligned(column) };
+        unsafe { dst.wrapping_add(index * dst_pitch).cast::<TileRow<T, N>>().write_unaligned(column) };
     }
 }
 
@@ -40,8 +40,10 @@ macro_rules! portable_tiles {
 
             #[inline]
             unsafe fn tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize) {
-                // SAFETY: the caller's obligations, for as many items as a vector has.
-                unsafe { portable_tile::<$item, { VECTOR / size_of::<$item>() }>(dst, dst_pitch, src, src_pitch) };
+                // SAFETY: the caller's obligations, for one vector of items.
+                unsafe {
+                    portable_tile::<$item, { VECTOR / size_of::<$item>() }>(dst, dst_pitch, src, src_pitch);
+                };
             }
 
             #[inline]

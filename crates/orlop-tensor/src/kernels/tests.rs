@@ -1,4 +1,4 @@
-//! The kernels against loops over every element.
+//! Compares the kernels with loops over every element.
 
 use orlop_core::{Complex, DType, Element, Layout, Scalar, Shape, Strides, cast as cast_one, dispatch};
 use proptest::prelude::*;
@@ -7,28 +7,28 @@ use super::{cast, copy, fill};
 
 const CASES: u32 = if cfg!(miri) { 5 } else { 512 };
 
-/// Elements of a view at most.
-const MOST: usize = if cfg!(miri) { 96 } else { 1 << 13 };
+/// The largest number of elements of a view.
+const MAX_NUMEL: usize = if cfg!(miri) { 96 } else { 1 << 13 };
 
-/// A layout and the elements its storage needs.
+/// A layout and the number of elements of its storage.
 #[derive(Clone, Debug)]
-struct View {
+struct StoredView {
     layout: Layout,
     storage: usize,
 }
 
-/// How one dimension lies in memory: its rank among the strides, the step of its elements and the gap behind them, and
-/// whether it is expanded.
-type Lie = (u8, usize, usize, bool);
+/// The memory placement of a dimension: its rank among the strides, the step of its elements, the gap after
+/// them, and whether it is expanded.
+type DimPlacement = (u8, usize, usize, bool);
 
-/// A view of these sizes. No two of its elements overlap, except along dimensions that are expanded.
-fn view(sizes: &[usize], lies: &[Lie], offset: usize) -> View {
+/// Returns a view of these sizes. No two elements overlap, except along expanded dimensions.
+fn view(sizes: &[usize], placements: &[DimPlacement], offset: usize) -> StoredView {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by_key(|&dim| lies[dim].0);
+    order.sort_by_key(|&dim| placements[dim].0);
     let mut strides = vec![0; sizes.len()];
     let mut next = 1;
     for dim in order {
-        let (_, step, gap, expanded) = lies[dim];
+        let (_, step, gap, expanded) = placements[dim];
         if !expanded {
             strides[dim] = next * step;
             next = strides[dim] * sizes[dim].max(1) + gap;
@@ -36,7 +36,7 @@ fn view(sizes: &[usize], lies: &[Lie], offset: usize) -> View {
     }
     let layout = Layout::new(Shape::new(sizes).unwrap(), Strides::new(&strides).unwrap(), offset).unwrap();
     let storage = layout.element_range().end + 3;
-    View { layout, storage }
+    StoredView { layout, storage }
 }
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
@@ -44,7 +44,7 @@ fn sizes() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(size, 0..=6).prop_map(|mut sizes| {
         let mut numel = 1;
         for size in &mut sizes {
-            if numel * *size > MOST {
+            if numel * *size > MAX_NUMEL {
                 *size = 1;
             }
             numel *= (*size).max(1);
@@ -53,38 +53,38 @@ fn sizes() -> impl Strategy<Value = Vec<usize>> {
     })
 }
 
-fn lies(rank: usize, expands: bool) -> impl Strategy<Value = Vec<Lie>> {
+fn placements(rank: usize, expands: bool) -> impl Strategy<Value = Vec<DimPlacement>> {
     let step = prop_oneof![6 => Just(1_usize), 1 => 2_usize..6];
     let gap = prop_oneof![4 => Just(0_usize), 1 => 1_usize..9];
-    // Rows in order, or any order.
+    // Rows in order, or in any order.
     let place = prop_oneof![Just(true), Just(false)];
     (prop::collection::vec((any::<u8>(), step, gap, prop::bool::weighted(0.15)), rank), place).prop_map(
-        move |(mut lies, in_order)| {
-            let rank = lies.len();
-            for (dim, lie) in lies.iter_mut().enumerate() {
+        move |(mut placements, in_order)| {
+            let rank = placements.len();
+            for (dim, placement) in placements.iter_mut().enumerate() {
                 if in_order {
-                    lie.0 = u8::try_from(rank - dim).unwrap();
+                    placement.0 = u8::try_from(rank - dim).unwrap();
                 }
-                lie.3 &= expands;
+                placement.3 &= expands;
             }
-            lies
+            placements
         },
     )
 }
 
-/// Two views of one shape: one to write to and one to read from.
-fn views() -> impl Strategy<Value = (View, View)> {
+/// Generates two views of one shape: one to write to and one to read from.
+fn views() -> impl Strategy<Value = (StoredView, StoredView)> {
     sizes()
         .prop_flat_map(|sizes| {
             let rank = sizes.len();
-            (Just(sizes), lies(rank, false), lies(rank, true), 0_usize..4, 0_usize..4)
+            (Just(sizes), placements(rank, false), placements(rank, true), 0_usize..4, 0_usize..4)
         })
         .prop_map(|(sizes, dst, src, dst_offset, src_offset)| {
             (view(&sizes, &dst, dst_offset), view(&sizes, &src, src_offset))
         })
 }
 
-/// The positions of a layout's elements, in the order of their indices.
+/// Returns the positions of a layout's elements, in the order of their indices.
 fn positions(layout: &Layout) -> Vec<usize> {
     let mut positions = vec![layout.offset()];
     for (&size, &stride) in layout.shape().iter().zip(layout.strides().iter()) {
@@ -98,7 +98,7 @@ fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 167 + index / 251 + seed).to_le_bytes()[0]).collect()
 }
 
-/// A storage of bytes that begins at an odd address.
+/// A byte buffer that starts at an odd address.
 struct Misaligned(Vec<u8>);
 
 impl Misaligned {
@@ -123,7 +123,7 @@ impl Misaligned {
     }
 }
 
-fn check_copy(dst: &View, src: &View, itemsize: usize) {
+fn check_copy(dst: &StoredView, src: &StoredView, itemsize: usize) {
     let source = pattern(src.storage * itemsize, 1);
     let before = pattern(dst.storage * itemsize, 7);
     let mut expected = before.clone();
@@ -131,16 +131,16 @@ fn check_copy(dst: &View, src: &View, itemsize: usize) {
         expected[to * itemsize..][..itemsize].copy_from_slice(&source[from * itemsize..][..itemsize]);
     }
     let mut actual = before.clone();
-    // SAFETY: the storages are as large as the views reach, and two; `dst` has no overlap.
+    // SAFETY: the storages have the spans of the views, and are distinct; `dst` has no overlap.
     unsafe { copy(actual.as_mut_ptr(), &dst.layout, source.as_ptr(), &src.layout, itemsize) };
     assert!(actual == expected, "aligned");
     let (mut actual, mut source) = (Misaligned::new(&before), Misaligned::new(&source));
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { copy(actual.as_mut_ptr(), &dst.layout, source.as_mut_ptr(), &src.layout, itemsize) };
     assert!(actual.bytes(expected.len()) == expected, "misaligned");
 }
 
-/// What a cast of all elements makes of `before`, element by element.
+/// Returns the expected result of a cast, computed element by element.
 fn reference_cast(before: &[u8], dst: (&Layout, DType), source: &[u8], src: (&Layout, DType)) -> Vec<u8> {
     let mut expected = before.to_vec();
     let (dst_size, src_size) = (dst.1.size(), src.1.size());
@@ -166,7 +166,8 @@ fn cast_bytes(to: &mut [u8], dst: DType, from: &[u8], src: DType) {
     }
 }
 
-/// Whether the two have the same bits; under Miri, which makes up the payload of a NaN, the same value.
+/// Returns `true` if both have the same bits. Under Miri, which randomises the payload of a NaN, compares
+/// values.
 fn same(dtype: DType, a: &[u8], b: &[u8]) -> bool {
     fn same_as<T: Element>(a: &[u8], b: &[u8]) -> bool {
         let read = |bytes| match T::DTYPE {
@@ -183,11 +184,11 @@ fn same(dtype: DType, a: &[u8], b: &[u8]) -> bool {
     a == b || cfg!(miri) && dispatch!(dtype, T => same_as::<T>(a, b))
 }
 
-fn check_cast(dst: &View, dst_dtype: DType, src: &View, src_dtype: DType, source: &[u8]) {
+fn check_cast(dst: &StoredView, dst_dtype: DType, src: &StoredView, src_dtype: DType, source: &[u8]) {
     let before = pattern(dst.storage * dst_dtype.size(), 7);
     let expected = reference_cast(&before, (&dst.layout, dst_dtype), source, (&src.layout, src_dtype));
     let mut actual = before;
-    // SAFETY: the storages are as large as the views reach, and two; `dst` has no overlap.
+    // SAFETY: the storages have the spans of the views, and are distinct; `dst` has no overlap.
     unsafe { cast(actual.as_mut_ptr(), &dst.layout, dst_dtype, source.as_ptr(), &src.layout, src_dtype) };
     let size = dst_dtype.size();
     for (at, (actual, expected)) in actual.chunks(size).zip(expected.chunks(size)).enumerate() {
@@ -221,9 +222,9 @@ proptest! {
         let size = dtype.size();
         let before = pattern(dst.storage * size, 7);
         let (mut filled, mut zeroed) = (before.clone(), before.clone());
-        // SAFETY: the storage is as large as the view reaches; there is no overlap.
+        // SAFETY: the storage has the span of the view; there is no overlap.
         unsafe { fill(filled.as_mut_ptr(), &dst.layout, dtype, Scalar::Int(value)) };
-        // SAFETY: the same.
+        // SAFETY: as above.
         unsafe { fill(zeroed.as_mut_ptr(), &dst.layout, dtype, Scalar::Int(0)) };
         let (mut expected_filled, mut expected_zeroed) = (before.clone(), before);
         for at in positions(&dst.layout) {
@@ -235,7 +236,7 @@ proptest! {
     }
 }
 
-/// Bytes of elements that are hard to cast, and of some that are not.
+/// Returns the bytes of elements that are edge cases of casts, and of some that are not.
 fn edge_elements(dtype: DType) -> Vec<u8> {
     let floats = [
         0.0,
@@ -305,8 +306,9 @@ fn edge_elements(dtype: DType) -> Vec<u8> {
     let patterns = [0x00, 0xff, 0x80, 0x7f, 0x7e, 0x7c, 0xfc, 0x01, 0x02];
     let mut bytes = Vec::new();
     dispatch!(dtype, T => {
-        floats.iter().for_each(|&value| bytes.extend_from_slice(bytemuck::bytes_of(&cast_one::<f64, T>(value))));
-        ints.iter().for_each(|&value| bytes.extend_from_slice(bytemuck::bytes_of(&cast_one::<i64, T>(value))));
+        let mut add = |element: T| bytes.extend_from_slice(bytemuck::bytes_of(&element));
+        floats.iter().for_each(|&value| add(cast_one::<f64, T>(value)));
+        ints.iter().for_each(|&value| add(cast_one::<i64, T>(value)));
         floats.iter().for_each(|&value| {
             let complex = Complex::new(1.0, value);
             bytes.extend_from_slice(bytemuck::bytes_of(&cast_one::<Complex<f64>, T>(complex)));
@@ -324,10 +326,10 @@ fn every_pair_of_dtypes() {
     for src_dtype in DType::ALL {
         let mut source = edge_elements(src_dtype);
         let count = source.len() / src_dtype.size();
-        // For every step below there are as many elements as there are edges.
+        // Enough elements for every step below to reach all edge cases.
         source = source.iter().copied().cycle().take(source.len() * 3).collect();
         let steps = [(1, 1), (1, 2), (2, 1), (3, 2)];
-        // Miri takes an hour for all of them.
+        // Miri would take an hour for all of them.
         let (count, steps, every) = if cfg!(miri) { (3, &steps[1..2], 3) } else { (count, &steps[..], 1) };
         for dst_dtype in DType::ALL.into_iter().step_by(every) {
             for &(dst_step, src_step) in steps {
@@ -346,8 +348,14 @@ fn every_number_of_elements() {
     {
         let source = pattern(1200 * src_dtype.size(), 5);
         for count in (0..40).chain([511, 512, 513, 1025]).take(if cfg!(miri) { 12 } else { 60 }) {
-            let lie = [(0, 1, 0, false)];
-            check_cast(&view(&[count], &lie, 1), dst_dtype, &view(&[count], &lie, 1), src_dtype, &source);
+            let placement = [(0, 1, 0, false)];
+            check_cast(
+                &view(&[count], &placement, 1),
+                dst_dtype,
+                &view(&[count], &placement, 1),
+                src_dtype,
+                &source,
+            );
         }
     }
 }
@@ -355,13 +363,13 @@ fn every_number_of_elements() {
 #[test]
 fn many_dimensions() {
     let sizes = [2, 1, 2, 3, 1, 2, 2, 2, 1, 2];
-    let lies = |flip: bool| -> Vec<Lie> {
+    let placements = |flip: bool| -> Vec<DimPlacement> {
         (0..10)
             .map(|dim| (if flip { 7 * dim % 10 } else { dim }, 1, usize::from(dim % 3 == 0), false))
             .collect()
     };
-    check_copy(&view(&sizes, &lies(false), 0), &view(&sizes, &lies(true), 2), 4);
-    let (dst, src) = (view(&sizes, &lies(true), 1), view(&sizes, &lies(false), 0));
+    check_copy(&view(&sizes, &placements(false), 0), &view(&sizes, &placements(true), 2), 4);
+    let (dst, src) = (view(&sizes, &placements(true), 1), view(&sizes, &placements(false), 0));
     check_cast(&dst, DType::F32, &src, DType::I16, &pattern(src.storage * 2, 1));
 }
 
@@ -370,16 +378,16 @@ fn foreign_bools() {
     let layout = Layout::contiguous(Shape::new(&[5]).unwrap());
     let source = [0, 1, 2, 0x80, 0xff_u8];
     let mut bools = [7_u8; 5];
-    // SAFETY: five bytes on either side.
+    // SAFETY: five bytes on both sides.
     unsafe { cast(bools.as_mut_ptr(), &layout, DType::Bool, source.as_ptr(), &layout, DType::Bool) };
     assert_eq!(bools, [0, 1, 1, 1, 1]);
     let mut floats = [7_f32; 5];
-    // SAFETY: five elements on either side.
+    // SAFETY: five elements on both sides.
     unsafe { cast(floats.as_mut_ptr().cast(), &layout, DType::F32, source.as_ptr(), &layout, DType::Bool) };
     assert_eq!(floats, [0.0, 1.0, 1.0, 1.0, 1.0]);
 }
 
-/// With feature `rayon`, these are done in parts.
+/// Large enough to run in parallel with feature `rayon`.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes, element by element")]
 fn large_ones() {
@@ -392,7 +400,7 @@ fn large_ones() {
     let (dst, src) = (view(&[400, 900], &rows, 1), view(&[400, 900], &columns, 0));
     check_cast(&dst, DType::F32, &src, DType::F16, &pattern(src.storage * 2, 1));
     let mut filled = vec![0_u32; dst.storage];
-    // SAFETY: the storage is as large as the view reaches; there is no overlap.
+    // SAFETY: the storage has the span of the view; there is no overlap.
     unsafe { fill(filled.as_mut_ptr().cast(), &dst.layout, DType::U32, Scalar::UInt(5)) };
     assert_eq!(filled.iter().filter(|&&element| element == 5).count(), 400 * 900);
     assert!(positions(&dst.layout).into_iter().all(|at| filled[at] == 5));

@@ -1,20 +1,20 @@
-//! From floats to small integers.
+//! Casts of floats to small integers.
 //!
-//! Rust's conversion saturates, and `cast` may go by way of a wider type; compilers make scalar code of that. Here the
-//! number is brought into range first, after which a plain truncation is left, for which there are vectors. The outcome
-//! is the same.
+//! Rust's conversion saturates, and `cast` may convert through a wider type; compilers turn that into scalar
+//! code. Here the number is clamped first, after which a plain truncation remains, which vectorises. The
+//! result is the same.
 
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "converting values: the low bits are what is asked for"
+    reason = "values are converted: the low bits are the result"
 )]
 
 use orlop_core::DType;
 
 use super::dense::{DenseCast, map};
 
-/// The loop from `src` to `dst` where it is a float and that a small integer.
+/// Returns the loop from `src` to `dst` if `src` is a float and `dst` a small integer.
 pub(super) fn to_integer(dst: DType, src: DType) -> Option<DenseCast> {
     Some(match (src, dst) {
         (DType::F32, DType::U8) => f32_to_u8,
@@ -35,15 +35,15 @@ macro_rules! clamped {
         /// # Safety
         /// As [`DenseCast`].
         unsafe fn $name(dst: *mut u8, src: *const u8, count: usize) {
-            const LEAST: $float = <$int>::MIN as $float;
-            const MOST: $float = <$int>::MAX as $float;
+            const MIN: $float = <$int>::MIN as $float;
+            const MAX: $float = <$int>::MAX as $float;
             let convert = |value: $float| {
                 let number = if value.is_nan() { 0.0 } else { value };
-                let within = if number < LEAST { LEAST } else if number > MOST { MOST } else { number };
-                // SAFETY: a number between two `i32`s, which these bounds are exactly.
+                let within = if number < MIN { MIN } else if number > MAX { MAX } else { number };
+                // SAFETY: clamped to the range of the integer, which `i32` contains exactly.
                 (unsafe { within.to_int_unchecked::<i32>() }) as $int
             };
-            // SAFETY: the caller's obligations; any bits are a float.
+            // SAFETY: the caller's obligations; any bits are a valid float.
             unsafe { map::<$float, $int>(dst, src, count, convert) };
         }
     )+};
@@ -59,11 +59,11 @@ clamped! {
     f64_to_i32: f64 => i32;
 }
 
-/// One above the largest `i32`, and its like for `i64`: `f32` has no numbers for those themselves.
+/// The largest `i32` and `i64` plus one: `f32` cannot represent the largest values themselves.
 const ABOVE_I32: f32 = 2_147_483_648.0;
 const ABOVE_I64: f32 = 9_223_372_036_854_775_808.0;
 
-/// The integer part where that is an `i32`, else 0.
+/// Returns the integer part if it is an `i32`, else 0.
 #[inline(always)]
 fn i32_or_zero(value: f32) -> i32 {
     let within = if (-ABOVE_I32..ABOVE_I32).contains(&value) { value } else { 0.0 };
@@ -79,17 +79,17 @@ unsafe fn f32_to_i32(dst: *mut u8, src: *const u8, count: usize) {
         let below = if value < -ABOVE_I32 { i32::MIN } else { 0 };
         i32_or_zero(value) | above | below
     };
-    // SAFETY: the caller's obligations; any bits are a float.
+    // SAFETY: the caller's obligations; any bits are a valid float.
     unsafe { map::<f32, i32>(dst, src, count, convert) };
 }
 
-/// The low bits of the `i64`. An `f32` beyond `i32` is a multiple of 256, so they are zero; beyond `i64` the nearest
-/// one counts, of which the largest has nothing but ones there.
+/// Casts to the low bits of the `i64`. An `f32` beyond the range of `i32` is a multiple of 256, so they are
+/// zero; beyond `i64` the value saturates, and the largest `i64` has only ones there.
 ///
 /// # Safety
 /// As [`DenseCast`].
 unsafe fn f32_to_u8(dst: *mut u8, src: *const u8, count: usize) {
     let convert = |value: f32| i32_or_zero(value) as u8 | if value >= ABOVE_I64 { u8::MAX } else { 0 };
-    // SAFETY: the caller's obligations; any bits are a float.
+    // SAFETY: the caller's obligations; any bits are a valid float.
     unsafe { map::<f32, u8>(dst, src, count, convert) };
 }

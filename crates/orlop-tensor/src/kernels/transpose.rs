@@ -1,65 +1,70 @@
 //! Transposition: both sides are dense, along different loops.
 //!
-//! A plane is walked in bands of so many source rows that, transposed, they make one whole cache line of each
-//! destination row. The band goes along the rows for a page or so, then the next band continues the same destination
-//! lines; so both sides see long forward streams, each line is touched once while it is in the cache, and few pages are
-//! in use at a time. Strides of a power of two, which map all rows of a band to the same cache set, do little harm:
-//! a line is used up within a few loads, and where it matters the band's lines are written past the cache.
+//! A plane is traversed in bands of source rows that, transposed, fill one cache line of each destination
+//! row. A band advances along its rows for about a page, then the next band continues the same destination
+//! rows. So both sides see long forward streams, each line is touched once while it is in the cache, and few
+//! pages are in use at a time. Strides of a power of two, which map all rows of a band to the same cache set,
+//! do little harm: a line is consumed within a few loads, and where it matters the band's lines are written
+//! with non-temporal stores.
 //!
-//! Within a band square tiles of 16-byte vectors are transposed in registers by repeated interleaving (the perfect
-//! shuffle: interleaving the first half of the rows with the second moves the top bit of the row number to the bottom
-//! of the column number; after as many times as there are bits, rows and columns have changed places).
+//! Within a band, square tiles of 16-byte vectors are transposed in registers by repeated interleaving (the
+//! perfect shuffle: interleaving the first half of the rows with the second moves the top bit of the row
+//! number to the bottom of the column number; after as many times as there are bits, rows and columns have
+//! been exchanged).
 
-use super::{moves::Item, nest::Dim, strided};
+use super::{moves::MoveItem, nest::LoopDim, strided};
 
-/// Bytes of a vector.
+/// The bytes of a vector.
 pub(super) const VECTOR: usize = 16;
 
-/// Bytes of a cache line.
+/// The bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
-/// How far a band goes along the source's rows before the next band, in bytes: a page where stores leave the cache out.
+/// The bytes that a band advances along the source's rows before the next band, with non-temporal stores: a
+/// page.
 const STREAMED_STRIDE: usize = 4096;
 
-/// The same where the destination's lines must stay in the cache until the next band, in bytes and in columns. With
+/// The same where the destination's lines must stay in the cache until the next band, in bytes and in
+/// columns. With strides of a power of two, no more lines fit.
 /// strides of a power of two no more lines than these find room.
 const CACHED_STRIDE: usize = 1024;
 const CACHED_COLUMNS: usize = 256;
 
-/// Whether stores may go past the cache.
+/// The kind of stores to the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stores {
-    /// What is written is likely read soon.
+    /// Ordinary stores: the output is likely to be read soon.
     Cached,
-    /// The destination is larger than the cache: do not read its lines only to overwrite them.
+    /// Non-temporal stores: the destination is larger than the cache, and its lines need not be read before
+    /// they are overwritten.
     Streaming,
 }
 
 impl Stores {
-    /// Destinations from which size on the caches are left out. Below, something of it may still be there when it is
-    /// read.
+    /// The size of a destination from which stores are non-temporal. Below it, some of the output may still
+    /// be in the cache when it is read.
     const STREAMED_BYTES: usize = 16 << 20;
 
-    /// For a destination of so many bytes.
+    /// Selects the stores for a destination of `bytes` bytes.
     pub(super) const fn for_bytes(bytes: usize) -> Self {
         if bytes >= Self::STREAMED_BYTES { Self::Streaming } else { Self::Cached }
     }
 }
 
-/// How tiles of items of type `T` are transposed.
+/// Transposition of tiles with items of type `T`.
 pub(super) trait Tiles<T> {
-    /// Whether [`line_tile`](Self::line_tile) writes past the cache.
+    /// Whether [`line_tile`](Self::line_tile) uses non-temporal stores.
     const STREAMS: bool;
 
-    /// Transposes a tile of as many rows and columns as a vector has items. Rows are `src_pitch` bytes apart at `src`,
-    /// columns `dst_pitch` at `dst`.
+    /// Transposes a tile with as many rows and columns as a vector has items. Rows are `src_pitch` bytes
+    /// apart at `src`, columns `dst_pitch` bytes at `dst`.
     ///
     /// # Safety
     /// 1. The rows can be read: a vector's bytes at each, initialised.
     /// 2. The columns can be written: a vector's bytes at each; they do not overlap the rows.
     unsafe fn tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize);
 
-    /// Transposes as many rows as a cache line has items, and as many columns as a vector has.
+    /// Transposes as many rows as a cache line has items, and as many columns as a vector has items.
     ///
     /// # Safety
     /// 1. As for [`tile`](Self::tile), with more rows.
@@ -67,10 +72,10 @@ pub(super) trait Tiles<T> {
     /// 3. `dst` and `dst_pitch` are multiples of [`LINE`].
     unsafe fn line_tile(dst: *mut u8, dst_pitch: usize, src: *const u8, src_pitch: usize);
 
-    /// Asks for the cache line at any address, soon to be written.
+    /// Prefetches the cache line at any address for a write.
     fn prefetch(line: *const u8);
 
-    /// Makes what was streamed visible before what is written next.
+    /// Orders non-temporal stores before later stores.
     fn finish();
 }
 
@@ -83,8 +88,8 @@ pub(super) trait Tiles<T> {
 pub(super) unsafe fn plane<T: Copy, K: Tiles<T>>(
     dst: *mut u8,
     src: *const u8,
-    outer: Dim,
-    inner: Dim,
+    outer: LoopDim,
+    inner: LoopDim,
     stores: Stores,
 ) {
     let per_line = LINE / size_of::<T>();
@@ -102,14 +107,14 @@ pub(super) unsafe fn plane<T: Copy, K: Tiles<T>>(
     for from in (0..outer.size).step_by(band_stride) {
         let (dst, src) = (dst.wrapping_add(from * outer.dst), src.wrapping_add(from * outer.src));
         let outer = outer.part(band_stride.min(outer.size - from));
-        // The rows before the first whole line make a band of their own, of fewer rows.
+        // The rows before the first whole line form a band of fewer rows.
         let head = if streams && to_line != 0 { to_line / size_of::<T>() } else { per_line };
         let (mut row, mut rows) = (0, head.min(inner.size));
         while row < inner.size {
             let (dst, src) = (dst.wrapping_add(row * inner.dst), src.wrapping_add(row * inner.src));
             let lines = streams && rows == per_line;
-            // SAFETY: some rows of the plane. With `lines` they begin at a multiple of a line: the rows before the
-            // first were taken off, and the distance of columns is a multiple of a line.
+            // SAFETY: some rows of the plane. With `lines` they start at a multiple of a line: the rows
+            // before the first line were split off, and the pitch of columns is a multiple of a line.
             unsafe { band::<T, K>(dst, src, outer, inner.part(rows), lines) };
             row += rows;
             rows = per_line.min(inner.size - row);
@@ -124,40 +129,47 @@ pub(super) unsafe fn plane<T: Copy, K: Tiles<T>>(
 ///
 /// # Safety
 /// 1. to 3. as for [`plane`].
-/// 4. With `lines`, there is a line's number of rows, and `dst` and `outer.dst` are multiples of [`LINE`].
-unsafe fn band<T: Copy, K: Tiles<T>>(dst: *mut u8, src: *const u8, outer: Dim, inner: Dim, lines: bool) {
+/// 4. With `lines`, the band has as many rows as a line has items, and `dst` and `outer.dst` are multiples of
+///    [`LINE`].
+unsafe fn band<T: Copy, K: Tiles<T>>(
+    dst: *mut u8,
+    src: *const u8,
+    outer: LoopDim,
+    inner: LoopDim,
+    lines: bool,
+) {
     let side = VECTOR / size_of::<T>();
     let whole_columns = outer.size - outer.size % side;
     let whole_rows = inner.size - inner.size % side;
     for column in (0..whole_columns).step_by(side) {
         let (dst, src) = (dst.wrapping_add(column * outer.dst), src.wrapping_add(column * outer.src));
         if lines {
-            // SAFETY: these columns of all the band's rows, which by obligation 4 make whole lines.
+            // SAFETY: these columns of all the band's rows, which by obligation 4 fill whole lines.
             unsafe { K::line_tile(dst, outer.dst, src, inner.src) };
             continue;
         }
-        // Columns are far apart: no processor guesses where the next band writes.
+        // The columns are far apart, so no hardware prefetcher predicts the next band's writes.
         for ahead in 0..side {
             K::prefetch(dst.wrapping_add(ahead * outer.dst + inner.size * size_of::<T>()));
         }
         for row in (0..whole_rows).step_by(side) {
             let (dst, src) = (dst.wrapping_add(row * inner.dst), src.wrapping_add(row * inner.src));
-            // SAFETY: `side` rows and columns of the plane, dense as obligation 3 has it.
+            // SAFETY: `side` rows and columns of the plane, dense by obligation 3.
             unsafe { K::tile(dst, outer.dst, src, inner.src) };
         }
     }
     let rest = inner.part(inner.size - whole_rows);
     if rest.size != 0 {
         let (dst, src) = (dst.wrapping_add(whole_rows * inner.dst), src.wrapping_add(whole_rows * inner.src));
-        // SAFETY: the rows that fill no tile.
-        unsafe { strided::plane(Item::<T>::MOVE, dst, src, outer.part(whole_columns), rest) };
+        // SAFETY: the rows that do not fill a tile.
+        unsafe { strided::plane(MoveItem::<T>::MOVE, dst, src, outer.part(whole_columns), rest) };
     }
     let rest = outer.part(outer.size - whole_columns);
     if rest.size != 0 {
         let (dst, src) =
             (dst.wrapping_add(whole_columns * outer.dst), src.wrapping_add(whole_columns * outer.src));
-        // SAFETY: the columns that fill no tile.
-        unsafe { strided::plane(Item::<T>::MOVE, dst, src, rest, inner) };
+        // SAFETY: the columns that do not fill a tile.
+        unsafe { strided::plane(MoveItem::<T>::MOVE, dst, src, rest, inner) };
     }
 }
 
@@ -167,10 +179,10 @@ mod tests {
     use crate::kernels::copy::Native;
     use crate::kernels::portable::Portable;
 
-    /// Room that begins at a multiple of a cache line.
+    /// Memory aligned to a cache line.
     #[derive(Clone)]
     #[repr(align(64))]
-    struct Line([u8; LINE]);
+    struct AlignedLine([u8; LINE]);
 
     fn check<T: Copy, K: Tiles<T>>(
         rows: usize,
@@ -183,7 +195,7 @@ mod tests {
         let (dst_pitch, src_pitch) = (rows * size + pitches.0, columns * size + pitches.1);
         let src: Vec<u8> =
             (0..rows * src_pitch).map(|index| (index * 167 + index / 251).to_le_bytes()[0]).collect();
-        let mut lines = vec![Line([0xee; LINE]); (lead + columns * dst_pitch).div_ceil(LINE)];
+        let mut lines = vec![AlignedLine([0xee; LINE]); (lead + columns * dst_pitch).div_ceil(LINE)];
         let mut expected = vec![0xee; lines.len() * LINE];
         for row in 0..rows {
             for column in 0..columns {
@@ -192,9 +204,9 @@ mod tests {
             }
         }
         let dst = lines.as_mut_ptr().cast::<u8>().wrapping_add(lead);
-        let outer = Dim { size: columns, dst: dst_pitch, src: size };
-        let inner = Dim { size: rows, dst: size, src: src_pitch };
-        // SAFETY: the loops lead over all of `src`, and in `dst` to `lead + columns * dst_pitch` at most.
+        let outer = LoopDim { size: columns, dst: dst_pitch, src: size };
+        let inner = LoopDim { size: rows, dst: size, src: src_pitch };
+        // SAFETY: the loops cover all of `src`, and `dst` up to `lead + columns * dst_pitch` at most.
         unsafe { plane::<T, K>(dst, src.as_ptr(), outer, inner, stores) };
         let actual = lines.iter().flat_map(|line| line.0).collect::<Vec<u8>>();
         assert!(actual == expected, "{rows} x {columns} of {size} bytes, {pitches:?}, {lead}, {stores:?}");
@@ -224,7 +236,8 @@ mod tests {
                     check::<T, Native>(rows, columns, pitches, lead, Stores::Cached);
                     check::<T, Native>(rows, columns, pitches, lead, Stores::Streaming);
                 }
-                // Columns that begin where lines do, or as far behind as the first: such can be streamed.
+                // Columns that start at a line, or as far after one as the first: these can use non-temporal
+                // stores.
                 let to_line = (rows * size_of::<T>()).next_multiple_of(LINE) - rows * size_of::<T>();
                 for lead in [0, 16, 48, 63] {
                     check::<T, Native>(rows, columns, (to_line, 7), lead, Stores::Streaming);

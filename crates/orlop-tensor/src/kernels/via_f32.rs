@@ -1,8 +1,8 @@
-//! Floats of 16 and 8 bits, from and to `f32`, many at a time.
+//! Casts between `f32` and floats of 16 and 8 bits.
 //!
-//! Casts from and to these types go by way of `f32` (see [`orlop_core::cast`]), so these eight loops are all the other
-//! casts need to know about them. The conversions of one number branch; the ones here compute what each branch would
-//! give and select, which vectors can do. They give the same bits, NaNs included.
+//! All casts from and to these types go through `f32` (see [`orlop_core::cast`]), so these eight loops
+//! suffice. Conversions of single numbers branch; the ones here compute the result of each branch and select
+//! one, which vectorises. They give the same bits, including NaNs.
 
 use std::sync::LazyLock;
 
@@ -21,12 +21,12 @@ const F32_QUIET: u32 = 1 << (F32_MANTISSA_BITS - 1);
 const F16_SIGN: u16 = 1 << 15;
 const F16_INFINITY: u16 = f16::INFINITY.to_bits();
 const F16_QUIET: u16 = 1 << 9;
-/// Mantissa bits that `f32` has and `f16` has not.
+/// The mantissa bits that `f32` has more than `f16`.
 const DROPPED: u32 = F32_MANTISSA_BITS - (f16::MANTISSA_DIGITS - 1);
-/// What is added to an exponent of `f16` to make it one of `f32`, in place.
+/// The difference of the exponent biases of `f32` and `f16`, shifted to the exponent's position.
 const REBIAS: u32 = (F32_BIAS - 15) << F32_MANTISSA_BITS;
 
-/// The loop from `dtype` to `f32`, for those that go by way of it.
+/// Returns the loop from `dtype` to `f32`, for types that are cast through it.
 pub(super) fn decoder(dtype: DType) -> Option<DenseCast> {
     match dtype {
         DType::F16 => {
@@ -43,7 +43,7 @@ pub(super) fn decoder(dtype: DType) -> Option<DenseCast> {
     }
 }
 
-/// The loop from `f32` to `dtype`, for those that go by way of it.
+/// Returns the loop from `f32` to `dtype`, for types that are cast through it.
 pub(super) fn encoder(dtype: DType) -> Option<DenseCast> {
     match dtype {
         DType::F16 => {
@@ -60,17 +60,17 @@ pub(super) fn encoder(dtype: DType) -> Option<DenseCast> {
     }
 }
 
-/// The same value.
+/// Converts to `f32`, exactly.
 #[inline]
 fn f16_to_f32(half: u16) -> f32 {
     let magnitude = u32::from(half & !F16_SIGN);
     let shifted = magnitude << DROPPED;
     let normal = shifted + REBIAS;
     let special = (normal + REBIAS) | if magnitude > u32::from(F16_INFINITY) { F32_QUIET } else { 0 };
-    // An exponent of one above the least gives the mantissa's bits the weight that they have in a subnormal, beside a
-    // leading one to be taken off again.
-    let least = 1 << F32_MANTISSA_BITS;
-    let subnormal = (f32::from_bits(normal + least) - f32::from_bits(REBIAS + least)).to_bits();
+    // With the smallest normal exponent plus one, the mantissa's bits have the weight that they have in a
+    // subnormal, and the implicit leading one is subtracted again.
+    let min_normal = 1 << F32_MANTISSA_BITS;
+    let subnormal = (f32::from_bits(normal + min_normal) - f32::from_bits(REBIAS + min_normal)).to_bits();
     let bits = if magnitude >= u32::from(F16_INFINITY) {
         special
     } else if magnitude < 1 << (f16::MANTISSA_DIGITS - 1) {
@@ -81,30 +81,30 @@ fn f16_to_f32(half: u16) -> f32 {
     f32::from_bits(bits | (u32::from(half & F16_SIGN) << 16))
 }
 
-/// A narrow float's bits, as far as they differ.
-struct Format {
+/// The parameters of a narrow float format.
+struct NarrowFormat {
     mantissa_bits: u32,
     bias: u32,
-    /// The code of what is too large, and the largest that rounding can give.
+    /// The code for values that are too large, and the largest code that rounding can give.
     overflow: u32,
 }
 
-impl Format {
+impl NarrowFormat {
     const F16: Self = Self { mantissa_bits: 10, bias: 15, overflow: 0x7c00 };
     const F8E4M3: Self = Self { mantissa_bits: 3, bias: 7, overflow: 0x7e };
     const F8E5M2: Self = Self { mantissa_bits: 2, bias: 15, overflow: 0x7c };
 
-    /// The code nearest to the number that is not NaN and has these bits, ties to even.
+    /// Returns the code nearest to the number with these bits, which is not NaN, ties to even.
     #[inline(always)]
     fn encode(&self, magnitude: u32) -> u32 {
         let dropped = F32_MANTISSA_BITS - self.mantissa_bits;
         let rebias = (F32_BIAS - self.bias) << F32_MANTISSA_BITS;
         let to_even = (magnitude >> dropped) & 1;
-        // Codes are in the order of values: a carry goes on into the exponent, as it should.
+        // Codes are ordered like values: a carry correctly continues into the exponent.
         let normal =
             magnitude.wrapping_sub(rebias).wrapping_add((1 << (dropped - 1)) - 1 + to_even) >> dropped;
-        // The last bit of this number has the weight of the smallest subnormal: the addition rounds to whole ones and
-        // leaves their number in the mantissa.
+        // The last bit of this number has the weight of the smallest subnormal: the addition rounds to whole
+        // multiples and leaves their number in the mantissa.
         let anchor = f32::from_bits(rebias + ((dropped + 1) << F32_MANTISSA_BITS));
         let subnormal = (f32::from_bits(magnitude) + anchor).to_bits().wrapping_sub(anchor.to_bits());
         let least_normal = rebias + (1 << F32_MANTISSA_BITS);
@@ -112,27 +112,27 @@ impl Format {
     }
 }
 
-/// The nearest value, ties to even.
+/// Converts to the nearest value, ties to even.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is zero, or shifted down to be kept")]
 fn f32_to_f16(value: f32) -> u16 {
     let (sign, magnitude) = (value.to_bits() & F32_SIGN, value.to_bits() & !F32_SIGN);
-    // A NaN keeps what it can of its payload.
+    // A NaN keeps the upper bits of its payload.
     let nan = ((magnitude >> DROPPED) & 0x3ff) | u32::from(F16_INFINITY | F16_QUIET);
-    let code = if magnitude > F32_INFINITY { nan } else { Format::F16.encode(magnitude) };
+    let code = if magnitude > F32_INFINITY { nan } else { NarrowFormat::F16.encode(magnitude) };
     (code | sign >> 16) as u16
 }
 
-/// The nearest value, ties to even, as an eight-bit float; NaN is 0x7f in both formats.
+/// Converts to the nearest eight-bit float, ties to even; NaN is 0x7f in both formats.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the upper bits are zero, or shifted down to be kept")]
-fn f32_to_f8(value: f32, format: &Format) -> u8 {
+fn f32_to_f8(value: f32, format: &NarrowFormat) -> u8 {
     let (sign, magnitude) = (value.to_bits() & F32_SIGN, value.to_bits() & !F32_SIGN);
     let code = if magnitude > F32_INFINITY { 0x7f } else { format.encode(magnitude) };
     (code | sign >> 24) as u8
 }
 
-/// The nearest value, ties to even.
+/// Converts to the nearest value, ties to even.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "shifted down to be kept")]
 fn f32_to_bf16(value: f32) -> u16 {
@@ -150,36 +150,36 @@ macro_rules! loops {
         /// # Safety
         /// As [`DenseCast`].
         pub(super) unsafe fn $name(dst: *mut u8, src: *const u8, count: usize) {
-            // SAFETY: the caller's obligations; any bits are an element of these types.
+            // SAFETY: the caller's obligations; any bits are a valid element of these types.
             unsafe { map::<$src, $dst>(dst, src, count, $convert) };
         }
     )+};
 }
 
 loops! {
-    /// `f16` to `f32` without instructions for it.
+    /// `f16` to `f32` without the F16C instructions.
     decode_f16: u16 => f32, f16_to_f32;
-    /// `f32` to `f16` without instructions for it.
+    /// `f32` to `f16` without the F16C instructions.
     encode_f16: f32 => u16, f32_to_f16;
     /// `bf16` to `f32`.
     decode_bf16: u16 => f32, |bits| bf16::from_bits(bits).to_f32();
     /// `f32` to `bf16`.
     encode_bf16: f32 => u16, f32_to_bf16;
     /// `f32` to [`F8E4M3`].
-    encode_f8e4m3: f32 => u8, |value| f32_to_f8(value, &Format::F8E4M3);
+    encode_f8e4m3: f32 => u8, |value| f32_to_f8(value, &NarrowFormat::F8E4M3);
     /// `f32` to [`F8E5M2`].
-    encode_f8e5m2: f32 => u8, |value| f32_to_f8(value, &Format::F8E5M2);
+    encode_f8e5m2: f32 => u8, |value| f32_to_f8(value, &NarrowFormat::F8E5M2);
 }
 
 /// The values of all codes of an eight-bit type.
-type Table = LazyLock<[f32; 256]>;
+type DecodeTable = LazyLock<[f32; 256]>;
 
 /// [`F8E4M3`] to `f32`.
 ///
 /// # Safety
 /// As [`DenseCast`].
 unsafe fn decode_f8e4m3(dst: *mut u8, src: *const u8, count: usize) {
-    static TABLE: Table = LazyLock::new(|| codes().map(|code| F8E4M3::from_bits(code).to_f32()));
+    static TABLE: DecodeTable = LazyLock::new(|| codes().map(|code| F8E4M3::from_bits(code).to_f32()));
     let table: &[f32; 256] = &TABLE;
     // SAFETY: the caller's obligations.
     unsafe { map::<u8, f32>(dst, src, count, |code| table[usize::from(code)]) };
@@ -190,7 +190,7 @@ unsafe fn decode_f8e4m3(dst: *mut u8, src: *const u8, count: usize) {
 /// # Safety
 /// As [`DenseCast`].
 unsafe fn decode_f8e5m2(dst: *mut u8, src: *const u8, count: usize) {
-    static TABLE: Table = LazyLock::new(|| codes().map(|code| F8E5M2::from_bits(code).to_f32()));
+    static TABLE: DecodeTable = LazyLock::new(|| codes().map(|code| F8E5M2::from_bits(code).to_f32()));
     let table: &[f32; 256] = &TABLE;
     // SAFETY: the caller's obligations.
     unsafe { map::<u8, f32>(dst, src, count, |code| table[usize::from(code)]) };
@@ -209,12 +209,13 @@ fn codes() -> [u8; 256] {
 mod tests {
     use super::*;
 
-    /// Every `f16`, or a few of them under Miri.
+    /// Returns every `f16`, or a few of them under Miri.
     fn halves() -> impl Iterator<Item = u16> {
         (0..=u16::MAX).step_by(if cfg!(miri) { 1201 } else { 1 })
     }
 
-    /// The floats where rounding is decided: two values, the middle between them, and what is next to each.
+    /// Returns the floats where rounding changes: two values, the middle between them, and the neighbours of
+    /// each.
     fn around(value: f32, next: f32) -> impl Iterator<Item = f32> {
         let middle = value / 2.0 + next / 2.0;
         [value, middle, next].into_iter().flat_map(|at| {
@@ -227,8 +228,16 @@ mod tests {
         let shown = value.to_bits();
         assert_eq!(f32_to_f16(value), f16::from_f32(value).to_bits(), "{shown:#010x}");
         assert_eq!(f32_to_bf16(value), bf16::from_f32(value).to_bits(), "{shown:#010x}");
-        assert_eq!(f32_to_f8(value, &Format::F8E4M3), F8E4M3::from_f32(value).to_bits(), "{shown:#010x}");
-        assert_eq!(f32_to_f8(value, &Format::F8E5M2), F8E5M2::from_f32(value).to_bits(), "{shown:#010x}");
+        assert_eq!(
+            f32_to_f8(value, &NarrowFormat::F8E4M3),
+            F8E4M3::from_f32(value).to_bits(),
+            "{shown:#010x}"
+        );
+        assert_eq!(
+            f32_to_f8(value, &NarrowFormat::F8E5M2),
+            F8E5M2::from_f32(value).to_bits(),
+            "{shown:#010x}"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Transposition tiles with SSE2, which every x86-64 processor has.
+//! Transposition tiles and casts with SSE2, which every x86-64 CPU has, and with AVX2 and F16C.
 
 use core::arch::x86_64::{
     __m128i, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_sfence,
@@ -9,12 +9,12 @@ use core::arch::x86_64::{
 
 use super::{
     moves::Bytes16,
-    strided::{self, Slot},
+    strided::{self, UninitItem},
     transpose::{LINE, Tiles, VECTOR},
     via_f32,
 };
 
-/// Tiles of SSE2 vectors; lines are written past the cache.
+/// Tiles of SSE2 vectors, with non-temporal stores for lines.
 #[derive(Debug)]
 pub(super) struct Sse2;
 
@@ -30,7 +30,7 @@ macro_rules! interleave {
             fn interleave(a: __m128i, b: __m128i) -> (__m128i, __m128i) {
                 // SAFETY: SSE2 is part of the target.
                 let low = unsafe { $low(a, b) };
-                // SAFETY: the same.
+                // SAFETY: as above.
                 let high = unsafe { $high(a, b) };
                 (low, high)
             }
@@ -45,14 +45,14 @@ interleave! {
     u64, _mm_unpacklo_epi64, _mm_unpackhi_epi64;
 }
 
-/// The tile at `src`, transposed.
+/// Returns the transposed tile at `src`.
 ///
 /// # Safety
-/// `N` vectors can be read, `pitch` bytes apart, initialised.
+/// `N` initialised vectors can be read, `pitch` bytes apart.
 #[inline(always)]
 unsafe fn transposed<T: Interleave, const N: usize>(src: *const u8, pitch: usize) -> [__m128i; N] {
     let mut rows: [__m128i; N] = core::array::from_fn(|index| {
-        // SAFETY: the obligation; the load needs no alignment.
+        // SAFETY: the caller's obligation; the load needs no alignment.
         unsafe { _mm_loadu_si128(src.wrapping_add(index * pitch).cast()) }
     });
     for _ in 0..N.ilog2() {
@@ -66,7 +66,7 @@ unsafe fn transposed<T: Interleave, const N: usize>(src: *const u8, pitch: usize
 }
 
 impl Interleave for Bytes16 {
-    /// Never asked for: a vector has one item.
+    /// Never called: a vector has one item.
     fn interleave(a: __m128i, b: __m128i) -> (__m128i, __m128i) {
         (a, b)
     }
@@ -106,13 +106,14 @@ macro_rules! tiles {
 
             #[inline]
             fn prefetch(line: *const u8) {
-                // SAFETY: a hint, for which any address will do.
+                // SAFETY: a hint that accepts any address.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
             }
 
             #[inline]
             fn finish() {
-                // Streamed stores are ordered with nothing; the caller's next release must carry them.
+                // Non-temporal stores are not ordered by later stores; this fence orders them before the
+                // caller's next release.
                 // SAFETY: SSE is part of the target.
                 unsafe { _mm_sfence() };
             }
@@ -126,21 +127,21 @@ tiles!(u8, u16, u32, u64, Bytes16);
 ///
 /// # Safety
 /// 1. As for [`strided::gather`].
-/// 2. The processor has AVX2.
+/// 2. The CPU has AVX2.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn gather<T: Copy, const STEP: usize>(dst: &mut [Slot<T>], src: *const u8) {
+pub(super) unsafe fn gather<T: Copy, const STEP: usize>(dst: &mut [UninitItem<T>], src: *const u8) {
     // SAFETY: obligation 1.
     unsafe { strided::gather::<T, STEP>(dst, src) };
 }
 
-/// Elements of a vector of `f32`.
+/// The elements of an `f32` vector.
 const FLOATS: usize = 8;
 
 /// `f16` to `f32`.
 ///
 /// # Safety
 /// 1. As [`DenseCast`](super::dense::DenseCast).
-/// 2. The processor has F16C, and so AVX.
+/// 2. The CPU has F16C, and so AVX.
 #[target_feature(enable = "avx,f16c")]
 pub(super) unsafe fn decode_f16(dst: *mut u8, src: *const u8, count: usize) {
     let rest = count % FLOATS;
@@ -150,12 +151,12 @@ pub(super) unsafe fn decode_f16(dst: *mut u8, src: *const u8, count: usize) {
         // SAFETY: obligation 1: a vector of elements; the load needs no alignment.
         let halves = unsafe { _mm_loadu_si128(src.cast()) };
         let floats = _mm256_cvtph_ps(halves);
-        // SAFETY: the same for the store.
+        // SAFETY: as above, for the store.
         unsafe { _mm256_storeu_ps(dst.cast(), floats) };
     }
     let from = count - rest;
     let (dst, src) = (dst.wrapping_add(from * size_of::<f32>()), src.wrapping_add(from * size_of::<u16>()));
-    // SAFETY: obligation 1 for the elements that are left.
+    // SAFETY: obligation 1 for the remaining elements.
     unsafe { via_f32::decode_f16(dst, src, rest) };
 }
 
@@ -172,11 +173,11 @@ pub(super) unsafe fn encode_f16(dst: *mut u8, src: *const u8, count: usize) {
         // SAFETY: obligation 1: a vector of elements; the load needs no alignment.
         let floats = unsafe { _mm256_loadu_ps(src.cast()) };
         let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(floats);
-        // SAFETY: the same for the store.
+        // SAFETY: as above, for the store.
         unsafe { _mm_storeu_si128(dst.cast(), halves) };
     }
     let from = count - rest;
     let (dst, src) = (dst.wrapping_add(from * size_of::<u16>()), src.wrapping_add(from * size_of::<f32>()));
-    // SAFETY: obligation 1 for the elements that are left.
+    // SAFETY: obligation 1 for the remaining elements.
     unsafe { via_f32::encode_f16(dst, src, rest) };
 }

@@ -1,4 +1,4 @@
-//! The bytes of a storage, and who may touch them (P24, P27).
+//! Access to the bytes of a storage, and its restrictions.
 
 use super::{ReadGuard, Storage, WriteGuard};
 use crate::borrows::Flags;
@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 
-/// The bytes of a storage, for as long as nobody may write them.
+/// The bytes of a storage, with a read guard.
 #[derive(Debug)]
 pub struct StorageBytes<'a> {
     ptr: NonNull<u8>,
@@ -15,7 +15,7 @@ pub struct StorageBytes<'a> {
     _guard: ReadGuard<'a>,
 }
 
-/// The bytes of a storage, for as long as nobody else may read or write them.
+/// The bytes of a storage, with a write guard.
 #[derive(Debug)]
 pub struct StorageBytesMut<'a> {
     ptr: NonNull<u8>,
@@ -24,11 +24,11 @@ pub struct StorageBytesMut<'a> {
 }
 
 impl Storage {
-    /// The bytes.
+    /// Borrows the bytes for reading.
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] while somebody writes; [`Error::AccessRefused`], [`Error::Unbound`];
+    /// [`Error::Borrowed`] during a write; [`Error::AccessRefused`], [`Error::Unbound`];
     /// [`NotHostAccessible`](orlop_alloc::Error::NotHostAccessible) for memory of other devices.
     pub fn read(&self) -> Result<StorageBytes<'_>> {
         let guard = self.cell.read()?;
@@ -38,11 +38,11 @@ impl Storage {
         Ok(StorageBytes { ptr: unsafe { base.add(start) }, len, _guard: guard })
     }
 
-    /// The bytes, to be written. A copy that was put off is made first.
+    /// Borrows the bytes for writing. A deferred copy is made first.
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] while somebody reads or writes; [`Error::ReadOnly`], [`Error::AccessRefused`],
+    /// [`Error::Borrowed`] during a read or a write; [`Error::ReadOnly`], [`Error::AccessRefused`],
     /// [`Error::Unbound`]; out of memory if a copy is needed.
     pub fn write(&self) -> Result<StorageBytesMut<'_>> {
         let guard = self.cell.write()?;
@@ -52,7 +52,7 @@ impl Storage {
         Ok(StorageBytesMut { ptr: unsafe { base.add(start) }, len, _guard: guard })
     }
 
-    /// Where the bytes begin. What may be done with the address is for the caller to know: nothing keeps others away.
+    /// Returns the address of the bytes. No guard is held: the caller has to ensure that the access is valid.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl Storage {
         Ok(guard.block().ptr.as_ptr().wrapping_add(self.start))
     }
 
-    /// Where the bytes begin, to be written through by who knows what they do. A copy that was put off is made first, and
-    /// from now on clones are real copies.
+    /// Returns the address of the bytes for writing, without a guard. A deferred copy is made first, and
+    /// later clones are real copies.
     ///
     /// # Errors
     ///
@@ -74,50 +74,51 @@ impl Storage {
         Ok(guard.block().ptr.as_ptr().wrapping_add(self.start))
     }
 
-    /// Refuses writes from now on, with this message.
+    /// Refuses writes from now on. `message` becomes part of the error.
     pub fn refuse_writes(&self, message: &str) {
         self.cell.notes().set(message);
         self.cell.borrows.set(Flags::NO_WRITES);
     }
 
-    /// Refuses reads and writes from now on, with this message.
+    /// Refuses reads and writes from now on. `message` becomes part of the error.
     pub fn refuse_access(&self, message: &str) {
         self.cell.notes().set(message);
         self.cell.borrows.set(Flags::NO_ACCESS);
     }
 
-    /// Says that the memory cannot be written at all, such as a mapped file's or somebody else's: writes are refused with
-    /// this message, for good, and so is resizing. Clones are real copies. With [`Storage::swap_data`] the memory takes that
-    /// along.
+    /// Marks memory that can never be written, such as a read-only mapping or shared memory: writes and
+    /// resizing are refused for good, with `message` in the error. Clones are real copies.
+    /// [`Storage::swap_data`] moves the mark with the memory.
     pub fn mark_immutable(&self, message: &str) {
         self.cell.notes().set(message);
         self.cell.borrows.set(Flags::IMMUTABLE);
     }
 
-    /// Warns of the next write, once, with this message.
+    /// Logs a warning with `message` on the next write, once.
     pub fn warn_on_write(&self, message: &str) {
         self.cell.notes().set(message);
         self.cell.borrows.set(Flags::WARNS);
     }
 
-    /// Takes back what [`Storage::refuse_writes`], [`Storage::refuse_access`] and [`Storage::warn_on_write`] did; not
+    /// Reverts [`Storage::refuse_writes`], [`Storage::refuse_access`] and [`Storage::warn_on_write`], but not
     /// [`Storage::mark_immutable`].
     pub fn allow_access(&self) {
         self.cell.borrows.clear(Flags::NO_WRITES.and(Flags::NO_ACCESS).and(Flags::WARNS));
     }
 
-    /// Whether writes are refused.
+    /// Returns `true` if writes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.cell.borrows.flags().has(Flags::NO_WRITES.and(Flags::NO_ACCESS).and(Flags::IMMUTABLE))
     }
 
-    /// Marks the memory as another process's (P27): it can be read and written, but not resized, swapped, or shared on.
+    /// Marks the memory as another process's: it can be read and written, but not resized, swapped or
+    /// exported.
     pub fn mark_foreign_process(&self) {
         self.cell.borrows.set(Flags::FOREIGN_PROCESS);
     }
 
-    /// Whether the memory is another process's.
+    /// Returns `true` if the memory belongs to another process.
     #[must_use]
     pub fn is_foreign_process(&self) -> bool {
         self.cell.borrows.flags().has(Flags::FOREIGN_PROCESS)
@@ -132,7 +133,7 @@ impl Deref for StorageBytes<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: valid and initialised (a block's obligations), and nobody writes while the guard lives.
+        // SAFETY: valid and initialised (a block's obligations), and nothing writes while the guard exists.
         unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -141,23 +142,24 @@ impl Deref for StorageBytesMut<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: valid and initialised (a block's obligations), and nobody else writes while the guard lives.
+        // SAFETY: valid and initialised (a block's obligations), and nothing else writes while the guard
+        // exists.
         unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for StorageBytesMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; nobody else has the bytes, and the guard is borrowed exclusively.
+        // SAFETY: as in `deref`; nothing else accesses the bytes, and the guard is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }
 
-// SAFETY: shared access to bytes that nobody writes.
+// SAFETY: shared access to bytes that nothing writes.
 unsafe impl Send for StorageBytes<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for StorageBytes<'_> {}
-// SAFETY: the only access to the bytes, given out as references are.
+// SAFETY: exclusive access to the bytes, which are handed out as references.
 unsafe impl Send for StorageBytesMut<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for StorageBytesMut<'_> {}

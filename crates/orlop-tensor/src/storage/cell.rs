@@ -1,22 +1,23 @@
-//! What all handles to a storage share.
+//! The shared state of all handles to a storage.
 //!
-//! # Who may touch what
+//! # Access rules
 //!
-//! 1. The block's bytes and the block itself: readers of `borrows` read, its writer does what it wants.
-//! 2. The block's other owners, if the storage is a lazy copy, are other cells. Nobody writes bytes that have several
-//!    owners: a writer makes sure to be alone, or copies first (`cow`).
-//! 3. All else is atomic or never changes.
+//! 1. The block and its bytes: readers of `borrows` may read them, its writer may change them.
+//! 2. The block's other owners, if the storage is a lazy copy, are other cells. Bytes with several owners are
+//!    never written: a writer ensures that its cell is the only owner, or copies first (`cow`).
+//! 3. Everything else is atomic or constant.
 //!
 //! # User code
 //!
-//! Getting a block and dropping one run user code: observers, pressure callbacks, storage hooks, deleters, owners of foreign
-//! memory. So does dropping the last handle of an allocator. Each may panic, or use this very storage. Hence a change has
-//! three steps: get what is new; put it in the place of what was, with nothing in between that can fail
-//! ([`WriteGuard::install`]); then let the guard go, and after that what was ([`Former`](super::guard::Former)).
+//! Allocating and dropping a block runs user code: observers, pressure callbacks, storage hooks, deleters,
+//! owners of foreign memory. So does dropping the last handle of an allocator. User code may panic, or use
+//! this storage. Hence a change has three steps: allocate the new block; replace the old one, where nothing
+//! can fail ([`WriteGuard::install`]); drop the guard, and after it the old block
+//! ([`ReplacedMemory`](super::guard::ReplacedMemory)).
 
 use super::guard::{ReadGuard, WriteGuard};
 use super::memory::Origin;
-use super::notes::{Kept, Notes};
+use super::notes::{BoxedNotes, Notes};
 use crate::borrows::{Borrows, Flags};
 use crate::error::{Error, Result, Unresizable};
 use crate::recycle;
@@ -30,55 +31,55 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// See the head of this file.
-pub(crate) struct Cell {
+/// The shared state; see the module documentation.
+pub(crate) struct StorageCell {
     pub(crate) borrows: Borrows,
     pub(super) device: Device,
-    /// The kind, by its index.
+    /// The memory kind, by its index.
     kind: AtomicU8,
-    /// Whether its size cannot change: see [`Cell::fixed`].
+    /// Encodes why the size cannot change: see [`StorageCell::fixed`].
     fixed: AtomicU8,
     /// Bytes in use.
     bytes: AtomicUsize,
-    /// How often it was written.
+    /// The number of writes.
     version: AtomicU64,
-    /// Rule 1.
+    /// See access rule 1.
     block: UnsafeCell<MemoryBlock>,
-    notes: OnceLock<Kept>,
+    notes: OnceLock<BoxedNotes>,
 }
 
-// With room for the first tensor over the storage, because mostly there is one and it goes with the storage: see `NewCell`.
-// Cells themselves are in places of their own: nobody makes one by `Room::inside`.
-crate::recycle::recycled!(Cell, beside Counted<TensorImpl>);
+// A cell has room for the first tensor over the storage, because usually there is one and it is dropped with
+// the storage: see `NewCell`. Cells themselves are always in slots of their own, never in a `Room::inside`.
+crate::recycle::recycled!(StorageCell, companion Counted<TensorImpl>);
 
-/// The only handle to a new cell, in whose room there is no tensor yet.
-pub(crate) struct NewCell(Shared<Cell>);
+/// The only handle to a new cell, whose room for the first tensor is unused.
+pub(crate) struct NewCell(Shared<StorageCell>);
 
 impl NewCell {
     #[inline(always)]
     pub(super) fn new(block: MemoryBlock, bytes: usize) -> Self {
-        // First the room, so that the cell is written where it will be.
-        Self(Room::new().fill(Cell::new(block, bytes, Flags::NONE, None)))
+        // The room first, so that the cell is built in its final place.
+        Self(Room::new().fill(StorageCell::new(block, bytes, Flags::NONE, None)))
     }
 
-    /// The handle; who has it may use the room, once.
+    /// Returns the handle. The caller may use the room once.
     #[inline(always)]
-    pub(crate) fn into_cell(self) -> Shared<Cell> {
+    pub(crate) fn into_cell(self) -> Shared<StorageCell> {
         self.0
     }
 
-    /// Notes where more memory is to come from. There was nothing noted before.
+    /// Sets the origin of later memory. None was set before.
     pub(super) fn set_origin(&self, origin: Origin) {
         drop(self.0.replace_origin(Some(Arc::new(origin))));
     }
 }
 
-// SAFETY: the block is read and changed by the rules at the head of this file, which `borrows` upholds as a lock does;
-// `MemoryBlock` may be sent and shared.
-unsafe impl Sync for Cell {}
+// SAFETY: the block is read and changed by the access rules of the module, which `borrows` enforces like a
+// lock; `MemoryBlock` is `Send` and `Sync`.
+unsafe impl Sync for StorageCell {}
 
-impl Cell {
-    /// Of `bytes` in this block.
+impl StorageCell {
+    /// Creates the state for `bytes` bytes in use of this block.
     #[inline(always)]
     pub(super) fn new(block: MemoryBlock, bytes: usize, flags: Flags, fixed: Option<Unresizable>) -> Self {
         Self {
@@ -93,20 +94,20 @@ impl Cell {
         }
     }
 
-    /// Where there is room for the first tensor.
+    /// Returns the address of the room for the first tensor.
     #[inline(always)]
     pub(crate) fn room_of_first(this: &Shared<Self>) -> NonNull<Counted<TensorImpl>> {
-        // SAFETY: cells are in places of their own (above), and this one has a handle.
-        unsafe { recycle::beside(this.as_ptr()) }
+        // SAFETY: cells are in slots of their own (above), and this one has a handle.
+        unsafe { recycle::companion(this.as_ptr()) }
     }
 
-    /// Bytes in use, at some moment.
+    /// Returns the bytes in use, which other threads may change.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Under a writer's guard.
+    /// Sets the bytes in use. The caller holds a write guard.
     pub(super) fn set_bytes(&self, bytes: usize) {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
@@ -120,7 +121,8 @@ impl Cell {
         self.kind.store(index_of(kind), Ordering::Relaxed);
     }
 
-    /// Why its size cannot change, if so. True of the memory, and goes with it.
+    /// Returns the reason why the size cannot change, if it cannot. The reason belongs to the memory and
+    /// moves with it.
     pub(super) fn fixed(&self) -> Option<Unresizable> {
         match self.fixed.load(Ordering::Relaxed) {
             0 => None,
@@ -134,13 +136,14 @@ impl Cell {
         self.fixed.store(number_of(fixed), Ordering::Relaxed);
     }
 
-    /// Where its memory is to come from, if that was noted. Under a guard; what follows under a writer's.
+    /// Returns the origin of later memory, if set. The caller holds a guard; for the next function a write
+    /// guard.
     pub(super) fn origin(&self) -> Option<Arc<Origin>> {
         self.notes.get()?.origin()
     }
 
-    /// Notes where its memory is to come from, and returns what was noted before: the last handle of an allocator may go
-    /// with that, so it is the caller's to drop when nothing is half changed.
+    /// Sets the origin of later memory, and returns the previous one. Dropping it may drop the last handle of
+    /// an allocator, so the caller drops it after the change is complete.
     #[must_use]
     pub(super) fn replace_origin(&self, origin: Option<Arc<Origin>>) -> Option<Arc<Origin>> {
         if origin.is_none() && self.notes.get().is_none() {
@@ -149,18 +152,18 @@ impl Cell {
         self.notes().replace_origin(origin)
     }
 
-    /// How often it was written, at some moment.
+    /// Returns the number of writes, which other threads may change.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// One more, under a writer's guard: nobody else adds meanwhile.
+    /// Counts a write. The caller holds a write guard, so there is no concurrent increment.
     #[inline]
     pub(super) fn bump(&self) {
         self.version.store(self.version().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Comes in to read.
+    /// Acquires a read guard.
     #[inline]
     pub(crate) fn read(&self) -> Result<ReadGuard<'_>> {
         match self.borrows.read() {
@@ -169,13 +172,13 @@ impl Cell {
         }
     }
 
-    /// Comes in to write, with the bytes to itself: a copy that was put off is made now.
+    /// Acquires a write guard with exclusive bytes: a deferred copy is made now.
     #[inline]
     pub(crate) fn write(&self) -> Result<WriteGuard<'_>> {
         self.write_by(super::cow::copy_of)
     }
 
-    /// [`Cell::write`], with another way to copy.
+    /// [`StorageCell::write`] with another copy function.
     #[inline]
     pub(crate) fn write_by(
         &self,
@@ -210,7 +213,7 @@ impl Cell {
         Ok(())
     }
 
-    /// Comes in to change the storage itself, whatever its flags say of its bytes.
+    /// Acquires a write guard to change the storage itself, whatever the flags say about its bytes.
     pub(super) fn change(&self) -> Result<WriteGuard<'_>> {
         self.borrows.write_anyway()?;
         Ok(WriteGuard::new(self))
@@ -221,16 +224,17 @@ impl Cell {
         &self.block
     }
 
-    /// What its owner has to say.
+    /// Returns the messages and the origin.
     pub(super) fn notes(&self) -> &Notes {
-        self.notes.get_or_init(Kept::default)
+        self.notes.get_or_init(BoxedNotes::default)
     }
 
     #[cold]
     fn warn(&self) {
         self.borrows.clear(Flags::WARNS);
         let note = self.notes().get();
-        tracing::warn!(device = %self.device, bytes = self.bytes(), note = note.as_deref(), "write to a guarded storage");
+        let (bytes, note) = (self.bytes(), note.as_deref());
+        tracing::warn!(device = %self.device, bytes, note, "write to a guarded storage");
     }
 
     #[cold]
@@ -244,11 +248,11 @@ impl Cell {
 }
 
 fn index_of(kind: MemoryKind) -> u8 {
-    // There are six.
+    // There are six kinds.
     u8::try_from(kind.index()).unwrap_or(0)
 }
 
-/// Zero for what can change.
+/// Encodes the reason; zero if the size can change.
 #[inline(always)]
 fn number_of(fixed: Option<Unresizable>) -> u8 {
     match fixed {
@@ -259,9 +263,9 @@ fn number_of(fixed: Option<Unresizable>) -> u8 {
     }
 }
 
-impl fmt::Debug for Cell {
+impl fmt::Debug for StorageCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cell")
+        f.debug_struct("StorageCell")
             .field("bytes", &self.bytes())
             .field("device", &self.device)
             .field("kind", &self.kind())

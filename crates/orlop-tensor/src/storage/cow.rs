@@ -1,36 +1,36 @@
-//! Copies that are put off until somebody writes (P6).
+//! Copy-on-write.
 //!
-//! A lazy clone is a cell of its own that owns the same block. Reading never copies. Whoever writes first looks whether
-//! the block has other owners: if so it gets a copy for itself, if not it takes what there is. The count is the block's
-//! (`MemoryBlock`), so the last of any number of clones copies nothing.
+//! A lazy clone is a cell of its own that owns the same block. Reading never copies. The first writer checks
+//! whether the block has other owners: if so it gets a copy, if not it uses the block. The count of owners is
+//! the block's (`MemoryBlock`), so the last of any number of clones copies nothing.
 //!
-//! Which blocks: all that an allocator of this workspace handed out. Not memory from outside, whose deleter may own more
-//! than the bytes, or whose owner, where it is borrowed, expects to see what is written and to have it back; and not
-//! storages of which somebody has the address to write through. These are copied at once: no more of them than the handle
-//! looks at.
+//! All blocks from allocators of this workspace can be shared this way. Foreign memory is not shared: its
+//! deleter may own more than the bytes, or the owner of borrowed memory expects to see writes and to get it
+//! back. A storage whose writable address was handed out is not shared, either. These are copied at once, and
+//! only the part that the handle covers.
 
-use super::cell::Cell;
+use super::cell::StorageCell;
 use super::memory::Origin;
 use super::{Storage, WHOLE};
 use crate::borrows::Flags;
 use crate::error::Result;
-use crate::transfer::{Run, transfer};
+use crate::transfer::{ByteRun, transfer};
 use orlop_alloc::MemoryBlock;
 
 impl Storage {
-    /// A storage with the same bytes, in constant time: they are copied when one of the two is written first.
+    /// Creates a storage with the same bytes in constant time: they are copied at the first write to one of
+    /// the two.
     ///
-    /// A real copy where that cannot be: of memory from outside, and of a storage whose address was given out for
-    /// writing.
+    /// Foreign memory, and a storage whose address was handed out for writing, are copied at once.
     ///
     /// # Errors
     ///
-    /// [`Borrowed`](crate::Error::Borrowed) while somebody writes; where a copy is needed: out of memory, and
+    /// [`Borrowed`](crate::Error::Borrowed) during a write; if a copy is needed: out of memory, and
     /// [`NotHostAccessible`](orlop_alloc::Error::NotHostAccessible) for address space without memory.
     pub fn lazy_clone(&self) -> Result<Self> {
         let (start, len) = (self.start, self.len);
-        // A part of what would have to be copied: that, as a storage of its own. A mapped file is one storage of which each
-        // tensor has a part.
+        // For a part of a storage that has to be copied, only that part, as a new storage. A mapped file is
+        // one storage of which each tensor has a part.
         let part = |block: &MemoryBlock, bytes| match len {
             WHOLE => Ok((copy_of(block, bytes)?, bytes)),
             _ => copy_part(block, start, self.bytes_of(bytes)),
@@ -39,16 +39,16 @@ impl Storage {
         Ok(if clone.is_copy_on_write() { Self { start, len, ..clone } } else { clone })
     }
 
-    /// Whether the bytes may have to be copied before the next write.
+    /// Returns `true` if the next write may have to copy the bytes.
     #[must_use]
     pub fn is_copy_on_write(&self) -> bool {
         self.cell.borrows.flags().has(Flags::COPY_ON_WRITE)
     }
 }
 
-impl Cell {
-    /// A cell that owns the same block, to be copied on write, if that is one which `may` be shared; else a cell with the
-    /// copy and its bytes that `copy` makes.
+impl StorageCell {
+    /// Creates a cell that shares the block copy-on-write, if `may` allows it; otherwise a cell with the copy
+    /// and its size from `copy`.
     pub(crate) fn lazy_clone(
         &self,
         may: impl FnOnce(&MemoryBlock) -> bool,
@@ -67,7 +67,7 @@ impl Cell {
         Ok(self.with_origin(Self::new(block, bytes, Flags::NONE, None)))
     }
 
-    /// A clone gets its memory where this storage does, if that is noted: while it has none.
+    /// Gives a clone without memory the origin of this storage, if one is set.
     fn with_origin(&self, clone: Self) -> Self {
         if let Some(origin) = self.origin() {
             drop(clone.replace_origin(Some(origin)));
@@ -76,27 +76,27 @@ impl Cell {
     }
 }
 
-/// A block like this one, with the same first `bytes`.
+/// Returns a block like this one, with the same first `bytes` bytes.
 pub(super) fn copy_of(block: &MemoryBlock, bytes: usize) -> Result<MemoryBlock> {
     let copy = Origin::like(block).allocate(block.requested.max(bytes))?;
     copy_bytes(&copy, block, 0, bytes)?;
     Ok(copy)
 }
 
-/// A block with these `bytes` of one, from `start` on.
+/// Returns a block with `bytes` bytes of this one, from `start`.
 fn copy_part(block: &MemoryBlock, start: usize, bytes: usize) -> Result<(MemoryBlock, usize)> {
     let copy = Origin::like(block).allocate(bytes)?;
     copy_bytes(&copy, block, start, bytes)?;
     Ok((copy, bytes))
 }
 
-/// Copies `bytes` of a block, from `start` on, to the beginning of another, which is not read or written by anybody else.
+/// Copies `bytes` bytes of a block, from `start`, to the start of another, which nothing else accesses.
 pub(super) fn copy_bytes(to: &MemoryBlock, from: &MemoryBlock, start: usize, bytes: usize) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }
     debug_assert!(bytes <= to.granted && start.checked_add(bytes).is_some_and(|end| end <= from.granted));
-    // SAFETY: two blocks, of at least so many bytes each from there on; `to` is ours alone, `from` is not written meanwhile
-    // (the caller reads it).
-    unsafe { transfer(Run::Block(to, 0), Run::Block(from, start), bytes) }
+    // SAFETY: the blocks are distinct, and have `bytes` bytes from there on; `to` is not shared, and `from`
+    // is not written meanwhile (the caller reads it).
+    unsafe { transfer(ByteRun::Block(to, 0), ByteRun::Block(from, start), bytes) }
 }

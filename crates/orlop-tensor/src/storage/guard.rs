@@ -1,6 +1,6 @@
-//! The right to read or to write a storage's bytes, for as long as it is held.
+//! Read and write guards of a storage's bytes.
 
-use super::cell::Cell;
+use super::cell::StorageCell;
 use super::memory::Origin;
 use crate::borrows::Flags;
 use crate::error::Result;
@@ -8,40 +8,41 @@ use orlop_alloc::{Access, Context, Error as AllocError, MemoryBlock};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What a storage had before a change. Dropping it runs user code: see the head of `cell`. To be dropped after the guard.
-#[must_use = "it is to be dropped after the guard"]
+/// The block and origin of a storage before a change. Dropping it runs user code, so it is dropped after the
+/// guard: see the documentation of `cell`.
+#[must_use = "drop it after the guard"]
 #[derive(Debug)]
-pub(super) struct Former {
+pub(super) struct ReplacedMemory {
     _block: MemoryBlock,
     _origin: Option<Arc<Origin>>,
 }
 
-/// Nobody writes while this lives.
+/// A read guard: nothing writes while it exists.
 #[derive(Debug)]
 pub(crate) struct ReadGuard<'a> {
-    cell: &'a Cell,
+    cell: &'a StorageCell,
 }
 
-/// Nobody else reads or writes while this lives.
+/// A write guard: nothing else reads or writes while it exists.
 #[derive(Debug)]
 pub(crate) struct WriteGuard<'a> {
-    cell: &'a Cell,
-    /// The block of which the storage got a copy. Fields are dropped after `drop` has run, so nobody writes any more when
-    /// this runs user code: see the head of `cell`.
+    cell: &'a StorageCell,
+    /// The previous block of a storage that was copied. Fields are dropped after `drop` has run, so the guard
+    /// is released when this runs user code: see the documentation of `cell`.
     former: Option<MemoryBlock>,
 }
 
 impl<'a> ReadGuard<'a> {
-    /// For who is a reader now.
+    /// Creates the guard of a registered reader.
     #[inline]
-    pub(super) fn new(cell: &'a Cell) -> Self {
+    pub(super) fn new(cell: &'a StorageCell) -> Self {
         Self { cell }
     }
 
-    /// The block, while the guard lives.
+    /// Returns the block, for the life of the guard.
     #[inline]
     pub(crate) fn block(&self) -> &MemoryBlock {
-        // SAFETY: nobody changes the block while there is a reader.
+        // SAFETY: the block does not change while there is a reader.
         self.cell.block().with(|block| unsafe { &*block })
     }
 
@@ -51,7 +52,7 @@ impl<'a> ReadGuard<'a> {
         self.cell.bytes()
     }
 
-    /// Where the bytes begin, for the processor to read.
+    /// Returns the address of the bytes for reading by the CPU.
     ///
     /// # Errors
     ///
@@ -63,50 +64,50 @@ impl<'a> ReadGuard<'a> {
 }
 
 impl<'a> WriteGuard<'a> {
-    /// For who is the writer now.
+    /// Creates the guard of the registered writer.
     #[inline]
-    pub(super) fn new(cell: &'a Cell) -> Self {
+    pub(super) fn new(cell: &'a StorageCell) -> Self {
         Self { cell, former: None }
     }
 
-    /// The block, while the guard lives.
+    /// Returns the block, for the life of the guard.
     #[inline]
     pub(crate) fn block(&self) -> &MemoryBlock {
         // SAFETY: only the writer changes the block, and only through `&mut` of its guard (`replace`).
         self.cell.block().with(|block| unsafe { &*block })
     }
 
-    /// Puts another block in the place of this one.
+    /// Replaces the block, and returns the old one.
     #[inline]
     pub(super) fn replace(&mut self, block: MemoryBlock) -> MemoryBlock {
-        // SAFETY: nobody else reads or writes, and references from `block` borrow the guard.
+        // SAFETY: nothing else reads or writes, and references from `block` borrow the guard.
         self.cell.block().with_mut(|place| std::mem::replace(unsafe { &mut *place }, block))
     }
 
-    /// Gives the storage another block, of which `bytes` are in use and which has no other owner, and notes where more is to
-    /// come from. Nothing in here fails or runs user code.
+    /// Gives the storage another block, of which `bytes` are in use and which has no other owner, and sets
+    /// the origin of later memory. Nothing in here fails or runs user code.
     pub(super) fn install(
         &mut self,
         block: MemoryBlock,
         bytes: usize,
         origin: Option<Arc<Origin>>,
-    ) -> Former {
+    ) -> ReplacedMemory {
         let origin = self.cell.replace_origin(origin);
         let block = self.replace(block);
         self.cell.set_bytes(bytes);
         self.cell.borrows.clear(Flags::COPY_ON_WRITE.and(Flags::ESCAPED));
         self.cell.bump();
-        Former { _block: block, _origin: origin }
+        ReplacedMemory { _block: block, _origin: origin }
     }
 
-    /// Exchanges the blocks of two storages.
+    /// Swaps the blocks of two storages.
     pub(super) fn swap(&mut self, other: &mut WriteGuard<'_>) {
         let (mine, theirs) = (self.cell.block(), other.cell.block());
-        // SAFETY: nobody else reads or writes either, and they are two: a cell has one writer.
+        // SAFETY: nothing else reads or writes either, and they are distinct: a cell has one writer.
         mine.with_mut(|mine| theirs.with_mut(|theirs| unsafe { std::ptr::swap(mine, theirs) }));
     }
 
-    /// Makes the block larger where it is, in the current context's budgets; whether that could be.
+    /// Grows the block in place, within the current context's budgets. Returns whether that succeeded.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         self.cell.block().with_mut(|place| {
             // SAFETY: as in `replace`.
@@ -115,13 +116,13 @@ impl<'a> WriteGuard<'a> {
         })
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.cell.bytes()
     }
 
-    /// Makes sure that the block has no other owner: by a copy, if it has.
+    /// Ensures that the block has no other owner, by a copy if necessary.
     pub(super) fn be_alone(
         &mut self,
         copy: impl FnOnce(&MemoryBlock, usize) -> Result<MemoryBlock>,
@@ -131,14 +132,14 @@ impl<'a> WriteGuard<'a> {
             return Ok(());
         }
         let alone = copy(self.block(), self.bytes())?;
-        // The others may have gone meanwhile: then the block goes back with the guard. There was no former one, because a
-        // guard does this once.
+        // The other owners may be gone by now: then the block is freed with the guard. There was no former
+        // block, because a guard does this once.
         self.former = Some(self.replace(alone));
         self.cell.borrows.clear(Flags::COPY_ON_WRITE);
         Ok(())
     }
 
-    /// Where the bytes begin, for the processor to read and write.
+    /// Returns the address of the bytes for reading and writing by the CPU.
     ///
     /// # Errors
     ///
@@ -180,7 +181,7 @@ mod tests {
     use orlop_alloc::{Event, Observer};
     use std::sync::{Arc, Mutex};
 
-    /// Uses a storage when memory goes back, once.
+    /// Uses a storage while memory is freed, once.
     #[derive(Default)]
     struct Reenters {
         storage: Mutex<Option<Storage>>,
@@ -189,16 +190,16 @@ mod tests {
 
     impl Observer for Reenters {
         fn observe(&self, event: &Event<'_>) {
-            let storage = self.storage.lock().expect("nobody panics").take();
+            let storage = self.storage.lock().expect("no panic").take();
             if let (Event::Freed { .. }, Some(storage)) = (event, storage) {
-                *self.outcome.lock().expect("nobody panics") = Some(storage.write().map(|_| ()));
+                *self.outcome.lock().expect("no panic") = Some(storage.write().map(|_| ()));
             }
         }
     }
 
-    /// The other owner of a lazy copy's block goes while it is copied.
+    /// The other owner of a lazy copy's block is dropped during the copy.
     #[test]
-    fn a_block_that_was_copied_goes_back_when_nobody_writes() {
+    fn a_copied_block_is_freed_after_the_write() {
         let allocator = Direct::new(System::new()).erase();
         let storage = Storage::new(100, &TensorOptions::new().allocator(&allocator)).unwrap();
         let mut clone = Some(storage.lazy_clone().unwrap());

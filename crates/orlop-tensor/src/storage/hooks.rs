@@ -1,4 +1,4 @@
-//! What backends put in the place of ordinary storage (P5).
+//! [`StorageHook`]: how a backend allocates the memory of storages.
 
 use crate::error::{Error, HookFault, Result};
 use orlop_alloc::{Block, Context, Request};
@@ -8,40 +8,40 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// How a backend makes the memory of its devices' storages.
+/// A backend's allocation function for storages on its devices.
 pub trait StorageHook: Debug + Send + Sync {
-    /// A block for `request` on `device`: of at least so many bytes, of the kind, and aligned as asked. That is looked at:
-    /// a block that is not so is given back, and whoever wanted the storage gets
-    /// [`Error::StorageHook`](crate::Error::StorageHook). That the bytes are zero, where the request says so, is for the
-    /// hook to see to.
+    /// Allocates a block for `request` on `device`. It must have at least the requested bytes, the kind and
+    /// the alignment; a block that does not is freed, and the caller gets
+    /// [`Error::StorageHook`](crate::Error::StorageHook). If the request asks for zeroed memory, the hook has
+    /// to ensure it; this is not checked.
     ///
     /// # Errors
     ///
-    /// What the allocator says.
+    /// The errors of the allocator.
     fn allocate(&self, context: &Context, device: Device, request: &Request) -> orlop_alloc::Result<Block>;
 }
 
 type Hooks = HashMap<DeviceType, Arc<dyn StorageHook>>;
 
-/// Whether there are any: most programs have none, and ask once per storage.
+/// Whether there are hooks: most programs have none, and check once per storage.
 static ANY: AtomicBool = AtomicBool::new(false);
 static HOOKS: RwLock<Option<Hooks>> = RwLock::new(None);
 
-/// Lets `hook` make the storages of all devices of this type from now on. The hook from before, if there was one.
+/// Installs a hook for the storages of all devices of this type, and returns the previous one.
 pub fn set_storage_hook(device_type: DeviceType, hook: Arc<dyn StorageHook>) -> Option<Arc<dyn StorageHook>> {
     let mut hooks = HOOKS.write().unwrap_or_else(PoisonError::into_inner);
     let before = hooks.get_or_insert_default().insert(device_type, hook);
-    // Release: whoever sees this looks at the map, behind its lock; relaxed would do.
+    // Release: a thread that sees the flag reads the map behind its lock; relaxed would do.
     ANY.store(true, Ordering::Release);
     before
 }
 
-/// Takes a hook away.
+/// Removes a hook and returns it.
 pub fn clear_storage_hook(device_type: DeviceType) -> Option<Arc<dyn StorageHook>> {
     HOOKS.write().unwrap_or_else(PoisonError::into_inner).as_mut()?.remove(&device_type)
 }
 
-/// Whether there may be a hook.
+/// Returns `true` if there may be a hook.
 #[inline]
 pub(super) fn any() -> bool {
     ANY.load(Ordering::Relaxed)
@@ -51,7 +51,8 @@ pub(super) fn of(device: Device) -> Option<Arc<dyn StorageHook>> {
     if any() { find(device) } else { None }
 }
 
-/// What the hook gives for `request`, if it is that: a hook is safe code, and all that relies on blocks relies on this.
+/// Runs the hook for `request` and checks its block: a hook is safe code, but unsafe code relies on its
+/// blocks.
 #[cold]
 pub(super) fn allocate(
     hook: &dyn StorageHook,
@@ -70,7 +71,7 @@ pub(super) fn allocate(
     } else if !request.align.is_aligned(address) {
         HookFault::Misaligned { address, align: request.align.bytes() }
     } else {
-        // Memory that the backend has from elsewhere is counted like all that is from outside.
+        // Memory that the backend got elsewhere is counted like foreign memory.
         return Ok(context.adopt(block));
     };
     Err(Error::StorageHook { device, fault })

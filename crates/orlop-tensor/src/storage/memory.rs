@@ -1,25 +1,25 @@
-//! Where a storage's block comes from: the one way from a number of bytes to memory (L7).
+//! Allocation of a storage's block: the only path from a number of bytes to memory.
 
 use super::hooks;
 use crate::error::Result;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Context, MemoryBlock, Request};
 use orlop_core::{Alignment, Device, MemoryKind};
 
-/// Which memory is wanted. What is left open is the context's to say.
+/// The requested memory. The context decides what is not set.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory<'a> {
-    /// All but the bytes; alignment and stream only if they were chosen.
+pub(crate) struct MemoryRequest<'a> {
+    /// Everything but the bytes; alignment and stream only if they were set.
     pub(crate) request: Request,
     pub(crate) align_chosen: bool,
     pub(crate) stream_chosen: bool,
     pub(crate) device: Option<Device>,
     pub(crate) context: Option<&'a Context>,
-    /// Instead of the context's.
+    /// Replaces the context's allocator.
     pub(crate) allocator: Option<&'a AllocatorRef>,
 }
 
-impl Memory<'_> {
-    /// Of any kind, anywhere.
+impl MemoryRequest<'_> {
+    /// Creates a request for memory of the default kind, on the default device.
     pub(crate) const fn new() -> Self {
         let request = Request::new(0);
         Self {
@@ -32,7 +32,7 @@ impl Memory<'_> {
         }
     }
 
-    /// A block of at least so many bytes: rounded up to the alignment (M8).
+    /// Allocates a block of at least `bytes` bytes, rounded up to the alignment.
     #[inline(always)]
     pub(crate) fn allocate(&mut self, bytes: usize) -> Result<MemoryBlock> {
         match self.at_hand(bytes) {
@@ -41,8 +41,8 @@ impl Memory<'_> {
         }
     }
 
-    /// What most ask for, and get: memory for the processor that the thread has cached. In words that fit into
-    /// registers: no error to be carried through, and the request is changed where it is.
+    /// The fast path: CPU memory from the thread cache. Its arguments and result fit into registers: no error
+    /// value, and the request is changed in place.
     #[inline(always)]
     pub(super) fn at_hand(&mut self, bytes: usize) -> Option<MemoryBlock> {
         if self.allocator.is_some() || hooks::any() {
@@ -74,7 +74,7 @@ impl Memory<'_> {
         }
     }
 
-    /// From this allocator, under the budgets of the context, which counts it.
+    /// Allocates from this allocator, under the budgets of the context, which counts the block.
     fn allocate_from(
         &self,
         allocator: &AllocatorRef,
@@ -101,7 +101,7 @@ impl Memory<'_> {
         Ok(block.share())
     }
 
-    /// What is usual on a device other than the processor (M4).
+    /// Applies the defaults of devices other than the CPU.
     #[cold]
     fn adjust(&self, request: &mut Request, device: Device, context: Option<&Context>) {
         if !self.align_chosen && !device.is_cpu() {
@@ -112,90 +112,98 @@ impl Memory<'_> {
         }
     }
 
-    /// Memory of the same device, kind, alignment, stream and tag.
+    /// Creates a request for memory of the same device, kind, alignment, stream and tag.
     fn like(block: &MemoryBlock) -> Self {
-        // Memory from outside may be aligned to less than elements need.
+        // Foreign memory may have less alignment than elements need.
         let align = block.align.max(Alignment::CPU);
         let request = Request::new(0).kind(block.kind).align(align).tag(block.tag).stream(block.stream);
         Self { request, align_chosen: true, stream_chosen: true, device: Some(block.device), ..Self::new() }
     }
 }
 
-/// Where the memory of a storage is to come from that has none, or needs other.
+/// The source of memory for a storage that has none, or has to grow.
 #[derive(Debug)]
 pub(super) struct Origin {
-    /// Without what is in `source`.
-    memory: Memory<'static>,
-    source: Source,
+    /// Without the fields that are in `source`.
+    memory: MemoryRequest<'static>,
+    source: OriginSource,
 }
 
 #[derive(Debug)]
-enum Source {
-    /// The context that is current when the memory is needed.
+enum OriginSource {
+    /// The context that is current when the memory is allocated.
     Current,
     /// This context.
     Context(Context),
-    /// This allocator: it was asked for by name.
+    /// This allocator, which was set explicitly.
     Allocator(AllocatorRef),
-    /// This allocator: a block came from it. By way of the current context if that leads there, because then its budgets,
-    /// its retries and the hooks of its backend apply.
+    /// This allocator, from which a block came. If the current context selects it, allocation goes through
+    /// that context, so that its budgets, its retries and the hooks of its backend apply.
     Block(AllocatorRef),
 }
 
 impl Origin {
-    /// As the options say, on the device where that was to be.
-    pub(super) fn of(memory: &Memory<'_>, device: Device) -> Self {
+    /// Creates the origin that the options describe, on the given device.
+    pub(super) fn of(memory: &MemoryRequest<'_>, device: Device) -> Self {
         let source = match (memory.allocator, memory.context) {
-            (Some(allocator), _) => Source::Allocator(allocator.clone()),
-            (None, Some(context)) => Source::Context(context.clone()),
-            (None, None) => Source::Current,
+            (Some(allocator), _) => OriginSource::Allocator(allocator.clone()),
+            (None, Some(context)) => OriginSource::Context(context.clone()),
+            (None, None) => OriginSource::Current,
         };
-        let memory = Memory {
+        let memory = MemoryRequest {
             request: memory.request,
             align_chosen: memory.align_chosen,
             stream_chosen: memory.stream_chosen,
             device: Some(device),
-            ..Memory::new()
+            ..MemoryRequest::new()
         };
         Self { memory, source }
     }
 
-    /// Like this block, from the allocator that it is from (P25). The handle is taken now: the block may be gone when the
-    /// memory is needed. Without one (memory from outside, allocators whose last handle went) it is the context's to say.
+    /// Creates the origin of this block: its allocator. The handle is taken now, because the block may be
+    /// gone when memory is needed. Without an allocator (foreign memory, allocators whose last handle was
+    /// dropped), the context decides.
     pub(super) fn of_block(block: &MemoryBlock) -> Self {
-        Self { memory: Memory::like(block), source: block.allocator().map_or(Source::Current, Source::Block) }
+        Self {
+            memory: MemoryRequest::like(block),
+            source: block.allocator().map_or(OriginSource::Current, OriginSource::Block),
+        }
     }
 
-    /// [`Origin::of_block`] while the block lives: mostly its allocator is the context's, and no handle has to be counted.
+    /// [`Origin::of_block`] while the block exists: usually its allocator is the context's, and no handle has
+    /// to be counted.
     pub(super) fn like(block: &MemoryBlock) -> Self {
         if leads_to(block.device, block.kind, |allocator| block.is_from(allocator)) {
-            return Self { memory: Memory::like(block), source: Source::Current };
+            return Self { memory: MemoryRequest::like(block), source: OriginSource::Current };
         }
         Self::of_block(block)
     }
 
-    /// Whether it says more than an empty block does.
+    /// Returns `true` if it contains more than an empty block does.
     pub(super) fn is_chosen(&self) -> bool {
-        !matches!(self.source, Source::Current)
+        !matches!(self.source, OriginSource::Current)
     }
 
-    /// A block of at least so many bytes.
+    /// Allocates a block of at least `bytes` bytes.
     pub(super) fn allocate(&self, bytes: usize) -> Result<MemoryBlock> {
         let (mut memory, request) = (self.memory, &self.memory.request);
         match &self.source {
-            Source::Current => memory.allocate(bytes),
-            Source::Context(context) => Memory { context: Some(context), ..memory }.allocate(bytes),
-            Source::Block(from) if leads_to(from.device(), request.kind, |it| it.same_as(from)) => {
+            OriginSource::Current => memory.allocate(bytes),
+            OriginSource::Context(context) => {
+                MemoryRequest { context: Some(context), ..memory }.allocate(bytes)
+            }
+            OriginSource::Block(from) if leads_to(from.device(), request.kind, |it| it.same_as(from)) => {
                 memory.allocate(bytes)
             }
-            Source::Allocator(from) | Source::Block(from) => {
-                Memory { allocator: Some(from), ..memory }.allocate(bytes)
+            OriginSource::Allocator(from) | OriginSource::Block(from) => {
+                MemoryRequest { allocator: Some(from), ..memory }.allocate(bytes)
             }
         }
     }
 }
 
-/// Whether the current context leads to an allocator, or to a hook, which stands before all allocators of its devices.
+/// Returns `true` if the current context selects an allocator for which `is` holds. A hook comes before all
+/// allocators of its devices.
 fn leads_to(device: Device, kind: MemoryKind, is: impl Fn(&AllocatorRef) -> bool) -> bool {
     hooks::of(device).is_some() || Context::with_current(|context| context.is_served_by(device, kind, is))
 }

@@ -1,8 +1,8 @@
-//! Storage: a range of bytes that any number of tensors look at.
+//! [`Storage`]: a range of bytes shared by any number of tensors.
 //!
-//! A [`Storage`] is a handle. Handles to the same storage alias, wherever they are, and each knows a range of it: the
-//! whole, or a part that was cut out with [`Storage::slice`] (T2), which keeps the whole alive. What they share (the block
-//! of memory, who reads or writes it now, how often it was written) is in the cell.
+//! A [`Storage`] is a handle. Handles to the same storage alias, on any thread. Each covers a range of it:
+//! the whole, or a part made with [`Storage::slice`], which keeps the whole alive. The shared state (the
+//! block of memory, the borrow state, the number of writes) is in the cell.
 
 mod access;
 mod cell;
@@ -19,10 +19,10 @@ mod release;
 mod resize;
 
 pub use self::access::{StorageBytes, StorageBytesMut};
-pub(crate) use self::cell::{Cell, NewCell};
+pub(crate) use self::cell::{NewCell, StorageCell};
 pub(crate) use self::guard::{ReadGuard, WriteGuard};
 pub use self::hooks::{StorageHook, clear_storage_hook, set_storage_hook};
-pub(crate) use self::memory::Memory;
+pub(crate) use self::memory::MemoryRequest;
 use self::memory::Origin;
 
 use crate::TensorOptions;
@@ -48,34 +48,35 @@ use std::ptr::NonNull;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Storage {
-    cell: Shared<Cell>,
+    cell: Shared<StorageCell>,
     start: usize,
-    /// [`WHOLE`], or how many bytes of it.
+    /// [`WHOLE`], or the number of bytes of a part.
     len: usize,
 }
 
-/// As many bytes as the cell has.
+/// The marker for all bytes of the cell.
 const WHOLE: usize = usize::MAX;
 
 impl Storage {
-    /// A storage of so many bytes, as the options say: device, kind, alignment, context. The bytes are whatever they are,
-    /// or zero with [`TensorOptions::zeroed`].
+    /// Allocates a storage of `bytes` bytes with the options' device, kind, alignment and context. The
+    /// contents are arbitrary, or zero with [`TensorOptions::zeroed`].
     ///
     /// # Errors
     ///
-    /// [`Error::Alloc`] if the memory is not to be had or the kind cannot be on the device.
+    /// [`Error::Alloc`] if the allocation fails or the kind cannot be on the device.
     pub fn new(bytes: usize, options: &TensorOptions<'_>) -> Result<Self> {
         let mut memory = options.memory;
         Self::in_memory(bytes, &mut memory)
     }
 
-    pub(crate) fn in_memory(bytes: usize, memory: &mut Memory<'_>) -> Result<Self> {
+    pub(crate) fn in_memory(bytes: usize, memory: &mut MemoryRequest<'_>) -> Result<Self> {
         Ok(Self::whole(Self::cell_in_memory(bytes, memory)?.into_cell()))
     }
 
-    /// What all handles to a new storage share: one word, to be made a handle of where that will be.
+    /// Allocates the shared state of a new storage: one word, from which the caller builds the handle in its
+    /// final place.
     #[inline(always)]
-    pub(crate) fn cell_in_memory(bytes: usize, memory: &mut Memory<'_>) -> Result<NewCell> {
+    pub(crate) fn cell_in_memory(bytes: usize, memory: &mut MemoryRequest<'_>) -> Result<NewCell> {
         match memory.at_hand(bytes) {
             Some(block) => Ok(NewCell::new(block, bytes)),
             None => Self::cell_slowly(bytes, memory),
@@ -84,9 +85,9 @@ impl Storage {
 
     #[cold]
     #[inline(never)]
-    fn cell_slowly(bytes: usize, memory: &Memory<'_>) -> Result<NewCell> {
+    fn cell_slowly(bytes: usize, memory: &MemoryRequest<'_>) -> Result<NewCell> {
         let block = memory.allocate_slowly(bytes)?;
-        // An empty block does not know where it is from, and the storage may grow.
+        // An empty block does not know its allocator, and the storage may grow.
         let origin = (bytes == 0).then(|| Origin::of(memory, block.device)).filter(Origin::is_chosen);
         let cell = NewCell::new(block, bytes);
         if let Some(origin) = origin {
@@ -96,17 +97,17 @@ impl Storage {
     }
 
     #[inline(always)]
-    pub(crate) fn whole(cell: Shared<Cell>) -> Self {
+    pub(crate) fn whole(cell: Shared<StorageCell>) -> Self {
         Self { cell, start: 0, len: WHOLE }
     }
 
     #[inline]
-    fn of_cell(cell: Cell) -> Self {
+    fn of_cell(cell: StorageCell) -> Self {
         Self::whole(Shared::new(cell))
     }
 
-    /// A storage of all bytes of a block. It can be resized if the block has an allocator; memory from outside is counted in
-    /// the current context ([`Context::adopt`]).
+    /// Creates a storage of all bytes of a block. It can be resized if the block has an allocator; foreign
+    /// memory is counted in the current context ([`Context::adopt`]).
     #[must_use]
     pub fn from_block(block: Block) -> Self {
         let block = if block.has_allocator() { block } else { Context::with_current(|now| now.adopt(block)) };
@@ -117,15 +118,16 @@ impl Storage {
         let bytes = block.len();
         let block = block.share();
         let fixed = (!block.has_allocator()).then_some(Unresizable::Foreign);
-        Self::of_cell(Cell::new(block, bytes, Flags::NONE, fixed))
+        Self::of_cell(StorageCell::new(block, bytes, Flags::NONE, fixed))
     }
 
-    /// Memory from outside that is kept alive by `owner` (M3), which is dropped once, when the last user is gone.
+    /// Creates a storage over foreign memory that `owner` keeps alive. `owner` is dropped once, when the last
+    /// user is gone.
     ///
     /// # Safety
     ///
     /// 1. `ptr .. ptr + bytes` stays valid for reads and writes until `owner` is dropped, and initialised;
-    /// 2. nobody else writes there meanwhile, nor reads while this storage is written.
+    /// 2. nothing else writes there meanwhile, nor reads while this storage is written.
     #[must_use]
     pub unsafe fn foreign<O: Send + 'static>(
         ptr: NonNull<u8>,
@@ -133,11 +135,11 @@ impl Storage {
         kind: MemoryKind,
         owner: O,
     ) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self::from_block(unsafe { Block::foreign(host_record(ptr, bytes, kind), Deleter::from_owner(owner)) })
     }
 
-    /// [`Storage::foreign`] for memory that is a mapped file.
+    /// [`Storage::foreign`] for memory-mapped files.
     ///
     /// # Safety
     ///
@@ -149,38 +151,38 @@ impl Storage {
         kind: MemoryKind,
         owner: O,
     ) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let block = unsafe { Block::foreign(host_record(ptr, bytes, kind), Deleter::from_owner(owner)) };
         Self::of_block(Context::with_current(|now| now.adopt_mapped(block)))
     }
 
-    /// Memory from outside with whatever is to be called when the last user is gone, on any device (P2).
+    /// Creates a storage over foreign memory on any device. `deleter` is called when the last user is gone.
     ///
     /// # Safety
     ///
     /// Those of [`Block::foreign`].
     #[must_use]
     pub unsafe fn from_record(record: Record, deleter: Deleter) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self::from_block(unsafe { Block::foreign(record, deleter) })
     }
 
-    /// Memory from outside that nobody frees (L5).
+    /// Creates a storage over foreign memory that is never freed.
     ///
     /// # Safety
     ///
-    /// As for [`Storage::foreign`], until the storage and all that look at it are gone.
+    /// As for [`Storage::foreign`], until the storage and everything that shares it is dropped.
     #[must_use]
     pub unsafe fn borrowed(ptr: NonNull<u8>, bytes: usize, kind: MemoryKind) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self::from_block(unsafe { Block::borrowed(host_record(ptr, bytes, kind)) })
     }
 
-    /// A part of this storage: the same bytes, and it keeps the whole alive.
+    /// Returns a part of this storage: the same bytes, and it keeps the whole alive.
     ///
     /// # Errors
     ///
-    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if the range does not lie inside.
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if the range is not inside.
     pub fn slice(&self, range: Range<usize>) -> Result<Self> {
         let outside =
             || orlop_core::Error::OutOfStorage { end_bytes: range.end, storage_bytes: self.nbytes() };
@@ -194,7 +196,7 @@ impl Storage {
         Ok(Self { cell: self.cell.clone(), start, len: range.end - range.start })
     }
 
-    /// Bytes in use. A part has as many as it was cut with, or as are left if the whole has shrunk.
+    /// Returns the bytes in use. A part has its own size, or what is left of it if the whole has shrunk.
     #[inline]
     #[must_use]
     pub fn nbytes(&self) -> usize {
@@ -206,36 +208,37 @@ impl Storage {
         whole.saturating_sub(self.start).min(self.len)
     }
 
-    /// Where the range begins in the whole, in bytes.
+    /// Returns the start of the range in the whole, in bytes.
     #[inline]
     pub(crate) fn start(&self) -> usize {
         self.start
     }
 
-    /// Bytes that can be in use without getting other memory (M1).
+    /// Returns the bytes that can be in use without reallocation.
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] while somebody writes.
+    /// [`Error::Borrowed`] during a write.
     pub fn capacity(&self) -> Result<usize> {
         Ok(self.bytes_of(self.owned()?.block().requested))
     }
 
-    /// The block, to look at (L4).
+    /// Returns the block, for inspection.
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] while somebody writes.
+    /// [`Error::Borrowed`] during a write.
     pub fn block(&self) -> Result<MemoryBlock> {
         Ok(self.owned()?.block().clone())
     }
 
-    /// Bytes that would go back if this handle were dropped now, as granted: none while other handles look at the storage
-    /// (views among them), or lazy copies at its memory. On a storage that other threads use, a figure of some moment.
+    /// Returns the bytes, as granted, that dropping this handle now would free: 0 while other handles
+    /// (including views) use the storage, or lazy copies share its memory. If other threads use the storage,
+    /// the result may be outdated.
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] while somebody writes.
+    /// [`Error::Borrowed`] during a write.
     pub fn would_free(&self) -> Result<usize> {
         if !self.is_unique() {
             return Ok(0);
@@ -245,84 +248,84 @@ impl Storage {
         Ok(if block.is_unique() { block.granted } else { 0 })
     }
 
-    /// Notes that `stream` uses the memory: it will not be used again before that stream is done (L14).
+    /// Records that `stream` uses the memory: it is not reused before the stream's present work is done.
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`] while somebody writes;
-    /// [`StreamsNotHonoured`](orlop_alloc::Error::StreamsNotHonoured) where nobody would wait for the stream, as in memory of
-    /// CPU engines, pinned or not, and from outside.
+    /// [`Error::Borrowed`] during a write; [`StreamsNotHonoured`](orlop_alloc::Error::StreamsNotHonoured) if
+    /// the allocator does not wait for streams, as CPU engines (pinned or not) and foreign memory do not.
     pub fn record_stream(&self, stream: StreamId) -> Result<()> {
         Ok(self.owned()?.block().record_stream(stream)?)
     }
 
-    /// A reader, or, where reading is refused by a flag, a guard all the same: for the block, not for its bytes.
-    fn owned(&self) -> Result<WriteOrRead<'_>> {
+    /// Returns a guard for the block, not for its bytes: a read guard, or another one if a flag refuses
+    /// reads.
+    fn owned(&self) -> Result<AnyGuard<'_>> {
         match self.cell.read() {
-            Ok(guard) => Ok(WriteOrRead::Read(guard)),
+            Ok(guard) => Ok(AnyGuard::Read(guard)),
             Err(Error::Borrowed { by }) => Err(Error::Borrowed { by }),
-            Err(_) => Ok(WriteOrRead::Write(self.cell.change()?)),
+            Err(_) => Ok(AnyGuard::Write(self.cell.change()?)),
         }
     }
 
-    /// Where it is.
+    /// Returns the device of the memory.
     #[inline]
     #[must_use]
     pub fn device(&self) -> Device {
         self.cell.device
     }
 
-    /// What it is for.
+    /// Returns the memory kind.
     #[must_use]
     pub fn memory_kind(&self) -> MemoryKind {
         self.cell.kind()
     }
 
-    /// How often it was written (P14).
+    /// Returns the number of writes.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.cell.version()
     }
 
-    /// How many handles look at it, at some moment.
+    /// Returns the number of handles, which other threads may change.
     #[must_use]
     pub fn use_count(&self) -> usize {
         self.cell.count()
     }
 
-    /// Whether this is the only handle.
+    /// Returns `true` if this is the only handle.
     #[must_use]
     pub fn is_unique(&self) -> bool {
         self.cell.is_unique()
     }
 
-    /// Whether both look at the same storage, at whichever parts of it: whether writes to one may show in the other. Lazy
-    /// clones do not.
+    /// Returns `true` if both are handles to the same storage, to whichever parts of it, so that writes to
+    /// one may be visible in the other. A lazy clone is another storage.
     #[inline]
     #[must_use]
     pub fn is_alias_of(&self, other: &Self) -> bool {
         self.cell.same_as(&other.cell)
     }
 
-    /// Counts a handle that is a copy of this one's bytes.
+    /// Counts a handle that is a bitwise copy of this one.
     #[inline]
     pub(crate) fn count_copy(&self) {
         self.cell.count_copy();
     }
 
-    /// What all storages of these bytes share: its address says which they are.
+    /// Returns the shared state. Its address identifies the storage.
     #[inline]
-    pub(crate) fn cell(&self) -> &Cell {
+    pub(crate) fn cell(&self) -> &StorageCell {
         &self.cell
     }
 
     #[inline]
-    pub(crate) fn shared_cell(&self) -> &Shared<Cell> {
+    pub(crate) fn shared_cell(&self) -> &Shared<StorageCell> {
         &self.cell
     }
 }
 
-/// The record of memory from outside that the processor can reach.
+/// Returns the record of foreign memory that the CPU can access.
 fn host_record(ptr: NonNull<u8>, bytes: usize, kind: MemoryKind) -> Record {
     let mut record = Record::new(ptr, bytes, Device::CPU, Access::Host);
     record.requested = bytes;
@@ -330,13 +333,13 @@ fn host_record(ptr: NonNull<u8>, bytes: usize, kind: MemoryKind) -> Record {
     record
 }
 
-/// Either guard, for looking at the block.
-enum WriteOrRead<'a> {
+/// Either guard, to inspect the block.
+enum AnyGuard<'a> {
     Read(ReadGuard<'a>),
     Write(WriteGuard<'a>),
 }
 
-impl WriteOrRead<'_> {
+impl AnyGuard<'_> {
     fn block(&self) -> &MemoryBlock {
         match self {
             Self::Read(guard) => guard.block(),

@@ -1,10 +1,10 @@
-//! The storage's protocols under loom: who may touch the bytes, lazy copies, the last handle.
+//! Loom models of the storage's protocols: borrow state, lazy copies, the last handle.
 //!
-//! The bytes are a [`Payload`] whose accesses loom watches: two at once of which one writes, or one that does not see what
-//! came before, fails the model.
+//! The bytes are a [`Payload`] whose accesses loom checks: two concurrent accesses of which one writes, or a
+//! missing happens-before edge, fail the model.
 
 use super::Storage;
-use super::cell::{Cell, NewCell};
+use super::cell::{NewCell, StorageCell};
 use crate::borrows::Flags;
 use crate::error::Result;
 use crate::shared::Shared;
@@ -18,27 +18,27 @@ use std::ptr::NonNull;
 
 struct Payload(UnsafeCell<u32>);
 
-/// A block whose bytes are a payload that lives for the rest of the program.
+/// Returns a block whose bytes are a payload that is leaked.
 fn block(value: u32) -> MemoryBlock {
     let payload = NonNull::from(Box::leak(Box::new(Payload(UnsafeCell::new(value)))));
     let mut record = Record::new(payload.cast(), size_of::<Payload>(), Device::CPU, Access::Host);
     record.requested = record.granted;
-    // SAFETY: it lives, and models reach it through the storage only.
+    // SAFETY: it is never freed, and models access it through the storage only.
     unsafe { Block::borrowed(record) }.share()
 }
 
 fn payload(block: &MemoryBlock) -> &Payload {
-    // SAFETY: what `block` put there.
+    // SAFETY: `block` put it there.
     unsafe { block.ptr.cast().as_ref() }
 }
 
 fn read(block: &MemoryBlock) -> u32 {
-    // SAFETY: loom checks that nobody writes meanwhile.
+    // SAFETY: loom checks that there is no concurrent write.
     payload(block).0.with(|value| unsafe { *value })
 }
 
 fn write(block: &MemoryBlock, value: u32) {
-    // SAFETY: loom checks that nobody else is there.
+    // SAFETY: loom checks that there is no concurrent access.
     payload(block).0.with_mut(|place| unsafe { *place = value });
 }
 
@@ -46,27 +46,28 @@ fn copy(from: &MemoryBlock, _: usize) -> Result<MemoryBlock> {
     Ok(block(read(from)))
 }
 
-/// A lazy clone: the models' blocks may be shared, although they have no allocator.
-fn lazy_clone(cell: &Cell) -> Result<Cell> {
+/// Makes a lazy clone: the models' blocks may be shared, although they have no allocator.
+fn lazy_clone(cell: &StorageCell) -> Result<StorageCell> {
     let copied = |from: &MemoryBlock, bytes| Ok((copy(from, bytes)?, bytes));
     cell.lazy_clone(|_| true, copied)
 }
 
-fn cell(value: u32) -> Shared<Cell> {
-    Shared::new(Cell::new(block(value), size_of::<Payload>(), Flags::NONE, None))
+fn cell(value: u32) -> Shared<StorageCell> {
+    Shared::new(StorageCell::new(block(value), size_of::<Payload>(), Flags::NONE, None))
 }
 
-fn try_write(cell: &Cell, value: u32) -> bool {
+fn try_write(cell: &StorageCell, value: u32) -> bool {
     let Ok(guard) = cell.write_by(copy) else { return false };
     write(guard.block(), value);
     true
 }
 
-fn try_read(cell: &Cell) -> Option<u32> {
+fn try_read(cell: &StorageCell) -> Option<u32> {
     cell.read().ok().map(|guard| read(guard.block()))
 }
 
-/// A writer and readers of one storage: who is refused sees nothing, who is not is alone or among readers.
+/// A writer and readers of one storage: a refused access sees nothing; a granted one is exclusive or among
+/// readers.
 #[test]
 fn readers_or_a_writer() {
     loom::model(|| {
@@ -81,7 +82,7 @@ fn readers_or_a_writer() {
     });
 }
 
-/// Two writers: one at least succeeds, and the last one's value stays.
+/// Two writers: at least one succeeds, and the last one's value stays.
 #[test]
 fn two_writers() {
     loom::model(|| {
@@ -96,7 +97,7 @@ fn two_writers() {
     });
 }
 
-/// Two lazy clones, both written at once: each sees its own, nobody the other's.
+/// Two lazy clones, both written concurrently: each sees only its own value.
 #[test]
 fn lazy_clones_are_written_apart() {
     loom::model(|| {
@@ -113,7 +114,7 @@ fn lazy_clones_are_written_apart() {
     });
 }
 
-/// One clone reads while the other one writes, and while it goes.
+/// One clone reads while the other one writes, and while it is dropped.
 #[test]
 fn a_clone_reads_while_the_other_writes() {
     loom::model(|| {
@@ -130,9 +131,9 @@ fn a_clone_reads_while_the_other_writes() {
     });
 }
 
-/// Cloning lazily while somebody writes: refused, or one of the two values, and it stays.
+/// Cloning lazily during a write: it fails, or the clone has one of the two values and keeps it.
 #[test]
-fn cloning_while_somebody_writes() {
+fn cloning_during_a_write() {
     loom::model(|| {
         let mine = cell(7);
         let theirs = mine.clone();
@@ -145,7 +146,7 @@ fn cloning_while_somebody_writes() {
     });
 }
 
-/// The last of several clones takes the block without a copy, and has seen what the others did.
+/// The last of several clones takes the block without a copy, and sees what the others did.
 #[test]
 fn the_last_owner_copies_nothing() {
     loom::model(|| {
@@ -173,20 +174,20 @@ unsafe impl Sync for Watched {}
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: loom checks that nobody reads meanwhile.
+        // SAFETY: loom checks that there is no concurrent read.
         self.seen.with_mut(|seen| unsafe { *seen += 1 });
         self.dropped.fetch_add(1, loom::sync::atomic::Ordering::Relaxed);
     }
 }
 
-/// Handles go on two threads: the value is dropped once, after the last use.
+/// Handles are dropped on two threads: the value is dropped once, after the last use.
 #[test]
 fn the_last_handle() {
     loom::model(|| {
         let dropped = Arc::new(loom::sync::atomic::AtomicUsize::new(0));
         let mine = Shared::new(Watched { seen: UnsafeCell::new(0), dropped: Arc::clone(&dropped) });
         let theirs = mine.clone();
-        // SAFETY: loom checks that nobody writes meanwhile.
+        // SAFETY: loom checks that there is no concurrent write.
         let look = |watched: &Watched| watched.seen.with(|seen| unsafe { *seen });
         let other = thread::spawn(move || {
             assert_eq!(look(&theirs), 0);
@@ -199,17 +200,18 @@ fn the_last_handle() {
     });
 }
 
-/// A block whose owner watches when it goes.
+/// Returns a block whose owner records its drop.
 fn watched_block(dropped: &Arc<loom::sync::atomic::AtomicUsize>) -> MemoryBlock {
     let owner = Box::new(Watched { seen: UnsafeCell::new(0), dropped: Arc::clone(dropped) });
     let watched = NonNull::from(&*owner);
     let mut record = Record::new(watched.cast(), size_of::<Watched>(), Device::CPU, Access::Host);
     record.requested = record.granted;
-    // SAFETY: it lives as long as its owner, and models reach it through the storage only.
+    // SAFETY: valid as long as its owner, and models access it through the storage only.
     unsafe { Block::foreign(record, Deleter::from_owner(owner)) }.share()
 }
 
-/// The first tensor, which lies in the cell of its storage, is the last or not the last to go: the cell goes after both.
+/// The first tensor, which is inside the cell of its storage, is dropped before or after the others: the cell
+/// is freed after both.
 #[test]
 fn the_first_tensor_goes_while_others_look() {
     loom::model(|| {
@@ -220,7 +222,8 @@ fn the_first_tensor_goes_while_others_look() {
         let view = first.storage().clone();
         let look = |storage: &Storage| {
             let address = storage.cell().read().unwrap().block().ptr;
-            // SAFETY: what is in the block, which lives while the storage has a handle; loom checks that nobody writes.
+            // SAFETY: the contents of the block, which is valid while the storage has a handle; loom checks
+            // that there is no concurrent write.
             unsafe { address.cast::<Watched>().as_ref() }.seen.with(|seen| unsafe { *seen })
         };
         let other = thread::spawn(move || {
@@ -237,7 +240,7 @@ fn the_first_tensor_goes_while_others_look() {
     });
 }
 
-/// A handle changes its value only when it is the last, and has seen what the others did.
+/// A handle gives mutable access only when it is the last, and sees what the others did.
 #[test]
 fn unique_after_the_others() {
     loom::model(|| {
@@ -245,11 +248,11 @@ fn unique_after_the_others() {
         let mut mine = Shared::new(Watched { seen: UnsafeCell::new(0), dropped });
         let theirs = mine.clone();
         let other = thread::spawn(move || {
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that there is no concurrent write.
             assert_eq!(theirs.seen.with(|seen| unsafe { *seen }), 0);
         });
         if let Some(watched) = mine.get_mut() {
-            // SAFETY: loom checks that nobody else is there.
+            // SAFETY: loom checks that there is no concurrent access.
             watched.seen.with_mut(|seen| unsafe { *seen = 5 });
         }
         other.join().unwrap();

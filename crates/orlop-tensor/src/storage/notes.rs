@@ -1,11 +1,11 @@
-//! What few storages have: words for whoever is refused (P3, P24), and where memory is to come from later (P25, P26).
+//! Rarely used data of a storage: the messages of refused accesses, and the origin of later memory.
 
 use super::memory::Origin;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A message, or none; an origin, or none. Rarely set, and read only on the way to an error or to other memory.
+/// A message, or none; an origin, or none. Rarely set, and read only for an error or an allocation.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     message: Mutex<Option<Box<str>>>,
@@ -25,17 +25,17 @@ impl Notes {
         lock(&self.origin).clone()
     }
 
-    /// Puts an origin in the place of the one before.
+    /// Replaces the origin, and returns the previous one.
     pub(super) fn replace_origin(&self, origin: Option<Arc<Origin>>) -> Option<Arc<Origin>> {
         std::mem::replace(&mut *lock(&self.origin), origin)
     }
 }
 
-/// The notes of a cell, dropped out of the way: most cells have none, and the dropping of those stays short.
+/// The notes of a cell, dropped out of line: most cells have none, and their drop stays short.
 #[derive(Debug, Default)]
-pub(super) struct Kept(ManuallyDrop<Box<Notes>>);
+pub(super) struct BoxedNotes(ManuallyDrop<Box<Notes>>);
 
-impl Deref for Kept {
+impl Deref for BoxedNotes {
     type Target = Notes;
 
     fn deref(&self) -> &Notes {
@@ -43,7 +43,7 @@ impl Deref for Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for BoxedNotes {
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {

@@ -1,8 +1,8 @@
-//! User code that panics in the middle of every change of a storage: the storage is as it was or as it should become, and
-//! goes on.
+//! User code that panics during every change of a storage. The storage must then be in its old or its new
+//! state, and stay usable.
 //!
-//! What panics is a backing, an observer, a storage hook, a device's operations or the owner of foreign memory; at its first
-//! call, at its second, and so on until the operation is through without a panic.
+//! A backing, an observer, a storage hook, a device's operations or the owner of foreign memory panics: at
+//! its first call, at its second, and so on until the operation completes without a panic.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
@@ -19,25 +19,25 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 thread_local! {
-    /// At which call the thread's next panic is; zero for none.
+    /// The number of the thread's call that panics next; zero for none.
     static FUSE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A call of user code.
+/// Counts a call of user code, and panics if it is its turn.
 fn call() {
     let left = FUSE.get();
     FUSE.set(left.saturating_sub(1));
     if left == 1 {
-        // A panic without the words, which take long under a checker.
+        // A panic without the message, which is slow under a checker.
         resume_unwind(Box::new("user code"));
     }
 }
 
-/// The system's memory, on some device. It takes regions back before it panics, so that nothing is leaked.
+/// System memory as the memory of some device. It frees regions before it panics, so that nothing leaks.
 #[derive(Debug)]
 struct Panicking(System, Device);
 
-// SAFETY: the system's regions.
+// SAFETY: regions of the system allocator.
 unsafe impl Backing for Panicking {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         call();
@@ -45,7 +45,7 @@ unsafe impl Backing for Panicking {
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.release(region) };
         call();
     }
@@ -64,7 +64,7 @@ unsafe impl Backing for Panicking {
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
         call();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.zero(ptr, bytes) }
     }
 }
@@ -94,7 +94,7 @@ struct Ops;
 unsafe impl DeviceOps for Ops {
     unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
         call();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
         Ok(())
     }
@@ -122,21 +122,22 @@ unsafe impl DeviceOps for Ops {
     }
 }
 
-/// Where storages are made. In statics, because an allocator that lost count of a block lives for good.
+/// The places where storages are made. Statics, because an allocator that lost count of a block is never
+/// dropped.
 #[derive(Debug, Clone, Copy)]
 enum World {
-    /// On the processor, with a backing that panics.
+    /// On the CPU, with a backing that panics.
     Backing,
-    /// On the processor, with an observer too.
+    /// On the CPU, with an observer that panics too.
     Observed,
-    /// On a device with operations and a hook.
+    /// On a device whose operations and hook panic.
     Far,
 }
 
 const FAR: Device = Device::custom(96, 0);
 
 impl World {
-    /// An interpreter takes minutes for each.
+    /// Under Miri each takes minutes.
     const ALL: &[Self] =
         if cfg!(miri) { &[Self::Observed, Self::Far] } else { &[Self::Backing, Self::Observed, Self::Far] };
 
@@ -172,11 +173,11 @@ impl World {
     }
 }
 
-/// A storage's size. An interpreter takes its time over each byte.
+/// The size of a storage, small under Miri.
 const BYTES: usize = if cfg!(miri) { 12 } else { 100 };
 const MARK: u8 = 7;
 
-/// A storage full of marks.
+/// Returns a storage filled with a pattern.
 fn full(options: &TensorOptions<'_>) -> Storage {
     let storage = Storage::new(BYTES, options).unwrap();
     tensor(&storage).fill_(MARK).unwrap();
@@ -187,7 +188,8 @@ fn tensor(storage: &Storage) -> Tensor {
     Tensor::bind(storage, 0, [storage.nbytes()], DType::U8).unwrap()
 }
 
-/// Has an operation panic at each call of user code. It gets two storages; what it leaves of the first is looked at.
+/// Runs an operation with a panic at each call of user code. It gets two storages, and the first one is
+/// checked afterwards.
 fn panics_everywhere(name: &str, operation: impl Fn(&TensorOptions<'_>, &Storage, &Storage) -> Result<()>) {
     for &world in World::ALL {
         world.inside(|options| {
@@ -197,7 +199,7 @@ fn panics_everywhere(name: &str, operation: impl Fn(&TensorOptions<'_>, &Storage
                 FUSE.set(at);
                 let result = catch_unwind(AssertUnwindSafe(|| operation(options, &storage, &other)));
                 let is_through = FUSE.replace(0) > 0;
-                // A panic of a backing's or an observer's ends there: the operation may be refused, or none the wiser.
+                // A backing or an observer may have caught the panic: the operation then failed or succeeded.
                 let succeeded = matches!(result, Ok(Ok(())));
                 assert!(succeeded || !is_through, "{name}, {world:?}, {at}: {result:?}");
                 check(&storage, &format!("{name}, {world:?}, {at}"));
@@ -205,14 +207,14 @@ fn panics_everywhere(name: &str, operation: impl Fn(&TensorOptions<'_>, &Storage
                 if is_through {
                     break;
                 }
-                // An interpreter leaves out more and more of the late calls.
+                // Miri skips more and more of the late calls.
                 at += if cfg!(miri) { 1 + at } else { 1 };
             }
         });
     }
 }
 
-/// A storage that is whole: it is not larger than its block, has its marks, and can be used further.
+/// Checks that a storage is consistent: not larger than its block, with its pattern, and usable.
 fn check(storage: &Storage, name: &str) {
     let mut marked = storage.nbytes().min(BYTES);
     let sizes = [storage.nbytes(), 5 * BYTES, 0, BYTES];
@@ -333,7 +335,7 @@ fn copying_and_filling() {
     });
 }
 
-/// The owner of foreign memory panics when it goes.
+/// The owner of foreign memory panics when it is dropped.
 #[test]
 fn owners_that_panic() {
     struct Owner(Vec<u8>);
@@ -365,7 +367,7 @@ fn owners_that_panic() {
     for operation in operations {
         let mut owner = Owner(vec![MARK; BYTES]);
         let ptr = NonNull::from(owner.0.as_mut_slice()).cast();
-        // SAFETY: the vector stays where it is while its owner moves, and nobody else has it.
+        // SAFETY: the vector's elements do not move when their owner does, and nothing else uses them.
         let storage = unsafe { Storage::foreign(ptr, BYTES, MemoryKind::Default, owner) };
         let again = storage.clone();
         drop(again);
@@ -377,13 +379,13 @@ fn owners_that_panic() {
     }
 }
 
-/// A device that cannot be waited for may still be writing: its memory is not given to anybody else.
+/// If waiting for a device fails, it may still be writing: the memory is not reused.
 #[test]
 fn memory_that_a_device_may_use_is_kept() {
     #[derive(Debug)]
     struct Lost;
 
-    // SAFETY: it touches nothing.
+    // SAFETY: it accesses nothing.
     unsafe impl DeviceOps for Lost {
         unsafe fn copy(&self, _: Place, _: Place, _: usize, _: StreamId) -> orlop_alloc::Result<()> {
             Ok(())

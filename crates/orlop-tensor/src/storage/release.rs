@@ -1,4 +1,4 @@
-//! Memory that leaves a storage before the storage goes (P2): dropped early, or given to somebody else.
+//! Releasing a storage's memory before the storage is dropped.
 
 use super::memory::Origin;
 use super::{Storage, WHOLE};
@@ -9,7 +9,7 @@ use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Memory that may not be handed on as memory that its new owner can read and write.
+/// Flags of memory that must not be handed on as readable and writable memory.
 const KEPT: Flags = Flags::IMMUTABLE
     .and(Flags::NO_ACCESS)
     .and(Flags::NO_WRITES)
@@ -17,9 +17,10 @@ const KEPT: Flags = Flags::IMMUTABLE
     .and(Flags::FOREIGN_PROCESS);
 
 impl Storage {
-    /// Gives the memory up now, memory from outside too: its owner is dropped, or its deleter called, unless a lazy clone or
-    /// an export has a share of it. The storage has no bytes afterwards. One that [can be resized](Storage::is_resizable)
-    /// gets memory of the same allocator when it is resized; one of memory from outside stays as it is then.
+    /// Releases the memory now, including foreign memory: its owner is dropped, or its deleter called, unless
+    /// a lazy clone or an export shares it. The storage then has no bytes. If it [can be
+    /// resized](Storage::is_resizable), resizing gets memory from the same allocator; a storage of foreign
+    /// memory stays empty.
     ///
     /// ```
     /// use orlop_alloc::Deleter;
@@ -29,7 +30,7 @@ impl Storage {
     ///
     /// let owner = Arc::new(vec![7u8; 64]);
     /// let ptr = NonNull::from(owner.as_slice()).cast();
-    /// // SAFETY: the vector lives as long as its owner, and nobody writes it.
+    /// // SAFETY: the vector is valid as long as its owner, and is not written.
     /// let storage = unsafe { Storage::foreign(ptr, 64, MemoryKind::Default, Arc::clone(&owner)) };
     /// storage.clear()?;
     /// assert_eq!((Arc::strong_count(&owner), storage.nbytes()), (1, 0));
@@ -38,7 +39,7 @@ impl Storage {
     ///
     /// # Errors
     ///
-    /// [`Error::NotResizable`] for parts of storages; [`Error::Borrowed`] while somebody reads or writes.
+    /// [`Error::NotResizable`] for parts of storages; [`Error::Borrowed`] during a read or a write.
     pub fn clear(&self) -> Result<()> {
         if self.len != WHOLE {
             return Err(Error::NotResizable { why: Unresizable::Part });
@@ -53,20 +54,20 @@ impl Storage {
         };
         let nothing = nothing_like(guard.block());
         let former = guard.install(nothing, 0, origin);
-        // Whatever the owner does when it goes: nobody holds the storage then.
+        // The owner's drop may use the storage, so the guard is released first.
         drop(guard);
         drop(former);
         Ok(())
     }
 
-    /// Gives the memory to the caller: the block, with its allocator or its deleter. What [`Block::into_foreign`] and
-    /// [`Block::into_raw_ptr`] make of it is PyTorch's `release`.
+    /// Moves the memory out of the storage: the block, with its allocator or its deleter. Followed by
+    /// [`Block::into_foreign`] or [`Block::into_raw_ptr`], this is PyTorch's `release`.
     ///
     /// # Errors
     ///
-    /// The storage itself, if the memory is not its own alone (other handles, parts, lazy clones, exports), if somebody has
-    /// leaked a guard, or if a block, which anybody may read and write who has it, would say too much: of memory that
-    /// refuses writes or access, of another process's, and where there is none yet.
+    /// The storage itself, if the memory is shared (other handles, parts, lazy clones, exports), if a guard
+    /// was leaked, or if a block, which gives full access to its memory, would bypass a restriction: refused
+    /// writes or accesses, memory of another process, or an unbound storage.
     pub fn into_block(self) -> Result<Block, Self> {
         self.take_block().ok_or(self)
     }
@@ -91,13 +92,13 @@ impl Storage {
     }
 }
 
-/// A block of no bytes, which asks nobody.
+/// Returns a block of no bytes, without an allocation.
 fn nothing_like(block: &MemoryBlock) -> MemoryBlock {
     let align = block.align.max(Alignment::CPU);
     // An alignment is not null.
     let ptr = NonNull::new(std::ptr::without_provenance_mut(align.bytes())).unwrap_or(NonNull::dangling());
     let mut record = Record::new(ptr, 0, block.device, block.access);
     (record.kind, record.align, record.tag, record.stream) = (block.kind, align, block.tag, block.stream);
-    // SAFETY: no bytes, which anybody may read and write.
+    // SAFETY: no bytes, so any access is valid.
     unsafe { Block::borrowed(record) }.share()
 }

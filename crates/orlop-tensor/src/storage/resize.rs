@@ -1,26 +1,26 @@
-//! Storages that change: size, memory, or both (M1, M8, P3, P25, P26).
+//! Changing a storage's size or memory.
 
 use super::cow::copy_bytes;
-use super::guard::Former;
+use super::guard::ReplacedMemory;
 use super::memory::Origin;
-use super::{Cell, Storage, WHOLE, WriteGuard};
+use super::{Storage, StorageCell, WHOLE, WriteGuard};
 use crate::TensorOptions;
 use crate::borrows::Flags;
 use crate::error::{Error, Result, Unresizable};
 use std::sync::Arc;
 
-/// What is true of the memory, not of the storage.
+/// The flags that belong to the memory, not to the storage.
 const OF_THE_MEMORY: Flags = Flags::COPY_ON_WRITE.and(Flags::ESCAPED).and(Flags::IMMUTABLE);
 
 impl Storage {
-    /// Whether [`Storage::resize`] can be.
+    /// Returns `true` if [`Storage::resize`] is possible.
     #[must_use]
     pub fn is_resizable(&self) -> bool {
         self.check_resizable().is_ok()
     }
 
     fn check_resizable(&self) -> Result<()> {
-        // Other memory could be written.
+        // New memory would be writable.
         if self.cell.borrows.flags().has(Flags::IMMUTABLE) {
             return Err(Error::ReadOnly { reason: self.cell.notes().get() });
         }
@@ -31,26 +31,27 @@ impl Storage {
         }
     }
 
-    /// Makes it so many bytes large. What was there stays, as far as there is room; what is new is whatever it is. No
-    /// other memory is needed up to [`Storage::capacity`]. Above, the block grows where it is, if there is room behind it: a
-    /// budget is charged for the difference only. Else all is copied to a larger block of the same allocator, and for a while
-    /// there are both.
-    /// With zero bytes the memory is given back, and only the device, the kind and the allocator stay.
+    /// Resizes the storage to `bytes` bytes. Existing contents are kept up to the new size; new bytes are
+    /// arbitrary. No allocation happens up to [`Storage::capacity`]. Above it, the block grows in place if
+    /// its allocator can, and a budget is charged for the difference only. Otherwise the contents are copied
+    /// to a larger block of the same allocator, and both blocks exist during the copy. With 0 bytes, the
+    /// memory is freed, and the device, the kind and the allocator are kept.
     ///
-    /// If that allocator is the one that the current context has for the device and the kind, the context is asked, so that
-    /// its budgets and retries apply. It is asked too where there is no allocator to return to: if all handles of it are
-    /// gone.
+    /// If the current context has that allocator for the device and the kind, the allocation goes through the
+    /// context, so that its budgets and retries apply. It also does if the allocator is gone because all of
+    /// its handles were dropped.
     ///
-    /// Tensors that look at bytes which are there no more are refused access until they are.
+    /// Tensors with elements beyond the new size cannot be accessed until it is large enough again.
     ///
     /// # Errors
     ///
-    /// [`Error::NotResizable`], [`Error::ForeignProcess`]; [`Error::ReadOnly`] after [`Storage::mark_immutable`];
-    /// [`Error::Borrowed`] while somebody reads or writes; out of memory, and then nothing has changed.
+    /// [`Error::NotResizable`], [`Error::ForeignProcess`]; [`Error::ReadOnly`] after
+    /// [`Storage::mark_immutable`]; [`Error::Borrowed`] during a read or a write; out of memory. The storage
+    /// is then unchanged.
     pub fn resize(&self, bytes: usize) -> Result<()> {
         self.check_resizable()?;
         let mut guard = self.cell.change()?;
-        // Again: the memory may have been swapped just then.
+        // Again under the guard: the memory may have been swapped.
         self.check_resizable()?;
         if self.cell.borrows.flags().has(Flags::UNBOUND) {
             return Err(Error::Unbound);
@@ -61,8 +62,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Makes it so many bytes large. What it had, if it has other memory now, is for the caller to drop.
-    fn resize_inside(&self, guard: &mut WriteGuard<'_>, bytes: usize) -> Result<Option<Former>> {
+    /// Resizes under a write guard. The caller drops the previous memory, if it was replaced.
+    fn resize_inside(&self, guard: &mut WriteGuard<'_>, bytes: usize) -> Result<Option<ReplacedMemory>> {
         let noted = self.cell.origin();
         if bytes > 0 && (bytes <= guard.block().requested || noted.is_none() && grows(guard, bytes)?) {
             self.cell.set_bytes(bytes);
@@ -70,7 +71,7 @@ impl Storage {
             return Ok(None);
         }
         let origin = match noted {
-            // Where more is to come from later: an empty block does not know.
+            // An empty block does not know its allocator, so the origin is kept.
             None if bytes == 0 => {
                 Some(Origin::of_block(guard.block())).filter(Origin::is_chosen).map(Arc::new)
             }
@@ -85,7 +86,7 @@ impl Storage {
         Ok(Some(guard.install(block, bytes, origin)))
     }
 
-    /// Gives the memory back and keeps the device, the kind and the allocator.
+    /// Frees the memory and keeps the device, the kind and the allocator.
     ///
     /// # Errors
     ///
@@ -94,12 +95,12 @@ impl Storage {
         self.resize(0)
     }
 
-    /// Exchanges the memory of two storages on one device: all tensors that look at one see the other's bytes.
+    /// Swaps the memory of two storages on one device: all tensors over one see the other's bytes.
     ///
     /// # Errors
     ///
     /// [`Error::DeviceMismatch`]; [`Error::NotResizable`] for parts of storages; [`Error::ForeignProcess`];
-    /// [`Error::Borrowed`] while somebody reads or writes one of them.
+    /// [`Error::Borrowed`] during a read or a write of one of them.
     pub fn swap_data(&self, other: &Self) -> Result<()> {
         for storage in [self, other] {
             storage.check_own_process("swapping")?;
@@ -115,7 +116,7 @@ impl Storage {
         }
         let (mine, theirs) = (&*self.cell, &*other.cell);
         let (mut my_guard, mut their_guard) = (mine.change()?, theirs.change()?);
-        // What was noted is exchanged, and nothing is left over to be dropped.
+        // The origins are swapped, so none is dropped here.
         let their_origin = theirs.replace_origin(mine.origin());
         drop(mine.replace_origin(their_origin));
         my_guard.swap(&mut their_guard);
@@ -127,7 +128,7 @@ impl Storage {
         let my_fixed = mine.fixed();
         mine.set_fixed(theirs.fixed());
         theirs.set_fixed(my_fixed);
-        // What is true of the memory goes with it.
+        // Flags of the memory move with it.
         let moves = OF_THE_MEMORY.and(Flags::UNBOUND);
         let (my_flags, their_flags) = (mine.borrows.flags(), theirs.borrows.flags());
         mine.borrows.clear(moves);
@@ -139,28 +140,28 @@ impl Storage {
         Ok(())
     }
 
-    /// A storage whose size is not known yet (P26). Every access is refused until [`Storage::bind`], which gets the memory
-    /// as the options say here: zeroed, from this context or this allocator.
+    /// Creates a storage whose size is not known yet. Every access fails until [`Storage::bind`], which
+    /// allocates the memory with these options: zeroed, context, allocator.
     ///
     /// # Errors
     ///
-    /// [`Error::Alloc`] if the kind cannot be on the device, or nobody serves the device.
+    /// [`Error::Alloc`] if the kind cannot be on the device, or the device has no allocator.
     pub fn unbound(options: &TensorOptions<'_>) -> Result<Self> {
         let mut memory = options.memory;
         let nothing = memory.allocate(0)?;
         let origin = Origin::of(&options.memory, nothing.device);
-        let cell = Cell::new(nothing, 0, Flags::UNBOUND, None);
+        let cell = StorageCell::new(nothing, 0, Flags::UNBOUND, None);
         drop(cell.replace_origin(Some(Arc::new(origin))));
         Ok(Self::of_cell(cell))
     }
 
-    /// Whether it waits for its size.
+    /// Returns `true` for a storage that is not bound to memory yet.
     #[must_use]
     pub fn is_unbound(&self) -> bool {
         self.cell.borrows.flags().has(Flags::UNBOUND)
     }
 
-    /// Gets the memory, now that the size is known.
+    /// Allocates the memory of an unbound storage.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl Storage {
     }
 }
 
-/// Whether the block becomes that large where it is.
+/// Grows the block in place to this size. Returns whether that succeeded.
 fn grows(guard: &mut WriteGuard<'_>, bytes: usize) -> Result<bool> {
     let rounded = guard.block().align.round_up(bytes)?;
     Ok(rounded > guard.block().requested && guard.grow(rounded))

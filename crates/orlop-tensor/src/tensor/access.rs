@@ -1,4 +1,4 @@
-//! Elements as slices, and what every typed access checks.
+//! Elements as slices, and the checks of every typed access.
 
 use super::{Tensor, TensorImpl};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 
-/// The elements of a contiguous tensor, for as long as nobody may write them.
+/// The elements of a contiguous tensor, with a read guard.
 #[derive(Debug)]
 pub struct TensorSlice<'a, T> {
     ptr: NonNull<T>,
@@ -18,7 +18,7 @@ pub struct TensorSlice<'a, T> {
     _guard: ReadGuard<'a>,
 }
 
-/// The elements of a contiguous tensor, for as long as nobody else may read or write them.
+/// The elements of a contiguous tensor, with a write guard.
 #[derive(Debug)]
 pub struct TensorSliceMut<'a, T> {
     ptr: NonNull<T>,
@@ -35,7 +35,7 @@ impl TensorImpl {
         }
     }
 
-    /// Refuses writes that would show elsewhere.
+    /// Fails if elements share memory, so that a write to one would change others.
     pub(crate) fn check_apart(&self) -> Result<()> {
         match self.layout.is_contiguous() || self.layout.internal_overlap() == Overlap::No {
             true => Ok(()),
@@ -43,8 +43,9 @@ impl TensorImpl {
         }
     }
 
-    /// Where the layout counts its offset from: the storage's first byte, of a block that begins at `host` and has `bytes`
-    /// in use. All elements lie inside. Anywhere if there are none.
+    /// Returns the address that the layout's offset counts from: the storage's first byte, of a block that
+    /// begins at `host` and has `bytes` in use. Checks that all elements are inside; without elements, any
+    /// address is returned.
     #[inline]
     pub(crate) fn origin(&self, host: NonNull<u8>, bytes: usize) -> Result<NonNull<u8>> {
         if self.layout.is_empty() {
@@ -52,18 +53,18 @@ impl TensorImpl {
         }
         let (storage, itemsize) = (self.storage(), self.dtype.size());
         self.layout.check_within(storage.bytes_of(bytes), itemsize)?;
-        // SAFETY: inside the block: at least one element lies behind it.
+        // SAFETY: inside the block: at least one element follows.
         Ok(unsafe { host.add(storage.start()) })
     }
 
-    /// Where the first element is, as a `T` of the tensor's dtype.
+    /// Returns the address of the first element, as a `T` of the tensor's dtype.
     #[inline]
     pub(crate) fn first<T: Plain>(&self, host: NonNull<u8>, bytes: usize) -> Result<NonNull<T>> {
         if self.layout.is_empty() {
             return Ok(NonNull::dangling());
         }
         let origin = self.origin(host, bytes)?;
-        // SAFETY: the first element lies inside (`origin`), so the product fits.
+        // SAFETY: the first element is inside (`origin`), so the product fits.
         let first = unsafe { origin.add(self.layout.offset() * size_of::<T>()) }.cast::<T>();
         if first.is_aligned() {
             Ok(first)
@@ -74,7 +75,7 @@ impl TensorImpl {
 }
 
 impl Tensor {
-    /// The elements, in order, as a slice.
+    /// Borrows the elements, in order, as a slice.
     ///
     /// ```
     /// use orlop_tensor::Tensor;
@@ -86,8 +87,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::DTypeMismatch`]; [`Error::NotContiguous`]; [`Error::Borrowed`] while somebody writes;
-    /// [`Error::Misaligned`] for memory from outside; those of [`Storage::read`](crate::Storage::read).
+    /// [`Error::DTypeMismatch`]; [`Error::NotContiguous`]; [`Error::Borrowed`] during a write;
+    /// [`Error::Misaligned`] for foreign memory; those of [`Storage::read`](crate::Storage::read).
     #[inline]
     pub fn as_slice<T: Plain>(&self) -> Result<TensorSlice<'_, T>> {
         let imp = self.imp()?;
@@ -100,11 +101,11 @@ impl Tensor {
         Ok(TensorSlice { ptr, len: imp.layout.numel(), _guard: guard })
     }
 
-    /// The elements, in order, as a slice to be written. A copy that was put off is made first.
+    /// Borrows the elements, in order, as a slice for writing. A deferred copy is made first.
     ///
     /// # Errors
     ///
-    /// Those of [`Tensor::as_slice`], and [`Error::Borrowed`] while somebody reads; [`Error::ReadOnly`].
+    /// Those of [`Tensor::as_slice`], and [`Error::Borrowed`] during a read; [`Error::ReadOnly`].
     #[inline]
     pub fn as_mut_slice<T: Plain>(&self) -> Result<TensorSliceMut<'_, T>> {
         let imp = self.imp()?;
@@ -117,35 +118,35 @@ impl Tensor {
         Ok(TensorSliceMut { ptr, len: imp.layout.numel(), _guard: guard })
     }
 
-    /// The elements in row-major order, from whichever device and strides.
+    /// Copies the elements to a vector in row-major order, from any device and strides.
     ///
     /// # Errors
     ///
-    /// [`Error::DTypeMismatch`]; [`Error::Borrowed`] while somebody writes; [`Error::HostMemory`], and those of the device;
-    /// an error of the layout if the storage was resized under it.
+    /// [`Error::DTypeMismatch`]; [`Error::Borrowed`] during a write; [`Error::HostMemory`], and those of the
+    /// device; [`Error::Layout`] if the storage has become too small.
     pub fn to_vec<E: Element>(&self) -> Result<Vec<E>> {
         let imp = self.imp()?;
         imp.check_dtype(E::DTYPE)?;
-        // Before there is room for elements that are not there. The copy asks again, under its guard.
+        // Before memory is reserved for elements that are not there. The copy checks again, under its guard.
         imp.layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
         let mut elements = host::room::<E>(imp.layout.numel())?;
         let dense = Layout::contiguous(imp.layout.shape().clone());
         let to = NonNull::from(elements.spare_capacity_mut()).cast::<u8>();
-        // SAFETY: room for as many elements of the dtype as the layout has.
+        // SAFETY: the vector has room for the elements of the layout.
         unsafe { super::ops::copy_out(imp, to, &dense) }?;
-        // SAFETY: all were written; whatever bytes there were for `bool`, zeros and ones arrived.
+        // SAFETY: all were written; for `bool`, only zeros and ones are written.
         unsafe { elements.set_len(imp.layout.numel()) };
         Ok(elements)
     }
 
-    /// The only element.
+    /// Returns the only element.
     ///
     /// # Errors
     ///
-    /// [`Error::CountMismatch`] if there is another number of them; those of [`Tensor::to_vec`].
+    /// [`Error::CountMismatch`] if there is not exactly one; those of [`Tensor::to_vec`].
     pub fn item<E: Element>(&self) -> Result<E> {
         self.imp()?.check_dtype(E::DTYPE)?;
-        // Before all of them are fetched.
+        // The count is checked before anything is copied.
         let only = if self.numel() == 1 { self.to_vec()?.pop() } else { None };
         only.ok_or_else(|| Error::CountMismatch { expected: 1, actual: self.numel() })
     }
@@ -156,8 +157,8 @@ impl<T> Deref for TensorSlice<'_, T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `first` has seen `len` elements from `ptr` on inside the storage, aligned; any bytes are elements (the
-        // `T` is `Plain`); nobody writes while the guard lives.
+        // SAFETY: `first` has checked that `len` elements from `ptr` are inside the storage and aligned; any
+        // bytes are valid elements (`T` is `Plain`); nothing writes while the guard exists.
         unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -167,7 +168,7 @@ impl<T> Deref for TensorSliceMut<'_, T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: as for `TensorSlice`; nobody else writes while the guard lives.
+        // SAFETY: as for `TensorSlice`; nothing else writes while the guard exists.
         unsafe { slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -175,16 +176,16 @@ impl<T> Deref for TensorSliceMut<'_, T> {
 impl<T> DerefMut for TensorSliceMut<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`; nobody else reads either, and the guard is borrowed exclusively.
+        // SAFETY: as in `deref`; nothing else reads, either, and the guard is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }
 
-// SAFETY: shared access to elements that nobody writes.
+// SAFETY: shared access to elements that nothing writes.
 unsafe impl<T: Sync> Send for TensorSlice<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for TensorSlice<'_, T> {}
-// SAFETY: the only access to the elements, given out as references are.
+// SAFETY: exclusive access to the elements, which are handed out as references.
 unsafe impl<T: Send> Send for TensorSliceMut<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for TensorSliceMut<'_, T> {}

@@ -1,7 +1,7 @@
 //! Elements by index, over any strides.
 //!
-//! An accessor holds a guard: nobody writes (or, of a mutable one, nobody else reads or writes) the storage while it
-//! lives. Sizes and strides are arrays, so that an index costs multiplications and no search.
+//! An accessor holds a read or a write guard of the storage. Sizes and strides are arrays, so an index costs
+//! only multiplications and additions.
 
 use super::Tensor;
 use super::elements::{Elements, ElementsMut};
@@ -13,9 +13,9 @@ use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 use std::ptr::NonNull;
 
-/// Where the elements of `N` dimensions lie.
+/// The positions of elements with `N` indices.
 ///
-/// Invariant: every index below `sizes` leads to an element that is inside the storage, and no sum overflows.
+/// Invariant: every index below `sizes` gives an element inside the storage, and no sum overflows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grid<T, const N: usize> {
     pub(super) first: NonNull<T>,
@@ -39,10 +39,10 @@ impl<T, const N: usize> Grid<T, N> {
             if index >= size {
                 return None;
             }
-            // A size of zero may come yet: what leads to no element may be anything, and goes with it.
+            // A later size may be zero: then the offset is meaningless and unused.
             offset = index.wrapping_mul(stride).wrapping_add(offset);
         }
-        // SAFETY: the index is below the sizes: an element inside the storage (the invariant).
+        // SAFETY: the index is below the sizes, so the element is inside the storage (the invariant).
         Some(unsafe { self.first.add(offset) })
     }
 
@@ -52,19 +52,19 @@ impl<T, const N: usize> Grid<T, N> {
     #[inline(always)]
     unsafe fn get_unchecked(&self, index: [usize; N]) -> NonNull<T> {
         let offset = index.into_iter().zip(self.strides).map(|(index, stride)| index * stride).sum();
-        // SAFETY: the caller's promise, and the invariant.
+        // SAFETY: guaranteed by the caller, and the invariant.
         unsafe { self.first.add(offset) }
     }
 }
 
-/// The elements of a tensor of `N` dimensions, to be read. See [`Tensor::accessor`].
+/// The elements of a tensor of `N` dimensions, for reading. See [`Tensor::accessor`].
 #[derive(Debug)]
 pub struct Accessor<'a, T, const N: usize> {
     grid: Grid<T, N>,
     _guard: ReadGuard<'a>,
 }
 
-/// The elements of a tensor of `N` dimensions, to be read and written. See [`Tensor::accessor_mut`].
+/// The elements of a tensor of `N` dimensions, for reading and writing. See [`Tensor::accessor_mut`].
 #[derive(Debug)]
 pub struct AccessorMut<'a, T, const N: usize> {
     grid: Grid<T, N>,
@@ -94,7 +94,7 @@ impl<T: Copy, const N: usize> Clone for SubAccessor<'_, T, N> {
 impl<T: Copy, const N: usize> Copy for SubAccessor<'_, T, N> {}
 
 impl Tensor {
-    /// The elements by `N` indices, to be read.
+    /// Borrows the elements for reading by `N` indices.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -109,7 +109,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::DTypeMismatch`], [`Error::RankMismatch`]; [`Error::Borrowed`] while somebody writes; those of
+    /// [`Error::DTypeMismatch`], [`Error::RankMismatch`]; [`Error::Borrowed`] during a write; those of
     /// [`Storage::read`](crate::Storage::read).
     #[inline]
     pub fn accessor<T: Plain, const N: usize>(&self) -> Result<Accessor<'_, T, N>> {
@@ -120,11 +120,11 @@ impl Tensor {
         Ok(Accessor { grid: Grid::new(first, &imp.layout)?, _guard: guard })
     }
 
-    /// The elements by `N` indices, to be read and written. A copy that was put off is made first.
+    /// Borrows the elements for reading and writing by `N` indices. A deferred copy is made first.
     ///
     /// # Errors
     ///
-    /// Those of [`Tensor::accessor`], and [`Error::Borrowed`] while somebody reads; [`Error::ReadOnly`];
+    /// Those of [`Tensor::accessor`], and [`Error::Borrowed`] during a read; [`Error::ReadOnly`];
     /// [`Error::InternalOverlap`] if elements share memory.
     #[inline]
     pub fn accessor_mut<T: Plain, const N: usize>(&self) -> Result<AccessorMut<'_, T, N>> {
@@ -137,33 +137,33 @@ impl Tensor {
     }
 }
 
-/// What all four have: sizes, strides, elements to be read.
+/// Implements reading for all four accessors: sizes, strides, elements.
 macro_rules! reading {
     ($name:ident) => {
         impl<T: Plain, const N: usize> $name<'_, T, N> {
-            /// The sizes.
+            /// Returns the sizes.
             #[inline]
             #[must_use]
             pub fn sizes(&self) -> [usize; N] {
                 self.grid.sizes
             }
 
-            /// The strides, in elements.
+            /// Returns the strides, in elements.
             #[inline]
             #[must_use]
             pub fn strides(&self) -> [usize; N] {
                 self.grid.strides
             }
 
-            /// An element, if the index is below the sizes.
+            /// Returns an element, or `None` if the index is out of bounds.
             #[inline]
             #[must_use]
             pub fn get(&self, index: [usize; N]) -> Option<T> {
-                // SAFETY: an element inside the storage, which nobody else writes (the guard).
+                // SAFETY: an element inside the storage, which nothing else writes (the guard).
                 self.grid.get(index).map(|place| unsafe { place.read() })
             }
 
-            /// An element.
+            /// Returns an element without a bounds check.
             ///
             /// # Safety
             ///
@@ -171,15 +171,15 @@ macro_rules! reading {
             #[inline(always)]
             #[must_use]
             pub unsafe fn get_unchecked(&self, index: [usize; N]) -> T {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let place = unsafe { self.grid.get_unchecked(index) };
-                // SAFETY: an element inside the storage, which nobody else writes (the guard).
+                // SAFETY: an element inside the storage, which nothing else writes (the guard).
                 unsafe { place.read() }
             }
 
-            /// The elements in row-major order.
+            /// Iterates over the elements in row-major order.
             pub fn iter(&self) -> Elements<'_, T> {
-                // SAFETY: nobody writes the elements while `self` is borrowed.
+                // SAFETY: nothing writes the elements while `self` is borrowed.
                 unsafe { Elements::new(self.grid.first, &self.grid.sizes, &self.grid.strides) }
             }
         }
@@ -187,16 +187,16 @@ macro_rules! reading {
         impl<T: Plain, const N: usize> Index<[usize; N]> for $name<'_, T, N> {
             type Output = T;
 
-            /// An element.
+            /// Returns an element.
             ///
             /// # Panics
             ///
-            /// If the index is not below the sizes, as slices do.
+            /// If the index is out of bounds, as slices do.
             #[inline]
             #[track_caller]
             fn index(&self, index: [usize; N]) -> &T {
                 match self.grid.get(index) {
-                    // SAFETY: an element inside the storage, which nobody writes while `self` is borrowed.
+                    // SAFETY: an element inside the storage, which nothing writes while `self` is borrowed.
                     Some(place) => unsafe { place.as_ref() },
                     None => out_of_bounds(&index, &self.grid.sizes),
                 }
@@ -205,57 +205,59 @@ macro_rules! reading {
     };
 }
 
-/// What the mutable ones have.
+/// Implements writing for both mutable accessors.
 macro_rules! writing {
     ($name:ident) => {
         impl<T: Plain, const N: usize> $name<'_, T, N> {
-            /// Writes an element, if the index is below the sizes; whether it is.
+            /// Writes an element. Returns `false` if the index is out of bounds.
             #[inline]
             pub fn set(&mut self, index: [usize; N], element: T) -> bool {
                 let place = self.grid.get(index);
                 if let Some(place) = place {
-                    // SAFETY: an element inside the storage, which is ours alone (the guard).
+                    // SAFETY: an element inside the storage, which nothing else accesses (the guard).
                     unsafe { place.write(element) };
                 }
                 place.is_some()
             }
 
-            /// An element.
+            /// Returns an element mutably, without a bounds check.
             ///
             /// # Safety
             ///
             /// `index` is below [`sizes`](Self::sizes), each component below its own.
             #[inline(always)]
             pub unsafe fn get_unchecked_mut(&mut self, index: [usize; N]) -> &mut T {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let mut place = unsafe { self.grid.get_unchecked(index) };
-                // SAFETY: an element inside the storage, ours alone, and elements are apart (`accessor_mut`).
+                // SAFETY: an element inside the storage, which nothing else accesses, and elements do not
+                // overlap (`accessor_mut`).
                 unsafe { place.as_mut() }
             }
 
-            /// Does something to each element, in row-major order.
+            /// Calls `f` on each element, in row-major order.
             pub fn for_each(&mut self, f: impl FnMut(&mut T)) {
                 self.iter_mut().for_each(f);
             }
 
-            /// The elements in row-major order, to be read and written.
+            /// Iterates mutably over the elements in row-major order.
             pub fn iter_mut(&mut self) -> ElementsMut<'_, T> {
-                // SAFETY: inside the storage, ours alone while `self` is borrowed, and elements are apart (`accessor_mut`).
+                // SAFETY: inside the storage, exclusive while `self` is borrowed, and elements do not overlap
+                // (`accessor_mut`).
                 unsafe { ElementsMut::new(self.grid.first, &self.grid.sizes, &self.grid.strides) }
             }
         }
 
         impl<T: Plain, const N: usize> IndexMut<[usize; N]> for $name<'_, T, N> {
-            /// An element.
+            /// Returns an element mutably.
             ///
             /// # Panics
             ///
-            /// If the index is not below the sizes, as slices do.
+            /// If the index is out of bounds, as slices do.
             #[inline]
             #[track_caller]
             fn index_mut(&mut self, index: [usize; N]) -> &mut T {
                 match self.grid.get(index) {
-                    // SAFETY: an element inside the storage, ours alone while `self` is borrowed.
+                    // SAFETY: an element inside the storage, exclusive while `self` is borrowed.
                     Some(mut place) => unsafe { place.as_mut() },
                     None => out_of_bounds(&index, &self.grid.sizes),
                 }
@@ -274,11 +276,11 @@ writing!(SubAccessorMut);
 #[cold]
 #[track_caller]
 fn out_of_bounds(index: &[usize], sizes: &[usize]) -> ! {
-    // Indexing is allowed to panic; `get` is there for who does not want that.
+    // Indexing may panic; `get` does not.
     panic!("index {index:?} is out of bounds of a tensor of sizes {sizes:?}")
 }
 
-/// Accessors of one dimension fewer.
+/// Implements access to accessors of one dimension fewer.
 macro_rules! at {
     ($($n:literal => $rest:literal),+) => {$(
         impl<T: Plain> Grid<T, $n> {
@@ -286,58 +288,59 @@ macro_rules! at {
                 let (&size, sizes) = self.sizes.split_first().unwrap_or((&0, &[]));
                 let (&stride, strides) = self.strides.split_first().unwrap_or((&0, &[]));
                 if index >= size {
-                    return Err(orlop_core::Error::IndexOutOfRange { index: to_isize(index), dim: 0, size }.into());
+                    let index = to_isize(index);
+                    return Err(orlop_core::Error::IndexOutOfRange { index, dim: 0, size }.into());
                 }
                 let (mut rest_sizes, mut rest_strides) = ([0; $rest], [0; $rest]);
                 rest_sizes.copy_from_slice(sizes);
                 rest_strides.copy_from_slice(strides);
-                // Without elements there is nothing to point at.
+                // Without elements the offset is unused.
                 let offset = if sizes.contains(&0) { 0 } else { index * stride };
-                // SAFETY: an element with this first index lies there: inside the storage.
+                // SAFETY: an element with this first index is there: inside the storage.
                 let first = unsafe { self.first.add(offset) };
                 Ok(Grid { first, sizes: rest_sizes, strides: rest_strides })
             }
         }
 
         impl<T: Plain> Accessor<'_, T, $n> {
-            /// The elements with this first index.
+            /// Returns the elements with this first index.
             ///
             /// # Errors
             ///
-            /// [`Error::Layout`] if the index is not below the first size.
+            /// [`Error::Layout`] if the index is out of bounds.
             pub fn at(&self, index: usize) -> Result<SubAccessor<'_, T, $rest>> {
                 Ok(SubAccessor { grid: self.grid.at(index)?, elements: PhantomData })
             }
         }
 
         impl<'a, T: Plain> SubAccessor<'a, T, $n> {
-            /// The elements with this next index.
+            /// Returns the elements with this next index.
             ///
             /// # Errors
             ///
-            /// [`Error::Layout`] if the index is not below the first size.
+            /// [`Error::Layout`] if the index is out of bounds.
             pub fn at(self, index: usize) -> Result<SubAccessor<'a, T, $rest>> {
                 Ok(SubAccessor { grid: self.grid.at(index)?, elements: PhantomData })
             }
         }
 
         impl<T: Plain> AccessorMut<'_, T, $n> {
-            /// The elements with this first index.
+            /// Returns the elements with this first index, mutably.
             ///
             /// # Errors
             ///
-            /// [`Error::Layout`] if the index is not below the first size.
+            /// [`Error::Layout`] if the index is out of bounds.
             pub fn at_mut(&mut self, index: usize) -> Result<SubAccessorMut<'_, T, $rest>> {
                 Ok(SubAccessorMut { grid: self.grid.at(index)?, elements: PhantomData })
             }
         }
 
         impl<'a, T: Plain> SubAccessorMut<'a, T, $n> {
-            /// The elements with this next index.
+            /// Returns the elements with this next index, mutably.
             ///
             /// # Errors
             ///
-            /// [`Error::Layout`] if the index is not below the first size.
+            /// [`Error::Layout`] if the index is out of bounds.
             pub fn at_mut(self, index: usize) -> Result<SubAccessorMut<'a, T, $rest>> {
                 Ok(SubAccessorMut { grid: self.grid.at(index)?, elements: PhantomData })
             }

@@ -1,4 +1,5 @@
-//! New tensors. All go through [`Tensor::empty`]'s one path: shape, checked bytes, memory, storage, strides (L7).
+//! Creation of tensors. All functions take the path of [`Tensor::empty`]: shape, checked bytes, memory,
+//! storage, strides.
 
 use super::{IntoShape, Tensor, TensorImpl, TensorOptions};
 use crate::error::{Error, Result};
@@ -9,7 +10,7 @@ use orlop_core::{Convert as _, DType, DTypeSet, Layout, MemoryFormat, Scalar, Sh
 use std::mem::ManuallyDrop;
 
 impl Tensor {
-    /// Of this shape; the elements are whatever they are (never uninitialised).
+    /// Creates a tensor of this shape with arbitrary, but initialised, elements.
     ///
     /// ```
     /// use orlop_core::{DType, MemoryFormat};
@@ -23,22 +24,23 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`]: negative sizes, more bytes than there can be, a format for another number of dimensions.
-    /// [`Error::Alloc`]: the memory is not to be had.
+    /// [`Error::Layout`]: negative sizes, a size in bytes that overflows, a format for another number of
+    /// dimensions. [`Error::Alloc`]: the allocation failed.
     #[inline]
     pub fn empty<'a>(shape: impl IntoShape, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
         Self::empty_of(shape, options.into())
     }
 
-    /// One for each type that a shape is given in: with a number of dimensions that is known, sizes and strides are
-    /// computed in registers, and written once, where they will be.
+    /// Generic over the type of the shape: if it has a constant number of dimensions, sizes and strides are
+    /// computed in registers, and written once to their final place.
     fn empty_of(shape: impl IntoShape, mut options: TensorOptions<'_>) -> Result<Self> {
         let shape = shape.into_shape()?;
         let bytes = shape.checked_bytes(options.dtype.size())?;
         if options.format != MemoryFormat::Contiguous || wants_shapes() {
             return Self::empty_with(Layout::in_format(shape, options.format)?, &options);
         }
-        // Not dropped if an allocator panics: who might be needed at any moment has to be in memory all the time.
+        // Not dropped if an allocator panics: a value with a drop on unwind would have to be in memory all
+        // the time.
         let shape = ManuallyDrop::new(shape);
         match Storage::cell_in_memory(bytes, &mut options.memory) {
             Ok(cell) => {
@@ -52,7 +54,8 @@ impl Tensor {
         }
     }
 
-    /// Of this shape and these strides, in elements, in a storage just large enough.
+    /// Creates a tensor of this shape and these strides, in elements, in a storage of the smallest sufficient
+    /// size.
     ///
     /// # Errors
     ///
@@ -67,7 +70,7 @@ impl Tensor {
         Self::empty_with(Layout::new(shape, strides, 0)?, &options.into())
     }
 
-    /// With this layout, in a storage just large enough.
+    /// Creates a tensor with this layout, in a storage of the smallest sufficient size.
     pub(crate) fn empty_with(layout: Layout, options: &TensorOptions<'_>) -> Result<Self> {
         let bytes = layout.byte_range(options.dtype.size())?.end;
         let bytes = if layout.is_empty() { 0 } else { bytes };
@@ -76,7 +79,8 @@ impl Tensor {
         Ok(Self { imp: Some(TensorImpl::first_of(cell, || layout, options.dtype)) })
     }
 
-    /// Like this tensor: its shape, dtype, device, kind, and its strides where they are dense.
+    /// Creates a tensor like this one: the same shape, dtype, device and kind, and the same strides if they
+    /// are dense.
     ///
     /// # Errors
     ///
@@ -85,7 +89,7 @@ impl Tensor {
         self.empty_like_in(MemoryFormat::Preserve, self.dtype())
     }
 
-    /// Like this tensor, in another format and of another dtype.
+    /// Creates a tensor like this one, with another format and dtype.
     ///
     /// # Errors
     ///
@@ -94,7 +98,7 @@ impl Tensor {
         self.empty_like_with(TensorOptions::from(dtype).memory_format(format))
     }
 
-    /// Like this tensor but for what the options name.
+    /// Creates a tensor like this one, except for what the options set.
     ///
     /// ```
     /// use orlop_core::{DType, MemoryKind};
@@ -118,7 +122,7 @@ impl Tensor {
         Self::empty_with(layout, &options)
     }
 
-    /// With every element zero.
+    /// Creates a tensor of zeros.
     ///
     /// # Errors
     ///
@@ -128,7 +132,7 @@ impl Tensor {
         Self::empty_of(shape, options.into().zeroed())
     }
 
-    /// With every element one.
+    /// Creates a tensor of ones.
     ///
     /// # Errors
     ///
@@ -137,7 +141,7 @@ impl Tensor {
         Self::full(shape, 1u8, options)
     }
 
-    /// With every element `value`, cast to the dtype.
+    /// Creates a tensor filled with `value`, cast to the dtype.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -161,7 +165,8 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// The numbers from `start` to before `end`, `step` apart: one dimension of ⌈(end − start) / step⌉ elements.
+    /// Creates a tensor of the numbers from `start` to before `end`, `step` apart: one dimension of ⌈(end −
+    /// start) / step⌉ elements.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -173,7 +178,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::EmptyRange`] if the step is zero, leads away from `end`, or a bound is no number; those of
+    /// [`Error::EmptyRange`] if the step is zero or has the wrong sign, or a bound is not finite; those of
     /// [`Tensor::empty`].
     pub fn arange<'a>(
         start: f64,
@@ -191,7 +196,7 @@ impl Tensor {
         Self::generate([count], &options.into(), |index| start + index * step)
     }
 
-    /// `count` numbers from `start` to `end`, both included, equally far apart.
+    /// Creates a tensor of `count` equally spaced numbers from `start` to `end`, both included.
     ///
     /// # Errors
     ///
@@ -205,7 +210,7 @@ impl Tensor {
         #[expect(clippy::cast_precision_loss, reason = "an index of an element")]
         let last = count.saturating_sub(1).max(1) as f64;
         let step = (end - start) / last;
-        // From both ends, as PyTorch does it: the last is `end` itself.
+        // Computed from both ends, as PyTorch does: the last element is exactly `end`.
         let value = move |index: f64| {
             if index < last / 2.0 { start + step * index } else { end - step * (last - index) }
         };
@@ -213,7 +218,7 @@ impl Tensor {
         Self::generate([count], &options.into(), from_start)
     }
 
-    /// Elements by index, in a contiguous tensor on the host, then where they should be.
+    /// Creates elements by index in a contiguous tensor on the host, and moves it to its device.
     fn generate(
         shape: impl IntoShape,
         options: &TensorOptions<'_>,
@@ -229,7 +234,7 @@ impl Tensor {
         })
     }
 
-    /// The identity matrix of `rows` × `columns`.
+    /// Creates the identity matrix of `rows` × `columns`.
     ///
     /// # Errors
     ///
@@ -240,7 +245,7 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Elements by row-major index. Made on the host and copied if the device is another.
+    /// Creates elements by row-major index. They are made on the host and copied if the device is another.
     pub(crate) fn build(
         shape: Shape,
         options: &TensorOptions<'_>,

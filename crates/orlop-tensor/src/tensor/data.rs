@@ -1,4 +1,4 @@
-//! Tensors from what programs have: slices, vectors, nested arrays, memory from outside.
+//! Tensors from existing data: slices, vectors, nested arrays, foreign memory.
 
 use super::{IntoShape, Tensor, TensorOptions};
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use orlop_core::{DType, Element, Layout, MemoryKind, Shape};
 use std::ptr::NonNull;
 
 impl Tensor {
-    /// One dimension, with a copy of these elements.
+    /// Copies elements to a tensor of one dimension.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -25,7 +25,8 @@ impl Tensor {
         Self::from_slice_in([elements.len()], elements, TensorOptions::new())
     }
 
-    /// With a copy of these elements, in row-major order, cast to nothing: the dtype is theirs, whatever the options say.
+    /// Copies elements to a tensor, in row-major order. The dtype is that of the elements, whatever the
+    /// options say.
     ///
     /// # Errors
     ///
@@ -47,7 +48,7 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// These very elements, without a copy: the vector lives until the last tensor that looks at it is gone.
+    /// Converts a vector without a copy. The vector is dropped with the last tensor over it.
     ///
     /// ```
     /// use orlop_tensor::Tensor;
@@ -68,12 +69,14 @@ impl Tensor {
         let mut elements = elements;
         let bytes = size_of_val(elements.as_slice());
         let ptr = NonNull::from(elements.as_mut_slice()).cast::<u8>();
-        // SAFETY: the vector's elements stay where they are while it moves, and it is reached through the storage only.
+        // SAFETY: the vector's elements do not move when it does, and it is accessed through the storage
+        // only.
         let storage = unsafe { Storage::foreign(ptr, bytes, MemoryKind::Default, elements) };
         Ok(Self::new(storage, Layout::contiguous(shape), T::DTYPE))
     }
 
-    /// The shape and the elements of nested arrays, slices or vectors; of a single number, no dimensions.
+    /// Copies nested arrays, slices or vectors, which determine the shape; a single number gives no
+    /// dimensions.
     ///
     /// ```
     /// use orlop_tensor::Tensor;
@@ -96,15 +99,15 @@ impl Tensor {
         Self::from_slice_in(shape, &elements, TensorOptions::new())
     }
 
-    /// Memory from outside (M3), row-major. `owner` is dropped once, when the last user is gone.
+    /// Creates a row-major tensor over foreign memory. `owner` is dropped once, when the last user is gone.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`] for sizes that are none.
+    /// [`Error::Layout`] for invalid sizes.
     ///
     /// # Safety
     ///
-    /// Those of [`Storage::foreign`], for as many bytes as the shape and the dtype need.
+    /// Those of [`Storage::foreign`], for the bytes that the shape and the dtype need.
     pub unsafe fn from_foreign<O: Send + 'static>(
         ptr: NonNull<u8>,
         shape: impl IntoShape,
@@ -113,12 +116,13 @@ impl Tensor {
     ) -> Result<Self> {
         let shape = shape.into_shape()?;
         let bytes = shape.checked_bytes(dtype.size())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let storage = unsafe { Storage::foreign(ptr, bytes, MemoryKind::Default, owner) };
         Ok(Self::new(storage, Layout::contiguous(shape), dtype))
     }
 
-    /// A row-major tensor in a pool that others share, `byte_offset` bytes from its start (M3). Nothing is allocated.
+    /// Creates a row-major tensor in a shared storage, `byte_offset` bytes from its start, without an
+    /// allocation.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -133,8 +137,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage); [`Error::Misaligned`] if the address is not a multiple of what the
-    /// dtype needs.
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage); [`Error::Misaligned`] if the address is not aligned
+    /// for the dtype.
     pub fn bind(pool: &Storage, byte_offset: usize, shape: impl IntoShape, dtype: DType) -> Result<Self> {
         let shape = shape.into_shape()?;
         let bytes = shape.checked_bytes(dtype.size())?;
@@ -157,11 +161,11 @@ pub trait Nested {
     /// The type of the numbers.
     type Element: Element;
 
-    /// Adds the sizes of the first parts, outermost first.
+    /// Appends the sizes of the first parts, outermost first.
     #[doc(hidden)]
     fn sizes(&self, sizes: &mut Vec<usize>);
 
-    /// Adds the numbers, in order.
+    /// Appends the numbers, in order.
     #[doc(hidden)]
     fn collect(&self, sizes: &[usize], elements: &mut Vec<Self::Element>) -> Result<()>;
 }
@@ -212,7 +216,7 @@ impl<N: Nested> Nested for [N] {
     }
 
     fn collect(&self, sizes: &[usize], elements: &mut Vec<N::Element>) -> Result<()> {
-        // Fewer sizes than levels: some first part was empty, and so must all be.
+        // Fewer sizes than levels: an outer first part was empty, so all must be empty.
         let (first, rest) = sizes.split_first().map_or((0, sizes), |(&first, rest)| (first, rest));
         if self.len() != first {
             return Err(Error::Ragged { first, other: self.len() });

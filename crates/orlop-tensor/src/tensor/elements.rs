@@ -1,4 +1,4 @@
-//! Elements one after the other, over any strides.
+//! Iterators over elements, over any strides.
 
 use super::{Tensor, TensorImpl};
 use crate::error::Result;
@@ -8,7 +8,7 @@ use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// The offsets of a layout's elements from the first, in row-major order.
+/// Iterates over the offsets of a layout's elements from the first one, in row-major order.
 #[derive(Debug, Clone)]
 pub(super) struct Offsets<'a> {
     sizes: &'a [usize],
@@ -21,7 +21,7 @@ pub(super) struct Offsets<'a> {
 
 impl<'a> Offsets<'a> {
     pub(super) fn new(sizes: &'a [usize], strides: &'a [usize]) -> Self {
-        // Fits, or some size is zero.
+        // Fits, or is zero because a size is zero.
         let left = sizes.iter().fold(1usize, |product, &size| product.wrapping_mul(size));
         let left = if sizes.contains(&0) { 0 } else { left };
         Self { sizes, strides, index: vec![0; sizes.len()], offset: 0, left }
@@ -44,7 +44,7 @@ impl<'a> Offsets<'a> {
     }
 }
 
-/// The elements of an accessor, in row-major order.
+/// Iterates over the elements of an accessor, in row-major order.
 #[derive(Debug, Clone)]
 pub struct Elements<'a, T> {
     first: NonNull<T>,
@@ -55,7 +55,7 @@ pub struct Elements<'a, T> {
 impl<'a, T: Plain> Elements<'a, T> {
     /// # Safety
     ///
-    /// Every index below `sizes` leads to an element that lives, and nobody writes, for as long as `'a`.
+    /// Every index below `sizes` gives an element that is valid and not written during `'a`.
     pub(super) unsafe fn new(first: NonNull<T>, sizes: &'a [usize], strides: &'a [usize]) -> Self {
         Self { first, offsets: Offsets::new(sizes, strides), elements: PhantomData }
     }
@@ -67,9 +67,9 @@ impl<T: Plain> Iterator for Elements<'_, T> {
     #[inline]
     fn next(&mut self) -> Option<T> {
         let offset = self.offsets.next()?;
-        // SAFETY: of an index below the sizes (the promise of `new`).
+        // SAFETY: the offset of an index below the sizes (the contract of `new`).
         let place = unsafe { self.first.add(offset) };
-        // SAFETY: as above; nobody writes it.
+        // SAFETY: as above; nothing writes it.
         Some(unsafe { place.read() })
     }
 
@@ -81,7 +81,7 @@ impl<T: Plain> Iterator for Elements<'_, T> {
 impl<T: Plain> ExactSizeIterator for Elements<'_, T> {}
 impl<T: Plain> FusedIterator for Elements<'_, T> {}
 
-/// The elements of a mutable accessor, in row-major order, to be read and written.
+/// Iterates mutably over the elements of a mutable accessor, in row-major order.
 #[derive(Debug)]
 pub struct ElementsMut<'a, T> {
     first: NonNull<T>,
@@ -92,8 +92,8 @@ pub struct ElementsMut<'a, T> {
 impl<'a, T: Plain> ElementsMut<'a, T> {
     /// # Safety
     ///
-    /// Every index below `sizes` leads to an element of its own, that lives, and nobody else reads or writes, for as long
-    /// as `'a`.
+    /// Every index below `sizes` gives a distinct element that is valid, and that nothing else accesses,
+    /// during `'a`.
     pub(super) unsafe fn new(first: NonNull<T>, sizes: &'a [usize], strides: &'a [usize]) -> Self {
         Self { first, offsets: Offsets::new(sizes, strides), elements: PhantomData }
     }
@@ -105,9 +105,9 @@ impl<'a, T: Plain> Iterator for ElementsMut<'a, T> {
     #[inline]
     fn next(&mut self) -> Option<&'a mut T> {
         let offset = self.offsets.next()?;
-        // SAFETY: of an index below the sizes (the promise of `new`).
+        // SAFETY: the offset of an index below the sizes (the contract of `new`).
         let mut place = unsafe { self.first.add(offset) };
-        // SAFETY: as above; each index comes once, so no other reference leads to its element.
+        // SAFETY: as above; each index comes once, so there is no other reference to its element.
         Some(unsafe { place.as_mut() })
     }
 
@@ -119,15 +119,14 @@ impl<'a, T: Plain> Iterator for ElementsMut<'a, T> {
 impl<T: Plain> ExactSizeIterator for ElementsMut<'_, T> {}
 impl<T: Plain> FusedIterator for ElementsMut<'_, T> {}
 
-/// The elements of a tensor, in row-major order, for as long as nobody may write them.
+/// Iterates over the elements of a tensor, in row-major order, with a read guard.
 #[derive(Debug)]
 pub struct TensorElements<'a, T> {
     elements: Elements<'a, T>,
     _guard: ReadGuard<'a>,
 }
 
-/// The elements of a tensor, in row-major order, for as long as nobody else may read or write them. See
-/// [`Tensor::elements_mut`].
+/// The elements of a tensor, in row-major order, with a write guard. See [`Tensor::elements_mut`].
 #[derive(Debug)]
 pub struct TensorElementsMut<'a, T> {
     first: NonNull<T>,
@@ -138,7 +137,7 @@ pub struct TensorElementsMut<'a, T> {
 }
 
 impl Tensor {
-    /// The elements in row-major order, whatever the number of dimensions.
+    /// Iterates over the elements in row-major order, for any number of dimensions.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -157,16 +156,17 @@ impl Tensor {
         imp.check_dtype(T::DTYPE)?;
         let guard = imp.storage().cell().read()?;
         let first = imp.first(guard.host()?, guard.bytes())?;
-        // SAFETY: `first` has seen that all elements lie inside the storage, which lives as long as the tensor is borrowed;
-        // nobody writes while the guard lives, which is kept beside.
+        // SAFETY: `first` has checked that all elements are inside the storage, which is valid while the
+        // tensor is borrowed; nothing writes while the guard exists, which is stored beside the iterator.
         let elements = unsafe { Elements::new(first, imp.layout.shape(), imp.layout.strides()) };
         Ok(TensorElements { elements, _guard: guard })
     }
 
-    /// The elements to be read and written in row-major order, whatever the number of dimensions. A copy that was put off
-    /// is made first.
+    /// Borrows the elements for reading and writing in row-major order, for any number of dimensions. A
+    /// deferred copy is made first.
     ///
-    /// What is returned holds the storage, and lends the elements to loops: a reference to one must not outlive it.
+    /// The result holds the write guard and lends the elements to loops: a reference to an element must not
+    /// outlive it.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -182,8 +182,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// Those of [`Tensor::accessor_mut`]: [`Error::InternalOverlap`](crate::Error::InternalOverlap) if elements share
-    /// memory.
+    /// Those of [`Tensor::accessor_mut`]: [`Error::InternalOverlap`](crate::Error::InternalOverlap) if
+    /// elements share memory.
     pub fn elements_mut<T: Plain>(&self) -> Result<TensorElementsMut<'_, T>> {
         let imp: &TensorImpl = self.imp()?;
         imp.check_dtype(T::DTYPE)?;
@@ -212,11 +212,11 @@ impl<T: Plain> ExactSizeIterator for TensorElements<'_, T> {}
 impl<T: Plain> FusedIterator for TensorElements<'_, T> {}
 
 impl<T: Plain> TensorElementsMut<'_, T> {
-    /// From the first element on.
+    /// Iterates mutably from the first element.
     pub fn iter_mut(&mut self) -> ElementsMut<'_, T> {
-        // SAFETY: `first` (of `elements_mut`) has seen that all elements lie inside the storage, which lives as long as the
-        // tensor is borrowed; nobody else reads or writes while the guard lives, and it is borrowed exclusively; no two
-        // elements share memory (`check_apart`).
+        // SAFETY: `first` (in `elements_mut`) has checked that all elements are inside the storage, which is
+        // valid while the tensor is borrowed; nothing else accesses them while the guard exists, and it is
+        // borrowed exclusively; no two elements share memory (`check_apart`).
         unsafe { ElementsMut::new(self.first, self.sizes, self.strides) }
     }
 }

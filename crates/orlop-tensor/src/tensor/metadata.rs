@@ -1,6 +1,7 @@
-//! Tensors that change what they are: shape and dtype alone, or with the memory (M1, M2).
+//! In-place changes of a tensor's metadata: shape and dtype alone, or together with the memory.
 //!
-//! All of these change the one handle. Clones made before keep their sizes; they share the storage, and see it grow.
+//! All of them change this handle only. Earlier clones keep their sizes; they share the storage, which may
+//! grow.
 
 use super::{IntoShape, Tensor};
 use crate::error::Result;
@@ -8,22 +9,22 @@ use orlop_alloc::profile::of_shape;
 use orlop_core::{DType, Layout, Strides};
 
 impl Tensor {
-    /// Another shape, row-major, with the storage grown if it is too small. Elements stay where they are in memory.
-    /// Nothing is allocated while the bytes fit into [`Storage::capacity`](crate::Storage::capacity).
+    /// Changes the shape to a row-major one, and grows the storage if it is too small. Elements keep their
+    /// positions in memory. There is no allocation up to [`Storage::capacity`](crate::Storage::capacity).
     ///
     /// # Errors
     ///
-    /// Those of [`Storage::resize`](crate::Storage::resize); then nothing has changed.
+    /// Those of [`Storage::resize`](crate::Storage::resize); nothing is then changed.
     pub fn resize_(&mut self, shape: impl IntoShape) -> Result<()> {
         let layout = Layout::contiguous(shape.into_shape()?);
         self.resize_to(layout)
     }
 
-    /// Another shape and other strides, with the storage grown if it is too small.
+    /// Changes shape and strides, and grows the storage if it is too small.
     ///
     /// # Errors
     ///
-    /// Those of [`Tensor::resize_`]; strides that are none.
+    /// Those of [`Tensor::resize_`]; invalid strides.
     pub fn resize_strided_(&mut self, shape: impl IntoShape, strides: &[usize]) -> Result<()> {
         let shape = shape.into_shape()?;
         let strides = Strides::for_shape(&shape, strides)?;
@@ -41,12 +42,12 @@ impl Tensor {
         Ok(())
     }
 
-    /// Another shape, row-major, and nothing else (M2): whether the elements lie inside the storage is asked when they are
-    /// used.
+    /// Changes the shape to a row-major one, and nothing else. Whether the elements are inside the storage is
+    /// checked at their next access.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout) for sizes that are none.
+    /// [`Error::Layout`](crate::Error::Layout) for invalid sizes.
     pub fn set_shape(&mut self, shape: impl IntoShape) -> Result<()> {
         let shape = shape.into_shape()?;
         let strides = Strides::contiguous(&shape);
@@ -55,8 +56,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Another dtype, and nothing else: sizes and strides count elements of it. Whether they lie inside the storage is
-    /// asked when they are used.
+    /// Changes the dtype, and nothing else: sizes and strides count elements of it. Whether the elements are
+    /// inside the storage is checked at their next access.
     ///
     /// # Errors
     ///
@@ -66,7 +67,8 @@ impl Tensor {
         Ok(())
     }
 
-    /// Another layout, and nothing else. Whether the elements lie inside the storage is asked when they are used.
+    /// Changes the layout, and nothing else. Whether the elements are inside the storage is checked at their
+    /// next access.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The tensor: a handle to a view of a storage.
+//! [`Tensor`]: a handle to a view of a storage.
 
 mod access;
 mod accessor;
@@ -30,25 +30,25 @@ use crate::shared::Shared;
 use crate::storage::Storage;
 use orlop_core::{DType, Device, Layout, MemoryFormat, MemoryKind, Shape, StreamId, Strides};
 
-/// A view of a storage: which elements, and where they lie. A counted handle of one pointer: cloning costs one reference
-/// count and copies no data, and clones are the same tensor.
+/// A multi-dimensional view of a storage. It is a counted handle of one pointer: cloning increments a
+/// reference count and copies no data, and clones are the same tensor.
 ///
-/// A tensor can be [undefined](Tensor::undefined): then it has one dimension of no elements, and everything that needs a
-/// value is refused with [`Error::Undefined`].
+/// A tensor can be [undefined](Tensor::undefined): it then has one dimension of size 0, and every operation
+/// that needs a value fails with [`Error::Undefined`].
 ///
 /// # Sharing
 ///
-/// Handles may be sent to and used from any thread. Clones and views alias, so no reference to a handle says anything about
-/// the elements. Whoever looks at them holds a guard (a slice, an accessor) while doing so; any number may read at once,
-/// or one may write, over all handles to the storage. A conflict is [`Error::Borrowed`], at once: never a data race, and
-/// nobody waits.
+/// Handles may be sent to and used from any thread. Clones and views alias, so a reference to a handle says
+/// nothing about the elements. An access to the elements holds a guard (a slice, an accessor): there may be
+/// any number of readers or one writer, over all handles to the storage. A conflict fails at once with
+/// [`Error::Borrowed`]: there are no data races, and no access blocks.
 #[derive(Clone, Default)]
 pub struct Tensor {
     imp: Option<Shared<TensorImpl>>,
 }
 
 impl Tensor {
-    /// No value.
+    /// Returns an undefined tensor.
     ///
     /// ```
     /// use orlop_tensor::Tensor;
@@ -62,7 +62,7 @@ impl Tensor {
         Self { imp: None }
     }
 
-    /// Whether there is a value.
+    /// Returns `true` unless the tensor is undefined.
     #[inline]
     #[must_use]
     pub const fn is_defined(&self) -> bool {
@@ -74,17 +74,17 @@ impl Tensor {
         Self { imp: Some(TensorImpl::of(storage, layout, dtype)) }
     }
 
-    /// The value.
+    /// Returns the shared state.
     #[inline]
     pub(crate) fn imp(&self) -> Result<&TensorImpl> {
-        // With `ok_or` an error would be made each time, and dropped.
+        // `ok_or` would construct and drop an error on each call.
         match &self.imp {
             Some(imp) => Ok(imp),
             None => Err(Error::Undefined),
         }
     }
 
-    /// The metadata, for this handle alone: clones keep what they have.
+    /// Returns the metadata for this handle alone: clones keep theirs.
     pub(crate) fn metadata_mut(&mut self) -> Result<(&mut Layout, &mut DType)> {
         let imp = self.imp.as_mut().ok_or(Error::Undefined)?;
         if !imp.is_unique() {
@@ -93,36 +93,37 @@ impl Tensor {
         imp.get_mut().map(TensorImpl::metadata_mut).ok_or(Error::Undefined)
     }
 
-    /// The same storage, looked at otherwise. The layout lies inside the storage.
+    /// Returns a tensor over the same storage with this layout, which is inside the storage.
     #[inline]
     pub(crate) fn with_layout(&self, layout: Layout) -> Result<Self> {
         let imp = self.imp()?;
         Ok(Self::new(imp.storage().clone(), layout, imp.dtype))
     }
 
-    /// The same storage, looked at as `change` makes of this layout. The layout stays inside the storage.
+    /// Returns a tensor over the same storage with a copy of this layout, changed by `change`, which keeps it
+    /// inside the storage.
     #[inline(always)]
     pub(crate) fn with_changed(
         &self,
         change: impl FnOnce(&mut Layout) -> orlop_core::Result<()>,
     ) -> Result<Self> {
         let mut view = self.imp()?.copied();
-        // SAFETY: made just now, and no other handle was.
+        // SAFETY: just made, and there is no other handle.
         change(unsafe { view.new_mut() }.metadata_mut().0)?;
         Ok(Self { imp: Some(view) })
     }
 
-    /// A tensor over a storage.
+    /// Creates a tensor over a storage.
     ///
     /// # Errors
     ///
-    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if the elements do not lie inside.
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if an element is outside.
     pub fn from_storage(storage: Storage, layout: Layout, dtype: DType) -> Result<Self> {
         layout.check_within(storage.nbytes(), dtype.size())?;
         Ok(Self::new(storage, layout, dtype))
     }
 
-    /// Sizes, strides and storage offset, in elements.
+    /// Returns the sizes, strides and storage offset, in elements.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         match &self.imp {
@@ -131,23 +132,23 @@ impl Tensor {
         }
     }
 
-    /// The sizes.
+    /// Returns the sizes.
     #[must_use]
     pub fn shape(&self) -> &Shape {
         self.layout().shape()
     }
 
-    /// The sizes.
+    /// Returns the sizes as a slice.
     #[must_use]
     pub fn sizes(&self) -> &[usize] {
         self.layout().shape()
     }
 
-    /// The size of a dimension, counted from the end if negative.
+    /// Returns the size of a dimension; a negative one counts from the end.
     ///
     /// # Errors
     ///
-    /// An error of the layout if there is no such dimension.
+    /// [`Error::Layout`] if the dimension is out of range.
     pub fn size(&self, dim: isize) -> Result<usize> {
         let (sizes, ndim) = (self.sizes(), self.ndim());
         let place = if dim < 0 { ndim.checked_add_signed(dim) } else { usize::try_from(dim).ok() };
@@ -155,68 +156,69 @@ impl Tensor {
         size.ok_or_else(|| orlop_core::Error::DimOutOfRange { dim, ndim }.into())
     }
 
-    /// How far apart neighbours are along each dimension, in elements.
+    /// Returns the strides, in elements.
     #[must_use]
     pub fn strides(&self) -> &Strides {
         self.layout().strides()
     }
 
-    /// Where in the storage the first element is, in elements.
+    /// Returns the position of the first element in the storage, in elements.
     #[must_use]
     pub fn storage_offset(&self) -> usize {
         self.layout().offset()
     }
 
-    /// The number of dimensions.
+    /// Returns the number of dimensions.
     #[must_use]
     pub fn ndim(&self) -> usize {
         self.layout().ndim()
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn numel(&self) -> usize {
         self.layout().numel()
     }
 
-    /// Whether there are no elements.
+    /// Returns `true` if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.numel() == 0
     }
 
-    /// The type of the elements; `float32` if undefined.
+    /// Returns the element type; `float32` if undefined.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.imp.as_ref().map_or(DType::F32, |imp| imp.dtype)
     }
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     #[must_use]
     pub fn itemsize(&self) -> usize {
         self.dtype().size()
     }
 
-    /// Bytes of all elements, each counted once wherever it lies. What the storage has: [`Storage::nbytes`].
+    /// Returns the bytes of all elements: their number times their size. For the storage's bytes, see
+    /// [`Storage::nbytes`].
     #[must_use]
     pub fn nbytes(&self) -> usize {
-        // The layout's own sum fits.
+        // Fits, because the layout's span does.
         self.numel().saturating_mul(self.itemsize())
     }
 
-    /// Where it is; the CPU if undefined.
+    /// Returns the device; the CPU if undefined.
     #[must_use]
     pub fn device(&self) -> Device {
         self.imp.as_ref().map_or(Device::CPU, |imp| imp.storage().device())
     }
 
-    /// What the memory is for.
+    /// Returns the memory kind.
     #[must_use]
     pub fn memory_kind(&self) -> MemoryKind {
         self.imp.as_ref().map_or(MemoryKind::Default, |imp| imp.storage().memory_kind())
     }
 
-    /// The storage.
+    /// Returns the storage.
     ///
     /// # Errors
     ///
@@ -225,7 +227,7 @@ impl Tensor {
         Ok(self.imp()?.storage())
     }
 
-    /// Notes that `stream` uses the memory, which was allocated for another: see
+    /// Records that `stream` uses the memory, which was allocated for another stream: see
     /// [`Storage::record_stream`](crate::Storage::record_stream).
     ///
     /// # Errors
@@ -235,25 +237,25 @@ impl Tensor {
         self.storage()?.record_stream(stream)
     }
 
-    /// How often the storage was written, through whichever handle (P14).
+    /// Returns the number of writes to the storage, through any handle.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.imp.as_ref().map_or(0, |imp| imp.storage().version())
     }
 
-    /// Whether the elements lie row-major and without gaps.
+    /// Returns `true` if the elements are row-major without gaps.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         self.layout().is_contiguous()
     }
 
-    /// Whether they lie in this format and without gaps.
+    /// Returns `true` if the elements are in this format without gaps.
     #[must_use]
     pub fn is_contiguous_in(&self, format: MemoryFormat) -> bool {
         self.layout().is_contiguous_in(format)
     }
 
-    /// Whether both are handles to the same tensor.
+    /// Returns `true` if both are handles to the same tensor.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.imp, &other.imp) {
@@ -263,7 +265,7 @@ impl Tensor {
         }
     }
 
-    /// Whether both look at the same storage: writes to one may show in the other.
+    /// Returns `true` if both use the same storage, so that writes to one may be visible in the other.
     #[must_use]
     pub fn is_alias_of(&self, other: &Self) -> bool {
         match (&self.imp, &other.imp) {
@@ -272,8 +274,8 @@ impl Tensor {
         }
     }
 
-    /// Bytes that would go back if this handle were dropped now: see [`Storage::would_free`]. Zero while there are other
-    /// handles to the tensor, and if it is undefined.
+    /// Returns the bytes that dropping this handle now would free: see [`Storage::would_free`]. Zero while
+    /// there are other handles to the tensor, and if it is undefined.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -297,14 +299,15 @@ impl Tensor {
         }
     }
 
-    /// How many handles there are to this tensor, at some moment. Views are tensors of their own.
+    /// Returns the number of handles to this tensor, which other threads may change. Views are separate
+    /// tensors.
     #[must_use]
     pub fn use_count(&self) -> usize {
         self.imp.as_ref().map_or(0, Shared::count)
     }
 }
 
-/// What an undefined tensor shows: one dimension, no elements.
+/// Returns the layout of undefined tensors: one dimension of size 0.
 fn undefined_layout() -> &'static Layout {
     static LAYOUT: std::sync::LazyLock<Layout> = std::sync::LazyLock::new(|| {
         Layout::contiguous(Shape::new(&[0usize]).unwrap_or_else(|_| Shape::scalar()))

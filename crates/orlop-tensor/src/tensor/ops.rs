@@ -1,8 +1,7 @@
-//! What is done to elements: copied, cast, filled.
+//! Operations on elements: copy, cast, fill.
 //!
-//! Where an operation writes into a tensor it holds the writer's guard, and readers' guards of what it reads. If both are
-//! one storage, what is read is copied out first: the result is the same as if all had been read before anything was
-//! written.
+//! An operation holds a write guard of its destination and read guards of its sources. If both are one
+//! storage, the source is copied first: the result is as if everything were read before anything is written.
 
 use super::{Tensor, TensorImpl, TensorOptions};
 use crate::device;
@@ -13,8 +12,8 @@ use std::borrow::Cow;
 use std::ptr::NonNull;
 
 impl Tensor {
-    /// Writes the elements of `source` into this tensor, cast to its dtype, from whichever device and strides; `source` is
-    /// broadcast to its shape.
+    /// Writes the elements of `source` into this tensor, cast to its dtype, from any device and strides;
+    /// `source` is broadcast to its shape.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -28,8 +27,10 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout) if the shapes do not go together; [`Error::InternalOverlap`](crate::Error::InternalOverlap); [`Error::Borrowed`](crate::Error::Borrowed);
-    /// [`Error::ReadOnly`](crate::Error::ReadOnly); what the devices say.
+    /// [`Error::Layout`](crate::Error::Layout) if the shapes do not broadcast;
+    /// [`Error::InternalOverlap`](crate::Error::InternalOverlap);
+    /// [`Error::Borrowed`](crate::Error::Borrowed); [`Error::ReadOnly`](crate::Error::ReadOnly); the errors
+    /// of the devices.
     pub fn copy_(&self, source: &Self) -> Result<()> {
         let (to, from) = (self.imp()?, source.imp()?);
         to.check_apart()?;
@@ -38,7 +39,7 @@ impl Tensor {
             return write_from(to, from, &layout);
         }
         if layout == to.layout && to.dtype == from.dtype && to.storage().start() == from.storage().start() {
-            // Itself.
+            // A copy to itself.
             return Ok(());
         }
         let apart = source.duplicate_in(MemoryFormat::Contiguous)?;
@@ -50,7 +51,9 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::InternalOverlap`](crate::Error::InternalOverlap); [`Error::Borrowed`](crate::Error::Borrowed); [`Error::ReadOnly`](crate::Error::ReadOnly); what the device says.
+    /// [`Error::InternalOverlap`](crate::Error::InternalOverlap);
+    /// [`Error::Borrowed`](crate::Error::Borrowed); [`Error::ReadOnly`](crate::Error::ReadOnly); the errors
+    /// of the device.
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
         let imp = self.imp()?;
         imp.check_apart()?;
@@ -60,7 +63,7 @@ impl Tensor {
             return device::fill(imp, guard.block(), guard.bytes(), value);
         }
         let origin = imp.origin(guard.host()?, guard.bytes())?;
-        // SAFETY: all elements lie inside (`origin`), apart from each other, and ours by the guard.
+        // SAFETY: all elements are inside (`origin`), do not overlap, and are exclusive by the guard.
         unsafe { kernels::fill(origin.as_ptr(), &imp.layout, imp.dtype, value) };
         Ok(())
     }
@@ -74,16 +77,17 @@ impl Tensor {
         self.fill_(0u8)
     }
 
-    /// A tensor of its own with the same elements, with the strides of this one where they are dense (PyTorch's `clone`).
+    /// Copies the elements to a new tensor, with the strides of this one if they are dense (PyTorch's
+    /// `clone`).
     ///
     /// # Errors
     ///
-    /// [`Error::Borrowed`](crate::Error::Borrowed) while somebody writes; out of memory.
+    /// [`Error::Borrowed`](crate::Error::Borrowed) during a write; out of memory.
     pub fn duplicate(&self) -> Result<Self> {
         self.duplicate_in(MemoryFormat::Preserve)
     }
 
-    /// [`Tensor::duplicate`] in this format.
+    /// [`Tensor::duplicate`] with this format.
     ///
     /// # Errors
     ///
@@ -94,8 +98,8 @@ impl Tensor {
         Ok(copy)
     }
 
-    /// A tensor of its own with the same elements, in constant time: they are copied when one of the two is written (P6).
-    /// See [`Storage::lazy_clone`](crate::Storage::lazy_clone).
+    /// Creates an independent tensor with the same elements in constant time: they are copied at the first
+    /// write to one of the two. See [`Storage::lazy_clone`](crate::Storage::lazy_clone).
     ///
     /// # Errors
     ///
@@ -105,7 +109,7 @@ impl Tensor {
         Ok(Self::new(imp.storage().lazy_clone()?, imp.layout.clone(), imp.dtype))
     }
 
-    /// The same elements in this format: this very tensor if they lie that way, else a copy (P10).
+    /// Returns the elements in this format: the same tensor if it has it, else a copy.
     ///
     /// # Errors
     ///
@@ -114,7 +118,7 @@ impl Tensor {
         Ok(self.as_contiguous(format)?.into_owned())
     }
 
-    /// [`Tensor::contiguous`] without counting a handle where nothing has to be copied.
+    /// [`Tensor::contiguous`] without a reference count if nothing has to be copied.
     ///
     /// # Errors
     ///
@@ -127,7 +131,7 @@ impl Tensor {
         self.duplicate_in(format).map(Cow::Owned)
     }
 
-    /// The elements as another type: this very tensor if they are of it, else a copy.
+    /// Returns the elements with another dtype: the same tensor if it has it, else a copy.
     ///
     /// # Errors
     ///
@@ -136,18 +140,19 @@ impl Tensor {
         self.to(dtype)
     }
 
-    /// The elements on another device: this very tensor if they are there, else a copy. A kind that only the host has becomes
-    /// the default one there.
+    /// Returns the elements on another device: the same tensor if it is there, else a copy. A host-only kind
+    /// becomes the default kind on other devices.
     ///
     /// # Errors
     ///
-    /// Those of [`Tensor::duplicate`]; the device is unknown, or cannot copy.
+    /// Those of [`Tensor::duplicate`]; the device has no allocator, or cannot copy.
     pub fn to_device(&self, device: Device) -> Result<Self> {
         self.to(TensorOptions::new().device(device))
     }
 
-    /// What the options name, and all else as it is: dtype, device, kind, and strides where they are dense. This very tensor
-    /// if it is all that (the allocator and the alignment too, if they are named), else a copy.
+    /// Returns a tensor with what the options set, and otherwise the dtype, device and kind of this one, and
+    /// its strides if they are dense. It is the same tensor if it has all that (including the allocator and
+    /// the alignment, if set), else a copy.
     ///
     /// ```
     /// use orlop_core::{DType, Device};
@@ -186,35 +191,37 @@ fn write_from(to: &TensorImpl, from: &TensorImpl, layout: &Layout) -> Result<()>
     }
     let source = from.origin(reading.host()?, reading.bytes())?;
     let destination = to.origin(writing.host()?, writing.bytes())?;
-    // SAFETY: both lie inside their storages (`origin`; broadcasting reaches no further), in two blocks (the writer's has
-    // no other owner), ours by the guards, and the destination's elements are apart.
+    // SAFETY: both are inside their storages (`origin`; broadcasting keeps the span), in distinct blocks (the
+    // writer's has no other owner), accessible by the guards, and the destination's elements do not overlap.
     unsafe { copy_or_cast(destination, &to.layout, to.dtype, source, layout, from.dtype) };
     Ok(())
 }
 
-/// Copies a tensor's elements to host memory of the same dtype. Without an error each element of `layout` is written.
+/// Copies a tensor's elements to host memory of the same dtype. On success each element of `layout` is
+/// written.
 ///
 /// # Safety
 ///
-/// `to` is valid for writes of all that `layout` reaches, and nobody else's; the layout has the tensor's shape and no
-/// overlap.
+/// `to` is valid for writes over the span of `layout`, and nothing else accesses it; the layout has the
+/// tensor's shape and does not overlap itself.
 pub(super) unsafe fn copy_out(imp: &TensorImpl, to: NonNull<u8>, layout: &Layout) -> Result<()> {
     let guard = imp.storage().cell().read()?;
     if !imp.storage().device().is_cpu() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { device::copy_out(imp, guard.block(), guard.bytes(), to, layout) };
     }
     let source = imp.origin(guard.host()?, guard.bytes())?;
-    // SAFETY: the source lies inside its storage, and is not written meanwhile; the caller's promise.
+    // SAFETY: the source is inside its storage, and is not written meanwhile; the rest is guaranteed by the
+    // caller.
     unsafe { copy_or_cast(to, layout, imp.dtype, source, &imp.layout, imp.dtype) };
     Ok(())
 }
 
 /// # Safety
 ///
-/// 1. both layouts have one shape, and reach only valid memory from where their offsets count;
-/// 2. nobody else uses the destination, nobody writes the source, and they are apart;
-/// 3. the destination has no overlap.
+/// 1. both layouts have one shape, and their spans, from where their offsets count, are valid memory;
+/// 2. nothing else accesses the destination, nothing writes the source, and they do not overlap;
+/// 3. the destination does not overlap itself.
 pub(crate) unsafe fn copy_or_cast(
     to: NonNull<u8>,
     to_layout: &Layout,
@@ -224,17 +231,17 @@ pub(crate) unsafe fn copy_or_cast(
     from_dtype: DType,
 ) {
     let (to, from) = (to.as_ptr(), from.as_ptr());
-    // Bytes of a bool may be any; cast, they are what they stand for.
+    // Bytes of a bool may be anything; a cast normalises them.
     if to_dtype == from_dtype && to_dtype != DType::Bool {
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { kernels::copy(to, to_layout, from, from_layout, to_dtype.size()) };
     } else {
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { kernels::cast(to, to_layout, to_dtype, from, from_layout, from_dtype) };
     }
 }
 
-/// The bytes of `value` as an element of `dtype`, one after the other.
+/// Returns the bytes of `value` as an element of `dtype`, and their number.
 pub(crate) fn pattern(value: Scalar, dtype: DType) -> ([u8; 16], usize) {
     let mut bytes = [0; 16];
     orlop_core::dispatch!(dtype, T => {

@@ -1,20 +1,22 @@
-//! How a tensor is to be made.
+//! [`TensorOptions`]: the properties of a new tensor.
 
 use super::TensorImpl;
 use crate::error::Result;
-use crate::storage::Memory;
+use crate::storage::MemoryRequest;
 use orlop_alloc::{Allocator as _, AllocatorRef, Context, Tag};
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, StreamId};
 
-/// What to make: dtype, device, kind, memory format, alignment and more, each with a default. A dtype alone will do where
-/// options are asked for. Where there is a tensor to go by ([`Tensor::to`](crate::Tensor::to),
-/// [`Tensor::empty_like_with`](crate::Tensor::empty_like_with)), what is not named is as that has it.
+/// The properties of a new tensor: dtype, device, kind, memory format, alignment and more, each with a
+/// default. A dtype alone converts to options. For functions with an existing tensor
+/// ([`Tensor::to`](crate::Tensor::to), [`Tensor::empty_like_with`](crate::Tensor::empty_like_with)), unset
+/// properties are those of the tensor.
 ///
 /// ```
 /// use orlop_core::{DType, MemoryKind};
 /// use orlop_tensor::{Tensor, TensorOptions};
 ///
-/// let weights = Tensor::empty([256, 128], TensorOptions::new().dtype(DType::BF16).kind(MemoryKind::Persistent))?;
+/// let options = TensorOptions::new().dtype(DType::BF16).kind(MemoryKind::Persistent);
+/// let weights = Tensor::empty([256, 128], options)?;
 /// assert_eq!((weights.nbytes(), weights.memory_kind()), (65536, MemoryKind::Persistent));
 /// let plain = Tensor::empty([256, 128], DType::F32)?;
 /// assert_eq!(plain.memory_kind(), MemoryKind::Default);
@@ -25,13 +27,13 @@ use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, StreamId};
 pub struct TensorOptions<'a> {
     pub(crate) dtype: DType,
     pub(crate) format: MemoryFormat,
-    pub(crate) memory: Memory<'a>,
-    named: Named,
+    pub(crate) memory: MemoryRequest<'a>,
+    named: ExplicitOptions,
 }
 
-/// What was named, though it may be what is usual: where there is a tensor to go by, all else is as that has it.
+/// Which properties were set, even to their defaults: with an existing tensor, the others are the tensor's.
 #[derive(Debug, Clone, Copy)]
-struct Named {
+struct ExplicitOptions {
     dtype: bool,
     format: bool,
     kind: bool,
@@ -51,14 +53,14 @@ impl From<DType> for TensorOptions<'_> {
 }
 
 impl<'a> TensorOptions<'a> {
-    /// Of `float32`, row-major, on the context's default device.
+    /// Creates the default options: `float32`, row-major, on the context's default device.
     #[inline]
     pub const fn new() -> Self {
-        let named = Named { dtype: false, format: false, kind: false };
-        Self { dtype: DType::F32, format: MemoryFormat::Contiguous, memory: Memory::new(), named }
+        let named = ExplicitOptions { dtype: false, format: false, kind: false };
+        Self { dtype: DType::F32, format: MemoryFormat::Contiguous, memory: MemoryRequest::new(), named }
     }
 
-    /// Elements of this type.
+    /// Sets the dtype.
     #[inline]
     pub const fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
@@ -66,28 +68,28 @@ impl<'a> TensorOptions<'a> {
         self
     }
 
-    /// On this device; else on the context's default.
+    /// Sets the device. The default is the context's default device.
     pub const fn device(mut self, device: Device) -> Self {
         self.memory.device = Some(device);
         self
     }
 
-    /// For this use.
+    /// Sets the memory kind.
     pub const fn kind(mut self, kind: MemoryKind) -> Self {
         self.memory.request.kind = kind;
         self.named.kind = true;
         self
     }
 
-    /// With the dimensions in this order in memory.
+    /// Sets the memory format.
     pub const fn memory_format(mut self, format: MemoryFormat) -> Self {
         self.format = format;
         self.named.format = true;
         self
     }
 
-    /// The same with what was not named as a tensor has it: dtype, device, kind, and strides where they are dense. A kind that
-    /// cannot be on another device becomes the default one.
+    /// Takes unset properties from a tensor: dtype, device, kind, and strides if they are dense. A host-only
+    /// kind becomes the default kind on another device.
     pub(super) fn or_as(mut self, imp: &TensorImpl) -> Self {
         let storage = imp.storage();
         if !self.named.dtype {
@@ -96,7 +98,7 @@ impl<'a> TensorOptions<'a> {
         if !self.named.format {
             self.format = MemoryFormat::Preserve;
         }
-        // An allocator is on a device of its own.
+        // An allocator determines its device.
         let device = self.memory.allocator.map(|allocator| allocator.device()).or(self.memory.device);
         let device = device.unwrap_or_else(|| storage.device());
         self.memory.device = Some(device);
@@ -107,7 +109,8 @@ impl<'a> TensorOptions<'a> {
         self
     }
 
-    /// Whether a tensor is in the memory that was named: its kind, its device, its allocator and its alignment.
+    /// Returns `true` if a tensor's memory has the properties that were set: kind, device, allocator and
+    /// alignment.
     pub(super) fn is_memory_of(&self, imp: &TensorImpl) -> Result<bool> {
         let (memory, storage) = (&self.memory, imp.storage());
         let there = memory.device.is_none_or(|device| device == storage.device());
@@ -119,45 +122,45 @@ impl<'a> TensorOptions<'a> {
         }
         let block = storage.block()?;
         let from_there = memory.allocator.is_none_or(|allocator| block.is_from(allocator));
-        // Where its first element is, which a part of a storage has elsewhere.
+        // The address of its first element counts, which differs from the storage's for parts and offsets.
         let offset = imp.layout.offset().wrapping_mul(imp.dtype.size()).wrapping_add(storage.start());
         let address = block.address().wrapping_add(offset);
         Ok(from_there && (!memory.align_chosen || memory.request.align.is_aligned(address)))
     }
 
-    /// At a multiple of this; else of 64 bytes on the CPU and of 256 elsewhere (M4).
+    /// Sets the alignment. The default is 64 bytes on the CPU and 256 bytes elsewhere.
     pub const fn align(mut self, align: Alignment) -> Self {
         self.memory.request.align = align;
         self.memory.align_chosen = true;
         self
     }
 
-    /// With every byte zero (M5).
+    /// Requests zeroed memory.
     pub const fn zeroed(mut self) -> Self {
         self.memory.request.zeroed = true;
         self
     }
 
-    /// On behalf of this tag, which reports name.
+    /// Sets the tag that reports show.
     pub const fn tag(mut self, tag: Tag) -> Self {
         self.memory.request.tag = tag;
         self
     }
 
-    /// For work on this stream; else on the context's current one.
+    /// Sets the stream that uses the memory. The default is the context's current one.
     pub const fn stream(mut self, stream: StreamId) -> Self {
         self.memory.request.stream = stream;
         self.memory.stream_chosen = true;
         self
     }
 
-    /// From this context; else from the thread's current one.
+    /// Sets the context. The default is the thread's current one.
     pub const fn context(mut self, context: &'a Context) -> Self {
         self.memory.context = Some(context);
         self
     }
 
-    /// From this allocator, such as an arena (L17), and on its device, instead of a context's.
+    /// Sets an allocator, such as an arena, and its device, instead of a context's.
     pub const fn allocator(mut self, allocator: &'a AllocatorRef) -> Self {
         self.memory.allocator = Some(allocator);
         self

@@ -1,4 +1,4 @@
-//! Random tensors, the same for the same seed on every machine.
+//! Random tensors, reproducible by seed on every machine.
 
 use super::{IntoShape, Tensor, TensorOptions};
 use crate::error::Result;
@@ -9,7 +9,8 @@ use rand_distr::StandardNormal;
 use std::cell::RefCell;
 
 impl Tensor {
-    /// Numbers from 0 to below 1, equally likely, from this seed: the same on every machine.
+    /// Creates a tensor of uniform random numbers from 0 to below 1. A seed gives the same numbers on every
+    /// machine.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -23,10 +24,11 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`DTypeNotIn`](orlop_core::Error::DTypeNotIn) for other than floats; those of [`Tensor::empty`].
+    /// [`DTypeNotIn`](orlop_core::Error::DTypeNotIn) for dtypes other than floats; those of
+    /// [`Tensor::empty`].
     pub fn rand<'a>(shape: impl IntoShape, seed: u64, options: impl Into<TensorOptions<'a>>) -> Result<Self> {
         let options = options.into();
-        // As many bits as the dtype has: rounded, a number just below 1 would be 1.
+        // As many bits as the dtype keeps: otherwise a number just below 1 would round to 1.
         let unused = 64 - significant_bits(options.dtype);
         let step = 0.5f64.powi(significant_bits(options.dtype).cast_signed());
         random(shape.into_shape()?, seed, &options, |source| {
@@ -36,7 +38,8 @@ impl Tensor {
         })
     }
 
-    /// Numbers of the normal distribution with mean 0 and deviation 1, from this seed: the same on every machine.
+    /// Creates a tensor of normal random numbers with mean 0 and deviation 1. A seed gives the same numbers
+    /// on every machine.
     ///
     /// # Errors
     ///
@@ -50,7 +53,7 @@ impl Tensor {
     }
 }
 
-/// How many bits of a number below 1 the dtype keeps.
+/// Returns the number of significant bits of the dtype for numbers below 1.
 const fn significant_bits(dtype: DType) -> u32 {
     match dtype {
         DType::F8E5M2 => 3,
@@ -73,7 +76,7 @@ fn random(
         return Err(orlop_core::Error::DTypeNotIn { dtype, set: DTypeSet::Floats }.into());
     }
     let source = RefCell::new(ChaCha8Rng::seed_from_u64(seed));
-    // Elements are made in row-major order, whatever order they have in memory.
+    // Elements are made in row-major order, whatever their order in memory.
     Tensor::build(shape, options, |_| Scalar::Float(number(&mut source.borrow_mut())))
 }
 

@@ -1,11 +1,11 @@
-//! What can stand for a shape.
+//! [`IntoShape`]: the types that convert to a shape.
 
 use crate::Result;
 use orlop_core::{DimInt, Shape};
 
-/// Something that is a shape: `[2, 3]`, a slice, a `Vec`, a [`Shape`], or `()` for that of a single number.
+/// A type that converts to a shape: `[2, 3]`, a slice, a `Vec`, a [`Shape`], or `()` for a scalar.
 pub trait IntoShape {
-    /// The shape.
+    /// Converts to a shape.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Views: other tensors over the same storage. Nothing is copied or allocated but a handle's few words.
+//! Views: other tensors over the same storage, without a copy of elements.
 //!
-//! What each does to sizes and strides, with PyTorch's rules and refusals, is [`Layout`]'s; here the storage comes along.
-//! Dimensions count from the end if negative.
+//! [`Layout`] defines what each does to sizes and strides, with PyTorch's rules and errors; here the storage
+//! is added. Negative dimensions count from the end.
 
 use super::Tensor;
 use crate::error::{Error, Result};
@@ -9,8 +9,8 @@ use crate::host;
 use orlop_core::{DType, DimInt, Layout, MemoryFormat};
 
 impl Tensor {
-    /// Elements `start..end` of a dimension, every `step`th. Bounds count from the end if negative and are cut to what there
-    /// is. `[…, n, …]` → `[…, ⌈(end − start) / step⌉, …]`.
+    /// Returns elements `start..end` of a dimension, every `step`th. Negative bounds count from the end, and
+    /// bounds out of range are clamped. `[…, n, …]` → `[…, ⌈(end − start) / step⌉, …]`.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -23,41 +23,41 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a step of zero.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension out of range, a step of zero.
     #[inline]
     pub fn slice(&self, dim: isize, start: Option<isize>, end: Option<isize>, step: usize) -> Result<Self> {
         self.with_changed(|layout| layout.slice_in_place(dim, start, end, step))
     }
 
-    /// `length` elements of a dimension from `start` on. `[…, n, …]` → `[…, length, …]`.
+    /// Returns `length` elements of a dimension from `start`. `[…, n, …]` → `[…, length, …]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, or not so many elements.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension or range out of bounds.
     #[inline]
     pub fn narrow(&self, dim: isize, start: isize, length: usize) -> Result<Self> {
         self.with_changed(|layout| layout.narrow_in_place(dim, start, length))
     }
 
-    /// The elements with this index of a dimension, which is gone. `[…, n, …]` → `[…, …]`.
+    /// Selects an index of a dimension and removes the dimension. `[…, n, …]` → `[…, …]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension or index.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension or index out of range.
     #[inline]
     pub fn select(&self, dim: isize, index: isize) -> Result<Self> {
         self.with_changed(|layout| layout.select_in_place(dim, index))
     }
 
-    /// Any sizes and strides over the storage, from `storage_offset` elements on, or from where this tensor begins.
-    /// `as_strided([n, m], [s, t], _)`: `[…]` → `[n, m]`.
+    /// Returns a view with any sizes and strides over the storage, from element `storage_offset`, or from
+    /// this tensor's offset. `as_strided([n, m], [s, t], _)`: `[…]` → `[n, m]`.
     ///
     /// ```
     /// use orlop_core::DType;
     /// use orlop_tensor::Tensor;
     ///
     /// let row = Tensor::arange(0.0, 6.0, 1.0, DType::I32)?;
-    /// // Windows of three, one further each: `[6]` → `[4, 3]`.
+    /// // Windows of three, one apart: `[6]` → `[4, 3]`.
     /// let windows = row.as_strided([4, 3], [1, 1], None)?;
     /// assert_eq!((row.sizes(), windows.sizes()), (&[6][..], &[4, 3][..]));
     /// assert_eq!(windows.select(0, 1)?.to_vec::<i32>()?, [1, 2, 3]);
@@ -67,7 +67,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if an element would lie outside; negative numbers.
+    /// [`OutOfStorage`](orlop_core::Error::OutOfStorage) if an element would be outside; negative numbers.
     pub fn as_strided<S: DimInt, T: DimInt>(
         &self,
         sizes: impl AsRef<[S]>,
@@ -76,52 +76,54 @@ impl Tensor {
     ) -> Result<Self> {
         let imp = self.imp()?;
         let layout = imp.layout.as_strided(sizes.as_ref(), strides.as_ref(), storage_offset)?;
-        // The one view that may reach elsewhere.
+        // The only view that may exceed the storage.
         layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
         self.with_layout(layout)
     }
 
-    /// The diagonal of two dimensions, `offset` above the main one, as a new last dimension.
-    /// `[…, n, …, m, …]` → `[…, …, d]`.
+    /// Returns the diagonal of two dimensions, `offset` above the main one, as a new last dimension. `[…, n,
+    /// …, m, …]` → `[…, …, d]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimensions, or the same twice.
+    /// [`Error::Layout`](crate::Error::Layout): dimensions out of range, or the same twice.
     pub fn diagonal(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Self> {
         self.with_layout(self.imp()?.layout.diagonal(offset, dim1, dim2)?)
     }
 
-    /// Windows of `size` elements, `step` apart, along a dimension; the windows' elements are a new last dimension.
-    /// `[…, n, …]` → `[…, (n − size) / step + 1, …, size]`. With a step below the size elements are shared.
+    /// Returns the windows of `size` elements, `step` apart, along a dimension; the elements of a window are
+    /// a new last dimension. `[…, n, …]` → `[…, (n − size) / step + 1, …, size]`. With a step smaller than
+    /// the size, elements share memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a step of zero, a window that does not fit.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension out of range, a step of zero, a window that does
+    /// not fit.
     pub fn unfold(&self, dim: isize, size: usize, step: usize) -> Result<Self> {
         self.with_layout(self.imp()?.layout.unfold(dim, size, step)?)
     }
 
-    /// Two dimensions exchanged. `[…, n, …, m, …]` → `[…, m, …, n, …]`.
+    /// Swaps two dimensions. `[…, n, …, m, …]` → `[…, m, …, n, …]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimensions.
+    /// [`Error::Layout`](crate::Error::Layout): dimensions out of range.
     #[inline]
     pub fn transpose(&self, dim0: isize, dim1: isize) -> Result<Self> {
         self.with_changed(|layout| layout.transpose_in_place(dim0, dim1))
     }
 
-    /// The dimensions in this order. `permute([2, 0, 1])`: `[a, b, c]` → `[c, a, b]`.
+    /// Reorders the dimensions. `permute([2, 0, 1])`: `[a, b, c]` → `[c, a, b]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout) unless each dimension is named once.
+    /// [`Error::Layout`](crate::Error::Layout) unless each dimension is listed once.
     #[inline]
     pub fn permute(&self, dims: impl AsRef<[isize]>) -> Result<Self> {
         self.with_changed(|layout| layout.permute_in_place(dims.as_ref()))
     }
 
-    /// The transposed matrix. `[n, m]` → `[m, n]`; with fewer dimensions the same.
+    /// Transposes a matrix. `[n, m]` → `[m, n]`; tensors with fewer dimensions stay as they are.
     ///
     /// # Errors
     ///
@@ -131,16 +133,18 @@ impl Tensor {
         self.with_changed(|layout| layout.t_in_place())
     }
 
-    /// Dimensions moved to other places, the rest in their order. `movedim([0], [2])`: `[a, b, c]` → `[b, c, a]`.
+    /// Moves dimensions to other positions; the others keep their order. `movedim([0], [2])`: `[a, b, c]` →
+    /// `[b, c, a]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimensions, one named twice, lists of two lengths.
+    /// [`Error::Layout`](crate::Error::Layout): dimensions out of range, duplicates, lists of different
+    /// lengths.
     pub fn movedim(&self, source: impl AsRef<[isize]>, destination: impl AsRef<[isize]>) -> Result<Self> {
         self.with_changed(|layout| layout.movedim_in_place(source.as_ref(), destination.as_ref()))
     }
 
-    /// Without dimensions of size 1. `[1, n, 1, m]` → `[n, m]`.
+    /// Removes all dimensions of size 1. `[1, n, 1, m]` → `[n, m]`.
     ///
     /// # Errors
     ///
@@ -152,17 +156,18 @@ impl Tensor {
         })
     }
 
-    /// Without this dimension if its size is 1, else the same. `[n, 1, m]` → `[n, m]`.
+    /// Removes this dimension if its size is 1. `[n, 1, m]` → `[n, m]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension out of range.
     #[inline]
     pub fn squeeze_dim(&self, dim: isize) -> Result<Self> {
         self.with_changed(|layout| layout.squeeze_dim_in_place(dim))
     }
 
-    /// Without those of these dimensions whose size is 1. `squeeze_dims([0, 2])`: `[1, n, m, 1]` → `[n, m, 1]`.
+    /// Removes those of these dimensions whose size is 1. `squeeze_dims([0, 2])`: `[1, n, m, 1]` → `[n, m,
+    /// 1]`.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -176,23 +181,23 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimensions, or one named twice.
+    /// [`Error::Layout`](crate::Error::Layout): dimensions out of range, or duplicates.
     pub fn squeeze_dims(&self, dims: impl AsRef<[isize]>) -> Result<Self> {
         self.with_changed(|layout| layout.squeeze_dims_in_place(dims.as_ref()))
     }
 
-    /// With a dimension of size 1 at this place. `unsqueeze(1)`: `[n, m]` → `[n, 1, m]`.
+    /// Inserts a dimension of size 1. `unsqueeze(1)`: `[n, m]` → `[n, 1, m]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such place.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension out of range.
     #[inline]
     pub fn unsqueeze(&self, dim: isize) -> Result<Self> {
         self.with_changed(|layout| layout.unsqueeze_in_place(dim))
     }
 
-    /// Dimensions of size 1 repeated (stride 0), and new ones before them; -1 keeps a size. `[n, 1]` → `[k, n, m]`. Elements
-    /// are shared: writing through the result is refused.
+    /// Repeats dimensions of size 1 with stride 0, and adds dimensions before them; -1 keeps a size. `[n, 1]`
+    /// → `[k, n, m]`. Elements share memory: writing through the result is an error.
     ///
     /// # Errors
     ///
@@ -202,7 +207,7 @@ impl Tensor {
         self.with_changed(|layout| layout.expand_in_place(sizes.as_ref()))
     }
 
-    /// [`Tensor::expand`] to these sizes, as NumPy says it. `[n, 1]` → `[k, n, m]`.
+    /// [`Tensor::expand`] to these sizes, under NumPy's name. `[n, 1]` → `[k, n, m]`.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -222,8 +227,8 @@ impl Tensor {
         self.expand(sizes)
     }
 
-    /// Other sizes for the same elements in the same order (M7); one may be -1 and follows from the others. Never copies.
-    /// `view([-1, c])`: `[a, b, c]` → `[a·b, c]`.
+    /// Returns a view of the same elements in the same order with other sizes, one of which may be -1 and is
+    /// inferred. Never copies. `view([-1, c])`: `[a, b, c]` → `[a·b, c]`.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -239,13 +244,13 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): another number of elements, or strides that cannot be looked at so.
+    /// [`Error::Layout`](crate::Error::Layout): another number of elements, or strides that need a copy.
     #[inline]
     pub fn view<D: DimInt>(&self, sizes: impl AsRef<[D]>) -> Result<Self> {
         self.with_changed(|layout| layout.view_in_place(sizes.as_ref()))
     }
 
-    /// [`Tensor::view`] where that can be, else a row-major copy. `reshape([-1])`: `[n, m]` → `[n·m]`.
+    /// Returns [`Tensor::view`] if possible, else a row-major copy. `reshape([-1])`: `[n, m]` → `[n·m]`.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -271,12 +276,12 @@ impl Tensor {
         }
     }
 
-    /// The dimensions from `start` to `end`, both included, as one; a copy if they do not continue each other.
+    /// Merges the dimensions from `start` to `end`, both included; copies if they do not continue each other.
     /// `[a, b, c, d]` → `[a, b·c, d]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimensions; those of [`Tensor::duplicate`].
+    /// [`Error::Layout`](crate::Error::Layout): dimensions out of range; those of [`Tensor::duplicate`].
     #[inline]
     pub fn flatten(&self, start: isize, end: isize) -> Result<Self> {
         match self.with_changed(|layout| layout.flatten_in_place(start, end)) {
@@ -285,7 +290,7 @@ impl Tensor {
         }
     }
 
-    /// A row-major copy, of which any view of other sizes can be, if that is what this error of a view asks for.
+    /// Returns a row-major copy, which allows any sizes, if this error of a view says that a copy is needed.
     #[cold]
     #[inline(never)]
     fn copy_instead(&self, error: Error) -> Result<Self> {
@@ -297,17 +302,19 @@ impl Tensor {
         }
     }
 
-    /// One dimension as several; one size may be -1. `unflatten(1, [b, c])`: `[a, b·c]` → `[a, b, c]`.
+    /// Splits one dimension into several; one size may be -1. `unflatten(1, [b, c])`: `[a, b·c]` → `[a, b,
+    /// c]`.
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, or sizes that do not multiply to its size.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension out of range, or sizes that do not multiply to
+    /// its size.
     pub fn unflatten<D: DimInt>(&self, dim: isize, sizes: impl AsRef<[D]>) -> Result<Self> {
         self.with_changed(|layout| layout.unflatten_in_place(dim, sizes.as_ref()))
     }
 
-    /// Pieces of `size` elements along a dimension, the last one perhaps smaller.
-    /// `split(s, 0)`: `[n, m]` → `[s, m]`, `[s, m]`, …, `[n mod s, m]`.
+    /// Splits a dimension into pieces of `size` elements; the last one may be smaller. `split(s, 0)`: `[n,
+    /// m]` → `[s, m]`, `[s, m]`, …, `[n mod s, m]`.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -321,13 +328,14 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, a size of zero;
-    /// [`Error::HostMemory`](crate::Error::HostMemory) for more pieces than there is room for.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension out of range, a size of zero;
+    /// [`Error::HostMemory`](crate::Error::HostMemory) if the list of pieces cannot be allocated.
     pub fn split(&self, size: usize, dim: isize) -> Result<Vec<Self>> {
         self.pieces(self.imp()?.layout.split(size, dim)?)
     }
 
-    /// Pieces of these sizes along a dimension. `split_with_sizes([a, b], 1)`: `[n, a + b]` → `[n, a]`, `[n, b]`.
+    /// Splits a dimension into pieces of these sizes. `split_with_sizes([a, b], 1)`: `[n, a + b]` → `[n, a]`,
+    /// `[n, b]`.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -342,13 +350,14 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, or sizes that do not add up to its size.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension out of range, or sizes that do not add up to its
+    /// size.
     pub fn split_with_sizes<D: DimInt>(&self, sizes: impl AsRef<[D]>, dim: isize) -> Result<Vec<Self>> {
         self.pieces(self.imp()?.layout.split_with_sizes(sizes.as_ref(), dim)?)
     }
 
-    /// At most `count` pieces along a dimension, equally large but for the last.
-    /// `chunk(k, 0)`: `[n, m]` → `[⌈n / k⌉, m]`, …, the last one perhaps smaller.
+    /// Splits a dimension into at most `count` pieces of equal size; the last one may be smaller. `chunk(k,
+    /// 0)`: `[n, m]` → `[⌈n / k⌉, m]`, ….
     ///
     /// ```
     /// use orlop_core::DType;
@@ -362,13 +371,13 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout): no such dimension, no pieces.
+    /// [`Error::Layout`](crate::Error::Layout): a dimension out of range, a count of zero.
     pub fn chunk(&self, count: usize, dim: isize) -> Result<Vec<Self>> {
         self.pieces(self.imp()?.layout.chunk(count, dim)?)
     }
 
-    /// The same bytes as elements of another type: of the same size, or with the last dimension longer or shorter.
-    /// From 4 bytes to 2: `[n, m]` → `[n, 2·m]`; from 2 to 4: `[n, 2·m]` → `[n, m]`.
+    /// Returns the same bytes as elements of another type, of the same size, or with a longer or shorter last
+    /// dimension. From 4 bytes to 2: `[n, m]` → `[n, 2·m]`; from 2 to 4: `[n, 2·m]` → `[n, m]`.
     ///
     /// ```
     /// use orlop_core::DType;
@@ -384,14 +393,14 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`](crate::Error::Layout) if the bytes do not come out even.
+    /// [`Error::Layout`](crate::Error::Layout) if sizes, strides or offset do not divide.
     pub fn view_dtype(&self, dtype: DType) -> Result<Self> {
         let imp = self.imp()?;
         let layout = imp.layout.view_dtype(imp.dtype.size(), dtype.size())?;
         Ok(Self::new(imp.storage().clone(), layout, dtype))
     }
 
-    /// A handle for each. A dimension that was expanded can have more of them than there is room for.
+    /// Returns a handle for each layout. An expanded dimension can have more of them than memory allows.
     fn pieces(&self, layouts: impl ExactSizeIterator<Item = Layout>) -> Result<Vec<Self>> {
         let mut pieces = host::room(layouts.len())?;
         for layout in layouts {

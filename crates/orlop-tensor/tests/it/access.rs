@@ -1,4 +1,4 @@
-//! Elements under guards: who is refused, and what is seen.
+//! Access to elements: guards and their conflicts.
 
 use orlop_core::DType;
 use orlop_tensor::{Bool8, Borrower, Error, Tensor};
@@ -136,7 +136,7 @@ fn no_elements_and_no_dimensions() {
 #[test]
 fn more_elements_than_there_is_room_for_are_an_error() {
     let one = Tensor::zeros([1], DType::F64).unwrap();
-    // More than the address space has, and more than the machine: what Miri cannot allocate ends it.
+    // More than the address space, and more than the machine: Miri aborts on allocations that fail.
     for count in if cfg!(miri) { vec![1i64 << 60] } else { vec![1 << 60, 1 << 45] } {
         let many = one.expand([count]).unwrap();
         assert!(matches!(many.to_vec::<f64>(), Err(Error::HostMemory { .. })));

@@ -1,9 +1,9 @@
-//! Archives: what they keep, what they refuse, and where tensors go.
+//! Archives: round trips, errors, and the devices of loaded tensors.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
-use crate::cases::{Case, cases, damages, elements, in_little_memory};
-use crate::far::{FAR, with_device};
+use crate::cases::{TensorCase, cases, damages, elements, in_little_memory};
+use crate::mock_device::{FAR, with_device};
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::interchange::NamedTensors;
 use orlop_tensor::interchange::archive::{self, ArchiveError, LoadOptions};
@@ -43,7 +43,7 @@ fn views_survive() {
         assert_eq!(elements(again), elements(tensor));
         assert!(again.is_alias_of(loaded.get("t").unwrap()));
     }
-    // The base is not among them, and all of it is there.
+    // The base is not among them, and its storage is loaded completely.
     let base = loaded.get("column").unwrap().storage().unwrap();
     assert_eq!(base.nbytes(), 48);
     loaded.get("t").unwrap().fill_(7.0).unwrap();
@@ -57,7 +57,7 @@ fn a_shared_storage_is_written_once() {
     let one = archive::to_bytes([("a", &base)]).unwrap().len();
     let halves = [("a", base.narrow(0, 0, 50_000).unwrap()), ("b", base.narrow(0, 50_000, 50_000).unwrap())];
     assert!(archive::to_bytes(halves).unwrap().len() < one + 1000);
-    // One that is not theirs is another.
+    // A tensor over another storage gets its own.
     let copies = [("a", base.clone()), ("b", base.lazy_clone().unwrap())];
     let loaded = archive::from_bytes(&archive::to_bytes(copies).unwrap()).unwrap();
     assert!(!loaded.get("a").unwrap().is_alias_of(loaded.get("b").unwrap()));
@@ -117,7 +117,7 @@ fn files_are_replaced_whole() {
     assert!(matches!(refusal(archive::load(folder.path().join("none"))), ArchiveError::Io { .. }));
 }
 
-/// More than what is on the host at a time.
+/// More than the size of the host buffer.
 #[test]
 fn devices_are_kept() {
     let here = Tensor::arange(0.0, 5_000_000.0, 1.0, DType::F32).unwrap();
@@ -153,19 +153,19 @@ fn host_kinds_stay_on_the_host() {
         assert_eq!((there.device(), there.memory_kind()), (FAR, MemoryKind::Default));
         assert_eq!(there.to_vec::<u8>().unwrap(), [1; 4]);
     });
-    let lie = with_header(&bytes, |header| header.replace("\"cpu\"", "\"cuda:0\""));
-    let refused = archive::from_bytes(&lie).err().unwrap();
+    let changed = with_header(&bytes, |header| header.replace("\"cpu\"", "\"cuda:0\""));
+    let refused = archive::from_bytes(&changed).err().unwrap();
     assert!(matches!(refused, Error::Layout(orlop_core::Error::HostKindOnDevice { .. })), "{refused}");
 }
 
-/// The header, and all that comes after it.
+/// Returns the header, and everything after it.
 fn split(bytes: &[u8]) -> (String, &[u8]) {
     let length = usize::try_from(u64::from_le_bytes(bytes[16..24].try_into().unwrap())).unwrap();
     let header = String::from_utf8(bytes[24..24 + length].to_vec()).unwrap();
     (header, &bytes[(24 + length).next_multiple_of(64)..])
 }
 
-/// The same archive with another header, whose checksum and length are right.
+/// Replaces the header of an archive, with the right checksum and length.
 fn with_header(bytes: &[u8], change: impl FnOnce(String) -> String) -> Vec<u8> {
     let (header, data) = split(bytes);
     join(change(header).as_bytes(), data)
@@ -181,12 +181,12 @@ fn join(header: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn lies() {
+fn malformed_headers_are_errors() {
     let pool = Storage::new(100, &TensorOptions::new().zeroed()).unwrap();
     let part = Tensor::bind(&pool.slice(0..40).unwrap(), 0, [2, 5], DType::F32).unwrap();
     let whole = Tensor::from_storage(pool, part.layout().clone(), DType::F32).unwrap();
     let bytes = archive::to_bytes([("part", &part), ("whole", &whole)]).unwrap();
-    let lie = |from: &str, to: &str| {
+    let changed = |from: &str, to: &str| {
         let changed = with_header(&bytes, |header| {
             assert!(header.contains(from), "{header}");
             header.replacen(from, to, 1)
@@ -194,30 +194,33 @@ fn lies() {
         refusal(archive::from_bytes(&changed))
     };
     let view = |error: ArchiveError| matches!(error, ArchiveError::View { name, .. } if *name == *"part");
-    assert!(view(lie("[2,5]", "[3,5]")));
-    assert!(view(lie("[2,5]", "[2,5,1]")));
-    assert!(view(lie("[5,1]", "[6,1]")));
-    assert!(view(lie("[2,5]", "[4294967296,4294967296]")));
-    assert!(view(lie("[0,40]", "[40,0]")));
-    assert!(view(lie("[0,40]", "[61,101]")));
-    assert!(view(lie("\"float32\"", "\"float64\"")));
-    assert!(matches!(lie("\"float32\"", "\"decimal\""), ArchiveError::Header { .. }));
-    assert!(matches!(lie("\"cpu\"", "\"cpu:7\""), ArchiveError::Header { .. }));
-    assert!(matches!(lie("\"little\"", "\"big\""), ArchiveError::ByteOrder));
+    assert!(view(changed("[2,5]", "[3,5]")));
+    assert!(view(changed("[2,5]", "[2,5,1]")));
+    assert!(view(changed("[5,1]", "[6,1]")));
+    assert!(view(changed("[2,5]", "[4294967296,4294967296]")));
+    assert!(view(changed("[0,40]", "[40,0]")));
+    assert!(view(changed("[0,40]", "[61,101]")));
+    assert!(view(changed("\"float32\"", "\"float64\"")));
+    assert!(matches!(changed("\"float32\"", "\"decimal\""), ArchiveError::Header { .. }));
+    assert!(matches!(changed("\"cpu\"", "\"cpu:7\""), ArchiveError::Header { .. }));
+    assert!(matches!(changed("\"little\"", "\"big\""), ArchiveError::ByteOrder));
     assert!(matches!(
-        lie("\"storage\":0", "\"storage\":1"),
+        changed("\"storage\":0", "\"storage\":1"),
         ArchiveError::NoStorage { storage: 1, storages: 1, .. }
     ));
-    assert!(matches!(lie("\"part\"", "\"whole\""), ArchiveError::DuplicateName { .. }));
-    assert!(matches!(lie("\"bytes\":100", "\"bytes\":10000"), ArchiveError::Truncated { .. }));
-    assert!(matches!(lie("\"bytes\":100", "\"bytes\":18446744073709551615"), ArchiveError::Misplaced { .. }));
-    assert!(matches!(lie("\"bytes\":100", "\"bytes\":1"), ArchiveError::TrailingBytes { .. }));
-    assert!(matches!(lie("\"bytes\":100", "\"bytes\":-1"), ArchiveError::Header { .. }));
+    assert!(matches!(changed("\"part\"", "\"whole\""), ArchiveError::DuplicateName { .. }));
+    assert!(matches!(changed("\"bytes\":100", "\"bytes\":10000"), ArchiveError::Truncated { .. }));
     assert!(matches!(
-        lie("\"offset\":0}]", "\"offset\":64}]"),
+        changed("\"bytes\":100", "\"bytes\":18446744073709551615"),
+        ArchiveError::Misplaced { .. }
+    ));
+    assert!(matches!(changed("\"bytes\":100", "\"bytes\":1"), ArchiveError::TrailingBytes { .. }));
+    assert!(matches!(changed("\"bytes\":100", "\"bytes\":-1"), ArchiveError::Header { .. }));
+    assert!(matches!(
+        changed("\"offset\":0}]", "\"offset\":64}]"),
         ArchiveError::Misplaced { storage: 0, actual: 64 }
     ));
-    assert!(matches!(lie("{\"byte_order\"", "{\"more\":0,\"byte_order\""), ArchiveError::Header { .. }));
+    assert!(matches!(changed("{\"byte_order\"", "{\"more\":0,\"byte_order\""), ArchiveError::Header { .. }));
 }
 
 #[test]
@@ -237,7 +240,7 @@ fn damage() {
     assert!(matches!(with(bytes.len() - 196), ArchiveError::Checksum { storage: 0 }));
     assert!(matches!(with(bytes.len() - 5), ArchiveError::Padding));
     assert!(matches!(with(bytes.len() - 1), ArchiveError::Checksum { storage: 0 }));
-    // No byte is without meaning.
+    // Every byte matters.
     (0..bytes.len()).for_each(|place| drop(with(place)));
     for length in 0..bytes.len() {
         let refused = refusal(archive::from_bytes(&bytes[..length]));
@@ -250,16 +253,16 @@ fn damage() {
     assert!(matches!(refusal(archive::from_bytes(&longer)), ArchiveError::TrailingBytes { .. }));
 }
 
-/// Tensors over three storages, or parts of them.
-fn shared() -> impl Strategy<Value = Vec<(Case, usize, Option<usize>)>> {
+/// Generates tensors over three storages, or parts of them.
+fn shared() -> impl Strategy<Value = Vec<(TensorCase, usize, Option<usize>)>> {
     let part = prop::option::of(prop_oneof![0usize..64, 0usize..PART]);
     prop::collection::vec((cases(&DType::ALL), 0usize..3, part), 0..6)
 }
 
-/// Bytes of a part: enough for any of the cases.
+/// The bytes of a part: enough for any of the cases.
 const PART: usize = 20_000;
 
-fn build(shared: &[(Case, usize, Option<usize>)]) -> Vec<(String, Tensor, Range<usize>)> {
+fn build(shared: &[(TensorCase, usize, Option<usize>)]) -> Vec<(String, Tensor, Range<usize>)> {
     let pools: Vec<Storage> = (1..4u8)
         .map(|step| {
             let pool = Storage::new(2 * PART, &TensorOptions::new()).unwrap();
@@ -271,7 +274,7 @@ fn build(shared: &[(Case, usize, Option<usize>)]) -> Vec<(String, Tensor, Range<
             pool
         })
         .collect();
-    let tensor = |(index, (case, pool, start)): (usize, &(Case, usize, Option<usize>))| {
+    let tensor = |(index, (case, pool, start)): (usize, &(TensorCase, usize, Option<usize>))| {
         let range = start.map_or(0..2 * PART, |start| start..start + PART);
         let storage = match start {
             Some(_) => pools[*pool].slice(range.clone()).unwrap(),
@@ -325,8 +328,8 @@ proptest! {
     fn whatever_headers_say_tensors_are_inside(shared in shared(), damage in damages()) {
         let bytes = archive::to_bytes(named(&build(&shared))).unwrap();
         let (header, data) = split(&bytes);
-        let lie = join(&damage.of(header.as_bytes()), data);
-        if let Ok(loaded) = in_little_memory(|| archive::from_bytes(&lie)) {
+        let changed = join(&damage.of(header.as_bytes()), data);
+        if let Ok(loaded) = in_little_memory(|| archive::from_bytes(&changed)) {
             for (_, tensor) in loaded.iter().filter(|(_, tensor)| tensor.is_defined()) {
                 let storage = tensor.storage().unwrap();
                 prop_assert!(tensor.layout().check_within(storage.nbytes(), tensor.itemsize()).is_ok());

@@ -1,4 +1,4 @@
-//! Tensors of every kind for formats to carry, and the damage that files can take.
+//! Tensors of every kind for file formats, and damage to files.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
@@ -8,9 +8,9 @@ use orlop_core::{DType, Device, Layout, MemoryFormat, Shape, Strides};
 use orlop_tensor::{Storage, Tensor, TensorOptions};
 use proptest::prelude::*;
 
-/// What a tensor is made from.
+/// The description of a tensor.
 #[derive(Debug, Clone)]
-pub(crate) struct Case {
+pub(crate) struct TensorCase {
     dtype: DType,
     sizes: Vec<usize>,
     strides: Vec<usize>,
@@ -18,9 +18,9 @@ pub(crate) struct Case {
     seed: u8,
 }
 
-/// Any of these dtypes: row-major, column-major, gappy, overlapping, broadcast, empty, of no dimensions and
-/// of many.
-pub(crate) fn cases(dtypes: &'static [DType]) -> impl Strategy<Value = Case> {
+/// Generates tensors of these dtypes: row-major, column-major, gappy, overlapping, broadcast, empty, without
+/// dimensions and with many.
+pub(crate) fn cases(dtypes: &'static [DType]) -> impl Strategy<Value = TensorCase> {
     let sizes = prop::collection::vec(0usize..5, 0..6);
     let strides = (0u8..3, prop::collection::vec(0usize..20, 6));
     (prop::sample::select(dtypes), sizes, strides, 0usize..7, any::<u8>()).prop_map(
@@ -34,19 +34,19 @@ pub(crate) fn cases(dtypes: &'static [DType]) -> impl Strategy<Value = Case> {
             if order == 1 {
                 strides.reverse();
             }
-            Case { dtype, sizes, strides, offset, seed }
+            TensorCase { dtype, sizes, strides, offset, seed }
         },
     )
 }
 
 fn dense<'a>(sizes: impl Iterator<Item = &'a usize>) -> Vec<usize> {
-    // Fastest last for row-major, which the caller turns around; fastest first for column-major.
+    // The fastest dimension last for row-major, which the caller reverses; first for column-major.
     let sizes: Vec<usize> = sizes.copied().collect();
     let strides = Strides::contiguous(&Shape::new(&sizes).unwrap());
     strides.iter().rev().copied().collect()
 }
 
-impl Case {
+impl TensorCase {
     pub(crate) fn layout(&self) -> Layout {
         let (shape, strides) = (Shape::new(&self.sizes).unwrap(), Strides::new(&self.strides).unwrap());
         Layout::new(shape, strides, self.offset).unwrap()
@@ -56,7 +56,7 @@ impl Case {
         self.dtype
     }
 
-    /// In a storage a little larger than needed, of bytes that follow from the seed.
+    /// Creates the tensor, in a storage a little larger than needed, with bytes that follow from the seed.
     pub(crate) fn tensor(&self) -> Tensor {
         let layout = self.layout();
         let bytes = layout.byte_range(self.dtype.size()).unwrap().end + 3;
@@ -70,14 +70,14 @@ impl Case {
     }
 }
 
-/// The elements' bytes in row-major order.
+/// Returns the elements' bytes in row-major order.
 pub(crate) fn elements(tensor: &Tensor) -> Vec<u8> {
     let dense = tensor.duplicate_in(MemoryFormat::Contiguous).unwrap();
     let bytes = dense.storage().unwrap().read().unwrap();
     bytes[..dense.nbytes()].to_vec()
 }
 
-/// What happens to a file: bytes that change, and an end that is lost or grows.
+/// Damage to a file: changed bytes, and an end that is cut off or extended.
 #[derive(Debug, Clone)]
 pub(crate) struct Damage {
     changes: Vec<(prop::sample::Index, u8)>,
@@ -92,7 +92,7 @@ pub(crate) fn damages() -> impl Strategy<Value = Damage> {
     (changes, keep, append).prop_map(|(changes, keep, append)| Damage { changes, keep, append })
 }
 
-/// Bytes that mean something in headers, or any.
+/// Generates bytes that have a meaning in headers, or any.
 fn interesting() -> impl Strategy<Value = u8> {
     prop_oneof![prop::sample::select(&b"0123456789()[]{},:'\"-<>|= TFLOVM\0\xff\x7f\x80"[..]), any::<u8>()]
 }
@@ -112,7 +112,7 @@ impl Damage {
     }
 }
 
-/// Runs `read` where there is little memory: whoever believes what a damaged file claims runs out of it.
+/// Runs `read` with little memory: code that trusts a damaged file runs out of it.
 pub(crate) fn in_little_memory<T>(read: impl FnOnce() -> orlop_tensor::Result<T>) -> orlop_tensor::Result<T> {
     let context = Context::with(Device::CPU, CpuConfig::new().named("bfc").limit(16 << 20));
     let result = context.scope(read);

@@ -1,6 +1,6 @@
-//! Tensors on a device that this crate knows nothing of.
+//! Tensors on a device that the crate does not know.
 
-use crate::far::{FAR, FarMemory, with_device};
+use crate::mock_device::{FAR, MockBacking, with_device};
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{Context, Error as AllocError};
@@ -73,16 +73,16 @@ fn lazy_copies_and_resizing_there() {
 #[test]
 fn a_device_without_operations_is_a_typed_error() {
     let context = Context::new();
-    context.register(FAR, MemoryKind::Default, Direct::new(FarMemory(System::new()))).unwrap();
+    context.register(FAR, MemoryKind::Default, Direct::new(MockBacking(System::new()))).unwrap();
     let tensor = Tensor::empty([4], TensorOptions::new().device(FAR).context(&context)).unwrap();
     assert!(matches!(context.scope(|| tensor.fill_(1.0)), Err(Error::Alloc(AllocError::NoDeviceOps { .. }))));
 }
 
-/// A backend that makes the memory of its storages itself.
+/// A backend that allocates the memory of its storages itself.
 #[derive(Debug)]
-struct Counting(AtomicUsize);
+struct CountingHook(AtomicUsize);
 
-impl orlop_tensor::StorageHook for Counting {
+impl orlop_tensor::StorageHook for CountingHook {
     fn allocate(
         &self,
         context: &Context,
@@ -96,9 +96,9 @@ impl orlop_tensor::StorageHook for Counting {
 
 #[test]
 fn a_backend_makes_its_own_storages() {
-    // A device type of its own: hooks are the process's.
+    // A device type of its own: hooks are global to the process.
     let device = Device::custom(77, 0);
-    let hook = Arc::new(Counting(AtomicUsize::new(0)));
+    let hook = Arc::new(CountingHook(AtomicUsize::new(0)));
     assert!(orlop_tensor::set_storage_hook(device.device_type(), Arc::clone(&hook) as _).is_none());
     let refused = Tensor::empty([4], TensorOptions::new().device(device));
     assert!(matches!(refused, Err(Error::Alloc(AllocError::NoAllocator { .. }))));

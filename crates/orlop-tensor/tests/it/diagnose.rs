@@ -1,4 +1,4 @@
-//! Diagnoses, and profiles of what tensors allocate.
+//! Diagnoses, and profiles of the allocations of tensors.
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
@@ -7,7 +7,7 @@ use orlop_alloc::{AllocationId, AllocatorRef, Context, Tag};
 use orlop_core::{DType, MemoryFormat, MemoryKind, Overlap, StreamId};
 use orlop_tensor::diagnose::Diagnosis;
 use orlop_tensor::{Storage, Tensor, TensorOptions};
-use orlop_testkit::spies::Spy;
+use orlop_testkit::recording_mock::RecordingMock;
 
 fn options() -> TensorOptions<'static> {
     TensorOptions::from(DType::F16).tag(Tag::new("attention.q")).kind(MemoryKind::Persistent)
@@ -37,7 +37,7 @@ fn a_view_of_a_shared_storage() {
 }
 
 #[test]
-fn while_somebody_writes() {
+fn diagnosis_during_a_write() {
     let tensor = Tensor::zeros([2, 3], options()).unwrap();
     let before = tensor.diagnose();
     let writing = tensor.as_mut_slice::<orlop_core::f16>().unwrap();
@@ -51,8 +51,8 @@ fn while_somebody_writes() {
 
 #[test]
 fn flags_and_owners() {
-    // One that says it waits for streams: others refuse to note their uses.
-    let allocator = AllocatorRef::new(Spy::new(Direct::engine(System::new())).0).erase();
+    // An allocator that honours streams: others return an error for `record_stream`.
+    let allocator = AllocatorRef::new(RecordingMock::new(Direct::engine(System::new())).0).erase();
     let tensor = Tensor::zeros([2, 3], options().allocator(&allocator)).unwrap();
     let lazy = tensor.lazy_clone().unwrap();
     let diagnosis = lazy.diagnose();
@@ -62,7 +62,7 @@ fn flags_and_owners() {
     lazy.storage().unwrap().refuse_access("gone");
     let diagnosis = lazy.diagnose();
     assert!(diagnosis.read_only);
-    assert_eq!(diagnosis.unreadable.as_deref(), Some("the storage gives no access to its data: gone"));
+    assert_eq!(diagnosis.unreadable.as_deref(), Some("the storage refuses access to its data: gone"));
     let block = diagnosis.block.unwrap();
     assert_eq!((block.owners, block.stream_uses), (2, vec![StreamId::new(7)]));
 
@@ -145,7 +145,7 @@ fn tensors_that_are_still_alive_have_names() {
         let hidden = Tensor::zeros([256, 256], DType::F32).unwrap();
         let cache = TensorOptions::from(DType::F16).kind(MemoryKind::KvCache).tag(Tag::new("layer 3"));
         let cache = Tensor::zeros([1024], cache).unwrap();
-        // A lazy copy has no memory of its own before it is written.
+        // A lazy copy allocates nothing before it is written.
         let copy = hidden.lazy_clone().unwrap();
         assert_eq!(check.so_far().blocks().len(), 2);
         copy.fill_(1.0).unwrap();

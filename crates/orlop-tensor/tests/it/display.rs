@@ -1,4 +1,4 @@
-//! Tensors as text: exact strings, and PyTorch's own print-outs.
+//! Tensors as text: exact strings, and PyTorch's output.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
@@ -9,17 +9,17 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What PyTorch 1.13.1 printed: made by `golden/torch_prints.py`, which says how to read it.
+/// The output of PyTorch 1.13.1, made by `golden/torch_prints.py`, which describes its format.
 const TORCH: &str = include_str!("golden/torch_prints.txt");
 
-struct Case<'a> {
+struct PrintCase<'a> {
     head: &'a str,
     tensor: Tensor,
     options: PrintOptions,
     expected: String,
 }
 
-fn case<'a>(head: &'a str, lines: &[&str]) -> Case<'a> {
+fn case<'a>(head: &'a str, lines: &[&str]) -> PrintCase<'a> {
     let [dtype, sizes, named, values] = *head.split(';').collect::<Vec<_>>() else { panic!("{head}") };
     let sizes: Vec<usize> = sizes.split_whitespace().map(|size| size.parse().unwrap()).collect();
     let options = named.split_whitespace().fold(PrintOptions::new(), |options, option| {
@@ -36,7 +36,7 @@ fn case<'a>(head: &'a str, lines: &[&str]) -> Case<'a> {
     let values: Vec<Scalar> = values.split_whitespace().map(scalar).collect();
     let dtype: DType = dtype.parse().unwrap();
     let tensor = dispatch!(dtype, T => tensor::<T>(&sizes, &values));
-    Case { head, tensor, options, expected: lines.join("\n") }
+    PrintCase { head, tensor, options, expected: lines.join("\n") }
 }
 
 fn scalar(text: &str) -> Scalar {
@@ -53,7 +53,7 @@ fn tensor<E: Element>(sizes: &[usize], values: &[Scalar]) -> Tensor {
     Tensor::from_slice_in(sizes, &elements, TensorOptions::new()).unwrap()
 }
 
-fn cases() -> Vec<Case<'static>> {
+fn cases() -> Vec<PrintCase<'static>> {
     let mut cases = Vec::new();
     let mut lines = TORCH.lines().peekable();
     while let Some(head) = lines.next() {
@@ -71,14 +71,14 @@ fn cases() -> Vec<Case<'static>> {
 fn as_pytorch_prints() {
     let cases = cases();
     assert!(cases.len() > 400);
-    for Case { head, tensor, options, expected } in &cases {
+    for PrintCase { head, tensor, options, expected } in &cases {
         assert_eq!(&tensor.display(*options).to_string(), expected, "{head}");
     }
 }
 
 #[test]
 fn strides_do_not_show() {
-    for Case { head, tensor, options, expected } in &cases() {
+    for PrintCase { head, tensor, options, expected } in &cases() {
         let Ok(apart) = tensor.unsqueeze(-1).and_then(|tensor| {
             let mut sizes = tensor.sizes().to_vec();
             *sizes.last_mut().unwrap() = 2;
@@ -145,7 +145,7 @@ fn what_cannot_be_read_says_why() {
     let _reading = tensor.as_slice::<f32>().unwrap();
     assert_eq!(tensor.to_string(), "tensor([[0., 0., 0.],\n        [0., 0., 0.]])");
     tensor.storage().unwrap().refuse_access("freed by the planner");
-    assert!(tensor.to_string().ends_with("the storage gives no access to its data: freed by the planner)"));
+    assert!(tensor.to_string().ends_with("the storage refuses access to its data: freed by the planner)"));
 
     let unbound = Storage::unbound(&TensorOptions::new()).unwrap();
     let mut waiting = Tensor::from_storage(unbound, Layout::contiguous(shape(&[0])), DType::F16).unwrap();
@@ -178,17 +178,17 @@ fn vast_views_show_their_edges() {
     assert_eq!(vast.display(edgeless).to_string(), "tensor(..., size=(1048576, 1048576, 3))");
 }
 
-/// A device whose memory is the host's: copies what it is told to, and counts.
+/// A device with host memory that copies and fills, and counts.
 #[derive(Debug, Default)]
-struct Counting {
+struct CountingOps {
     bytes: AtomicUsize,
 }
 
-// SAFETY: copies and fills just the bytes it is told to.
-unsafe impl DeviceOps for Counting {
+// SAFETY: copies and fills only the given bytes.
+unsafe impl DeviceOps for CountingOps {
     unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
         Ok(())
     }
@@ -202,20 +202,20 @@ unsafe impl DeviceOps for Counting {
     }
 }
 
-/// The elements on a device of their own.
+/// Returns the elements on a device.
 fn on_device(device: Device, mut elements: Vec<f32>, sizes: &[usize]) -> Tensor {
     let bytes = size_of_val(elements.as_slice());
     let ptr = NonNull::from(elements.as_mut_slice()).cast();
     let mut record = Record::new(ptr, bytes, device, Access::Device);
     record.requested = bytes;
-    // SAFETY: the vector stays where it is until the deleter drops it, and nobody else has it.
+    // SAFETY: the vector's elements do not move until the deleter drops it, and nothing else uses them.
     let storage = unsafe { Storage::from_record(record, Deleter::from_owner(elements)) };
     Tensor::from_storage(storage, Layout::contiguous(shape(sizes)), DType::F32).unwrap()
 }
 
 #[test]
 fn devices_are_asked_for_the_edges_only() {
-    let (context, ops) = (Context::new(), Arc::new(Counting::default()));
+    let (context, ops) = (Context::new(), Arc::new(CountingOps::default()));
     let device = Device::custom(9, 2);
     let on_host: Vec<f32> = (0..1 << 20).map(|index| index as f32 / 4.0).collect();
     let tensor = on_device(device, on_host.clone(), &[1 << 10, 1 << 10]);
@@ -231,10 +231,10 @@ fn devices_are_asked_for_the_edges_only() {
         let text = context.scope(|| there.to_string());
         let here = here.to_string();
         assert_eq!(text, here.replace("]])", "]], device='custom9:2')"));
-        // Rows of the transposed one reach over two rows of the other.
+        // Rows of the transposed tensor span two rows of the original.
         assert!(ops.bytes.load(Ordering::Relaxed) <= 12 * 3 * (1 << 10) * 4, "{ops:?}");
     }
-    // A column that reaches over megabytes is read one by one.
+    // A column that spans megabytes is read element by element.
     ops.bytes.store(0, Ordering::Relaxed);
     let column = tensor.slice(0, None, None, 100).unwrap().select(1, 0).unwrap();
     let text = context.scope(|| column.to_string());

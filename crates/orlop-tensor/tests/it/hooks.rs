@@ -1,6 +1,7 @@
-//! Backends that make the memory of their storages: what they give is looked at.
+//! Storage hooks of backends, and checks of the blocks that they return.
 //!
-//! Device types of their own, and the processor's only on devices that no other test has: hooks are the process's.
+//! They use device types of their own, and the CPU's only on devices that no other test uses: hooks are
+//! global to the process.
 
 use orlop_alloc::{Access, Block, Context, Deleter, Record, Request};
 use orlop_core::{Alignment, DType, Device, MemoryKind};
@@ -8,34 +9,34 @@ use orlop_tensor::{Error, HookFault, Storage, StorageHook, Tensor, TensorOptions
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Gives a block that another change than the request asks for.
-struct Lying<F>(F);
+/// Returns a block for a request changed by the function.
+struct FaultyHook<F>(F);
 
-impl<F> std::fmt::Debug for Lying<F> {
+impl<F> std::fmt::Debug for FaultyHook<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Lying")
+        f.write_str("FaultyHook")
     }
 }
 
-impl<F: Fn(Device, Request) -> Block + Send + Sync> StorageHook for Lying<F> {
+impl<F: Fn(Device, Request) -> Block + Send + Sync> StorageHook for FaultyHook<F> {
     fn allocate(&self, _: &Context, device: Device, request: &Request) -> orlop_alloc::Result<Block> {
         Ok((self.0)(device, *request))
     }
 }
 
-/// A block of a device that there is not, in host memory.
+/// Returns a block of a device that does not exist, in host memory.
 fn block(device: Device, bytes: usize, kind: MemoryKind, offset: usize) -> Block {
     let memory = Context::new().allocate(Device::CPU, &Request::new(bytes + offset + 1)).expect("memory");
     let ptr = NonNull::new(memory.as_ptr().as_ptr().wrapping_add(offset)).expect("inside a block");
     let mut record = Record::new(ptr, bytes, device, Access::Host);
     (record.requested, record.kind) = (bytes, kind);
-    // SAFETY: inside the block that the deleter owns, which nobody else has.
+    // SAFETY: inside the block that the deleter owns, which nothing else uses.
     unsafe { Block::foreign(record, Deleter::from_owner(memory)) }
 }
 
-fn refused(number: u8, lie: impl Fn(Device, Request) -> Block + Send + Sync + 'static) -> HookFault {
+fn refused(number: u8, fault: impl Fn(Device, Request) -> Block + Send + Sync + 'static) -> HookFault {
     let device = Device::custom(number, 0);
-    orlop_tensor::set_storage_hook(device.device_type(), Arc::new(Lying(lie)));
+    orlop_tensor::set_storage_hook(device.device_type(), Arc::new(FaultyHook(fault)));
     let options = TensorOptions::new().device(device).kind(MemoryKind::Workspace);
     let result = Tensor::zeros([1 << 20], options);
     let Err(Error::StorageHook { device: named, fault }) = result else { panic!("taken: {result:?}") };
@@ -60,14 +61,14 @@ fn lies_about_blocks_are_typed_errors() {
     assert!(matches!(odd, HookFault::Misaligned { align, .. } if align == Alignment::PLANNED.bytes()));
 }
 
-/// Also where a storage grows or is copied: nothing is copied past the end.
+/// A faulty block is also detected when a storage grows or is copied: nothing is copied past its end.
 #[test]
 fn lies_about_later_blocks_change_nothing() {
     let device = Device::custom(94, 0);
     let honest_below = |device, request: Request| {
         let bytes = if request.bytes < 1000 { request.bytes } else { 1 };
         let mut found = block(device, bytes, request.kind, 0);
-        // The first of the lengths that is aligned as asked.
+        // The first length whose end has the requested alignment.
         let mut offset = 0;
         while !request.align.is_aligned(found.as_ptr().as_ptr().addr()) {
             offset += 64;
@@ -75,7 +76,7 @@ fn lies_about_later_blocks_change_nothing() {
         }
         found
     };
-    orlop_tensor::set_storage_hook(device.device_type(), Arc::new(Lying(honest_below)));
+    orlop_tensor::set_storage_hook(device.device_type(), Arc::new(FaultyHook(honest_below)));
     let tensor = Tensor::empty([16], TensorOptions::from(DType::U8).device(device)).unwrap();
     assert_eq!(tensor.storage().unwrap().device(), device);
     let unbound = Storage::unbound(&TensorOptions::new().device(device)).unwrap();

@@ -1,6 +1,6 @@
-//! User code that does harm where storages, blocks and arrays call it: storage hooks, deleters, owners of foreign memory,
-//! destructors of elements. Each panics, allocates from where it came from, lets go of the last handle and of other blocks,
-//! asks for figures, and changes the hooks.
+//! Hostile user code wherever storages, blocks and arrays call it: storage hooks, deleters, owners of foreign
+//! memory, destructors of elements. It panics, allocates from the calling allocator, drops the last handle
+//! and other blocks, reads statistics, and changes the hooks.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use orlop_alloc::backing::System;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-/// Runs a test on a thread of its own, which has some seconds.
+/// Runs a test on a thread of its own, with a timeout.
 fn watched(test: impl FnOnce() + Send + 'static) {
     let (sender, done) = mpsc::channel();
     let runner = std::thread::spawn(move || {
@@ -24,35 +24,36 @@ fn watched(test: impl FnOnce() + Send + 'static) {
         sender.send(()).unwrap();
     });
     match done.recv_timeout(Duration::from_secs(30)) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it waits for ever"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
         _ => runner.join().unwrap_or_else(|panic| resume_unwind(panic)),
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mischief {
+enum HostileAction {
     Panic,
     Allocate,
     Abandon,
     Ask,
 }
 
-const ALL: [Mischief; 4] = [Mischief::Panic, Mischief::Allocate, Mischief::Abandon, Mischief::Ask];
+const ALL: [HostileAction; 4] =
+    [HostileAction::Panic, HostileAction::Allocate, HostileAction::Abandon, HostileAction::Ask];
 
-/// An allocator and blocks of it that user code can reach.
+/// An allocator and blocks of it that user code can access.
 #[derive(Debug)]
-struct Scene {
-    mischief: Mischief,
+struct HostileState {
+    action: HostileAction,
     handle: Mutex<Option<AllocatorRef>>,
     blocks: Mutex<Vec<Block>>,
     calls: AtomicU32,
 }
 
-impl Scene {
-    fn new(mischief: Mischief, allocator: &AllocatorRef) -> Arc<Self> {
+impl HostileState {
+    fn new(action: HostileAction, allocator: &AllocatorRef) -> Arc<Self> {
         let blocks = (1..4).map(|n| allocator.allocate(&Request::new(n * 1000)).unwrap()).collect();
         Arc::new(Self {
-            mischief,
+            action,
             handle: Mutex::new(Some(allocator.clone())),
             blocks: Mutex::new(blocks),
             calls: AtomicU32::new(0),
@@ -61,10 +62,10 @@ impl Scene {
 
     fn strike(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        match self.mischief {
-            Mischief::Panic if !std::thread::panicking() => resume_unwind(Box::new("user code")),
-            Mischief::Panic => {}
-            Mischief::Allocate => {
+        match self.action {
+            HostileAction::Panic if !std::thread::panicking() => resume_unwind(Box::new("user code")),
+            HostileAction::Panic => {}
+            HostileAction::Allocate => {
                 let handle = self.handle.lock().unwrap().clone();
                 if let Some(allocator) = handle {
                     let tensor = Tensor::zeros([100], TensorOptions::new().allocator(&allocator)).unwrap();
@@ -78,13 +79,13 @@ impl Scene {
                     drop(oldest);
                 }
             }
-            Mischief::Abandon => {
+            HostileAction::Abandon => {
                 let blocks = std::mem::take(&mut *self.blocks.lock().unwrap());
                 let handle = self.handle.lock().unwrap().take();
                 drop(handle);
                 drop(blocks);
             }
-            Mischief::Ask => {
+            HostileAction::Ask => {
                 let handle = self.handle.lock().unwrap().clone();
                 if let Some(allocator) = handle {
                     allocator.verify().unwrap();
@@ -96,7 +97,7 @@ impl Scene {
         }
     }
 
-    /// Nothing is lost.
+    /// Checks that no block is lost.
     fn check(&self, allocator: Option<AllocatorRef>, name: &str) {
         assert!(self.calls.load(Ordering::Relaxed) > 0, "{name}");
         drop(std::mem::take(&mut *self.blocks.lock().unwrap()));
@@ -119,31 +120,31 @@ const ENGINES: [Engine; 6] = [
     ("arena", || Arena::new(System::new(), 4096).erase()),
 ];
 
-/// Makes something, and says what to do with it.
-type Test = fn(&AllocatorRef, &Arc<Scene>) -> Box<dyn FnOnce()>;
+/// Creates something, and returns the operation on it.
+type HostileTest = fn(&AllocatorRef, &Arc<HostileState>) -> Box<dyn FnOnce()>;
 
-/// Each mischief over each engine; the test does not keep the handle that `Abandon` is to find the last of.
-fn each(test: Test) {
+/// Runs each action over each engine; the test does not keep the handle whose last clone `Abandon` drops.
+fn each(test: HostileTest) {
     watched(move || {
         for (engine, make) in ENGINES {
-            for mischief in ALL {
-                let name = format!("{engine}, {mischief:?}");
+            for action in ALL {
+                let name = format!("{engine}, {action:?}");
                 let allocator = make();
-                let scene = Scene::new(mischief, &allocator);
-                let last = test(&allocator, &scene);
-                let kept = (mischief != Mischief::Abandon).then_some(allocator);
+                let state = HostileState::new(action, &allocator);
+                let last = test(&allocator, &state);
+                let kept = (action != HostileAction::Abandon).then_some(allocator);
                 let result = catch_unwind(AssertUnwindSafe(last));
-                assert_eq!(result.is_err(), mischief == Mischief::Panic, "{name}");
-                scene.check(kept, &name);
+                assert_eq!(result.is_err(), action == HostileAction::Panic, "{name}");
+                state.check(kept, &name);
             }
         }
     });
 }
 
-/// Strikes when it goes.
-struct Last(Arc<Scene>);
+/// Runs the action when it is dropped.
+struct StrikeOnDrop(Arc<HostileState>);
 
-impl Drop for Last {
+impl Drop for StrikeOnDrop {
     fn drop(&mut self) {
         self.0.strike();
     }
@@ -151,28 +152,28 @@ impl Drop for Last {
 
 #[test]
 fn destructors_of_elements() {
-    each(|allocator, scene| {
-        // Those after the first go while its panic unwinds, and keep quiet.
-        let array = allocator.allocate_typed(5, |_| Last(Arc::clone(scene))).unwrap();
+    each(|allocator, state| {
+        // Elements after the first are dropped during its unwind, and do nothing.
+        let array = allocator.allocate_typed(5, |_| StrikeOnDrop(Arc::clone(state))).unwrap();
         Box::new(move || drop(array))
     });
 }
 
 #[test]
 fn constructors_of_elements() {
-    each(|allocator, scene| {
-        let (allocator, scene) = (allocator.clone(), Arc::clone(scene));
-        Box::new(move || drop(allocator.allocate_typed(3, |_| scene.strike()).unwrap()))
+    each(|allocator, state| {
+        let (allocator, state) = (allocator.clone(), Arc::clone(state));
+        Box::new(move || drop(allocator.allocate_typed(3, |_| state.strike()).unwrap()))
     });
 }
 
-/// An owner of foreign memory goes with the last of what looks at it: a storage, a view, a lazy copy.
+/// An owner of foreign memory is dropped with the last of a storage, a view and a lazy copy.
 #[test]
 fn owners_of_foreign_memory() {
-    each(|_, scene| {
-        let mut owner = (vec![7u8; 64], Last(Arc::clone(scene)));
+    each(|_, state| {
+        let mut owner = (vec![7u8; 64], StrikeOnDrop(Arc::clone(state)));
         let ptr = NonNull::from(owner.0.as_mut_slice()).cast();
-        // SAFETY: the vector stays where it is while its owner moves, and nobody else has it.
+        // SAFETY: the vector's elements do not move when their owner does, and nothing else uses them.
         let storage = unsafe { Storage::foreign(ptr, 64, MemoryKind::Default, owner) };
         let view = Tensor::bind(&storage, 8, [4], DType::U8).unwrap();
         drop(storage);
@@ -183,14 +184,14 @@ fn owners_of_foreign_memory() {
 
 const FAR: Device = Device::custom(81, 0);
 
-/// A hook that is hostile once, and then makes the storage.
+/// A hook that is hostile once, and then allocates normally.
 #[derive(Debug)]
-struct Hook(Arc<Scene>, AtomicU32);
+struct Hook(Arc<HostileState>, AtomicU32);
 
 impl StorageHook for Hook {
     fn allocate(&self, _: &Context, _: Device, request: &Request) -> orlop_alloc::Result<Block> {
         if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
-            // It takes itself away meanwhile.
+            // It removes itself meanwhile.
             let ours = orlop_tensor::clear_storage_hook(FAR.device_type());
             self.0.strike();
             orlop_tensor::set_storage_hook(FAR.device_type(), ours.unwrap());
@@ -203,21 +204,21 @@ impl StorageHook for Hook {
 #[test]
 fn storage_hooks() {
     watched(|| {
-        for mischief in ALL {
+        for action in ALL {
             let allocator = Caching::builder(System::new()).build().erase();
-            let scene = Scene::new(mischief, &allocator);
+            let state = HostileState::new(action, &allocator);
             drop(allocator);
-            let hook = Arc::new(Hook(Arc::clone(&scene), AtomicU32::new(0)));
+            let hook = Arc::new(Hook(Arc::clone(&state), AtomicU32::new(0)));
             orlop_tensor::set_storage_hook(FAR.device_type(), hook.clone());
             let make =
                 || Storage::new(100, &TensorOptions::new().device(FAR)).map(|storage| storage.nbytes());
             let made = catch_unwind(AssertUnwindSafe(make));
-            assert_eq!(made.is_err(), mischief == Mischief::Panic, "{mischief:?}");
-            // A panic left it taken away: nobody holds a lock, so it can be put back.
+            assert_eq!(made.is_err(), action == HostileAction::Panic, "{action:?}");
+            // A panic left it removed: no lock is held, so it can be installed again.
             orlop_tensor::set_storage_hook(FAR.device_type(), hook);
             assert_eq!(make().unwrap(), 100);
             orlop_tensor::clear_storage_hook(FAR.device_type());
-            scene.check(None, &format!("{mischief:?}"));
+            state.check(None, &format!("{action:?}"));
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Copies that are put off.
+//! Copy-on-write.
 
 use orlop_alloc::Context;
 use orlop_core::{DType, Device};
@@ -6,7 +6,7 @@ use orlop_tensor::{Storage, Tensor, TensorOptions};
 use std::sync::Arc;
 
 fn address(tensor: &Tensor) -> *const u8 {
-    tensor.storage().and_then(|storage| storage.as_ptr()).expect("a tensor that nobody writes")
+    tensor.storage().and_then(|storage| storage.as_ptr()).expect("a tensor that is not being written")
 }
 
 fn counted() -> Tensor {
@@ -68,7 +68,7 @@ fn real_copies_where_putting_off_cannot_be() {
 }
 
 #[test]
-fn refused_while_somebody_writes() {
+fn refused_during_a_write() {
     let tensor = counted();
     let writer = tensor.as_mut_slice::<i32>().unwrap();
     assert!(tensor.lazy_clone().is_err());

@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 mod access;
-mod accounts;
+mod accounting;
 #[cfg(feature = "archive")]
 mod archive;
 #[cfg(any(feature = "archive", feature = "npy"))]
@@ -13,10 +13,11 @@ mod diagnose;
 mod display;
 #[cfg(feature = "dlpack")]
 mod dlpack;
-mod far;
+mod foreign;
 mod hooks;
 mod hostile;
 mod lazy;
+mod mock_device;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 #[cfg(feature = "npy")]
@@ -25,7 +26,6 @@ mod npy;
 mod npz;
 mod ops;
 mod origin;
-mod outside;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod storage;

@@ -1,4 +1,4 @@
-//! ndarray: the same elements on both sides, whatever the strides.
+//! ndarray: the same elements on both sides, for all strides.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use ndarray::{Array, Array2, ArrayD, Axis, IxDyn, ShapeBuilder as _, Slice, array, s};
@@ -49,7 +49,7 @@ fn backwards_is_copied() {
     let tensor = Tensor::from_ndarray(array).unwrap();
     assert_eq!((tensor.to_vec::<u8>().unwrap(), tensor.is_contiguous()), (vec![3, 2, 1], true));
     assert_ne!(tensor.as_ndarray::<u8>().unwrap().as_ptr(), address);
-    // A single element has no direction.
+    // A single element has no direction, so its negative stride is accepted.
     let mut array = array![[1u8, 2, 3]];
     array.invert_axis(Axis(0));
     let address = array.as_ptr();
@@ -108,7 +108,7 @@ fn bools() {
         let view = tensor.as_ndarray::<Bool8>().unwrap();
         assert_eq!((view[[1, 0]].get(), view[[1, 1]].get()), (false, true));
         drop(view);
-        // Any byte is true.
+        // Any byte other than 0 is true.
         tensor.as_mut_ndarray::<Bool8>().unwrap()[[1, 0]] = Bool8::from_byte(2);
         assert_eq!(elements(&tensor.to_ndarray::<bool>().unwrap()), [true; 4]);
         assert_eq!(Tensor::try_from(&*tensor.as_ndarray::<Bool8>().unwrap()).unwrap().dtype(), DType::Bool);
@@ -186,9 +186,9 @@ fn guards_go_to_other_threads() {
     assert!(tensor.zero_().is_ok());
 }
 
-/// What is done to an array or a tensor along one dimension.
+/// A slice and a reversal along one dimension.
 #[derive(Debug, Clone)]
-struct Cut {
+struct DimSlice {
     dim: usize,
     from: usize,
     by: usize,
@@ -196,13 +196,13 @@ struct Cut {
     swap_with: usize,
 }
 
-fn cut() -> impl Strategy<Value = Cut> {
+fn cut() -> impl Strategy<Value = DimSlice> {
     (0..4usize, 0..3usize, 1..4usize, any::<bool>(), 0..4usize)
-        .prop_map(|(dim, from, by, backwards, swap_with)| Cut { dim, from, by, backwards, swap_with })
+        .prop_map(|(dim, from, by, backwards, swap_with)| DimSlice { dim, from, by, backwards, swap_with })
 }
 
-/// A view of the array with any strides.
-fn cut_array(mut array: ArrayD<i32>, cuts: &[Cut]) -> ArrayD<i32> {
+/// Returns a view of the array with any strides.
+fn cut_array(mut array: ArrayD<i32>, cuts: &[DimSlice]) -> ArrayD<i32> {
     for cut in cuts {
         let ndim = array.ndim();
         let (dim, other) = (Axis(cut.dim % ndim), cut.swap_with % ndim);
@@ -214,8 +214,8 @@ fn cut_array(mut array: ArrayD<i32>, cuts: &[Cut]) -> ArrayD<i32> {
     array
 }
 
-/// A view of the tensor with any strides that tensors have.
-fn cut_tensor(mut tensor: Tensor, cuts: &[Cut]) -> Tensor {
+/// Returns a view of the tensor with any strides that tensors have.
+fn cut_tensor(mut tensor: Tensor, cuts: &[DimSlice]) -> Tensor {
     for cut in cuts {
         let ndim = tensor.ndim();
         let (dim, other) = ((cut.dim % ndim).cast_signed(), (cut.swap_with % ndim).cast_signed());
@@ -229,7 +229,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 6 } else { 256 }))]
 
     #[test]
-    fn arrays_come_in(sizes in prop::collection::vec(0..5usize, 1..5), cuts in prop::collection::vec(cut(), 0..5)) {
+    fn arrays_come_in(
+        sizes in prop::collection::vec(0..5usize, 1..5),
+        cuts in prop::collection::vec(cut(), 0..5),
+    ) {
         let array = cut_array(counting(&sizes), &cuts);
         let backwards = (0..array.ndim()).any(|dim| array.shape()[dim] > 1 && array.strides()[dim] < 0);
         let copied = Tensor::try_from(&array).unwrap();
@@ -247,7 +250,10 @@ proptest! {
     }
 
     #[test]
-    fn tensors_go_out(sizes in prop::collection::vec(0..5usize, 1..5), cuts in prop::collection::vec(cut(), 0..5)) {
+    fn tensors_go_out(
+        sizes in prop::collection::vec(0..5usize, 1..5),
+        cuts in prop::collection::vec(cut(), 0..5),
+    ) {
         let tensor = Tensor::try_from(&counting(&sizes)).unwrap();
         let view = cut_tensor(tensor.clone(), &cuts);
         let expected = view.to_vec::<i32>().unwrap();

@@ -1,4 +1,4 @@
-//! `.npy` files: NumPy's own, ours, and damaged ones.
+//! `.npy` files: NumPy's, orlop's, and damaged ones.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// What the format can name.
+/// The dtypes that the format can express.
 pub(crate) const NAMED: &[DType] = &[
     DType::Bool,
     DType::U8,
@@ -32,7 +32,7 @@ pub(crate) fn data(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "data", "npy", name].iter().collect()
 }
 
-/// 0 to 5 in two rows, as the data has them.
+/// Returns 0 to 5 in two rows, as the test data has them.
 pub(crate) fn zero_to_five(dtype: DType) -> Tensor {
     Tensor::arange(0.0, 6.0, 1.0, DType::F64).unwrap().view([2, 3]).unwrap().to_dtype(dtype).unwrap()
 }
@@ -70,7 +70,7 @@ fn what_numpy_wrote() {
     }
 }
 
-/// Not only the same array: the same file.
+/// The file is the same, not just the array.
 #[test]
 fn what_is_written_is_what_numpy_writes() {
     let files = ["row-major.npy", "column-major.npy", "line.npy", "scalar.npy", "empty.npy", "bool.npy"];
@@ -128,7 +128,7 @@ fn bools_are_zero_or_one() {
 }
 
 #[test]
-fn lies() {
+fn malformed_headers_are_errors() {
     let bytes = std::fs::read(data("row-major.npy")).unwrap();
     let read = |from: &[u8], to: &[u8]| {
         let place = bytes.windows(from.len()).position(|text| text == from).unwrap();
@@ -143,7 +143,10 @@ fn lies() {
     assert!(matches!(read(b"(2, 3)", b"(2, 2)"), NpyError::TrailingBytes { expected: 16 }));
     assert!(matches!(read(b"(2, 3)", b"(2 ,3 "), NpyError::Header { .. }));
     assert!(matches!(read(b"<f4", b"|O4"), NpyError::UnsupportedDType { descr } if *descr == *"|O4"));
-    assert!(matches!(read(b"descr", b"dtype"), NpyError::Header { expected: "a key that is to come", .. }));
+    assert!(matches!(
+        read(b"descr", b"dtype"),
+        NpyError::Header { expected: "one of the remaining keys", .. }
+    ));
     assert!(matches!(refusal(npy::from_bytes(&bytes[..100])), NpyError::ShortHeader));
     assert!(matches!(refusal(npy::from_bytes(b"")), NpyError::ShortHeader));
 }
@@ -160,7 +163,7 @@ fn streams_have_a_limit_and_files_their_length() {
     assert_eq!(npy::read_with(&path, &options).unwrap().numel(), 1000);
 }
 
-/// 64 TiB are claimed, and nothing comes.
+/// The header states 64 TiB, and no data follows.
 #[test]
 fn nothing_is_allocated_for_what_does_not_come() {
     let mut header = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
@@ -180,7 +183,7 @@ proptest! {
         let again = npy::from_bytes(&bytes).unwrap();
         prop_assert_eq!((again.dtype(), again.shape()), (tensor.dtype(), tensor.shape()));
         prop_assert_eq!(elements(&again), elements(&tensor));
-        // Column-major stays so, and everything else is row-major.
+        // Column-major order is kept, and everything else becomes row-major.
         let dims: Vec<isize> = (0isize..).take(tensor.ndim()).collect();
         let reversed: Vec<isize> = dims.into_iter().rev().collect();
         let transposed = tensor.permute(reversed).unwrap();

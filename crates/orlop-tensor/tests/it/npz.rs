@@ -1,4 +1,4 @@
-//! `.npz` files: NumPy's own, ours, damaged ones, and bombs.
+//! `.npz` files: NumPy's, orlop's, damaged ones, and zip bombs.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
@@ -22,7 +22,7 @@ fn written(tensors: &[(&str, &Tensor)], compression: Compression) -> Vec<u8> {
     file.into_inner()
 }
 
-/// An archive with these entries, whatever they are.
+/// Returns an archive with these entries, valid or not.
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in entries {
@@ -55,7 +55,7 @@ fn what_numpy_wrote() {
     }
 }
 
-/// The elements as numbers of the widest kind.
+/// Returns the elements as numbers of the widest type.
 fn numbers(tensor: &Tensor) -> Vec<orlop_core::Complex<f64>> {
     tensor.to_dtype(DType::C128).unwrap().to_vec().unwrap()
 }
@@ -100,7 +100,7 @@ fn files_are_replaced_whole_and_always_the_same() {
         assert_eq!(again.names().collect::<Vec<_>>(), ["layer/b", "a"]);
         assert_eq!(again.get("layer/b").unwrap().strides(), b.strides());
         assert!(again.iter().all(|(_, tensor)| tensor.memory_kind() == MemoryKind::Persistent));
-        // What was read can be written.
+        // What was read can be written back.
         npz::write(&path, &again, compression).unwrap();
     }
     let refused = npz::write(&path, [("a", &a), ("a", &b)], Compression::None);
@@ -113,13 +113,13 @@ fn files_are_replaced_whole_and_always_the_same() {
     assert_eq!(npz::read(&path).unwrap().len(), 2);
 }
 
-/// The reader of archives keeps the last entry of a name and says nothing; here no array goes missing so.
+/// The archive's reader silently keeps the last entry of a name; here that is an error.
 #[test]
 fn one_name_twice_is_refused() {
     let (a, b) = (zero_to_five(DType::I64), Tensor::zeros([2], DType::U8).unwrap());
     for compression in [Compression::None, Compression::Deflate] {
         let mut bytes = written(&[("first", &a), ("other", &b), ("third", &a)], compression);
-        // In its own header and in the directory.
+        // In the entry's own header and in the directory.
         for at in 0..bytes.len() - 9 {
             if bytes[at..at + 9] == *b"third.npy" {
                 bytes[at..at + 9].copy_from_slice(b"first.npy");
@@ -145,7 +145,7 @@ fn limits() {
     assert!(packed.len() < 1 << 16);
     let options = ReadOptions::new().max_bytes(12 << 20);
     assert!(matches!(refusal(npz::from_bytes(&packed, &options)), NpyError::TooLarge { .. }));
-    // One of them is within the limit.
+    // One of them alone is within the limit.
     let one = NpzReader::new(Cursor::new(&packed), &options).unwrap().read("b").unwrap();
     assert_eq!(one.numel(), 1 << 20);
     let options = ReadOptions::new().max_entries(1);
@@ -153,12 +153,12 @@ fn limits() {
         refusal(npz::from_bytes(&packed, &options)),
         NpyError::TooManyEntries { entries: 2, limit: 1 }
     ));
-    // What is not packed is as large as the file, so the limit is not about it.
+    // Uncompressed arrays are bounded by the file, so the limit does not apply.
     let stored = written(&[("a", &zeros), ("b", &zeros)], Compression::None);
     assert_eq!(npz::from_bytes(&stored, &ReadOptions::new().max_bytes(0)).unwrap().len(), 2);
 }
 
-/// The directory has a size of the caller's choice where the entry's should be.
+/// Sets the size of the entry in the directory to `bytes`.
 fn claim(archive: &mut [u8], bytes: u32) {
     let entry = archive.windows(4).rposition(|signature| signature == b"PK\x01\x02").unwrap();
     archive[entry + 24..entry + 28].copy_from_slice(&bytes.to_le_bytes());
@@ -175,7 +175,7 @@ fn entries_that_lie() {
     assert!(matches!(entry(&array[..150]), NpyError::Truncated { expected: 24, actual: 22 }));
     assert!(matches!(entry(&[&array[..], b"more"].concat()), NpyError::TrailingBytes { expected: 24 }));
     assert!(matches!(entry(b"no array"), NpyError::NotNpy));
-    // A header and a directory that agree on 4 GB of which nothing comes.
+    // A header and a directory that agree on 4 GB, without the data.
     let mut header = npy::to_bytes(&Tensor::zeros([0, 0], DType::U8).unwrap()).unwrap();
     let place = header.windows(6).position(|text| text == b"(0, 0)").unwrap();
     header.splice(place..place + 6, *b"(1, 4000000000)");
@@ -185,7 +185,7 @@ fn entries_that_lie() {
     let refused = refusal(in_little_memory(|| npz::from_bytes(&bomb, &ReadOptions::new())));
     let NpyError::Entry { source, .. } = refused else { panic!("{refused}") };
     assert!(matches!(*source, NpyError::Truncated { expected: 4_000_000_000, actual: 0 }), "{source}");
-    // Bytes that changed on the way.
+    // A changed byte in the data.
     let mut changed = written(&[("a", &zero_to_five(DType::F32))], Compression::None);
     let place = changed.windows(6).position(|bytes| bytes == b"\x93NUMPY").unwrap() + array.len() - 1;
     changed[place] ^= 1;
@@ -197,7 +197,7 @@ fn entries_that_lie() {
 fn entries_that_overlap() {
     let (a, b) = (Tensor::zeros([100], DType::U8).unwrap(), Tensor::zeros([100], DType::U8).unwrap());
     let mut file = written(&[("a", &a), ("b", &b)], Compression::None);
-    // Both entries of the directory lead to the same bytes, of which there are more than the file has.
+    // Both entries of the directory point to the same bytes, so their sum exceeds the file.
     let second = file.windows(4).rposition(|signature| signature == b"PK\x01\x02").unwrap();
     file[second + 42..second + 46].fill(0);
     let first = file.windows(4).position(|signature| signature == b"PK\x01\x02").unwrap();

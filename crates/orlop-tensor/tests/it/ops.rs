@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
-use crate::far::{FAR, with_device};
+use crate::mock_device::{FAR, with_device};
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Arena;
 use orlop_core::{Alignment, DType, Device, MemoryFormat, MemoryKind, Strides, dispatch};
@@ -61,14 +61,14 @@ fn what_is_so_already_is_not_copied() {
     assert!(!transposed.reshape([6]).unwrap().is_alias_of(&tensor));
 }
 
-/// Row-major, column-major, channels last, channels last of a slice with gaps.
+/// Returns row-major, column-major and channels-last tensors, and a channels-last slice with gaps.
 fn layouts(dtype: DType) -> Vec<Tensor> {
     let plain = Tensor::ones([2, 3, 4, 5], dtype).unwrap();
     let last = plain.contiguous(MemoryFormat::ChannelsLast).unwrap();
     vec![plain.clone(), plain.permute([3, 2, 1, 0]).unwrap(), last.clone(), last.narrow(3, 1, 3).unwrap()]
 }
 
-/// What options do not name is kept: dtype, device, kind, and the order of dimensions.
+/// Unset options keep the dtype, the device, the kind and the order of dimensions.
 #[test]
 fn what_is_not_named_is_kept() {
     for dtype in DType::ALL {
@@ -76,13 +76,13 @@ fn what_is_not_named_is_kept() {
             let kind = MemoryKind::KvCache;
             let tensor = tensor.to(TensorOptions::new().kind(kind)).unwrap();
             assert_eq!((tensor.dtype(), tensor.memory_kind()), (dtype, kind));
-            // Each of the four is named or not.
+            // Each of the four options is set or not.
             for named in 0u8..16 {
                 let names = |bit: u8| named & (1 << bit) != 0;
                 let mut options = TensorOptions::new();
                 let (mut as_dtype, mut as_kind) = (dtype, kind);
                 if names(0) {
-                    // What is usual, and named all the same.
+                    // The default, set explicitly.
                     (options, as_dtype) = (options.dtype(DType::F32), DType::F32);
                 }
                 if names(1) {
@@ -134,7 +134,7 @@ fn nothing_is_lost_on_the_way() {
     });
 }
 
-/// An allocator and an alignment that are named are what the tensor gets.
+/// The tensor gets the allocator and the alignment that are set.
 #[test]
 fn memory_that_is_named_is_gone_to() {
     let arena = Arena::new(System::new(), 1 << 16).erase();
@@ -147,7 +147,7 @@ fn memory_that_is_named_is_gone_to() {
     let aligned = moved.to(page).unwrap();
     assert_eq!(aligned.storage().unwrap().block().unwrap().address() % (1 << 16), 0);
     assert!(aligned.to(page).unwrap().is_same(&aligned));
-    // A part of it begins elsewhere.
+    // A part of it has another address.
     let part = aligned.narrow(0, 1, 4).unwrap();
     let copy = part.to(page).unwrap();
     assert!(!copy.is_same(&part));
@@ -156,9 +156,13 @@ fn memory_that_is_named_is_gone_to() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 4 } else { 256 },
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
-    /// Whatever the order of dimensions, gaps and casts: the elements arrive.
+    /// Copies are right for any order of dimensions, gaps and casts.
     #[test]
     fn copies_over_any_strides(
         sizes in prop::collection::vec(1usize..5, 1..5),

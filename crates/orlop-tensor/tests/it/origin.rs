@@ -1,4 +1,4 @@
-//! Storages remember where their memory is from, and what is asked for later comes from there.
+//! Storages keep the origin of their memory, and get later memory from there.
 
 use orlop_alloc::backing::System;
 use orlop_alloc::context::{Budget, CpuConfig};
@@ -7,7 +7,7 @@ use orlop_alloc::{AllocatorRef, Block, Context, Request};
 use orlop_core::{DType, Device, MemoryKind};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 
-/// How many bytes live in an allocator.
+/// Returns the live bytes of an allocator.
 fn live(allocator: &AllocatorRef) -> u64 {
     allocator.stats().live()
 }
@@ -20,9 +20,9 @@ fn arena() -> AllocatorRef {
     Arena::new(System::new(), 1 << 16).erase()
 }
 
-/// Of the arena or of nobody.
+/// Returns `true` if the storage's memory is from this allocator.
 fn is_from(storage: &Storage, allocator: &AllocatorRef) -> bool {
-    storage.block().expect("nobody writes").is_from(allocator)
+    storage.block().expect("no write in progress").is_from(allocator)
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn growing_stays_in_the_arena() {
     storage.resize(300).unwrap();
     assert!(is_from(&storage, &arena));
     drop(storage);
-    assert!(arena.is_unique(), "what was remembered is gone");
+    assert!(arena.is_unique(), "the kept handle was dropped");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn an_empty_storage_keeps_its_allocator_and_a_full_one_does_not() {
     storage.resize(10).unwrap();
     assert!(arena.is_unique());
     drop(arena);
-    // The last handle went: what is left is the context's.
+    // The last handle was dropped: the context allocates.
     storage.resize(100_000).unwrap();
     assert_eq!(storage.nbytes(), 100_000);
 }
@@ -90,7 +90,7 @@ fn a_context_that_is_not_current_is_kept_too() {
     assert_eq!(allocations(&context), 4);
 }
 
-/// The current context is asked where it leads to the same allocator, also by what stands before it since.
+/// If the current context selects the same allocator, it allocates, with the adaptors registered since.
 #[test]
 fn the_contexts_budget_applies_to_what_grows() {
     let context = Context::with(Device::CPU, CpuConfig::new());

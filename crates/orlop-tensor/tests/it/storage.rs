@@ -1,11 +1,11 @@
-//! Storages: parts, memory from outside, sizes that change, who may touch what.
+//! Storages: parts, foreign memory, resizing, restrictions of access.
 
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{AllocatorRef, Block, Context, Error as AllocError, Request};
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
-use orlop_testkit::spies::Spy;
+use orlop_testkit::recording_mock::RecordingMock;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -84,7 +84,7 @@ fn metadata_alone_is_checked_at_use() {
 fn memory_from_outside_goes_back_once() {
     let owner = Arc::new(vec![5u8; 64]);
     let ptr = NonNull::from(owner.as_slice()).cast();
-    // SAFETY: the vector lives as long as its owner, and nobody writes it (the storage refuses).
+    // SAFETY: the vector is valid as long as its owner, and is not written (the storage refuses).
     let storage = unsafe { Storage::foreign(ptr, 64, MemoryKind::Persistent, Arc::clone(&owner)) };
     storage.refuse_writes("borrowed");
     assert_eq!((storage.memory_kind(), storage.nbytes()), (MemoryKind::Persistent, 64));
@@ -131,11 +131,11 @@ fn access_is_refused_with_the_owners_words() {
     assert!(tensor.to_vec::<f32>().is_ok() && tensor.fill_(0.0).is_err() && storage.is_read_only());
 }
 
-/// Keeps what is told.
+/// Collects log messages.
 #[derive(Debug, Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct LogCollector(Arc<Mutex<Vec<String>>>);
 
-impl tracing::Subscriber for Told {
+impl tracing::Subscriber for LogCollector {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -161,10 +161,10 @@ impl tracing::Subscriber for Told {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// A storage that warns does so at its first write, once, with its message, and lets it pass.
+/// A storage with a warning logs it at its first write, once, and allows the write.
 #[test]
 fn the_first_write_is_warned_of() {
-    let told = Told::default();
+    let told = LogCollector::default();
     tracing::subscriber::with_default(told.clone(), || {
         let warnings = || std::mem::take(&mut *told.0.lock().unwrap());
         let tensor = Tensor::zeros([4], DType::F32).unwrap();
@@ -175,7 +175,7 @@ fn the_first_write_is_warned_of() {
         let refused = (storage.read().unwrap(), storage.write().is_err());
         assert!(refused.1 && !storage.is_read_only());
         drop(refused);
-        assert_eq!(warnings(), Vec::<String>::new(), "nobody has written");
+        assert_eq!(warnings(), Vec::<String>::new(), "there was no write");
         tensor.fill_(1.0).unwrap();
         let [warning] = &warnings()[..] else { panic!() };
         let words = ["WARN", "shared with the cache", "bytes=16", "device=cpu"];
@@ -183,7 +183,7 @@ fn the_first_write_is_warned_of() {
         tensor.fill_(2.0).unwrap();
         storage.write().unwrap().fill(0);
         assert_eq!((warnings().len(), storage.version()), (0, version + 3));
-        // Again, and taken back.
+        // Set again, and reverted.
         storage.warn_on_write("once more");
         storage.write().unwrap().fill(1);
         assert!(warnings()[0].contains("once more"));
@@ -191,7 +191,7 @@ fn the_first_write_is_warned_of() {
         storage.allow_access();
         tensor.fill_(3.0).unwrap();
         assert_eq!(warnings(), Vec::<String>::new());
-        // Before the copy that was put off.
+        // The warning comes before the deferred copy.
         let clone = tensor.lazy_clone().unwrap();
         clone.storage().unwrap().warn_on_write("a copy is made");
         clone.fill_(4.0).unwrap();
@@ -199,10 +199,10 @@ fn the_first_write_is_warned_of() {
     });
 }
 
-/// Nobody waits for streams before memory of CPU engines is used again: recording one is an error, and so it is for memory
-/// from outside.
+/// CPU engines do not wait for streams before they reuse memory, nor does foreign memory: recording a stream
+/// is an error.
 #[test]
-fn streams_that_nobody_waits_for_are_refused() {
+fn stream_uses_without_honour_are_errors() {
     let refused = |result: Result<(), Error>| {
         matches!(result, Err(Error::Alloc(AllocError::StreamsNotHonoured { .. })))
     };
@@ -217,9 +217,9 @@ fn streams_that_nobody_waits_for_are_refused() {
     }
     let outside = Tensor::from_vec([2], vec![1.0f32, 2.0]).unwrap();
     assert!(refused(outside.record_stream(stream)));
-    // No bytes, and nothing to wait for.
+    // No bytes, so there is nothing to wait for.
     Tensor::zeros([0], DType::F32).unwrap().record_stream(stream).unwrap();
-    let honoured = AllocatorRef::new(Spy::new(Direct::engine(System::new())).0).erase();
+    let honoured = AllocatorRef::new(RecordingMock::new(Direct::engine(System::new())).0).erase();
     let tensor = Tensor::zeros([4], TensorOptions::new().allocator(&honoured)).unwrap();
     tensor.record_stream(stream).unwrap();
     assert!(tensor.storage().unwrap().block().unwrap().uses.iter().eq([stream]));
@@ -275,7 +275,7 @@ fn blocks_become_storages() {
 fn what_cannot_be_written_never_is() {
     static WORDS: [u32; 4] = [1, 2, 3, 4];
     let memory = || {
-        // SAFETY: the words live as long as the program, and nobody writes them: the storage refuses.
+        // SAFETY: the words are static, and are not written: the storage refuses.
         let storage = unsafe { Storage::borrowed(NonNull::from(&WORDS).cast(), 16, MemoryKind::Persistent) };
         storage.mark_immutable("a constant");
         storage
@@ -301,11 +301,14 @@ fn what_is_immutable_is_not_resized_into_what_is_not() {
     constant.mark_immutable("a constant");
     let refused = |storage: &Storage| {
         let result = [0, 50, 100, 100_000].map(|bytes| storage.resize(bytes).and(storage.write().map(drop)));
-        let is_read_only = |result| matches!(result, Err(Error::ReadOnly { reason: Some(reason) }) if &*reason == "a constant");
+        let is_read_only = |result| match result {
+            Err(Error::ReadOnly { reason }) => reason.as_deref() == Some("a constant"),
+            _ => false,
+        };
         !storage.is_resizable() && result.into_iter().all(is_read_only)
     };
     assert!(refused(&constant) && other.is_resizable());
-    // The memory takes it along.
+    // The mark moves with the memory.
     constant.swap_data(&other).unwrap();
     constant.resize(100_000).unwrap();
     constant.write().unwrap().fill(1);

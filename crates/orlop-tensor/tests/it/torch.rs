@@ -1,11 +1,11 @@
-//! What PyTorch answers, on tensors: views and their values, strides of copies, casts.
+//! Tensors against PyTorch: views and their values, strides of copies, casts.
 
 use orlop_core::{DType, MemoryFormat};
 use orlop_tensor::Tensor;
 use orlop_testkit::golden;
 use orlop_testkit::views::ViewProgram;
 
-/// A few under Miri, which is slow.
+/// A few lines under Miri, which is slow.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().take(if cfg!(miri) { 20 } else { usize::MAX })
 }
@@ -45,11 +45,11 @@ fn strides_of_copies() {
     assert!(!cases.is_empty());
 }
 
-/// Casts of whole tensors, densely and with gaps, give PyTorch's bits; the payload of a NaN is not compared.
+/// Casts of whole tensors, dense and with gaps, give PyTorch's bits; the payload of a NaN is not compared.
 #[test]
 fn casts_of_tensors() {
     let text = golden::gz_text(&golden::testdata("torch-views/dtypes.json.gz")).unwrap();
-    // Python writes numbers that JSON has no words for, in tables that are not of bits.
+    // Python writes numbers that JSON cannot express, in tables that are not of bits.
     let text = text.replace("-Infinity", "null").replace("Infinity", "null").replace("NaN", "null");
     let file: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mut tables = 0;
@@ -73,7 +73,8 @@ fn casts_of_tensors() {
                 for (place, (ours, wanted)) in pairs.enumerate() {
                     let both_nan = ours != ours && wanted != wanted;
                     let same = bytemuck::bytes_of(&ours) == bytemuck::bytes_of(&wanted);
-                    assert!(same || both_nan, "{src} to {dst}, element {place}: {ours:?}, PyTorch {wanted:?}");
+                    let name = format!("{src} to {dst}, element {place}");
+                    assert!(same || both_nan, "{name}: {ours:?}, PyTorch {wanted:?}");
                 }
             });
         }

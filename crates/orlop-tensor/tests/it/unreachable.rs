@@ -1,8 +1,9 @@
-//! Memory that nobody can touch, wherever it says it is: every operation on bytes is a typed error, and nothing is touched.
+//! Memory that nothing can access, on any device: every operation on bytes is a typed error, and nothing is
+//! accessed.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
-use crate::far::{FAR, with_device};
+use crate::mock_device::{FAR, with_device};
 use orlop_alloc::backing::{Null, Pinned};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::engine::Direct;
@@ -11,7 +12,7 @@ use orlop_core::{DType, Device, MemoryFormat, MemoryKind};
 use orlop_tensor::{Error, Result, Storage, Tensor, TensorOptions};
 use std::sync::Arc;
 
-/// An operation on a tensor without memory, and one that has some, of the same sizes.
+/// An operation on a tensor without accessible memory, and an ordinary one of the same sizes.
 type Operation = fn(&Tensor, &Tensor) -> Result<()>;
 
 const OPERATIONS: &[(&str, Operation)] = &[
@@ -89,26 +90,26 @@ fn refused(allocator: &AllocatorRef) {
         for (name, operation) in OPERATIONS {
             let it = Tensor::empty([4, 6], TensorOptions::new().allocator(allocator)).unwrap();
             let result = operation(&it, &other);
-            // Growth in place moves no bytes.
+            // Growth in place copies no bytes.
             if result.is_ok() && matches!(*name, "growth" | "resize_") {
                 continue;
             }
             let typed = matches!(result, Err(Error::Alloc(AllocError::NotHostAccessible { .. })));
             assert!(typed, "{name} on {}: {result:?}", it.device());
-            // What failed has changed nothing.
+            // A failed operation has no effect.
             assert_eq!((it.sizes(), it.storage().unwrap().nbytes()), (&[4, 6][..], 96), "{name}");
         }
     }
     let it = Tensor::empty([4, 6], TensorOptions::new().allocator(allocator)).unwrap();
     assert!(it.to_string().contains("unreadable"), "{it}");
     assert!(!format!("{it:?} {}", it.diagnose()).is_empty());
-    // What needs no bytes can be done.
+    // Operations without bytes succeed.
     let storage = it.storage().unwrap();
     storage.resize(96).unwrap();
     storage.resize(0).unwrap();
     storage.resize(1000).unwrap();
     storage.clear().unwrap();
-    // Made of what is there, on the host first.
+    // Created from data, which is on the host first.
     let made = Tensor::from_slice_in([2], &[1.0f32, 2.0], TensorOptions::new().allocator(allocator));
     assert!(matches!(made, Err(Error::Alloc(AllocError::NotHostAccessible { .. }))), "{made:?}");
     let made = Tensor::arange(0.0, 3.0, 1.0, TensorOptions::from(DType::F32).allocator(allocator));
@@ -122,12 +123,12 @@ fn address_space_is_never_touched() {
             refused(&Direct::new(Null::new(device)).erase());
             refused(&Caching::builder(Null::new(device)).build().erase());
         }
-        // What pins memory does not say who can reach it.
+        // A backing that pins memory does not report its accessibility.
         refused(&Direct::new(Pinned::new(Arc::new(Null::new(Device::CPU)))).erase());
     });
 }
 
-/// Registered as the processor's own.
+/// Registered as the CPU's allocator.
 #[test]
 fn a_context_of_address_space() {
     let context = Context::new();

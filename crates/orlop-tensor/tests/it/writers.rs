@@ -1,4 +1,4 @@
-//! Where files are written: through links, into pipes and devices, and never over what is none of theirs.
+//! Destinations of files: links, pipes, devices, and files that must not be replaced.
 #![cfg(all(unix, feature = "archive", feature = "npy", feature = "safetensors"))]
 
 use orlop_core::DType;
@@ -96,7 +96,7 @@ fn pipes_are_written_into() {
     }
 }
 
-/// What others wrote to the file where the standard output goes stays, and what they write next comes after it.
+/// Existing contents of a redirected standard output stay, and later output is appended.
 #[test]
 fn the_standard_output_is_added_to() {
     const INSIDE: &str = "ORLOP_TEST_STANDARD_OUTPUT";
@@ -104,7 +104,7 @@ fn the_standard_output_is_added_to() {
         npy::write("/dev/stdout", &numbers()).unwrap();
         return;
     }
-    // This very test once more, whose harness writes there too.
+    // This test runs again as a child process, whose harness writes to the standard output too.
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let run = Command::new(std::env::current_exe().unwrap())
@@ -132,7 +132,7 @@ fn what_is_not_to_be_written_is_refused_and_stays() {
         permissions.set_readonly(true);
         fs::set_permissions(&file, permissions).unwrap();
         assert!((format.write)(&file, &numbers()).is_err(), "{}", format.name);
-        // Nor is what fails halfway written.
+        // A write that fails halfway does not change the file, either.
         let other = folder.path().join("other");
         fs::write(&other, b"mine").unwrap();
         let tensor = numbers();

@@ -1,36 +1,36 @@
-//! What a random program asks of the device under its engine.
+//! [`WatchedDevice`]: the interface between random programs and a checking device.
 
 use super::{DeviceFault, MockDevice};
 use orlop_alloc::device::{DeviceBacking, NullDevice};
 use orlop_core::StreamId;
 
-/// A device that a [`DeviceProgram`](super::DeviceProgram) runs over. One that watches nothing checks nothing.
+/// A device that a [`DeviceProgram`](super::DeviceProgram) runs over. The default methods check nothing.
 pub trait WatchedDevice: DeviceBacking {
-    /// Work on a new block is put into a stream.
+    /// Submits work on a new block to a stream.
     fn begin_use(&self, address: usize, bytes: usize, stream: StreamId) {
         let _ = (address, bytes, stream);
     }
 
-    /// More work on a block is put into a stream.
+    /// Submits more work on a block to a stream.
     fn go_on(&self, address: usize, bytes: usize, stream: StreamId) {
         let _ = (address, bytes, stream);
     }
 
-    /// A capture begins or ends.
+    /// Sets whether a capture is in progress.
     fn set_capturing(&self, is_capturing: bool) {
         let _ = is_capturing;
     }
 
-    /// Returns the first fault that was found.
+    /// Returns the first fault.
     ///
     /// # Errors
     ///
-    /// That fault.
+    /// The first fault.
     fn fault(&self) -> Result<(), DeviceFault> {
         Ok(())
     }
 
-    /// Returns the bytes that are held.
+    /// Returns the reserved bytes.
     fn held(&self) -> u64;
 }
 

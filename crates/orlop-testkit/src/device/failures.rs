@@ -1,8 +1,8 @@
-//! Which calls a mock device refuses, and which panic.
+//! Injected failures and panics of a mock device.
 
 use super::random::Random;
 
-/// A call that a device may refuse.
+/// A call that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCall {
     /// `allocate`.
@@ -24,11 +24,11 @@ const CALLS: usize = 6;
 #[derive(Debug)]
 pub(super) struct InjectedFailures {
     random: Random,
-    /// By call: one in this many fails; 0: none.
+    /// For each call: one in this number fails; 0 for none.
     one_in: [usize; CALLS],
-    /// By call: the calls that are left up to the one that fails; 0: none.
+    /// For each call: the number of calls up to the one that fails; 0 for none.
     countdown: [u64; CALLS],
-    /// One call in this many panics, whatever it is; 0: none.
+    /// One call in this number panics; 0 for none.
     panics_one_in: usize,
 }
 
@@ -49,12 +49,12 @@ impl InjectedFailures {
         self.panics_one_in = n;
     }
 
-    /// Whether this call panics.
+    /// Returns `true` if this call panics.
     pub(super) fn panics(&mut self) -> bool {
         self.random.one_in(self.panics_one_in)
     }
 
-    /// Whether this call fails.
+    /// Returns `true` if this call fails.
     pub(super) fn fails(&mut self, call: DeviceCall) -> bool {
         let countdown = &mut self.countdown[call as usize];
         let is_nth = *countdown == 1;
@@ -62,7 +62,7 @@ impl InjectedFailures {
         is_nth || self.random.one_in(self.one_in[call as usize])
     }
 
-    /// Whether something happens that is as likely as not.
+    /// Returns `true` with probability one half.
     pub(super) fn toss(&mut self) -> bool {
         self.random.one_in(2)
     }

@@ -1,23 +1,24 @@
-//! A mock device's memory: regions, ranges of addresses, and physical pages that keep their history when they move.
+//! The memory of a mock device: regions, reservations, and physical pages that keep their history when they
+//! move.
 
 use super::DeviceFault;
-use super::timeline::{Timeline, Work};
+use super::timeline::{StreamWork, Timeline};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Pieces begin at multiples of this many bytes.
+/// Regions and reservations begin at multiples of this number of bytes.
 const STEP: usize = 2 << 20;
 
-/// No more addresses are set aside at once.
+/// The largest reservation.
 const MAX_RANGE: usize = 1 << 46;
 
 /// Physical memory of the mock device: a region, or a page.
 #[derive(Debug, Default)]
 struct PhysicalMemory {
     bytes: usize,
-    /// The last work on each part.
-    uses: Vec<(Range<usize>, Work)>,
-    /// A move failed and lost it.
+    /// The last work on each range.
+    uses: Vec<(Range<usize>, StreamWork)>,
+    /// Whether a failed move lost its contents.
     is_lost: bool,
 }
 
@@ -62,7 +63,7 @@ impl MockMemory {
         used.is_some()
     }
 
-    /// Addresses that nothing has had before, with a gap behind them.
+    /// Returns unused addresses, with a gap after them.
     fn addresses(&mut self, bytes: usize) -> Option<usize> {
         let start = self.next;
         let end = start.checked_add(bytes)?.checked_next_multiple_of(STEP)?.checked_add(STEP)?;
@@ -113,7 +114,7 @@ impl MockMemory {
         }
     }
 
-    /// Whether pages may be put here: whole ones of one range, where there are none.
+    /// Checks that pages may be mapped here: whole pages of one reservation, where there are none.
     fn check_hole(
         &mut self,
         call: &'static str,
@@ -134,7 +135,7 @@ impl MockMemory {
         }
     }
 
-    /// Maps new pages. False if there is no memory.
+    /// Maps new pages. Returns `false` if there is no memory.
     pub(super) fn map(&mut self, address: usize, bytes: usize, page: usize) -> Result<bool, DeviceFault> {
         self.check_hole("map", address, bytes, page)?;
         let has_memory = self.take(bytes);
@@ -172,7 +173,7 @@ impl MockMemory {
         Ok(())
     }
 
-    /// Moves pages. If that `fails` they stay, and those for which `loses` says so have lost their contents.
+    /// Moves pages. If it `fails` they stay, and those for which `loses` returns `true` lose their contents.
     pub(super) fn remap(
         &mut self,
         (from, to): (usize, usize),
@@ -194,11 +195,11 @@ impl MockMemory {
         Ok(())
     }
 
-    /// Work uses bytes. All earlier work on them must be ordered before it if `is_first`.
+    /// Records work on bytes. If `is_first`, all earlier work on them must be ordered before it.
     pub(super) fn use_bytes(
         &mut self,
         bytes: Range<usize>,
-        work: Work,
+        work: StreamWork,
         timeline: &Timeline,
         is_first: bool,
     ) -> Result<(), DeviceFault> {
@@ -225,7 +226,7 @@ impl MockMemory {
 }
 
 impl PhysicalMemory {
-    /// Whether the host knows all work on it to be done.
+    /// Checks that the host knows all work on the memory to be done.
     fn is_quiet(&self, call: &'static str, address: usize, timeline: &Timeline) -> Result<(), DeviceFault> {
         match self.uses.iter().find(|&&(_, work)| !timeline.is_done(work)) {
             Some((_, work)) => {
@@ -235,14 +236,14 @@ impl PhysicalMemory {
         }
     }
 
-    /// Notes work on a part. The earlier work that it is not ordered behind, if it must be.
+    /// Records work on a range. Returns earlier work that must be ordered before it but is not.
     fn use_part(
         &mut self,
         part: Range<usize>,
-        work: Work,
+        work: StreamWork,
         timeline: &Timeline,
         is_first: bool,
-    ) -> Result<(), Work> {
+    ) -> Result<(), StreamWork> {
         let overlaps = |used: &Range<usize>| used.start < part.end && part.start < used.end;
         let mut earlier = self.uses.iter().filter(|(used, _)| overlaps(used));
         if is_first
@@ -250,7 +251,7 @@ impl PhysicalMemory {
         {
             return Err(earlier);
         }
-        // What this work covers and follows says nothing more.
+        // Earlier work that is covered by this work and ordered before it adds nothing.
         let covers = |used: &Range<usize>| part.start <= used.start && used.end <= part.end;
         self.uses.retain(|(used, earlier)| !(covers(used) && timeline.is_ordered(*earlier, work)));
         self.uses.push((part, work));

@@ -1,4 +1,4 @@
-//! A device whose every call is checked.
+//! [`MockDevice`]: a device that checks every call.
 
 use super::DeviceFault;
 use super::failures::{DeviceCall, InjectedFailures};
@@ -11,9 +11,9 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A device without memory behind its addresses that checks every precondition of [`DeviceBacking`]: what is given back is
-/// held, pages are whole, events end once, and no memory changes hands while a stream may still run on it. It refuses the
-/// calls that it is told to refuse, and panics in those that it is told to panic in. Clones are the same device.
+/// A device without memory behind its addresses that checks every precondition of [`DeviceBacking`]: what is
+/// released is live, pages are whole, events end once, and no memory is released while a stream may still use
+/// it. It fails and panics as configured. Clones are handles to the same device.
 #[derive(Clone)]
 pub struct MockDevice(Arc<Mutex<MockState>>);
 
@@ -24,7 +24,7 @@ struct MockState {
     failures: InjectedFailures,
     has_pages: bool,
     is_capturing: bool,
-    /// The first fault; what follows from it says nothing.
+    /// The first fault; later ones are usually consequences.
     fault: Option<DeviceFault>,
 }
 
@@ -42,7 +42,7 @@ impl MockState {
         }
     }
 
-    /// Panics, if it is this call's turn, without a word on standard error.
+    /// Panics if it is this call's turn, without a message on standard error.
     fn may_panic(&mut self) {
         if self.failures.panics() {
             resume_unwind(Box::new("a call of the mock device"));
@@ -57,8 +57,8 @@ impl MockState {
 }
 
 impl MockDevice {
-    /// Creates a device of `memory` bytes, with pages that can be mapped and moved if `has_pages`. What it refuses at random
-    /// follows from the seed.
+    /// Creates a device of `memory` bytes, with pages that can be mapped and moved if `has_pages`. Random
+    /// failures follow from the seed.
     #[must_use]
     pub fn new(memory: u64, has_pages: bool, seed: u64) -> Self {
         Self(Arc::new(Mutex::new(MockState {
@@ -75,17 +75,18 @@ impl MockDevice {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on one in `n` of these calls fails; 0: none.
+    /// Fails one in `n` of these calls from now on; 0 for none.
     pub fn fail_one_in(&self, call: DeviceCall, n: usize) {
         self.state().failures.one_in(call, n);
     }
 
-    /// The `n`-th of these calls from now on fails, counted from 1.
+    /// Fails the `n`th of these calls from now on, counted from 1.
     pub fn fail_nth(&self, call: DeviceCall, n: u64) {
         self.state().failures.nth(call, n);
     }
 
-    /// From now on one call in `n` panics; 0: none. One that gives something back has done so by then, any other nothing.
+    /// Panics in one call in `n` from now on; 0 for none. A call that releases something has released it
+    /// before the panic; any other has no effect.
     pub fn panic_one_in(&self, n: usize) {
         self.state().failures.panic_one_in(n);
     }
@@ -97,20 +98,20 @@ impl MockDevice {
         state
     }
 
-    /// Returns the first fault that was found.
+    /// Returns the first fault.
     ///
     /// # Errors
     ///
-    /// That fault.
+    /// The first fault.
     pub fn fault(&self) -> Result<(), DeviceFault> {
         self.state().fault.map_or(Ok(()), Err)
     }
 
-    /// Checks that everything was given back, and every event ended.
+    /// Checks that everything was released and every event ended.
     ///
     /// # Errors
     ///
-    /// The first fault that was found, or [`DeviceFault::Left`].
+    /// The first fault, or [`DeviceFault::Left`].
     pub fn check_end(&self) -> Result<(), DeviceFault> {
         self.fault()?;
         let state = self.state();
@@ -122,23 +123,25 @@ impl MockDevice {
         }
     }
 
-    /// Returns the bytes that are held.
+    /// Returns the reserved bytes.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.state().memory.used()
     }
 
-    /// A capture begins or ends: in it no event may be asked about, no stream may wait for another and no page may move.
+    /// Sets whether a capture is in progress: during it, no event may be queried, no stream may wait for
+    /// another and no page may move.
     pub fn set_capturing(&self, is_capturing: bool) {
         self.state().is_capturing = is_capturing;
     }
 
-    /// Work on a new block is put into a stream: it must not run before earlier work on the same memory is done.
+    /// Submits work on a new block to a stream. It must not run before earlier work on the same memory is
+    /// done.
     pub fn begin_use(&self, address: usize, bytes: usize, stream: StreamId) {
         self.use_bytes(address, bytes, stream, true);
     }
 
-    /// More work on a block is put into a stream, whose order among others is the user's affair.
+    /// Submits more work on a block to a stream. Its order is the user's responsibility.
     pub fn go_on(&self, address: usize, bytes: usize, stream: StreamId) {
         self.use_bytes(address, bytes, stream, false);
     }
@@ -158,8 +161,8 @@ impl fmt::Debug for MockDevice {
     }
 }
 
-// SAFETY: 1. addresses are handed out once, and nobody may touch what is there. 2. nothing ever runs in a stream, and the
-// clocks of streams are joined when one waits.
+// SAFETY: 1. addresses are handed out once, and nothing may access the memory there. 2. nothing ever runs in
+// a stream, and the clocks of streams are joined when one waits.
 unsafe impl DeviceBacking for MockDevice {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         let mut state = self.enter();
@@ -256,7 +259,7 @@ unsafe impl DeviceBacking for MockDevice {
 
     fn wait(&self, stream: StreamId, event: EventId) {
         let mut state = self.enter();
-        // One of the two streams would become part of the capture, or the capture would end.
+        // One of the two streams would join the capture, or the capture would end.
         state.refuse_in_capture("wait");
         let was_live = state.timeline.wait(stream, event);
         state.note_event("wait", event, was_live);

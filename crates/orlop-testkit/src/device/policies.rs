@@ -1,9 +1,9 @@
-//! Policies to run random programs under.
+//! Policies for random programs.
 
 use super::random::Random;
 use orlop_alloc::device::{Growth, IndexKind, Policy, TorchConf};
 
-/// Returns PyTorch's rules under random settings that go together, or [`Policy::orlop`] or its sibling without pages.
+/// Returns PyTorch's policy with random valid settings, or [`Policy::orlop`] or its variant without pages.
 #[must_use]
 pub fn shipped(random: &mut Random) -> Policy {
     match random.below(4) {
@@ -22,7 +22,7 @@ fn settings(random: &mut Random) -> TorchConf {
             parts.push(format!("{key}:{value}"));
         }
     }
-    // What does not go together is refused: the defaults serve as well.
+    // Invalid combinations are errors: the defaults replace them.
     parts.join(",").parse().unwrap_or_default()
 }
 
@@ -53,7 +53,7 @@ pub fn pairs_of_settings() -> Vec<String> {
     all
 }
 
-/// Returns a policy of which any field may have any value.
+/// Returns a policy with random values in all fields.
 #[must_use]
 pub fn any(random: &mut Random) -> Policy {
     let mut policy = shipped(random);

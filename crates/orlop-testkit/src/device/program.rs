@@ -7,31 +7,31 @@ use orlop_alloc::device::{Ask, DeviceBlock, Engine, PoolId, StreamFilter};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 
-/// Everything is walked once in this many steps; the accounts are checked in each.
+/// The engine's structures are walked once per this number of steps; the statistics are checked in each.
 const VERIFY_EVERY: usize = 8;
 
 /// How a device program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramEnd {
-    /// All blocks are freed and the cache is emptied: nothing may be held.
+    /// All blocks are freed and the cache is emptied: nothing may stay reserved.
     Empty,
-    /// All blocks are freed and the engine ends at once, with events that nobody has asked about.
+    /// All blocks are freed and the engine is dropped at once, with events that were not queried.
     Drop,
 }
 
-/// A random program, and what must hold after each of its steps.
+/// A random program, and the checks after each of its steps.
 #[derive(Debug)]
 pub struct DeviceProgram<B: WatchedDevice> {
     engine: Engine<B>,
     random: Random,
-    /// How many streams there are.
+    /// The number of streams.
     streams: usize,
-    /// Which sizes are requested.
+    /// The distribution of sizes.
     sizes: usize,
     live: Vec<ProgramBlock>,
-    /// The ends of live blocks, by where they begin.
+    /// The end of each live block by its address.
     ends: BTreeMap<usize, usize>,
-    /// Private pools, once for each user.
+    /// The private pools, once for each user.
     pools: Vec<PoolId>,
     underway: Vec<PoolId>,
     next_pool: u64,
@@ -43,17 +43,17 @@ struct ProgramBlock {
     block: DeviceBlock,
     address: usize,
     bytes: usize,
-    /// The stream that it was allocated for, and those that were recorded.
+    /// The stream of the allocation, and the recorded ones.
     streams: Vec<StreamId>,
 }
 
-/// The default stream, and others whose ids are as great as handles.
+/// Returns the default stream, or another one whose id is as large as a handle.
 fn stream(number: usize) -> StreamId {
     if number == 0 { StreamId::DEFAULT } else { StreamId::new(0x1000 + 0x10 * number as u64) }
 }
 
 impl<B: WatchedDevice> DeviceProgram<B> {
-    /// Creates the program of a seed over an engine, whose live blocks these are.
+    /// Creates a program from a seed over an engine with these live blocks.
     pub fn new(engine: Engine<B>, seed: u64, blocks: impl IntoIterator<Item = DeviceBlock>) -> Self {
         let mut random = Random::new(seed);
         let streams = random.pick(&[1, 2, 3, 5, 70]).unwrap_or(1);
@@ -74,7 +74,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
             program.ends.insert(address, address + bytes);
             program.live.push(ProgramBlock { block, address, bytes, streams: Vec::new() });
         }
-        // By address: maps have no order.
+        // By address: maps are unordered.
         program.live.sort_by_key(|block| block.address);
         program
     }
@@ -83,7 +83,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     ///
     /// # Errors
     ///
-    /// [`ConformanceFault::Step`] with the first rule that does not hold.
+    /// [`ConformanceFault::Step`] with the first violated rule.
     pub fn run(&mut self, steps: usize) -> Result<(), ConformanceFault> {
         for _ in 0..steps {
             let result = self.take_step().and_then(|()| self.check());
@@ -94,7 +94,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     }
 
     fn take_step(&mut self) -> Result<(), ConformanceFault> {
-        // Phases in which memory fills, and in which it empties.
+        // Alternates between phases that fill and that empty the memory.
         let allocate = [30, 45, 60][self.step / 100 % 3];
         match self.random.below(100) {
             kind if kind < allocate || self.live.is_empty() => self.allocate(),
@@ -131,7 +131,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let stream = stream(self.random.below(self.streams));
         let mut ask = Ask::new(requested, stream);
         ask.long_lived = self.random.one_in(8);
-        // That a request fails is no fault.
+        // A failed request is not a fault.
         let Ok(block) = self.engine.allocate(ask) else { return Ok(()) };
         let (address, bytes) = (self.engine.address(block), self.engine.size(block));
         if bytes < requested {
@@ -152,13 +152,13 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     fn free(&mut self, which: usize) -> Result<(), ConformanceFault> {
         let ProgramBlock { block, address, bytes, streams } = self.live.swap_remove(which);
         let is_where_it_was = (self.engine.address(block), self.engine.size(block)) == (address, bytes);
-        rule("blocks stay where they are", is_where_it_was)?;
+        rule("blocks do not move", is_where_it_was)?;
         self.ends.remove(&address);
         for stream in streams {
             self.engine.backing().go_on(address, bytes, stream);
         }
         self.engine.free(block)?;
-        rule("a block comes back once", !self.random.one_in(50) || self.engine.free(block).is_err())
+        rule("a block is freed only once", !self.random.one_in(50) || self.engine.free(block).is_err())
     }
 
     fn do_something_else(&mut self) -> Result<(), ConformanceFault> {
@@ -191,7 +191,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         let before = self.reserved();
         let target = before / 4 * self.random.below(5) as u64;
         let released = self.engine.trim(target);
-        equal("bytes given back", before - self.reserved(), released)
+        equal("released bytes", before - self.reserved(), released)
     }
 
     fn reserved(&self) -> u64 {
@@ -221,7 +221,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
         Ok(())
     }
 
-    /// As PyTorch did in a recording: a segment, or a free piece of one.
+    /// Releases memory as a recorded PyTorch did: a segment, or a free part of one.
     fn give_back(&mut self) {
         let segments = self.engine.segments();
         let Some(segment) = segments.get(self.random.below(segments.len())) else { return };
@@ -253,7 +253,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     ///
     /// # Errors
     ///
-    /// The first rule that does not hold.
+    /// The first violated rule.
     pub fn finish(mut self, ending: ProgramEnd) -> Result<(), ConformanceFault> {
         while !self.underway.is_empty() {
             self.end_capture()?;

@@ -1,16 +1,16 @@
-//! Segments as a snapshot may show them.
+//! Random segments as in a snapshot.
 
 use super::random::Random;
 use orlop_alloc::device::{DevicePiece, DeviceSegment, PieceState};
 use orlop_core::StreamId;
 
-/// The first address of the first segment.
+/// The address of the first segment.
 const START: usize = 0x7f00_0000_0000;
 
-/// Segments do not come closer than this, or touch.
+/// Segments are adjacent, or at least this number of bytes apart.
 const STEP: usize = 2 << 20;
 
-/// Returns segments as PyTorch's allocator may have them. Some are `expandable` if that is set.
+/// Returns segments that PyTorch's allocator may have, some of them `expandable` if that is set.
 #[must_use]
 pub fn possible(random: &mut Random, expandable: bool) -> Vec<DeviceSegment> {
     let mut at = START;
@@ -49,7 +49,7 @@ fn segment(random: &mut Random, address: usize, expandable: bool) -> DeviceSegme
     DeviceSegment { address, bytes, stream, small, expandable, pool, pieces }
 }
 
-/// Returns such segments with a few figures changed, so that they may be impossible.
+/// Returns such segments with a few fields changed, so that they may be invalid.
 #[must_use]
 pub fn changed(random: &mut Random, expandable: bool) -> Vec<DeviceSegment> {
     let mut segments = possible(random, expandable);
@@ -70,7 +70,7 @@ pub fn changed(random: &mut Random, expandable: bool) -> Vec<DeviceSegment> {
                 segments.push(twice);
             }
             _ => {
-                // All of it elsewhere: perhaps on another one, or where no memory is.
+                // Moves all of it, perhaps onto another one, or to where there is no memory.
                 let at = START.wrapping_add(STEP / 4 * random.below(40)).max(to / 2);
                 for piece in &mut segment.pieces {
                     piece.address = piece.address.wrapping_sub(segment.address).wrapping_add(at);

@@ -1,13 +1,14 @@
-//! What is ordered before what: streams, the host and events, as vector clocks.
+//! [`Timeline`]: the order of work in streams, the host and events, as vector clocks.
 //!
-//! A stream's clock says, for each stream, how much of its work is done before what the stream does next. Work that the host
+//! A stream's clock contains, for each stream, how much of its work is done before the next work of this
+//! stream. StreamWork that the host submits begins after everything that the host knows to be done.
 //! submits begins after all that the host knows to be done.
 
 use orlop_alloc::device::EventId;
 use orlop_core::StreamId;
 use std::collections::HashMap;
 
-/// The amount of completed work of each stream, by the stream's number.
+/// The completed work of each stream, by the number of the stream.
 #[derive(Debug, Clone, Default)]
 struct StreamProgress(Vec<u64>);
 
@@ -38,9 +39,9 @@ impl StreamProgress {
     }
 }
 
-/// A piece of work: the `position`-th of a stream.
+/// A unit of work: number `position` of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Work {
+pub(super) struct StreamWork {
     pub(super) stream: usize,
     position: u64,
 }
@@ -49,7 +50,7 @@ pub(super) struct Work {
 pub(super) struct Timeline {
     streams: Vec<StreamId>,
     clocks: Vec<StreamProgress>,
-    /// What the host knows to be done.
+    /// The work that the host knows to be done.
     host: StreamProgress,
     events: HashMap<u64, StreamProgress>,
     recorded: u64,
@@ -71,19 +72,19 @@ impl Timeline {
         self.streams.get(stream).map_or(0, |stream| stream.get())
     }
 
-    /// The host submits work to a stream.
-    pub(super) fn submit(&mut self, stream: StreamId) -> Work {
+    /// Submits work to a stream.
+    pub(super) fn submit(&mut self, stream: StreamId) -> StreamWork {
         let stream = self.number(stream);
-        Work { stream, position: self.clocks[stream].tick(stream) }
+        StreamWork { stream, position: self.clocks[stream].tick(stream) }
     }
 
-    /// Whether `earlier` is done before `later` begins.
-    pub(super) fn is_ordered(&self, earlier: Work, later: Work) -> bool {
+    /// Returns `true` if `earlier` is done before `later` begins.
+    pub(super) fn is_ordered(&self, earlier: StreamWork, later: StreamWork) -> bool {
         earlier.stream == later.stream || earlier.position <= self.clocks[later.stream].at(earlier.stream)
     }
 
-    /// Whether the host knows work to be done.
-    pub(super) fn is_done(&self, work: Work) -> bool {
+    /// Returns `true` if the host knows the work to be done.
+    pub(super) fn is_done(&self, work: StreamWork) -> bool {
         work.position <= self.host.at(work.stream)
     }
 
@@ -94,12 +95,12 @@ impl Timeline {
         EventId(self.recorded)
     }
 
-    /// Whether the event is live; whether the host knows it to be done already.
+    /// Returns whether the host knows the event to be done, or `None` if it has ended.
     pub(super) fn poll(&self, EventId(event): EventId) -> Option<bool> {
         self.events.get(&event).map(|clock| self.host.covers(clock))
     }
 
-    /// Ends an event, which the host knows to be done from now on. False if it has ended before.
+    /// Ends an event, which the host then knows to be done. Returns `false` if it has ended before.
     pub(super) fn complete(&mut self, EventId(event): EventId) -> bool {
         let clock = self.events.remove(&event);
         clock.is_some_and(|clock| {
@@ -108,12 +109,12 @@ impl Timeline {
         })
     }
 
-    /// Ends an event. False if it has ended before.
+    /// Ends an event. Returns `false` if it has ended before.
     pub(super) fn forget(&mut self, EventId(event): EventId) -> bool {
         self.events.remove(&event).is_some()
     }
 
-    /// Ends an event, which the stream waits for. False if it has ended before.
+    /// Ends an event that the stream waits for. Returns `false` if it has ended before.
     pub(super) fn wait(&mut self, stream: StreamId, EventId(event): EventId) -> bool {
         let stream = self.number(stream);
         let clock = self.events.remove(&event);
@@ -123,7 +124,7 @@ impl Timeline {
         })
     }
 
-    /// The number of events that have not ended.
+    /// Returns the number of live events.
     pub(super) fn events(&self) -> usize {
         self.events.len()
     }

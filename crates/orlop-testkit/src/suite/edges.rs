@@ -1,4 +1,4 @@
-//! Requests at the edges: nothing, one byte, more than there is, every alignment, kinds out of place.
+//! Requests at the edges: zero bytes, one byte, impossible sizes, every alignment, host kinds on devices.
 
 use super::Suite;
 use crate::fault::{ConformanceFault, equal, rule};
@@ -8,37 +8,37 @@ use crate::{ProgramOp, ProgramRequest};
 use orlop_alloc::{AllocationId, Allocator, Error, Request};
 use orlop_core::{Alignment, MemoryKind};
 
-/// Zero bytes never reach the backing, and the block still knows where it is and what for (L6).
+/// Zero bytes never reach the backing, and the block has its device and kind.
 pub(super) fn zero_bytes(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    if rig.allocator.opaque_handles() {
-        return rig.finish();
+    let setup = suite.setup();
+    if setup.allocator.opaque_handles() {
+        return setup.finish();
     }
-    let before = rig.backing.as_ref().map(|hand| hand.counts.figures());
+    let before = setup.backing.as_ref().map(|control| control.counts.stats());
     for kind in [MemoryKind::Default, MemoryKind::Persistent, MemoryKind::KvCache] {
         for log2 in [0, 6, MAX_ALIGN_LOG2] {
             let request = Request::new(0).kind(kind).align(alignment(log2)).zeroed();
-            let mut block = rig.allocator.allocate(&request)?;
+            let mut block = setup.allocator.allocate(&request)?;
             rule("an empty block has length and capacity 0", (block.len(), block.capacity()) == (0, 0))?;
-            rule("an empty block knows its device", block.device() == rig.allocator.device())?;
+            rule("an empty block knows its device", block.device() == setup.allocator.device())?;
             rule("an empty block knows its kind", block.kind() == kind)?;
             rule("an empty block is aligned", request.align.is_aligned(block.as_ptr().as_ptr().addr()))?;
             rule("an empty block has no id", block.id() == AllocationId::NONE)?;
             rule("an empty block has no bytes", block.bytes_mut()?.is_empty())?;
         }
     }
-    let stats = rig.allocator.stats();
+    let stats = setup.allocator.stats();
     equal("allocations after empty requests", 0, stats.totals.all.allocations)?;
     equal("reserved bytes after empty requests", 0, stats.usage.reserved)?;
-    if let (Some(before), Some(hand)) = (before, &rig.backing) {
-        rule("an empty request does not reach the backing", before == hand.counts.figures())?;
+    if let (Some(before), Some(control)) = (before, &setup.backing) {
+        rule("an empty request does not reach the backing", before == control.counts.stats())?;
     }
-    rig.finish()
+    setup.finish()
 }
 
 pub(super) fn small_sizes(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    let mut model = suite.model(&rig);
+    let setup = suite.setup();
+    let mut model = suite.model(&setup);
     for log2 in 0..16 {
         for bytes in [(1usize << log2) - 1, 1 << log2, (1 << log2) + 1] {
             let granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes)))?;
@@ -46,13 +46,13 @@ pub(super) fn small_sizes(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
         }
     }
     model.finish()?;
-    rig.finish()
+    setup.finish()
 }
 
-/// Sizes that no memory holds get a typed error, and the allocator works on. Address space may be that large.
+/// Impossible sizes are typed errors, after which the allocator works. Address space may be that large.
 pub(super) fn impossible_sizes(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    let mut model = suite.model(&rig);
+    let setup = suite.setup();
+    let mut model = suite.model(&setup);
     model.step(&ProgramOp::Allocate(ProgramRequest::new(1000)))?;
     let largest = isize::MAX.unsigned_abs();
     let sizes = [
@@ -84,13 +84,13 @@ pub(super) fn impossible_sizes(suite: &Suite<'_>) -> Result<(), ConformanceFault
         model.step(&ProgramOp::Allocate(ProgramRequest::new(100)))?;
     }
     model.finish()?;
-    rig.finish()
+    setup.finish()
 }
 
-/// No allocator may refuse an alignment up to 2 MiB.
+/// Every alignment up to 2 MiB is supported.
 pub(super) fn alignments(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    let mut model = suite.model(&rig);
+    let setup = suite.setup();
+    let mut model = suite.model(&setup);
     for log2 in (0..=MAX_ALIGN_LOG2).rev() {
         for bytes in [1, 64, 1000, 5000] {
             let granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes).align_log2(log2)))?;
@@ -101,53 +101,52 @@ pub(super) fn alignments(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
         model.step(&ProgramOp::FreeNewest)?;
     }
     model.finish()?;
-    rig.finish()
+    setup.finish()
 }
 
-/// Many free chunks that are large enough and none that is aligned: the search must look further, or get a
-/// region that does fit and find it.
+/// Many free chunks are large enough but misaligned: the search must continue, or get a new region that fits.
 pub(super) fn alignments_among_fragments(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    let mut model = suite.model(&rig).without_verify();
+    let setup = suite.setup();
+    let mut model = suite.model(&setup).without_verify();
     for _ in 0..64 {
         model.step(&ProgramOp::Allocate(ProgramRequest::new(4096)))?;
         model.step(&ProgramOp::Allocate(ProgramRequest::new(256)))?;
     }
-    // Every other one goes: 64 holes.
+    // Frees every other block: 64 holes.
     for hole in 0..64u16 {
         model.step(&ProgramOp::Free(hole))?;
     }
     for log2 in [16, MAX_ALIGN_LOG2] {
-        let refused = rig.refused();
+        let refused = setup.refused();
         let granted = model.step(&ProgramOp::Allocate(ProgramRequest::new(4000).align_log2(log2)))?;
-        let excused = suite.profile.limited || rig.refused() > refused;
+        let excused = suite.profile.limited || setup.refused() > refused;
         rule(
-            "fragments do not stand in the way",
+            "fragments do not make requests fail",
             matches!(granted, Some(RequestOutcome::Granted)) || excused,
         )?;
     }
-    rig.allocator.verify()?;
+    setup.allocator.verify()?;
     model.finish()?;
-    rig.finish()
+    setup.finish()
 }
 
-/// Host kinds are on the CPU and nowhere else (L9).
+/// Host kinds exist on the CPU only.
 pub(super) fn host_kinds(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
+    let setup = suite.setup();
     for kind in MemoryKind::ALL {
         for bytes in [0, 100] {
-            let result = rig.allocator.allocate(&Request::new(bytes).kind(kind).align(Alignment::ONE));
-            match (kind.check_on(rig.allocator.device()), result) {
+            let result = setup.allocator.allocate(&Request::new(bytes).kind(kind).align(Alignment::ONE));
+            match (kind.check_on(setup.allocator.device()), result) {
                 (Ok(()), Ok(block)) => rule("the block knows its kind", block.kind() == kind)?,
                 (Err(expected), Err(Error::Words(found))) => {
-                    rule("a host kind elsewhere is refused as such", expected == found)?;
+                    rule("a host kind on a device fails as such", expected == found)?;
                 }
                 (Ok(()), Err(error)) => return Err(error.into()),
                 (Err(_), _) => {
-                    return Err(ConformanceFault::Rule("a host kind elsewhere is refused as such"));
+                    return Err(ConformanceFault::Rule("a host kind on a device fails as such"));
                 }
             }
         }
     }
-    rig.finish()
+    setup.finish()
 }

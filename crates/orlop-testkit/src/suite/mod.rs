@@ -1,34 +1,34 @@
-//! One suite that every allocator passes.
+//! The conformance suite for allocators.
 //!
 //! | part | modules |
 //! |---|---|
-//! | random programs against the [`Model`] | `programs` |
-//! | sizes and alignments at the edges, zero bytes, host kinds | `edges` |
-//! | figures, trimming, bounded memory | `figures` |
-//! | refusals of the backing, out of memory and after | `refusals` |
-//! | threads, and who outlives whom | `threads` |
-//! | bare pointers and misuse | `raw` |
+//! | random programs against the [`AllocatorModel`] | `programs` |
+//! | edge sizes and alignments, zero bytes, host kinds | `edges` |
+//! | statistics, trimming, bounded memory | `statistics` |
+//! | failures of the backing, out of memory | `backing_failures` |
+//! | threads, and lifetimes of blocks and handles | `threads` |
+//! | raw pointers and misuse | `raw` |
 //! | stream uses | `streams` |
-//! | zeros, or a refusal | `zeroed` |
+//! | zeroed memory | `zeroed` |
 //!
-//! [`hostile`] is a suite of its own: user code that does harm when it is called.
+//! [`hostile`] is a separate suite with hostile user code in callbacks.
 //!
-//! All parts run even if one fails, and the report names each that did. `ORLOP_CONFORMANCE_CASES` says how
-//! many random programs of each sort are run; the same ones each time.
+//! All parts run even if one fails, and the report names each failure. `ORLOP_CONFORMANCE_CASES` sets the
+//! number of random programs of each sort; they are reproducible.
 
+mod backing_failures;
 mod edges;
-mod figures;
 pub mod hostile;
 mod programs;
 mod raw;
-mod refusals;
+mod statistics;
 mod streams;
 mod threads;
 mod zeroed;
 
 use crate::backings::{BackingCounters, CountingBacking, FailingBacking, FailureSchedule, PoisonBacking};
-use crate::far::FarBacking;
-use crate::{ConformanceFault, Model, SuiteProfile};
+use crate::fake_device::FakeDeviceBacking;
+use crate::{AllocatorModel, ConformanceFault, SuiteProfile};
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::backing::Global;
 use std::any::Any;
@@ -36,86 +36,89 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The variable that says how many random programs are run.
+/// The environment variable with the number of random programs.
 pub const CASES_VARIABLE: &str = "ORLOP_CONFORMANCE_CASES";
 
 const DEFAULT_CASES: u32 = 4;
 
-/// Makes an allocator over a backing.
-pub type MakeOver<'a> = dyn Fn(Global) -> AllocatorRef + 'a;
+/// A function that creates an allocator over a backing.
+pub type MakeOverBacking<'a> = dyn Fn(Global) -> AllocatorRef + 'a;
 
-enum Maker<'a> {
+enum AllocatorFactory<'a> {
     Alone(&'a dyn Fn() -> AllocatorRef),
-    Over { base: &'a dyn Fn() -> Global, make: &'a MakeOver<'a> },
+    Over { base: &'a dyn Fn() -> Global, make: &'a MakeOverBacking<'a> },
 }
 
-/// What a part works with.
+/// The subject of a suite's run.
 pub(crate) struct Suite<'a> {
     name: &'a str,
     profile: SuiteProfile,
-    maker: Maker<'a>,
+    factory: AllocatorFactory<'a>,
     cases: u32,
 }
 
-/// A fresh allocator, with a hand on its backing if there is one to have.
-pub(crate) struct Rig {
+/// A new allocator, with its backing if the suite controls it.
+pub(crate) struct SuiteSetup {
     allocator: AllocatorRef,
-    backing: Option<Hand>,
+    backing: Option<BackingControl>,
 }
 
-/// What happens between engine and backing, seen and steered.
-pub(crate) struct Hand {
+/// Counters and failures of the backing.
+pub(crate) struct BackingControl {
     counts: Arc<BackingCounters>,
     failures: Arc<FailureSchedule>,
 }
 
 impl Suite<'_> {
-    fn rig(&self) -> Rig {
-        self.rig_with(false)
+    fn setup(&self) -> SuiteSetup {
+        self.setup_with(false)
     }
 
-    /// With fresh memory full of dirt, if `poisoned` and if the backing is in our hands.
-    fn rig_with(&self, poisoned: bool) -> Rig {
-        match &self.maker {
-            Maker::Alone(make) => Rig { allocator: make(), backing: None },
-            Maker::Over { base, make } => {
+    /// Creates an allocator, with dirty fresh memory if `poisoned` and if the suite controls the backing.
+    fn setup_with(&self, poisoned: bool) -> SuiteSetup {
+        match &self.factory {
+            AllocatorFactory::Alone(make) => SuiteSetup { allocator: make(), backing: None },
+            AllocatorFactory::Over { base, make } => {
                 let base = if poisoned { Arc::new(PoisonBacking::new(base())) } else { base() };
                 let (failing, failures) = FailingBacking::new(base);
                 let (counting, counts) = CountingBacking::new(failing);
-                Rig { allocator: make(Arc::new(counting)), backing: Some(Hand { counts, failures }) }
+                SuiteSetup {
+                    allocator: make(Arc::new(counting)),
+                    backing: Some(BackingControl { counts, failures }),
+                }
             }
         }
     }
 
-    /// Over memory that the processor is not to touch, if the backing is in our hands.
-    fn far_rig(&self) -> Option<Rig> {
-        let Maker::Over { make, .. } = &self.maker else { return None };
-        let (failing, failures) = FailingBacking::new(FarBacking::new());
+    /// Creates an allocator over memory that the CPU must not access, if the suite controls the backing.
+    fn fake_device_setup(&self) -> Option<SuiteSetup> {
+        let AllocatorFactory::Over { make, .. } = &self.factory else { return None };
+        let (failing, failures) = FailingBacking::new(FakeDeviceBacking::new());
         let (counting, counts) = CountingBacking::new(failing);
         let allocator = make(Arc::new(counting));
-        // Some put what they are given behind something of the processor's.
-        (allocator.device() == FarBacking::DEVICE)
-            .then_some(Rig { allocator, backing: Some(Hand { counts, failures }) })
+        // Some allocators put their backing behind CPU memory.
+        (allocator.device() == FakeDeviceBacking::DEVICE)
+            .then_some(SuiteSetup { allocator, backing: Some(BackingControl { counts, failures }) })
     }
 
-    fn model(&self, rig: &Rig) -> Model {
-        Model::new(rig.allocator.clone(), self.profile)
+    fn model(&self, setup: &SuiteSetup) -> AllocatorModel {
+        AllocatorModel::new(setup.allocator.clone(), self.profile)
     }
 }
 
-impl Rig {
-    /// Lets go of the allocator and checks that the backing has everything back.
+impl SuiteSetup {
+    /// Drops the allocator and checks that the backing has everything back.
     fn finish(self) -> Result<(), ConformanceFault> {
         drop(self.allocator);
         match self.backing {
-            Some(hand) => Ok(hand.counts.check_returned()?),
+            Some(control) => Ok(control.counts.check_returned()?),
             None => Ok(()),
         }
     }
 
-    /// Regions refused so far, by the base or on purpose.
+    /// Returns the number of failed requests for regions, by the base or injected.
     fn refused(&self) -> u64 {
-        self.backing.as_ref().map_or(0, |hand| hand.failures.refused())
+        self.backing.as_ref().map_or(0, |control| control.failures.refused())
     }
 }
 
@@ -132,34 +135,34 @@ const PARTS: &[(&str, SuitePart)] = &[
     ("alignments up to 2 MiB", edges::alignments),
     ("alignments among fragments", edges::alignments_among_fragments),
     ("host kinds", edges::host_kinds),
-    ("figures", figures::counted),
-    ("peaks start again", figures::peaks_start_again),
-    ("trim", figures::trim),
-    ("steady loops are bounded", figures::bounded),
-    ("every refusal of the backing", refusals::every_combination),
-    ("out of memory, free, succeed", refusals::out_of_memory),
+    ("figures", statistics::counted),
+    ("peaks after a reset", statistics::peaks_start_again),
+    ("trim", statistics::trim),
+    ("steady loops are bounded", statistics::bounded),
+    ("every failure of the backing", backing_failures::every_combination),
+    ("out of memory, free, success", backing_failures::out_of_memory),
     ("frees from other threads", threads::frees_from_other_threads),
     ("blocks outlive the handles", threads::blocks_outlive_handles),
-    ("handles dropped elsewhere", threads::handles_dropped_elsewhere),
+    ("handles dropped on other threads", threads::handles_dropped_elsewhere),
     ("bare pointers", raw::bare_pointers),
     ("stream uses", streams::delivered),
-    ("stream uses that nobody waits for", streams::honoured_or_refused),
+    ("stream uses, honoured or refused", streams::honoured_or_refused),
     ("zeros over dirty memory", zeroed::over_dirty_memory),
     ("zeros on a device", zeroed::on_a_device),
     ("zeros refused", zeroed::refused),
 ];
 
-/// Runs the suite over the allocators that `make` makes, a fresh one for each part.
+/// Runs the suite over allocators from `make`, a new one for each part.
 ///
 /// # Panics
 ///
-/// If a part fails, with the name, every part that failed, and why.
+/// If a part fails; the message names all failed parts with their faults.
 pub fn conformance(name: &str, profile: SuiteProfile, make: impl Fn() -> AllocatorRef) {
-    run(&Suite { name, profile, maker: Maker::Alone(&make), cases: cases() });
+    run(&Suite { name, profile, factory: AllocatorFactory::Alone(&make), cases: cases() });
 }
 
-/// The same over a backing in the suite's hands: it counts the regions, refuses some, and makes fresh memory
-/// dirty. `make` gets that backing, `base` makes what is under it.
+/// Runs the suite over a backing that it controls: it counts regions, fails some requests, and returns dirty
+/// memory. `make` gets that backing, and `base` creates the backing under it.
 ///
 /// # Panics
 ///
@@ -170,10 +173,15 @@ pub fn conformance_over(
     base: impl Fn() -> Global,
     make: impl Fn(Global) -> AllocatorRef,
 ) {
-    run(&Suite { name, profile, maker: Maker::Over { base: &base, make: &make }, cases: cases() });
+    run(&Suite {
+        name,
+        profile,
+        factory: AllocatorFactory::Over { base: &base, make: &make },
+        cases: cases(),
+    });
 }
 
-/// Only the random programs of [`conformance_over`], `cases` of each sort: for large matrices.
+/// Runs only the random programs of [`conformance_over`], `cases` of each sort: for large matrices.
 ///
 /// # Panics
 ///
@@ -185,11 +193,11 @@ pub fn programs_over(
     base: impl Fn() -> Global,
     make: impl Fn(Global) -> AllocatorRef,
 ) {
-    let suite = Suite { name, profile, maker: Maker::Over { base: &base, make: &make }, cases };
+    let suite = Suite { name, profile, factory: AllocatorFactory::Over { base: &base, make: &make }, cases };
     run_parts(&suite, &PARTS[..3]);
 }
 
-/// Returns how many random programs of each sort are run: what [`CASES_VARIABLE`] says, or 4.
+/// Returns the number of random programs of each sort: the value of [`CASES_VARIABLE`], or 4.
 #[must_use]
 pub fn cases() -> u32 {
     std::env::var(CASES_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_CASES)
@@ -211,7 +219,7 @@ fn run_parts(suite: &Suite<'_>, parts: &[(&str, SuitePart)]) {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

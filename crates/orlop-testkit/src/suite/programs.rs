@@ -1,31 +1,31 @@
 //! Random programs against the model.
 
-use super::{Rig, Suite};
+use super::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, rule};
 use crate::model::RequestOutcome;
-use crate::program::{Mix, ProgramOp, program};
+use crate::program::{ProgramMix, ProgramOp, program};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 pub(super) fn random(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    run(suite, Mix::default(), || Some(suite.rig()))
+    run(suite, ProgramMix::default(), || Some(suite.setup()))
 }
 
 pub(super) fn poisoned(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    run(suite, DIRTY, || Some(suite.rig_with(true)))
+    run(suite, DIRTY, || Some(suite.setup_with(true)))
 }
 
 pub(super) fn far(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    run(suite, DIRTY, || suite.far_rig())
+    run(suite, DIRTY, || suite.fake_device_setup())
 }
 
-/// For memory of which every byte is written before it is handed out.
-const DIRTY: Mix = Mix { steps: 40, max_bytes: 100_000, max_align_log2: 12, failures: true };
+/// For memory that is written completely before it is returned.
+const DIRTY: ProgramMix = ProgramMix { steps: 40, max_bytes: 100_000, max_align_log2: 12, failures: true };
 
 pub(super) fn failing(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    run(suite, Mix { failures: true, ..Mix::default() }, || Some(suite.rig()))
+    run(suite, ProgramMix { failures: true, ..ProgramMix::default() }, || Some(suite.setup()))
 }
 
-/// The same programs each time, others for each name.
+/// Returns a runner with a fixed seed for each name.
 fn runner(suite: &Suite<'_>) -> TestRunner {
     let mut seed = [0u8; 32];
     for (index, byte) in suite.name.bytes().enumerate() {
@@ -37,43 +37,44 @@ fn runner(suite: &Suite<'_>) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
-fn run(suite: &Suite<'_>, mix: Mix, rig: impl Fn() -> Option<Rig>) -> Result<(), ConformanceFault> {
+fn run(
+    suite: &Suite<'_>,
+    mix: ProgramMix,
+    setup: impl Fn() -> Option<SuiteSetup>,
+) -> Result<(), ConformanceFault> {
     let outcome = runner(suite).run(&program(mix), |ops| {
-        let Some(rig) = rig() else { return Ok(()) };
-        run_one(suite, rig, &ops).map_err(|fault| TestCaseError::fail(fault.to_string()))
+        let Some(setup) = setup() else { return Ok(()) };
+        run_one(suite, setup, &ops).map_err(|fault| TestCaseError::fail(fault.to_string()))
     });
-    // The text names the smallest program that fails.
+    // The message has the smallest program that fails.
     assert!(outcome.is_ok(), "{}", outcome.err().map(|error| error.to_string()).unwrap_or_default());
     Ok(())
 }
 
-fn run_one(suite: &Suite<'_>, rig: Rig, ops: &[ProgramOp]) -> Result<(), ConformanceFault> {
-    let mut model = suite.model(&rig);
+fn run_one(suite: &Suite<'_>, setup: SuiteSetup, ops: &[ProgramOp]) -> Result<(), ConformanceFault> {
+    let mut model = suite.model(&setup);
     for op in ops {
-        if let (ProgramOp::InjectFailure(count), Some(hand)) = (op, &rig.backing) {
-            hand.failures.fail_next(u64::from(*count));
-            // For as long as nothing else is injected.
-            hand.failures.refuse_zeros(*count == 1);
+        if let (ProgramOp::InjectFailure(count), Some(control)) = (op, &setup.backing) {
+            control.failures.fail_next(u64::from(*count));
+            // Zeroing fails until the next injection.
+            control.failures.refuse_zeros(*count == 1);
         }
-        let refused = rig.refused();
+        let refused = setup.refused();
         let possible = match op {
-            ProgramOp::Allocate(ask) => ask.kind.check_on(rig.allocator.device()).is_ok(),
+            ProgramOp::Allocate(ask) => ask.kind.check_on(setup.allocator.device()).is_ok(),
             _ => true,
         };
         if let (Some(RequestOutcome::Refused), true) = (model.step(op)?, possible) {
-            let backing_refused = rig.refused() > refused;
-            rule(
-                "a request is refused only if the backing refused",
-                suite.profile.limited || backing_refused,
-            )?;
+            let backing_refused = setup.refused() > refused;
+            rule("a request fails only if the backing failed", suite.profile.limited || backing_refused)?;
         }
-        if let Some(hand) = &rig.backing {
-            hand.counts.check()?;
+        if let Some(control) = &setup.backing {
+            control.counts.check()?;
         }
     }
-    if let Some(hand) = &rig.backing {
-        hand.failures.heal();
+    if let Some(control) = &setup.backing {
+        control.failures.heal();
     }
     model.finish()?;
-    rig.finish()
+    setup.finish()
 }

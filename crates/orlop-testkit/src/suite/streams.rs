@@ -1,42 +1,42 @@
-//! Stream uses on their way back (L14).
+//! Stream uses of blocks.
 
-use super::{Rig, Suite};
+use super::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, rule};
-use crate::spies::{RecordedCall, Spy};
+use crate::recording_mock::{RecordedCall, RecordingMock};
 use orlop_alloc::{Allocator as _, AllocatorRef, Error, Request};
 use orlop_core::{MemoryKind, StreamId};
 
-/// A use is recorded where the allocator waits for streams, and an error where it does not.
+/// A use is recorded if the allocator honours streams, and an error if not.
 pub(super) fn honoured_or_refused(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    let waits = rig.allocator.semantics().stream_ordered;
-    for kind in MemoryKind::ALL.into_iter().filter(|kind| kind.check_on(rig.allocator.device()).is_ok()) {
-        let block = rig.allocator.allocate(&Request::new(1000).kind(kind).stream(StreamId::new(7)))?;
+    let setup = suite.setup();
+    let waits = setup.allocator.semantics().stream_ordered;
+    for kind in MemoryKind::ALL.into_iter().filter(|kind| kind.check_on(setup.allocator.device()).is_ok()) {
+        let block = setup.allocator.allocate(&Request::new(1000).kind(kind).stream(StreamId::new(7)))?;
         for stream in [0, 3, 7] {
             let recorded = block.record_stream(StreamId::new(stream));
             let refused = matches!(recorded, Err(Error::StreamsNotHonoured { .. }));
-            rule("a use that nobody waits for is an error, and no other is", refused != waits)?;
+            rule("a use is an error exactly if it is not honoured", refused != waits)?;
         }
-        rule("what was refused was not recorded", waits || block.stream_uses().next().is_none())?;
+        rule("a rejected use is not recorded", waits || block.stream_uses().next().is_none())?;
         let shared = block.share();
-        rule("shared blocks say the same", shared.record_stream(StreamId::new(9)).is_ok() == waits)?;
-        let nothing = rig.allocator.allocate(&Request::new(0))?;
-        rule("no bytes, nothing to wait for", nothing.record_stream(StreamId::new(9)).is_ok())?;
+        rule("shared blocks behave alike", shared.record_stream(StreamId::new(9)).is_ok() == waits)?;
+        let nothing = setup.allocator.allocate(&Request::new(0))?;
+        rule("a use of an empty block is accepted", nothing.record_stream(StreamId::new(9)).is_ok())?;
     }
-    rig.finish()
+    setup.finish()
 }
 
-/// What was recorded on a block is told when it comes back, and only that.
+/// The recorded uses, and only these, reach the allocator with the freed block.
 pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let Rig { allocator, backing } = suite.rig();
-    let (spy, log) = Spy::new(allocator);
+    let SuiteSetup { allocator, backing } = suite.setup();
+    let (spy, log) = RecordingMock::new(allocator);
     let watched = AllocatorRef::new(spy);
     let block = watched.allocate(&Request::new(1000).stream(StreamId::new(7)))?;
     let plain = watched.allocate(&Request::new(1000))?;
     for stream in [3, 7, 5, 3] {
         block.record_stream(StreamId::new(stream))?;
     }
-    rule("uses are there to see, the own stream left out", {
+    rule("recorded uses are visible, without the block's own stream", {
         block.stream_uses().eq([StreamId::new(5), StreamId::new(3)])
     })?;
     drop((block, plain));
@@ -49,7 +49,7 @@ pub(super) fn delivered(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
         })
         .collect();
     let expected = [(vec![StreamId::new(5), StreamId::new(3)], true), (Vec::new(), true)];
-    rule("each block comes back with its uses", returned == expected)?;
+    rule("each block is freed with its uses", returned == expected)?;
     drop(watched);
-    backing.map_or(Ok(()), |hand| Ok(hand.counts.check_returned()?))
+    backing.map_or(Ok(()), |control| Ok(control.counts.check_returned()?))
 }

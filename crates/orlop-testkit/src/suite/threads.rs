@@ -1,6 +1,6 @@
-//! Several threads, and who outlives whom.
+//! Threads, and lifetimes of blocks and handles.
 
-use super::{Rig, Suite};
+use super::{Suite, SuiteSetup};
 use crate::fault::{ConformanceFault, equal, rule};
 use crate::pattern;
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
@@ -10,7 +10,7 @@ use std::thread;
 const THREADS: usize = 4;
 const BLOCKS: u64 = 60;
 
-/// Gets a block and writes the pattern of `seed` into it, where the host can.
+/// Allocates a block and fills it with the pattern of `seed`, if the host can access it.
 fn filled(allocator: &AllocatorRef, bytes: usize, seed: u64) -> Result<Block, ConformanceFault> {
     let mut block = allocator.allocate(&Request::new(bytes))?;
     if let Ok(bytes) = block.bytes_mut() {
@@ -31,21 +31,21 @@ fn intact(block: &Block, seed: u64) -> Result<(), ConformanceFault> {
     }
 }
 
-/// Each thread allocates, and returns what its neighbour allocated.
+/// Each thread allocates, and frees its neighbour's blocks.
 pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
+    let setup = suite.setup();
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..THREADS).map(|_| mpsc::channel::<(u64, Block)>()).unzip();
     let results: Vec<Result<(), ConformanceFault>> = thread::scope(|scope| {
         let mut workers = Vec::new();
         for (number, inbox) in receivers.into_iter().enumerate() {
             let outbox = senders[(number + 1) % THREADS].clone();
-            let allocator = &rig.allocator;
+            let allocator = &setup.allocator;
             workers.push(scope.spawn(move || {
                 let first = number as u64 * BLOCKS;
                 for seed in first..first + BLOCKS {
                     let bytes = [40, 1000, 4096, 30_000][usize::try_from(seed % 4).unwrap_or(0)];
-                    // Nobody listens any more only if the neighbour has failed.
+                    // The channel is closed only if the neighbour has failed.
                     if outbox.send((seed, filled(allocator, bytes, seed)?)).is_err() {
                         break;
                     }
@@ -62,17 +62,17 @@ pub(super) fn frees_from_other_threads(suite: &Suite<'_>) -> Result<(), Conforma
         workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| died())).collect()
     });
     results.into_iter().collect::<Result<(), _>>()?;
-    let stats = rig.allocator.stats();
+    let stats = setup.allocator.stats();
     equal("allocations by all threads", THREADS as u64 * BLOCKS, stats.totals.all.allocations)?;
     equal("frees by all threads", THREADS as u64 * BLOCKS, stats.totals.all.frees)?;
-    equal("live bytes in the end", 0, stats.live())?;
-    rig.allocator.verify()?;
-    rig.finish()
+    equal("live bytes at the end", 0, stats.live())?;
+    setup.allocator.verify()?;
+    setup.finish()
 }
 
-/// Blocks work when no handle is left, and what is left of the allocator goes with the last of them.
+/// Blocks work after the last handle was dropped, and the allocator is freed with the last of them.
 pub(super) fn blocks_outlive_handles(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let Rig { allocator, backing } = suite.rig();
+    let SuiteSetup { allocator, backing } = suite.setup();
     let second = allocator.clone();
     let blocks: Vec<(u64, Block)> = [100, 5000, 300_000]
         .into_iter()
@@ -82,20 +82,20 @@ pub(super) fn blocks_outlive_handles(suite: &Suite<'_>) -> Result<(), Conformanc
     drop(allocator);
     drop(second);
     blocks.iter().try_for_each(|(seed, block)| intact(block, *seed))?;
-    if let Some(hand) = &backing {
-        rule("the memory of live blocks is still held", hand.counts.check_returned().is_err())?;
+    if let Some(control) = &backing {
+        rule("the memory of live blocks is still reserved", control.counts.check_returned().is_err())?;
     }
     thread::scope(|scope| {
         let last = scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| intact(&block, seed)));
         last.join().unwrap_or(Err(ConformanceFault::Rule("no thread panics")))
     })?;
-    backing.map_or(Ok(()), |hand| Ok(hand.counts.check_returned()?))
+    backing.map_or(Ok(()), |control| Ok(control.counts.check_returned()?))
 }
 
-/// The last handle and the last blocks go at the same time, in different threads.
+/// The last handle and the last blocks are dropped concurrently, in different threads.
 pub(super) fn handles_dropped_elsewhere(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     for round in 0..8 {
-        let Rig { allocator, backing } = suite.rig();
+        let SuiteSetup { allocator, backing } = suite.setup();
         let blocks: Vec<(u64, Block)> = (1..20)
             .map(|seed| Ok((seed, filled(&allocator, 500 + 100 * round, seed)?)))
             .collect::<Result<_, ConformanceFault>>()?;
@@ -104,7 +104,7 @@ pub(super) fn handles_dropped_elsewhere(suite: &Suite<'_>) -> Result<(), Conform
             let frees = scope.spawn(|| blocks.into_iter().try_for_each(|(seed, block)| intact(&block, seed)));
             frees.join().unwrap_or(Err(ConformanceFault::Rule("no thread panics")))
         })?;
-        backing.map_or(Ok(()), |hand| hand.counts.check_returned())?;
+        backing.map_or(Ok(()), |control| control.counts.check_returned())?;
     }
     Ok(())
 }

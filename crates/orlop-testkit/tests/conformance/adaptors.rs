@@ -1,4 +1,4 @@
-//! What adaptors do with what they pass on, and programs under failures of their own making.
+//! Adaptors: forwarding, and programs with failures that the adaptors cause.
 
 use crate::matrix::ADAPTORS;
 use orlop_alloc::adaptor::{
@@ -10,8 +10,10 @@ use orlop_alloc::engine::Direct;
 use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_testkit::model::RequestOutcome;
-use orlop_testkit::spies::{RecordedCall, Spy};
-use orlop_testkit::{ConformanceFault, Model, ProgramOp, ProgramRequest, SuiteProfile, check_forwarding};
+use orlop_testkit::recording_mock::{RecordedCall, RecordingMock};
+use orlop_testkit::{
+    AllocatorModel, ConformanceFault, ProgramOp, ProgramRequest, SuiteProfile, check_forwarding,
+};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -72,7 +74,7 @@ fn every_adaptor_forwards_what_it_does_not_implement() {
         "verify",
     ];
     check!(|upstream| Hardened::builder(upstream).build(), &hardened);
-    check!(|upstream| Spy::new(upstream).0, &["deallocate", "deallocate_raw", "semantics", "trim"]);
+    check!(|upstream| RecordingMock::new(upstream).0, &["deallocate", "deallocate_raw", "semantics", "trim"]);
     // A handle is an adaptor too. Nobody can change settings through a shared one.
     check!(|upstream| AllocatorRef::new(upstream).erase(), &["set_statistics"]);
 }
@@ -113,11 +115,11 @@ fn an_adaptor_that_drops_a_method_is_found() {
     assert!(!methods.contains(&"usage"));
 }
 
-/// Everything a request says arrives below every adaptor, and the block comes back with its streams.
+/// The complete request reaches the allocator under every adaptor, and the block returns with its streams.
 #[test]
 fn requests_and_stream_uses_pass_every_adaptor() {
     for (name, adapt) in ADAPTORS {
-        let (spy, log) = Spy::new(Direct::engine(System::new()));
+        let (spy, log) = RecordingMock::new(Direct::engine(System::new()));
         let allocator = adapt(AllocatorRef::new(spy).erase());
         let request = Request::new(1000)
             .align(Alignment::PLANNED)
@@ -145,16 +147,16 @@ fn requests_and_stream_uses_pass_every_adaptor() {
     }
 }
 
-/// A bare pointer that was given away comes back below every adaptor that can take it, with its streams or
-/// as a bare pointer.
+/// A raw pointer reaches the allocator under every adaptor that supports it, with its streams or as a raw
+/// pointer.
 #[test]
 fn bare_pointers_pass_every_adaptor() {
     for (name, adapt) in ADAPTORS {
-        let (spy, log) = Spy::new(Central::builder(System::new()).build_engine());
+        let (spy, log) = RecordingMock::new(Central::builder(System::new()).build_engine());
         let allocator = adapt(AllocatorRef::new(spy).erase());
         assert!(allocator.has_raw_deleter(), "{name}");
         let ptr = allocator.allocate(&Request::new(1000)).unwrap().into_raw_ptr().unwrap();
-        // SAFETY: given away just now, and freed once.
+        // SAFETY: just converted, and freed once.
         unsafe { allocator.free(ptr, None) }.unwrap();
         let back = log.take().into_iter().any(|seen| {
             matches!(
@@ -168,7 +170,7 @@ fn bare_pointers_pass_every_adaptor() {
     }
 }
 
-/// Trimming, frontiers and the questions of the trait reach the engine.
+/// Trimming, frontiers and the queries of the trait reach the engine.
 #[test]
 fn trim_reaches_the_engine_under_every_adaptor() {
     for (name, adapt) in ADAPTORS {
@@ -180,7 +182,7 @@ fn trim_reaches_the_engine_under_every_adaptor() {
     }
 }
 
-/// Requests that fail by rule leave no trace, whatever the engine below.
+/// Requests that fail by an adaptor's rule have no effect, whatever the engine below.
 #[test]
 fn programs_survive_failures_above_the_engine() {
     let third = NonZeroU64::new(3).map(Rule::Every).unwrap();
@@ -188,7 +190,7 @@ fn programs_survive_failures_above_the_engine() {
     for engine in engines {
         let failing =
             AllocatorRef::new(Failing::new(engine.clone(), [third, Rule::LargerThan(50_000)])).erase();
-        let mut model = Model::new(failing, SuiteProfile::strict());
+        let mut model = AllocatorModel::new(failing, SuiteProfile::strict());
         let mut refused = 0;
         for step in 0..300usize {
             let ask =
@@ -206,12 +208,12 @@ fn programs_survive_failures_above_the_engine() {
     }
 }
 
-/// At no step does more live than the limit, and every byte comes back to it.
+/// At no step are there more live bytes than the limit, and every byte is returned to it.
 #[test]
 fn a_limit_holds_under_programs() {
     const LIMIT: usize = 100_000;
     let limit = AllocatorRef::new(Limit::new(Central::builder(System::new()).build_engine(), LIMIT));
-    let mut model = Model::new(limit.clone().erase(), SuiteProfile::strict().limited());
+    let mut model = AllocatorModel::new(limit.clone().erase(), SuiteProfile::strict().limited());
     for step in 0..400usize {
         model.step(&ProgramOp::Allocate(ProgramRequest::new(1 + step * 997 % 20_000))).unwrap();
         assert!(limit.used() <= LIMIT);

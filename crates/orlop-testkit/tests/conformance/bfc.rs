@@ -1,4 +1,4 @@
-//! The central engine under TensorFlow's rules gives the addresses that TensorFlow's rules give (T8).
+//! The central engine under TensorFlow's policy gives the addresses of TensorFlow's BFC.
 
 use orlop_alloc::backing::Null;
 use orlop_alloc::central::{Central, Policy};
@@ -11,20 +11,20 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 
 /// The engine and the reference, side by side.
-struct Pair {
+struct EnginePair {
     engine: AllocatorRef<Central<Null>>,
     reference: ReferenceBfc,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+struct PairLimits {
     limit: usize,
     backing: u64,
     collects_garbage: bool,
 }
 
-impl Pair {
-    fn new(limits: Limits) -> Self {
+impl EnginePair {
+    fn new(limits: PairLimits) -> Self {
         let policy = Policy::tensorflow();
         let policy = if limits.collects_garbage { policy.releasing_when_stuck() } else { policy };
         let null = Null::with_limit(Device::CPU, limits.backing);
@@ -34,7 +34,7 @@ impl Pair {
         Self { engine, reference }
     }
 
-    /// `None` where both refuse.
+    /// Allocates from both. `None` if both fail.
     fn allocate(&mut self, bytes: usize) -> Result<Option<Block>, String> {
         let expected = self.reference.allocate(bytes as u64);
         let block = self.engine.allocate(&Request::new(bytes)).ok();
@@ -56,22 +56,23 @@ impl Pair {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum BfcStep {
     Allocate(usize),
     Free(usize),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<BfcStep>> {
     let large = (1usize..=24).prop_map(|mebibytes| mebibytes << 20);
     let sizes = prop_oneof![8 => sizes(2 << 20).prop_map(|bytes| bytes.max(1)), 1 => large];
-    let step = prop_oneof![3 => sizes.prop_map(Step::Allocate), 2 => any::<usize>().prop_map(Step::Free)];
+    let step =
+        prop_oneof![3 => sizes.prop_map(BfcStep::Allocate), 2 => any::<usize>().prop_map(BfcStep::Free)];
     prop::collection::vec(step, 1..250)
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+fn limits() -> impl Strategy<Value = PairLimits> {
     let limit = prop_oneof![Just(usize::MAX >> 1), 1usize << 20..64 << 20, 1usize..1 << 20];
     let backing = prop_oneof![2 => Just(u64::MAX >> 1), 1 => 1u64 << 20..64 << 20];
-    (limit, backing, any::<bool>()).prop_map(|(limit, backing, collects_garbage)| Limits {
+    (limit, backing, any::<bool>()).prop_map(|(limit, backing, collects_garbage)| PairLimits {
         limit,
         backing,
         collects_garbage,
@@ -83,12 +84,12 @@ proptest! {
 
     #[test]
     fn random_programs_get_the_same_addresses(limits in limits(), steps in steps()) {
-        let mut pair = Pair::new(limits);
+        let mut pair = EnginePair::new(limits);
         let mut live: Vec<Block> = Vec::new();
         for step in steps {
             match step {
-                Step::Allocate(bytes) => live.extend(pair.allocate(bytes).map_err(TestCaseError::fail)?),
-                Step::Free(number) => {
+                BfcStep::Allocate(bytes) => live.extend(pair.allocate(bytes).map_err(TestCaseError::fail)?),
+                BfcStep::Free(number) => {
                     if let Some(at) = number.checked_rem(live.len()) {
                         pair.free(live.swap_remove(at));
                     }
@@ -104,13 +105,16 @@ fn traces_of_real_models_get_the_same_addresses() {
     let traces = golden::cpu_traces().unwrap();
     assert!(traces.len() >= 6, "{} traces", traces.len());
     for trace in traces {
-        let mut pair =
-            Pair::new(Limits { limit: usize::MAX >> 1, backing: u64::MAX >> 1, collects_garbage: false });
+        let mut pair = EnginePair::new(PairLimits {
+            limit: usize::MAX >> 1,
+            backing: u64::MAX >> 1,
+            collects_garbage: false,
+        });
         let mut live: HashMap<usize, Block> = HashMap::new();
         for (line, event) in trace.events.iter().enumerate() {
             match *event {
                 TraceEvent::Allocate { id, bytes, .. } => {
-                    // What was never asked for has no address.
+                    // An empty request has no address.
                     if bytes > 0 {
                         let block =
                             pair.allocate(bytes).unwrap_or_else(|e| panic!("{}:{line}: {e}", trace.name));
@@ -138,7 +142,7 @@ fn a_chunk_is_split_at_twice_the_size_or_128_mib_of_waste() {
         (300 * MIB, 172 * MIB, 172 * MIB),
         (300 * MIB, 173 * MIB, 300 * MIB),
     ] {
-        // One region; a hole at its start, and nothing else free.
+        // One region, with a hole at its start, and nothing else free.
         let limit = 4096 * MIB;
         let engine =
             Central::builder(Null::new(Device::CPU)).policy(Policy::tensorflow_fixed()).limit(limit).build();

@@ -1,4 +1,4 @@
-//! The suite finds allocators that break their promises: without this, a suite that checks nothing would pass.
+//! The suite detects allocators that violate its rules: otherwise a suite that checks nothing would pass.
 
 use orlop_alloc::backing::{Global, System};
 use orlop_alloc::central::Central;
@@ -8,9 +8,9 @@ use orlop_testkit::{SuiteProfile, conformance_over};
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-/// What is wrong.
+/// The injected flaw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flaw {
+enum InjectedFlaw {
     None,
     ForgetsZeroing,
     ForgetsAlignment,
@@ -21,30 +21,30 @@ enum Flaw {
 }
 
 #[derive(Debug)]
-struct Broken {
+struct FlawedAllocator {
     inner: Central<Global>,
-    flaw: Flaw,
+    flaw: InjectedFlaw,
 }
 
-// SAFETY: not as promised, on purpose, but no worse than that: blocks are the engine's, disjoint, and hold
-// bytes only, which need no alignment.
-unsafe impl Allocator for Broken {
+// SAFETY: violates the contract on purpose, but harmlessly: blocks are the engine's, disjoint, and hold only
+// bytes, which need no alignment.
+unsafe impl Allocator for FlawedAllocator {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         let mut request = *request;
         match self.flaw {
-            Flaw::ForgetsZeroing => request.zeroed = false,
-            Flaw::ForgetsAlignment => request.align = Alignment::ONE,
-            Flaw::ForgetsTheKind => request.kind = MemoryKind::Default,
+            InjectedFlaw::ForgetsZeroing => request.zeroed = false,
+            InjectedFlaw::ForgetsAlignment => request.align = Alignment::ONE,
+            InjectedFlaw::ForgetsTheKind => request.kind = MemoryKind::Default,
             _ => {}
         }
         self.inner.allocate(&request)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        if self.flaw == Flaw::KeepsWhatComesBack {
+        if self.flaw == InjectedFlaw::KeepsWhatComesBack {
             return Ok(());
         }
-        // SAFETY: the caller's promises; the engine's own block.
+        // SAFETY: guaranteed by the caller; the engine's own block.
         unsafe { self.inner.deallocate(block) }
     }
 
@@ -58,7 +58,11 @@ unsafe impl Allocator for Broken {
 
     fn usage(&self) -> Usage {
         let usage = self.inner.usage();
-        if self.flaw == Flaw::HidesReserved { Usage { reserved: usage.reserved / 4, ..usage } } else { usage }
+        if self.flaw == InjectedFlaw::HidesReserved {
+            Usage { reserved: usage.reserved / 4, ..usage }
+        } else {
+            usage
+        }
     }
 
     fn reset_peak(&self) {
@@ -67,13 +71,13 @@ unsafe impl Allocator for Broken {
 
     fn trim(&self, target: u64) -> u64 {
         let given = self.inner.trim(target);
-        if self.flaw == Flaw::TrimsAndSaysNothing { 0 } else { given }
+        if self.flaw == InjectedFlaw::TrimsAndSaysNothing { 0 } else { given }
     }
 }
 
-fn passes(flaw: Flaw) -> bool {
+fn passes(flaw: InjectedFlaw) -> bool {
     let make = move |backing| {
-        AllocatorRef::new(Broken { inner: Central::builder(backing).build_engine(), flaw }).erase()
+        AllocatorRef::new(FlawedAllocator { inner: Central::builder(backing).build_engine(), flaw }).erase()
     };
     catch_unwind(|| conformance_over("broken", SuiteProfile::strict(), || Arc::new(System::new()), make))
         .is_ok()
@@ -81,15 +85,15 @@ fn passes(flaw: Flaw) -> bool {
 
 #[test]
 fn every_flaw_is_found() {
-    assert!(passes(Flaw::None), "without a flaw it passes");
+    assert!(passes(InjectedFlaw::None), "it passes without a flaw");
     for flaw in [
-        Flaw::ForgetsZeroing,
-        Flaw::ForgetsAlignment,
-        Flaw::ForgetsTheKind,
-        Flaw::KeepsWhatComesBack,
-        Flaw::HidesReserved,
-        Flaw::TrimsAndSaysNothing,
+        InjectedFlaw::ForgetsZeroing,
+        InjectedFlaw::ForgetsAlignment,
+        InjectedFlaw::ForgetsTheKind,
+        InjectedFlaw::KeepsWhatComesBack,
+        InjectedFlaw::HidesReserved,
+        InjectedFlaw::TrimsAndSaysNothing,
     ] {
-        assert!(!passes(flaw), "{flaw:?} was not noticed");
+        assert!(!passes(flaw), "{flaw:?} was not detected");
     }
 }

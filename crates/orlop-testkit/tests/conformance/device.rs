@@ -1,4 +1,4 @@
-//! The device engine as an allocator, under each policy, bare and under an adaptor.
+//! The device engine as an allocator, under each policy, alone and under an adaptor.
 
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Tracking;
@@ -7,7 +7,7 @@ use orlop_core::Device;
 use orlop_testkit::{SuiteProfile, conformance};
 
 fn torch(conf: &str) -> Policy {
-    Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"))
+    Policy::torch(&conf.parse::<TorchConf>().expect("valid settings"))
 }
 
 fn over(policy: &Policy, memory: u64) -> AllocatorRef {
@@ -31,7 +31,7 @@ fn under_every_policy() {
     }
 }
 
-/// The same on memory that can be written, which the suite does.
+/// The same on memory that can be written, so that the suite checks contents.
 #[test]
 fn over_pages_of_the_host() {
     if let Err(error) = HostPages::new(0) {
@@ -42,7 +42,7 @@ fn over_pages_of_the_host() {
         [Policy::orlop(), torch("expandable_segments:True"), torch(""), Policy::orlop_without_pages()];
     for policy in &policies {
         let over = |memory| {
-            let pages = HostPages::new(memory).expect("there are some");
+            let pages = HostPages::new(memory).expect("page remapping is supported");
             DeviceAllocator::new(pages, policy.clone()).into_ref().erase()
         };
         let name = format!("{} over host pages", policy.name);

@@ -1,4 +1,4 @@
-//! Random programs for the device engine: `ORLOP_CONFORMANCE_CASES` says how many, for more than seconds.
+//! Random programs for the device engine: `ORLOP_CONFORMANCE_CASES` sets their number.
 
 use orlop_alloc::device::{Ask, DeviceAllocator, Engine, HostPages, NullDevice, Policy, TorchConf};
 use orlop_alloc::{Allocator, Request};
@@ -9,7 +9,7 @@ use orlop_testkit::{ConformanceFault, SuiteProfile, conformance};
 
 const STEPS: usize = 400;
 
-/// A device that refuses some calls, and panics in some.
+/// Returns a device in which some calls fail, and some panic.
 fn device(random: &mut Random, seed: u64) -> MockDevice {
     let memory = random.pick(&[24 << 20, 64 << 20, 256 << 20, 1 << 30, 8 << 30]).unwrap();
     let device = MockDevice::new(memory, !random.one_in(5), seed);
@@ -104,7 +104,7 @@ fn states_that_may_be_impossible() {
     assert!(0 < possible && possible < programs, "{possible} of {programs} were possible");
 }
 
-/// The engine behind the trait: alignment, zeroes, threads.
+/// The engine behind the trait: alignment, zeroing, threads.
 #[test]
 fn a_checked_device_under_the_suite() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages(), Policy::torch(&TorchConf::default())] {
@@ -115,7 +115,8 @@ fn a_checked_device_under_the_suite() {
     }
 }
 
-/// A backing that panics has refused: the request fails, the allocator goes on, and memory that a stream may still use stays.
+/// A backing that panics counts as failed: the request fails, the allocator works, and memory that a stream
+/// may still use stays reserved.
 #[test]
 fn a_panic_of_the_backing_is_an_error_of_the_request() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages(), Policy::torch(&TorchConf::default())] {
@@ -143,7 +144,8 @@ fn a_panic_of_the_backing_is_an_error_of_the_request() {
     }
 }
 
-/// Streams that cannot be waited for when the engine ends may use its memory for ever: it is lost, not given back.
+/// If streams cannot be waited for when the engine is dropped, they may use its memory for ever: it is
+/// leaked, not released.
 #[test]
 fn an_engine_that_cannot_wait_in_the_end_gives_nothing_back() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
@@ -157,7 +159,7 @@ fn an_engine_that_cannot_wait_in_the_end_gives_nothing_back() {
     }
 }
 
-/// Contents, which the suite writes and reads again.
+/// Contents, which the suite writes and checks.
 #[test]
 fn contents_under_any_policy() {
     if let Err(error) = HostPages::new(0) {

@@ -16,12 +16,12 @@ fn system() -> Global {
     Arc::new(System::new())
 }
 
-/// Where lines grow in place.
+/// Returns a backing whose reservations grow in place.
 fn pages() -> Global {
     Arc::new(Mmap::new().huge_pages(HugePages::Never))
 }
 
-/// One line an engine: its promises, what it stands on, and how it is made.
+/// One line per engine: its profile, its backing, and its constructor.
 macro_rules! engines {
     ($($engine:ident: $profile:expr, $base:expr, $make:expr;)+) => {$(
         #[test]
@@ -70,7 +70,7 @@ fn under_every_adaptor() {
 
 #[test]
 fn devices() {
-    let torch = |conf: &str| DevicePolicy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"));
+    let torch = |conf: &str| DevicePolicy::torch(&conf.parse::<TorchConf>().expect("valid settings"));
     for policy in [torch(""), torch("expandable_segments:True"), DevicePolicy::orlop()] {
         let make = {
             let policy = policy.clone();
@@ -86,7 +86,7 @@ fn devices() {
         }
         let name = format!("{} over host pages", policy.name);
         hostile(&name, SuiteProfile::strict(), move || {
-            let pages = HostPages::new(64 << 20).expect("there are some");
+            let pages = HostPages::new(64 << 20).expect("page remapping is supported");
             DeviceAllocator::new(pages, policy.clone()).into_ref().erase()
         });
     }

@@ -1,4 +1,5 @@
-//! Every allocator of the workspace against the suite, and the central engine against its references.
+//! The conformance suite over every allocator of the workspace, and the central engine against reference
+//! implementations.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod adaptors;

@@ -1,7 +1,7 @@
 //! Every engine over every backing and under every adaptor.
 //!
 //! Whole suites along both axes (each engine over each backing, each engine under each adaptor), random
-//! programs on the rest of the plane. A failure names its combination: `adaptor(engine)/backing`.
+//! programs for all other combinations. A failure names its combination: `adaptor(engine)/backing`.
 
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::{
@@ -19,26 +19,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A way to make memory.
-type Base = (&'static str, fn() -> Global);
+/// The name and constructor of a backing.
+type BackingCase = (&'static str, fn() -> Global);
 
-const BASES: &[Base] = &[
+const BASES: &[BackingCase] = &[
     ("system", || Arc::new(System::new())),
     ("mmap-4k", || Arc::new(Mmap::new().huge_pages(HugePages::Never))),
     ("mmap-huge", || Arc::new(Mmap::new().huge_pages(HugePages::Always))),
     ("null-cpu", || Arc::new(Null::new(Device::CPU))),
-    // A device of a backend made elsewhere.
+    // A device of an external backend.
     ("null-custom", || Arc::new(Null::new(Device::custom(7, 1)))),
     ("null-cuda", || Arc::new(Null::new(Device::cuda(0)).step(Alignment::PLANNED))),
     ("visited", || Arc::new(Visited::new(System::new(), vec![Arc::new(|_, _, _| ())]))),
-    // No device backend is there to pin: plain host memory that says it is on the CPU (L12).
+    // There is no device backend to pin memory: plain host memory that is declared to be on the CPU.
     ("pinned", || Arc::new(Pinned::new(Arc::new(System::new())))),
 ];
 
-/// A way to stand before an allocator, changing nothing that a well-behaved program sees.
-pub(crate) type Adaptor = (&'static str, fn(AllocatorRef) -> AllocatorRef);
+/// The name and constructor of an adaptor that changes nothing for a correct program.
+pub(crate) type AdaptorCase = (&'static str, fn(AllocatorRef) -> AllocatorRef);
 
-pub(crate) const ADAPTORS: &[Adaptor] = &[
+pub(crate) const ADAPTORS: &[AdaptorCase] = &[
     ("failing", |upstream| AllocatorRef::new(Failing::new(upstream, [])).erase()),
     ("limit", |upstream| AllocatorRef::new(Limit::new(upstream, usize::MAX >> 1)).erase()),
     ("logging", |upstream| AllocatorRef::new(Logging::to_writer(upstream, std::io::sink())).erase()),
@@ -57,8 +57,8 @@ pub(crate) const ADAPTORS: &[Adaptor] = &[
     }),
 ];
 
-/// Those that change what they pass on, or hold memory of their own: they run programs, not the suites.
-const CHANGING: &[Adaptor] = &[
+/// Adaptors that change requests, or hold memory: they run programs, not the suites.
+const CHANGING: &[AdaptorCase] = &[
     ("hardened", |upstream| {
         AllocatorRef::new(Hardened::builder(upstream).quarantine(1 << 16).build()).erase()
     }),
@@ -99,7 +99,8 @@ fn under_every_adaptor_over_every_backing(
         let passing = BASES[1..].iter().flat_map(|base| ADAPTORS.iter().map(move |adaptor| (base, adaptor)));
         passing.chain(BASES.iter().flat_map(|base| CHANGING.iter().map(move |adaptor| (base, adaptor))))
     };
-    let name = |((base, _), (adaptor, _)): (&Base, &Adaptor)| format!("{adaptor}({engine})/{base}");
+    let name =
+        |((base, _), (adaptor, _)): (&BackingCase, &AdaptorCase)| format!("{adaptor}({engine})/{base}");
     let mut makers = plane();
     each(plane().map(name), |_, name| {
         if let Some((base, adaptor)) = makers.next() {
@@ -108,7 +109,7 @@ fn under_every_adaptor_over_every_backing(
     });
 }
 
-/// One line an engine: its promises, and how it is made.
+/// One line per engine: its profile and its constructor.
 macro_rules! engines {
     ($($engine:ident: $profile:expr, $make:expr;)+) => {$(
         mod $engine {
@@ -170,16 +171,24 @@ engines! {
         });
         Central::builder(backing).policy(policy).build().erase()
     };
-    // Nobody says that a stamp is safe: what was freed may still be in use.
-    central_clocked: SuiteProfile::strict().without_full_trim(), |backing| Central::builder(backing).clock(Arc::default()).build().erase();
+    // No stamp is ever declared safe: freed memory may still be in use.
+    central_clocked: SuiteProfile::strict().without_full_trim(), |backing| {
+        Central::builder(backing).clock(Arc::default()).build().erase()
+    };
     central_uncounted: SuiteProfile::strict().uncounted(), |backing| {
         Central::builder(backing).without_statistics().build().erase()
     };
 
     caching: SuiteProfile::strict(), |backing| Caching::builder(backing).build().erase();
-    caching_tight: SuiteProfile::strict(), |backing| Caching::builder(backing).slack(NonZeroUsize::MAX).build().erase();
-    caching_loose: SuiteProfile::strict(), |backing| Caching::builder(backing).slack(NonZeroUsize::MIN).build().erase();
-    caching_limited: SuiteProfile::strict().limited(), |backing| Caching::builder(backing).limit(16 << 20).build().erase();
+    caching_tight: SuiteProfile::strict(), |backing| {
+        Caching::builder(backing).slack(NonZeroUsize::MAX).build().erase()
+    };
+    caching_loose: SuiteProfile::strict(), |backing| {
+        Caching::builder(backing).slack(NonZeroUsize::MIN).build().erase()
+    };
+    caching_limited: SuiteProfile::strict().limited(), |backing| {
+        Caching::builder(backing).limit(16 << 20).build().erase()
+    };
 
     pool: SuiteProfile::strict(), |backing| Pool::builder(backing).build().erase();
     pool_pow2_small: SuiteProfile::strict(), |backing| {

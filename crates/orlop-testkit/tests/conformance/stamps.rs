@@ -1,4 +1,4 @@
-//! Timestamped free, by hand (T9).
+//! Timestamped free.
 
 use orlop_alloc::backing::Null;
 use orlop_alloc::central::{Central, Policy};
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const KIB: usize = 1 << 10;
 
-/// One region of `bytes`, all that there is.
-struct Stamped {
+/// An engine with one region of `bytes` bytes.
+struct StampedEngine {
     engine: AllocatorRef<Central<Null>>,
     clock: Arc<AtomicU64>,
 }
 
-impl Stamped {
+impl StampedEngine {
     fn new(bytes: usize) -> Self {
         let clock = Arc::new(AtomicU64::new(0));
         let builder = Central::builder(Null::new(Device::cuda(0))).policy(Policy::tensorflow_fixed());
@@ -30,7 +30,7 @@ impl Stamped {
         self.engine.allocate(&Request::new(bytes).freed_before(stamp)).ok()
     }
 
-    /// Frees with this stamp.
+    /// Frees a block with this stamp.
     fn free_at(&self, block: Block, stamp: u64) {
         self.clock.store(stamp - 1, Ordering::Relaxed);
         drop(block);
@@ -44,14 +44,14 @@ impl Stamped {
     }
 }
 
-/// Where it is, from the first address on.
+/// Returns the offset from the first address.
 fn offset(block: &Block) -> usize {
     block.as_ptr().as_ptr().addr() - Null::FIRST_ADDRESS
 }
 
-/// Four blocks of 16 KiB and nothing left.
-fn full() -> (Stamped, [Block; 4]) {
-    let stamped = Stamped::new(64 * KIB);
+/// Allocates four blocks of 16 KiB, which fill the region.
+fn full() -> (StampedEngine, [Block; 4]) {
+    let stamped = StampedEngine::new(64 * KIB);
     let blocks = [(); 4].map(|()| stamped.get(16 * KIB));
     (stamped, blocks)
 }
@@ -62,7 +62,7 @@ fn chunks_freed_later_than_asked_for_are_skipped() {
     stamped.free_at(a, 10);
     stamped.free_at(b, 5);
     assert!(stamped.get_before(16 * KIB, 4).is_none());
-    // `a` is lower and as large, but too late.
+    // `a` is lower and of equal size, but its stamp is too late.
     let taken = stamped.get_before(16 * KIB, 5).unwrap();
     assert_eq!(offset(&taken), 16 * KIB);
     assert!(stamped.get_before(16 * KIB, 9).is_none());
@@ -78,7 +78,7 @@ fn a_request_without_a_stamp_takes_any_chunk() {
 
 #[test]
 fn memory_that_was_never_used_has_no_stamp() {
-    let stamped = Stamped::new(64 * KIB);
+    let stamped = StampedEngine::new(64 * KIB);
     stamped.clock.store(1000, Ordering::Relaxed);
     assert!(stamped.get_before(16 * KIB, 1).is_some());
 }
@@ -89,7 +89,7 @@ fn splits_inherit_the_stamp() {
     stamped.free_at(a, 10);
     let front = stamped.get(4 * KIB);
     assert_eq!(offset(&front), 0);
-    // What is left of `a` is as late as `a` was.
+    // The rest of `a` has the stamp of `a`.
     assert!(stamped.get_before(4 * KIB, 9).is_none());
     assert_eq!(offset(&stamped.get_before(4 * KIB, 10).unwrap()), 4 * KIB);
 }
@@ -100,11 +100,11 @@ fn stamped_neighbours_stay_apart_until_the_frontier_passes() {
     stamped.free_at(a, 10);
     stamped.free_at(b, 11);
     assert_eq!(stamped.largest_free(), 16 * KIB as u64);
-    // The frontier itself is not safe yet: only what is below it.
+    // The frontier itself is not safe yet: only lower stamps are.
     stamped.engine.set_safe_frontier(10);
     assert!(stamped.get_before(16 * KIB, 1).is_none());
     stamped.engine.set_safe_frontier(11);
-    // `a` is clear now: anybody may have it.
+    // The stamp of `a` is cleared: any request may use it.
     let a = stamped.get_before(16 * KIB, 1).unwrap();
     assert_eq!(offset(&a), 0);
     stamped.free_at(a, 12);
@@ -128,7 +128,7 @@ fn without_anything_else_stamped_chunks_merge_for_who_does_not_mind() {
     let (stamped, [a, b, _c, _d]) = full();
     stamped.free_at(a, 10);
     stamped.free_at(b, 11);
-    // Somebody who minds does not get the two together.
+    // A request with an earlier stamp does not get the merged chunk.
     assert!(stamped.get_before(32 * KIB, 11).is_none());
     let merged = stamped.get(32 * KIB);
     assert_eq!((offset(&merged), merged.capacity()), (0, 32 * KIB));
@@ -140,7 +140,7 @@ fn a_forced_merge_takes_the_later_stamp() {
     let (stamped, [a, b, _c, _d]) = full();
     stamped.free_at(a, 10);
     stamped.free_at(b, 11);
-    // 20 KiB of the merged 32 KiB: too little is left to split, so all of it is granted; hence 12 KiB.
+    // 20 KiB of the merged 32 KiB: the rest is too small to split, so all of it is granted; hence 12 KiB.
     let merged = stamped.get(20 * KIB);
     assert_eq!((offset(&merged), merged.capacity()), (0, 32 * KIB));
     drop(merged);
@@ -178,7 +178,7 @@ fn chunks_merge_by_and_by_as_the_frontier_moves() {
         stamped.engine.set_safe_frontier(frontier);
         let block = stamped.get_before(bytes, 1).unwrap();
         assert_eq!(offset(&block), expected, "frontier {frontier}");
-        // Back at once, and safe at once: below the frontier.
+        // Freed, and safe at once: below the frontier.
         stamped.free_at(block, 1);
     }
     stamped.engine.set_safe_frontier(15);
@@ -198,7 +198,7 @@ fn free_regions_go_when_stuck_and_only_then() {
         [(Policy::tensorflow(), false), (Policy::tensorflow().releasing_when_stuck(), true)]
     {
         let engine = engine(policy);
-        // Regions of 2 and 4 MiB, both free in the end.
+        // Regions of 2 and 4 MiB, both free at the end.
         let blocks = [2 * MIB, 4 * MIB].map(|bytes| engine.allocate(&Request::new(bytes)).unwrap());
         drop(blocks);
         assert_eq!(engine.stats().usage.regions, 2);
@@ -207,7 +207,7 @@ fn free_regions_go_when_stuck_and_only_then() {
         assert_eq!(engine.stats().usage.regions, if succeeds { 1 } else { 2 });
         engine.verify().unwrap();
     }
-    // What lives stays, and nothing is given back that could not help.
+    // Live blocks stay, and nothing is released that could not help.
     let engine = engine(Policy::tensorflow().releasing_when_stuck());
     let [_small, large] = [2 * MIB, 4 * MIB].map(|bytes| engine.allocate(&Request::new(bytes)).unwrap());
     drop(large);
@@ -215,7 +215,7 @@ fn free_regions_go_when_stuck_and_only_then() {
     assert_eq!(engine.stats().usage.regions, 2);
 }
 
-/// Growth begins anew after a trim: the doubled step may be more than the backing ever gives again.
+/// Growth restarts after a trim: the doubled step may be more than the backing will ever have.
 #[test]
 fn the_engine_grows_again_after_a_trim_in_a_tight_backing() {
     const MIB: usize = 1 << 20;
@@ -232,7 +232,7 @@ fn the_engine_grows_again_after_a_trim_in_a_tight_backing() {
     }
 }
 
-/// Nine tenths of a few granules, rounded up, is as much again: the search for less must end.
+/// Nine tenths of a few granules, rounded up, is the same size again: the search for less must end.
 #[test]
 fn a_backing_without_anything_is_given_up() {
     for bytes in [1, 2304, 2305, 100_000] {

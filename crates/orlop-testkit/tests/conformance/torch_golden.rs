@@ -1,4 +1,4 @@
-//! The programs that PyTorch's own caching allocator ran: every address, and every statistic at the end.
+//! The recorded programs of PyTorch's caching allocator: every address, and every statistic at the end.
 
 use orlop_testkit::golden::testdata;
 use orlop_testkit::torch::{OPERATIONS, TorchComparison, TorchProgram};
@@ -19,7 +19,7 @@ fn agree(folder: &str, count: usize) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Runs a program; the first differences if it has any.
+/// Runs a program. Returns the first differences, if there are any.
 fn failure(path: &Path) -> Option<String> {
     let program = TorchProgram::read(path).unwrap();
     let comparison = match program.compare() {

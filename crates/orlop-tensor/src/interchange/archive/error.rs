@@ -1,115 +1,115 @@
-//! What can go wrong with archives.
+//! Errors of archives.
 
 use orlop_core::{Device, MemoryKind};
 use std::io;
 use std::path::Path;
 
-/// An archive that is none, or that cannot be written or loaded.
+/// An error of reading or writing an archive.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
-    /// The system refused to read or write a file.
+    /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: Box<Path>,
-        /// What the system says.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A reader or writer that is not known by a path failed.
+    /// A reader or writer without a path failed.
     #[error("reading or writing failed: {source}")]
     Stream {
-        /// What it says.
+        /// The I/O error.
         #[from]
         source: io::Error,
     },
-    /// The first bytes are not those of the format.
-    #[error("not an archive of tensors: it begins otherwise")]
+    /// The file does not start with the magic bytes.
+    #[error("not an archive of tensors: the magic bytes do not match")]
     NotAnArchive,
     /// A later version of the format.
-    #[error("version {found} of the format is unknown, {known} is the latest: load it with a later release")]
+    #[error("version {found} of the format is not supported, up to {known} is: load it with a later release")]
     UnknownVersion {
-        /// The file's.
+        /// The version of the file.
         found: u32,
-        /// The latest that is read here.
+        /// The latest supported version.
         known: u32,
     },
-    /// The archive was written on a machine that has the bytes of a number in another order.
-    #[error("the archive's numbers are in the other order of bytes than this machine's")]
+    /// The archive was written on a machine with another byte order.
+    #[error("the archive has another byte order than this machine")]
     ByteOrder,
-    /// A header longer than any should be.
-    #[error("the header has {bytes} bytes, and may have {limit}: save fewer tensors in one archive")]
+    /// A header above the size limit.
+    #[error("the header has {bytes} bytes, above the limit of {limit}: save fewer tensors in one archive")]
     HeaderTooLong {
-        /// What it has.
+        /// The size of the header.
         bytes: u64,
-        /// What it may have.
+        /// The limit.
         limit: u64,
     },
-    /// A header that does not say what it should.
+    /// A header that does not parse.
     #[error("the header is damaged: {source}")]
     Header {
-        /// Where and how.
+        /// The position and kind of the error.
         source: serde_json::Error,
     },
-    /// A header that changed since it was written.
-    #[error("the header is damaged: its checksum is another")]
+    /// A header that does not match its checksum.
+    #[error("the header is damaged: its checksum does not match")]
     HeaderChecksum,
-    /// Bytes of a storage that changed since they were written.
-    #[error("storage {storage} is damaged: its checksum is another")]
+    /// A storage that does not match its checksum.
+    #[error("storage {storage} is damaged: its checksum does not match")]
     Checksum {
-        /// Which, in the file's order.
+        /// The index of the storage in the file.
         storage: usize,
     },
-    /// Something where nothing should be.
-    #[error("the archive is damaged: what lies between header and storages is not zero")]
+    /// Padding that is not zero.
+    #[error("the archive is damaged: the padding between header and storages is not zero")]
     Padding,
     /// The file is shorter than its header says.
     #[error("the archive ends after {actual} of {expected} bytes")]
     Truncated {
-        /// Bytes that the header accounts for.
+        /// The size according to the header.
         expected: u64,
-        /// Bytes that are there.
+        /// The size of the file.
         actual: u64,
     },
     /// The file is longer than its header says.
-    #[error("the archive goes on after its {expected} bytes")]
+    #[error("the archive has more than the {expected} bytes of its header and storages")]
     TrailingBytes {
-        /// Bytes that the header accounts for.
+        /// The size according to the header.
         expected: u64,
     },
-    /// A storage that is not where it should be: behind the one before, aligned.
-    #[error("storage {storage} is said to be at {actual}, and is not: it follows the one before")]
+    /// A storage at an offset other than the aligned end of its predecessor.
+    #[error("storage {storage} cannot be at offset {actual}: it must follow its predecessor")]
     Misplaced {
-        /// Which, in the file's order.
+        /// The index of the storage in the file.
         storage: usize,
-        /// What the header says, in bytes from the first storage.
+        /// The offset in the header, in bytes from the first storage.
         actual: usize,
     },
-    /// A tensor of a storage that is not there.
-    #[error("tensor {name:?} is in storage {storage} of {storages}")]
+    /// A tensor of a storage that the archive does not have.
+    #[error("tensor {name:?} is in storage {storage}, but there are {storages}")]
     NoStorage {
-        /// The tensor.
+        /// The name of the tensor.
         name: Box<str>,
-        /// Its storage.
+        /// The index of its storage.
         storage: usize,
-        /// How many there are.
+        /// The number of storages.
         storages: usize,
     },
-    /// A tensor whose sizes, strides and offset are none, or lead out of its storage.
+    /// A tensor with invalid sizes, strides or offset, or one that exceeds its storage.
     #[error("tensor {name:?}: {source}")]
     View {
-        /// The tensor.
+        /// The name of the tensor.
         name: Box<str>,
-        /// Why not.
+        /// The reason.
         source: orlop_core::Error,
     },
-    /// Two tensors of the same name.
-    #[error("two tensors are called {name:?}: a name is there once")]
+    /// Two tensors with one name.
+    #[error("two tensors are named {name:?}: names must be unique")]
     DuplicateName {
         /// The name.
         name: Box<str>,
     },
-    /// Nobody has memory on the device that the archive asks for.
+    /// No allocator is registered for memory that the archive needs.
     #[error(
         "no allocator is registered for {kind} memory on {device}: register one, or load with `map_device`"
     )]

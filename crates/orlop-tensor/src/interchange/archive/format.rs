@@ -1,4 +1,4 @@
-//! How an archive lies in a file.
+//! The file format of archives.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -6,43 +6,43 @@
 //! | 4 | version |
 //! | 4 | CRC-32 of the header |
 //! | 8 | length of the header |
-//! | … | the header, as JSON: [`Header`] |
+//! | … | the header, as JSON: [`ArchiveHeader`] |
 //! | … | the storages, each at a multiple of [`ALIGN`] |
 //! | 4 each | CRC-32 of each storage, at a multiple of [`ALIGN`] |
 //!
-//! Numbers are little-endian; what lies between is zero. Checksums of storages come last, so an archive is
-//! written in one go, with every byte fetched once. The header leaves nothing open: from it follows where
-//! everything is and how long the file is, and a file that is otherwise is refused.
+//! Numbers are little-endian; padding is zero. The checksums of storages come last, so an archive is written
+//! in one pass that reads every byte once. The header determines the position of everything and the length of
+//! the file, and any other file is an error.
 
 use super::ArchiveError;
 use orlop_core::{DType, Device, MemoryKind, bytes};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 
-/// No text begins like this, and a transfer that takes the file for text changes it.
+/// The magic bytes: no text begins with them, and a transfer in text mode changes them.
 pub(super) const MAGIC: [u8; 8] = *b"\x89orlop\r\n";
 
-/// The version that is written, and the latest that is read.
+/// The version that is written, and the latest that can be read.
 pub(super) const VERSION: u32 = 1;
 
-/// What storages begin at a multiple of, as in memory.
+/// The alignment of storages in the file, the same as in memory.
 pub(super) const ALIGN: usize = 64;
 
-/// What comes before the header.
+/// The number of bytes before the header.
 const PREAMBLE: usize = MAGIC.len() + 4 + 4 + 8;
 
-/// What a header may have: some millions of tensors.
+/// The limit of a header's size: enough for millions of tensors.
 const LIMIT: usize = 1 << 28;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Header {
+pub(super) struct ArchiveHeader {
     byte_order: ByteOrder,
     pub(super) storages: Vec<StorageRecord>,
     pub(super) tensors: Vec<TensorRecord>,
 }
 
-/// How the elements of the storages are to be read. These are bytes which nobody turns around.
+/// The byte order of the storages' elements, which are never swapped.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ByteOrder {
@@ -60,7 +60,7 @@ pub(super) struct StorageRecord {
     pub(super) device: Device,
     #[serde(with = "text")]
     pub(super) kind: MemoryKind,
-    /// In bytes from the first storage.
+    /// The offset in bytes from the first storage.
     pub(super) offset: usize,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct StorageRecord {
 #[serde(deny_unknown_fields)]
 pub(super) struct TensorRecord {
     pub(super) name: String,
-    /// Of an undefined tensor, none.
+    /// `None` for an undefined tensor.
     pub(super) view: Option<ViewRecord>,
 }
 
@@ -76,17 +76,17 @@ pub(super) struct TensorRecord {
 #[serde(deny_unknown_fields)]
 pub(super) struct ViewRecord {
     pub(super) storage: usize,
-    /// The bytes of it that the tensor knows of, from and to, if not all.
+    /// The range of the storage's bytes that the tensor covers; `None` for all.
     pub(super) part: Option<(usize, usize)>,
     #[serde(with = "text")]
     pub(super) dtype: DType,
-    /// In elements, as the strides and the offset.
+    /// Sizes, strides and offset are counted in elements.
     pub(super) sizes: Vec<usize>,
     pub(super) strides: Vec<usize>,
     pub(super) offset: usize,
 }
 
-/// Words of `orlop-core` as what they print and parse as.
+/// Serializes types of `orlop-core` as the text that they print and parse as.
 mod text {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -105,8 +105,8 @@ mod text {
     }
 }
 
-impl Header {
-    /// A header whose storages follow each other.
+impl ArchiveHeader {
+    /// Creates a header for storages that follow each other.
     pub(super) fn new(
         storages: impl IntoIterator<Item = (usize, Device, MemoryKind)>,
         tensors: Vec<TensorRecord>,
@@ -121,7 +121,7 @@ impl Header {
         Ok(Self { byte_order: NATIVE, storages, tensors })
     }
 
-    /// All that comes before the first storage.
+    /// Returns all bytes before the first storage.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ArchiveError> {
         let header = serde_json::to_vec(self).map_err(|source| ArchiveError::Header { source })?;
         let length = u64::try_from(header.len()).unwrap_or(u64::MAX);
@@ -134,8 +134,8 @@ impl Header {
         Ok(bytes)
     }
 
-    /// Reads all that comes before the first storage, of a file of so many bytes, and checks that the header
-    /// accounts for each of them.
+    /// Reads everything before the first storage of a file of `file_bytes` bytes, and checks that the header
+    /// accounts for all of them.
     pub(super) fn read<R: Read + ?Sized>(reader: &mut R, file_bytes: u64) -> Result<Self, ArchiveError> {
         let mut preamble = Preamble::default();
         preamble.fill(reader)?;
@@ -166,7 +166,7 @@ impl Header {
         Ok(header)
     }
 
-    /// How many bytes come after the header, if the storages follow each other as they should.
+    /// Returns the number of bytes after the header, if the storages follow each other as required.
     fn data_bytes(&self) -> Result<u64, ArchiveError> {
         let mut end = 0;
         for (storage, record) in self.storages.iter().enumerate() {
@@ -181,7 +181,7 @@ impl Header {
     }
 }
 
-/// What comes before the header, as far as it is not the same in every file.
+/// The variable fields before the header.
 #[derive(Debug, Default)]
 struct Preamble {
     crc: u32,
@@ -215,12 +215,12 @@ fn too_long(bytes: u64) -> ArchiveError {
     ArchiveError::HeaderTooLong { bytes, limit: wide(LIMIT) }
 }
 
-/// Where a storage begins that follows one which ends here.
+/// Returns the offset of a storage whose predecessor ends at `end`.
 pub(super) fn aligned(end: usize) -> orlop_core::Result<usize> {
     bytes::round_up(end, ALIGN)
 }
 
-/// Goes past less than [`ALIGN`] bytes, which are zero.
+/// Skips less than [`ALIGN`] bytes, which must be zero.
 pub(super) fn skip<R: Read + ?Sized>(reader: &mut R, bytes: usize) -> Result<(), ArchiveError> {
     let mut padding = [0; ALIGN];
     reader.read_exact(padding.get_mut(..bytes).unwrap_or_default())?;
@@ -228,7 +228,7 @@ pub(super) fn skip<R: Read + ?Sized>(reader: &mut R, bytes: usize) -> Result<(),
 }
 
 pub(super) fn wide(bytes: usize) -> u64 {
-    // No machine has more.
+    // No machine has a wider `usize`.
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
@@ -241,9 +241,9 @@ mod tests {
 
     use super::*;
 
-    fn header(storages: &[usize]) -> Header {
+    fn header(storages: &[usize]) -> ArchiveHeader {
         let storages = storages.iter().map(|&bytes| (bytes, Device::cuda(1), MemoryKind::KvCache));
-        Header::new(storages, vec![TensorRecord { name: "nothing".to_owned(), view: None }]).unwrap()
+        ArchiveHeader::new(storages, vec![TensorRecord { name: "nothing".to_owned(), view: None }]).unwrap()
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(header.data_bytes().unwrap(), 256 + 4 * 4);
         let bytes = header.to_bytes().unwrap();
         assert_eq!(bytes.len() % ALIGN, 0);
-        let again = Header::read(&mut &bytes[..], wide(bytes.len()) + 256 + 16).unwrap();
+        let again = ArchiveHeader::read(&mut &bytes[..], wide(bytes.len()) + 256 + 16).unwrap();
         assert_eq!(
             (again.storages[0].device, again.storages[0].kind),
             (Device::cuda(1), MemoryKind::KvCache)
@@ -266,7 +266,7 @@ mod tests {
     fn every_byte_is_accounted_for() {
         let bytes = header(&[100]).to_bytes().unwrap();
         let expected = wide(bytes.len()) + 128 + 4;
-        let read = |length| Header::read(&mut &bytes[..], length).err();
+        let read = |length| ArchiveHeader::read(&mut &bytes[..], length).err();
         assert!(read(expected).is_none());
         assert!(matches!(read(expected - 1), Some(ArchiveError::Truncated { .. })));
         assert!(matches!(read(expected + 1), Some(ArchiveError::TrailingBytes { .. })));

@@ -1,6 +1,6 @@
-//! From a file to tensors: everything is checked before memory is allocated.
+//! Loading archives: everything is checked before memory is allocated.
 
-use super::format::{ALIGN, Header, StorageRecord, TensorRecord, ViewRecord, skip};
+use super::format::{ALIGN, ArchiveHeader, StorageRecord, TensorRecord, ViewRecord, skip};
 use super::{ArchiveError, LoadOptions, transfer};
 use crate::error::{Error, Result};
 use crate::interchange::NamedTensors;
@@ -9,13 +9,13 @@ use orlop_core::{Layout, MemoryKind, Shape, Strides};
 use std::collections::HashSet;
 use std::io::Read;
 
-/// Loads an archive from what has so many bytes.
+/// Loads an archive from a reader of `file_bytes` bytes.
 pub(super) fn load<R: Read + ?Sized>(
     reader: &mut R,
     file_bytes: u64,
     options: &LoadOptions<'_>,
 ) -> Result<NamedTensors> {
-    let header = Header::read(reader, file_bytes)?;
+    let header = ArchiveHeader::read(reader, file_bytes)?;
     let mut names = HashSet::new();
     let mut views = Vec::new();
     for record in &header.tensors {
@@ -38,7 +38,7 @@ pub(super) fn load<R: Read + ?Sized>(
     Ok(tensors)
 }
 
-/// The layout of a tensor that lies in its storage. None if it is undefined.
+/// Returns the checked layout of a tensor inside its storage, or `None` if it is undefined.
 fn checked_view(record: &TensorRecord, storages: &[StorageRecord]) -> Result<Option<Layout>> {
     let Some(view) = &record.view else { return Ok(None) };
     let storage = storages.get(view.storage).ok_or_else(|| no_storage(&record.name, view, storages.len()))?;
@@ -68,7 +68,7 @@ fn read_storages<R: Read + ?Sized>(
 ) -> Result<Vec<Storage>> {
     let (mut storages, mut checksums, mut end) = (Vec::new(), Vec::new(), 0);
     for record in records {
-        // The header's own check: each begins less than `ALIGN` after the end of the one before.
+        // Less than `ALIGN` bytes, as `ArchiveHeader::read` has checked.
         skip(reader, record.offset.saturating_sub(end))?;
         let storage = allocate(record, options)?;
         let mut crc = crc32fast::Hasher::new();
@@ -88,11 +88,11 @@ fn read_storages<R: Read + ?Sized>(
     Ok(storages)
 }
 
-/// A storage as the archive says, where the options say.
+/// Allocates a storage of the archive, on the device that the options map it to.
 fn allocate(record: &StorageRecord, options: &LoadOptions<'_>) -> Result<Storage> {
     let device = options.device(record.device);
     let kind = match record.kind {
-        // It was moved away from where that kind is.
+        // A host kind that was moved to another device.
         kind if kind.is_host_only() && device != record.device => MemoryKind::Default,
         kind => kind,
     };

@@ -1,5 +1,5 @@
-//! Tensors in a file of our own, as they are: dtype, sizes, strides, storage offset, device, kind of memory,
-//! and who shares a storage with whom.
+//! orlop's file format for tensors. It keeps dtype, sizes, strides, storage offset, device, memory kind, and
+//! the sharing of storages.
 //!
 //! ```
 //! use orlop_core::DType;
@@ -15,7 +15,7 @@
 //! let loaded = archive::load(&path)?;
 //! let (table, columns) = (loaded.get("table").unwrap(), loaded.get("columns").unwrap());
 //! assert_eq!(columns.strides(), &[4, 1]);
-//! columns.fill_(0.5)?; // A view still: what is written to it shows in the table.
+//! columns.fill_(0.5)?; // Still a view of the table.
 //! assert_eq!(table.select(0, 2)?.to_vec::<f32>()?, [8.0, 0.5, 0.5, 11.0]);
 //! assert!(!loaded.get("nothing").unwrap().is_defined());
 //! # Ok::<(), orlop_tensor::Error>(())
@@ -23,26 +23,26 @@
 //!
 //! # What is kept
 //!
-//! * A storage is written once, and whole, however little of it the tensors show; those that share it share
-//!   it again. [Parts](crate::Storage::slice) of storages, such as tensors in a pool, are written without the
-//!   rest.
-//! * Device and kind of memory: tensors are loaded to where they were, through the thread's current
-//!   [`Context`](orlop_alloc::Context). Bytes of devices go through the host. Elsewhere, with
-//!   [`LoadOptions::map_device`].
-//! * Every byte of a storage, as it is. The order of bytes is that of the machine, and the other one is
-//!   [refused](ArchiveError::ByteOrder).
+//! - A storage is written once and completely, however little of it the tensors cover; tensors that share it
+//!   share it again after loading. For [parts](crate::Storage::slice) of storages, such as tensors in a pool,
+//!   only the parts are written.
+//! - Device and memory kind: tensors are loaded to the same device, through the thread's current
+//!   [`Context`](orlop_alloc::Context). The bytes of device memory go through the host.
+//!   [`LoadOptions::map_device`] selects another device.
+//! - Every byte of a storage. The byte order is the machine's; an archive in the other order is an
+//!   [error](ArchiveError::ByteOrder).
 //!
-//! Not kept: which handles were clones of one another, versions, what was refused or warned of, whether
-//! memory came from outside, and lazy copies, which become real ones.
+//! Not kept: which handles were clones of each other, versions, refused accesses and warnings, whether memory
+//! was foreign, and lazy copies, which become real ones.
 //!
-//! No storage can be written while it is saved, so that all tensors are as they were at one moment. A file is
-//! written beside its place and then takes it, so it is there whole or not at all.
+//! No storage can be written while it is saved, so all tensors are saved in one consistent state. A file is
+//! replaced atomically.
 //!
-//! # Files nobody vouches for
+//! # Untrusted files
 //!
-//! Sizes, strides, offsets, storages and the length of the file are checked against each other before storages
-//! are allocated, which together are never larger than the file. Checksums find what changed by accident. A
-//! tensor that is loaded lies inside its storage, whatever the file says.
+//! Sizes, strides, offsets, storages and the length of the file are checked against each other before
+//! storages are allocated, and these are never larger than the file. Checksums detect accidental changes. A
+//! loaded tensor is inside its storage, whatever the file contains.
 
 mod error;
 mod format;
@@ -54,8 +54,8 @@ mod transfer;
 pub use self::error::ArchiveError;
 pub use self::options::LoadOptions;
 
-use self::format::{ALIGN, Header, wide};
-use self::plan::{Piece, Plan};
+use self::format::{ALIGN, ArchiveHeader, wide};
+use self::plan::{ArchivePlan, RunPiece};
 use super::NamedTensors;
 use super::replace::replace;
 use crate::Tensor;
@@ -66,12 +66,12 @@ use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::Path;
 
-/// Writes an archive of these tensors, in the place of what is there. The same tensors give the same bytes.
+/// Writes an archive of these tensors and replaces the file atomically. The same tensors give the same bytes.
 ///
 /// # Errors
 ///
-/// [`ArchiveError::DuplicateName`], [`ArchiveError::View`], [`ArchiveError::Io`]; [`Error::Borrowed`] while
-/// somebody writes a tensor; what the devices say. The file is then what it was.
+/// [`ArchiveError::DuplicateName`], [`ArchiveError::View`], [`ArchiveError::Io`]; [`Error::Borrowed`] if a
+/// tensor is being written; the errors of devices. The file is then unchanged.
 pub fn save<N: AsRef<str>, T: Borrow<Tensor>>(
     path: impl AsRef<Path>,
     tensors: impl IntoIterator<Item = (N, T)>,
@@ -82,7 +82,7 @@ pub fn save<N: AsRef<str>, T: Borrow<Tensor>>(
     saved.map_err(|error| at(path, error))
 }
 
-/// The bytes of an archive.
+/// Returns an archive of these tensors as bytes.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ pub fn to_bytes<N: AsRef<str>, T: Borrow<Tensor>>(
     Ok(bytes)
 }
 
-/// Writes what an archive holds.
+/// Writes an archive to a writer.
 ///
 /// # Errors
 ///
@@ -111,23 +111,23 @@ pub fn save_to<W: Write + ?Sized, N: AsRef<str>, T: Borrow<Tensor>>(
     if let Some((name, _)) = tensors.iter().find(|(name, _)| !names.insert(*name)) {
         return Err(ArchiveError::DuplicateName { name: (*name).into() }.into());
     }
-    let mut plan = Plan::new(&tensors)?;
+    let mut plan = ArchivePlan::new(&tensors)?;
     let storages = plan.runs.iter().filter_map(|run| {
         let storage = run.storage()?;
         Some((run.bytes(), storage.device(), storage.memory_kind()))
     });
-    let header = Header::new(storages, std::mem::take(&mut plan.tensors))?;
+    let header = ArchiveHeader::new(storages, std::mem::take(&mut plan.tensors))?;
     writer.write_all(&header.to_bytes()?).map_err(ArchiveError::from)?;
     let mut checksums = Vec::new();
     for run in &plan.runs {
         let mut crc = crc32fast::Hasher::new();
         for piece in run.pieces() {
             match piece {
-                Piece::Zeros(count) => {
+                RunPiece::Zeros(count) => {
                     crc.update(ZEROS.get(..count).unwrap_or_default());
                     pad(writer, count)?;
                 }
-                Piece::Of(storage, range) => transfer::write(writer, storage, range, &mut crc)?,
+                RunPiece::Of(storage, range) => transfer::write(writer, storage, range, &mut crc)?,
             }
         }
         checksums.extend(crc.finalize().to_le_bytes());
@@ -139,21 +139,21 @@ pub fn save_to<W: Write + ?Sized, N: AsRef<str>, T: Borrow<Tensor>>(
 
 const ZEROS: [u8; ALIGN] = [0; ALIGN];
 
-/// Less than [`ALIGN`] zeros.
+/// Writes `count` zeros, less than [`ALIGN`].
 fn pad<W: Write + ?Sized>(writer: &mut W, count: usize) -> Result<(), ArchiveError> {
     Ok(writer.write_all(ZEROS.get(..count).unwrap_or_default())?)
 }
 
-/// Loads an archive: names and tensors, in the order in which they were saved.
+/// Loads an archive: names and tensors, in the order of saving.
 ///
 /// # Errors
 ///
-/// [`ArchiveError`], among them [`ArchiveError::NoAllocator`]; out of memory; what the devices say.
+/// [`ArchiveError`], including [`ArchiveError::NoAllocator`]; out of memory; the errors of devices.
 pub fn load(path: impl AsRef<Path>) -> Result<NamedTensors> {
     load_with(path, &LoadOptions::new())
 }
 
-/// [`load`], as the options say.
+/// [`load`] with options.
 ///
 /// # Errors
 ///
@@ -168,7 +168,7 @@ pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions<'_>) -> Result<Na
     load().map_err(|error| at(path, error))
 }
 
-/// Loads an archive that is in memory.
+/// Loads an archive from memory.
 ///
 /// # Errors
 ///
@@ -177,7 +177,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<NamedTensors> {
     from_bytes_with(bytes, &LoadOptions::new())
 }
 
-/// [`from_bytes`], as the options say.
+/// [`from_bytes`] with options.
 ///
 /// # Errors
 ///
@@ -186,7 +186,7 @@ pub fn from_bytes_with(bytes: &[u8], options: &LoadOptions<'_>) -> Result<NamedT
     load::load(&mut &*bytes, wide(bytes.len()), options)
 }
 
-/// The same error, with the file it is about.
+/// Adds the path of the file to an error.
 fn at(path: &Path, error: Error) -> Error {
     match error {
         Error::Archive(ArchiveError::Stream { source }) => {

@@ -1,9 +1,9 @@
-//! How archives are loaded.
+//! Options for loading archives.
 
 use orlop_core::Device;
 use std::fmt;
 
-/// How to load: to which devices.
+/// Options for loading an archive: the devices of its tensors.
 ///
 /// ```
 /// use orlop_core::Device;
@@ -22,13 +22,13 @@ pub struct LoadOptions<'a> {
 }
 
 impl<'a> LoadOptions<'a> {
-    /// Everything to where it was.
+    /// Creates options that load everything to its original device.
     pub const fn new() -> Self {
         Self { map_device: None }
     }
 
-    /// What was on a device goes to the one that this says. Where memory of a host kind goes elsewhere, it
-    /// becomes of the default kind.
+    /// Maps each original device to the device to load to. Memory of a host kind that moves to another device
+    /// gets the default kind.
     pub const fn map_device(mut self, map: &'a dyn Fn(Device) -> Device) -> Self {
         self.map_device = Some(map);
         self

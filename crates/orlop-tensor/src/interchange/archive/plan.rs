@@ -1,62 +1,61 @@
-//! Which bytes of which storages are written, each once.
+//! The plan of an archive: which bytes of which storages are written, each once.
 //!
-//! Tensors of one storage share one in the archive: the whole of it, whatever their views leave out, for they
-//! may come back to be resized or restrided. PyTorch does the same. Where tensors know only
-//! [parts](Storage::slice) of a storage, as in a pool, these parts are what is written, and those that
-//! overlap stay together. So an archive of one tensor from a pool does not hold the pool.
+//! Tensors over one storage share one in the archive. It is written completely, whatever their views leave
+//! out, because they may be resized or restrided later; PyTorch does the same. If the tensors cover only
+//! [parts](Storage::slice) of a storage, as in a pool, only these parts are written, and overlapping parts
+//! stay together. So an archive of one tensor from a pool does not contain the pool.
 
 use super::ArchiveError;
 use super::format::{ALIGN, TensorRecord, ViewRecord};
 use crate::error::Result;
-use crate::storage::{Cell, ReadGuard};
+use crate::storage::{ReadGuard, StorageCell};
 use crate::{Storage, Tensor};
 use orlop_core::bytes::checked_add;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What is written. Nobody writes or resizes the storages while it lives.
+/// The contents of an archive. The storages cannot be written or resized while it exists.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
-    pub(super) runs: Vec<Run<'a>>,
+pub(super) struct ArchivePlan<'a> {
+    pub(super) runs: Vec<PartRun<'a>>,
     pub(super) tensors: Vec<TensorRecord>,
     _guards: Vec<ReadGuard<'a>>,
 }
 
-/// Bytes that become a storage: parts of one storage, each of which begins in one before it or where the
-/// first does.
+/// A range of bytes that becomes one storage: overlapping parts of one storage, in the order of their start.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
-    parts: Vec<Part<'a>>,
+pub(super) struct PartRun<'a> {
+    parts: Vec<StoragePart<'a>>,
     range: Range<usize>,
-    /// Zeros before the bytes: parts that begin in different places are as aligned as they were. One part is
-    /// at the start of its storage, and aligned better than it was.
+    /// Zeros before the bytes, which keep the alignment of parts with different starts. A single part starts
+    /// its storage and is aligned better than before.
     lead: usize,
 }
 
-/// The bytes of a storage that one tensor knows of.
+/// The bytes of a storage that one tensor covers.
 #[derive(Debug, Clone)]
-struct Part<'a> {
-    /// Which tensor.
+struct StoragePart<'a> {
+    /// The index of the tensor.
     tensor: usize,
     storage: &'a Storage,
-    /// Which cell the storage is of, in the order of their first use.
+    /// The index of the storage's cell, in the order of first use.
     cell: usize,
-    /// Where in the cell.
+    /// The range in the cell.
     range: Range<usize>,
-    /// Where in memory.
+    /// The address in memory.
     address: usize,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ArchivePlan<'a> {
     pub(super) fn new(tensors: &[(&str, &'a Tensor)]) -> Result<Self> {
         let (mut parts, guards) = parts(tensors)?;
         parts.sort_by_key(|part| (part.cell, part.range.start, Reverse(part.range.end)));
-        let mut runs: Vec<Run<'a>> = Vec::new();
+        let mut runs: Vec<PartRun<'a>> = Vec::new();
         for part in parts {
             match runs.last_mut() {
                 Some(run) if run.reaches(&part) => run.add(part),
-                _ => runs.push(Run { range: part.range.clone(), lead: 0, parts: vec![part] }),
+                _ => runs.push(PartRun { range: part.range.clone(), lead: 0, parts: vec![part] }),
             }
         }
         // Tensors without a storage have no view.
@@ -75,33 +74,33 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The part that each tensor knows of, and a guard for each cell.
-fn parts<'a>(tensors: &[(&str, &'a Tensor)]) -> Result<(Vec<Part<'a>>, Vec<ReadGuard<'a>>)> {
+/// Returns the part that each tensor covers, and a guard for each cell.
+fn parts<'a>(tensors: &[(&str, &'a Tensor)]) -> Result<(Vec<StoragePart<'a>>, Vec<ReadGuard<'a>>)> {
     let (mut parts, mut guards, mut cells) = (Vec::new(), Vec::<ReadGuard<'a>>::new(), HashMap::new());
     for (index, (_, tensor)) in tensors.iter().enumerate() {
         let Ok(storage) = tensor.storage() else { continue };
         let next = guards.len();
-        let cell = *cells.entry(std::ptr::from_ref::<Cell>(storage.cell())).or_insert(next);
+        let cell = *cells.entry(std::ptr::from_ref::<StorageCell>(storage.cell())).or_insert(next);
         if cell == next {
             guards.push(storage.cell().read()?);
         }
-        // Under the guard, so this is how large it stays.
+        // The guard keeps this size constant.
         let range = storage.start()..checked_add(storage.start(), storage.nbytes())?;
         let base = guards.get(cell).map_or(0, |guard| guard.block().address());
         let address = base.wrapping_add(range.start);
-        parts.push(Part { tensor: index, storage, cell, range, address });
+        parts.push(StoragePart { tensor: index, storage, cell, range, address });
     }
     Ok((parts, guards))
 }
 
-impl<'a> Run<'a> {
-    /// Whether a part that comes after the others in order begins among them.
-    fn reaches(&self, part: &Part<'_>) -> bool {
+impl<'a> PartRun<'a> {
+    /// Returns `true` if a part that follows in order overlaps this run.
+    fn reaches(&self, part: &StoragePart<'_>) -> bool {
         let same_cell = self.parts.first().is_some_and(|first| first.cell == part.cell);
         same_cell && (part.range.start < self.range.end || part.range.start == self.range.start)
     }
 
-    fn add(&mut self, part: Part<'a>) {
+    fn add(&mut self, part: StoragePart<'a>) {
         self.range.end = self.range.end.max(part.range.end);
         if part.range.start != self.range.start {
             self.lead = self.parts.first().map_or(0, |first| first.address % ALIGN);
@@ -109,20 +108,26 @@ impl<'a> Run<'a> {
         self.parts.push(part);
     }
 
-    /// Any of the tensors' storages: they are of one device and kind.
+    /// Returns the storage of any of the tensors: all are of one device and kind.
     pub(super) fn storage(&self) -> Option<&'a Storage> {
         self.parts.first().map(|part| part.storage)
     }
 
-    /// How large the storage is.
+    /// Returns the size of the storage.
     pub(super) fn bytes(&self) -> usize {
-        // Less than the block reaches in memory.
+        // Less than the span of the block in memory.
         self.lead.saturating_add(self.range.len())
     }
 
-    fn view(&self, storage: usize, part: &Part<'_>, name: &str, tensor: &Tensor) -> Result<ViewRecord> {
+    fn view(
+        &self,
+        storage: usize,
+        part: &StoragePart<'_>,
+        name: &str,
+        tensor: &Tensor,
+    ) -> Result<ViewRecord> {
         let (layout, dtype) = (tensor.layout(), tensor.dtype());
-        // Views may lie outside of a storage that shrank.
+        // Views may be outside a storage that shrank.
         let is_inside = layout.check_within(part.range.len(), dtype.size());
         is_inside.map_err(|source| ArchiveError::View { name: name.into(), source })?;
         let start = checked_add(self.lead, part.range.start - self.range.start)?;
@@ -137,23 +142,23 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The bytes, piece by piece: zeros, and ranges of storages.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = Piece<'a>> + '_ {
+    /// Returns the bytes in pieces: zeros, and ranges of storages.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = RunPiece<'a>> + '_ {
         let mut end = self.range.start;
         let pieces = self.parts.iter().filter_map(move |part| {
             let from = end.max(part.range.start);
             end = end.max(part.range.end);
             let range = from.checked_sub(part.range.start)?..end.checked_sub(part.range.start)?;
-            (!range.is_empty()).then_some(Piece::Of(part.storage, range))
+            (!range.is_empty()).then_some(RunPiece::Of(part.storage, range))
         });
-        std::iter::once(Piece::Zeros(self.lead)).chain(pieces)
+        std::iter::once(RunPiece::Zeros(self.lead)).chain(pieces)
     }
 }
 
 /// A piece of a run.
 #[derive(Debug)]
-pub(super) enum Piece<'a> {
-    /// So many zeros, less than [`ALIGN`].
+pub(super) enum RunPiece<'a> {
+    /// Zeros, less than [`ALIGN`].
     Zeros(usize),
     /// A range of a storage.
     Of(&'a Storage, Range<usize>),
@@ -178,21 +183,22 @@ mod tests {
         Tensor::bind(&pool.slice(range.clone()).unwrap(), 0, [range.len()], DType::U8).unwrap()
     }
 
-    /// Where in its cell a piece is.
-    fn place(piece: Piece<'_>) -> Option<Range<usize>> {
-        let Piece::Of(storage, Range { start, end }) = piece else { return None };
+    /// Returns the range of a piece in its cell.
+    fn place(piece: RunPiece<'_>) -> Option<Range<usize>> {
+        let RunPiece::Of(storage, Range { start, end }) = piece else { return None };
         Some(storage.start() + start..storage.start() + end)
     }
 
-    /// From and to, the zeros before, and the pieces that are written, of each run.
+    /// Returns of each run: its range, the zeros before it, and its pieces.
     fn runs(tensors: &[Tensor]) -> Vec<(Range<usize>, usize, Vec<Range<usize>>)> {
         let named: Vec<(&str, &Tensor)> = tensors.iter().map(|tensor| ("", tensor)).collect();
-        let plan = Plan::new(&named).unwrap();
-        let what = |run: &Run<'_>| (run.range.clone(), run.lead, run.pieces().filter_map(place).collect());
+        let plan = ArchivePlan::new(&named).unwrap();
+        let what =
+            |run: &PartRun<'_>| (run.range.clone(), run.lead, run.pieces().filter_map(place).collect());
         plan.runs.iter().map(what).collect()
     }
 
-    /// A run that is one piece.
+    /// Returns a run of a single piece.
     fn one(range: Range<usize>) -> (Range<usize>, usize, Vec<Range<usize>>) {
         (range.clone(), 0, Vec::from([range]))
     }
@@ -219,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_meanwhile() {
+    fn writes_are_refused_meanwhile() {
         let tensor = of(&pool(), 0..10);
-        let plan = Plan::new(&[("", &tensor)]).unwrap();
+        let plan = ArchivePlan::new(&[("", &tensor)]).unwrap();
         assert!(tensor.fill_(1u8).is_err());
         drop(plan);
         tensor.fill_(1u8).unwrap();
         let _writing = tensor.as_mut_slice::<u8>().unwrap();
-        assert!(Plan::new(&[("", &tensor)]).is_err());
+        assert!(ArchivePlan::new(&[("", &tensor)]).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! Bytes of storages, out and in, from wherever they are.
+//! Reading and writing the bytes of storages on any device.
 //!
-//! What the processor reaches is written and read in place. Memory of devices goes through the host, a piece
+//! Memory that the CPU can access is read and written in place. Device memory goes through the host, a piece
 //! at a time.
 
 use super::ArchiveError;
@@ -10,10 +10,10 @@ use orlop_core::{DType, Device, Layout, Shape, Strides};
 use std::io::{Read, Write};
 use std::ops::Range;
 
-/// What is on the host at a time.
+/// The size of the host buffer.
 const PIECE: usize = 8 << 20;
 
-/// Writes these bytes of a storage, and counts them in.
+/// Writes these bytes of a storage, and adds them to the checksum.
 pub(super) fn write<W: Write + ?Sized>(
     writer: &mut W,
     storage: &Storage,
@@ -40,7 +40,7 @@ pub(super) fn write<W: Write + ?Sized>(
     Ok(())
 }
 
-/// Reads all bytes of a storage, and counts them in.
+/// Reads all bytes of a storage, and adds them to the checksum.
 pub(super) fn read<R: Read + ?Sized>(
     reader: &mut R,
     storage: &Storage,
@@ -77,7 +77,7 @@ fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     range.step_by(PIECE).map(move |start| start..start.saturating_add(PIECE).min(end))
 }
 
-/// Bytes of a storage as a tensor, which devices can copy.
+/// Returns bytes of a storage as a tensor, which devices can copy.
 fn bytes_of(storage: &Storage, range: &Range<usize>) -> Result<Tensor> {
     let layout = Layout::new(Shape::new(&[range.len()])?, Strides::new(&[1usize])?, range.start)?;
     Tensor::from_storage(storage.clone(), layout, DType::U8)

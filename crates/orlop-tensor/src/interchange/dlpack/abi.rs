@@ -1,27 +1,27 @@
-//! DLPack's structures, as they lie in memory.
+//! DLPack's C structures.
 //!
-//! Facts of the public header, version 1.1 (<https://dmlc.github.io/dlpack/latest/c_api.html>). The names are the header's,
-//! so that who knows it finds them; what C has as enums are numbers here, because a producer may send any.
+//! They follow the public header, version 1.1 (<https://dmlc.github.io/dlpack/latest/c_api.html>), including
+//! its names. C enums are numbers here, because a producer may send any value.
 
 use std::ffi::c_void;
 
-/// The version of the structures. Another major number means another layout of all that follows
+/// The version of the structures. Another major number means another layout of everything after
 /// [`DLManagedTensorVersioned::flags`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct DLPackVersion {
-    /// Changes with the layout.
+    /// Incremented when the layout changes.
     pub major: u32,
-    /// Changes with what the numbers may be.
+    /// Incremented when the set of allowed values changes.
     pub minor: u32,
 }
 
 impl DLPackVersion {
-    /// What is exported; imports take every version with this major number.
+    /// The version of exports. Imports accept every version with this major number.
     pub const CURRENT: Self = Self { major: 1, minor: 1 };
 }
 
-/// A family of devices, by its number.
+/// A device type, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct DLDeviceType(pub i32);
@@ -31,7 +31,7 @@ impl DLDeviceType {
     pub const CPU: Self = Self(1);
     /// NVIDIA GPUs.
     pub const CUDA: Self = Self(2);
-    /// Host memory that is page-locked for NVIDIA GPUs.
+    /// Page-locked host memory for NVIDIA GPUs.
     pub const CUDA_HOST: Self = Self(3);
 }
 
@@ -39,9 +39,9 @@ impl DLDeviceType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct DLDevice {
-    /// Its family.
+    /// The device type.
     pub device_type: DLDeviceType,
-    /// Its index in the family; 0 for host memory.
+    /// The index among devices of the type; 0 for host memory.
     pub device_id: i32,
 }
 
@@ -59,13 +59,13 @@ impl DLDataTypeCode {
     pub const FLOAT: Self = Self(2);
     /// bfloat16.
     pub const BFLOAT: Self = Self(4);
-    /// Complex numbers; the bits are of both parts.
+    /// Complex numbers; the bits count both parts.
     pub const COMPLEX: Self = Self(5);
     /// Booleans.
     pub const BOOL: Self = Self(6);
-    /// Eight-bit floats with four bits of exponent, finite only.
+    /// Eight-bit floats with four exponent bits, finite only.
     pub const FLOAT8_E4M3FN: Self = Self(10);
-    /// Eight-bit floats with five bits of exponent.
+    /// Eight-bit floats with five exponent bits.
     pub const FLOAT8_E5M2: Self = Self(12);
 }
 
@@ -73,70 +73,70 @@ impl DLDataTypeCode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct DLDataType {
-    /// Its family.
+    /// The family.
     pub code: DLDataTypeCode,
-    /// Bits of a lane.
+    /// The bits of a lane.
     pub bits: u8,
-    /// How many numbers make an element: more than one in vector types.
+    /// The number of lanes of an element: more than one for vector types.
     pub lanes: u16,
 }
 
-/// A tensor, without an owner.
+/// A tensor without ownership.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct DLTensor {
-    /// Where the memory begins; null if there are no elements.
+    /// The start of the memory; may be null if there are no elements.
     pub data: *mut c_void,
-    /// Where the memory is.
+    /// The device of the memory.
     pub device: DLDevice,
     /// The number of dimensions.
     pub ndim: i32,
-    /// What the elements are.
+    /// The element type.
     pub dtype: DLDataType,
-    /// The sizes: `ndim` of them.
+    /// The `ndim` sizes.
     pub shape: *mut i64,
-    /// The strides in elements: `ndim` of them, or null for row-major ones.
+    /// The `ndim` strides in elements, or null for row-major strides.
     pub strides: *mut i64,
     /// Bytes from `data` to the first element.
     pub byte_offset: u64,
 }
 
-/// What is to be called, once, when a tensor is no longer used. It frees the managed tensor too.
+/// The function that releases a tensor. It is called once, and frees the managed tensor too.
 pub type DLDeleter<M> = unsafe extern "C" fn(managed: *mut M);
 
-/// A tensor with its owner.
+/// A tensor with ownership.
 #[derive(Debug)]
 #[repr(C)]
 pub struct DLManagedTensorVersioned {
     /// The version of this structure. This and the next three fields stay where they are in all versions.
     pub version: DLPackVersion,
-    /// The producer's own.
+    /// The producer's private pointer.
     pub manager_ctx: *mut c_void,
-    /// What to call at the end, if anything.
+    /// The function to call at the end, or null.
     pub deleter: Option<DLDeleter<Self>>,
-    /// [`READ_ONLY`], [`IS_COPIED`], [`IS_SUBBYTE_TYPE_PADDED`].
+    /// The flags [`READ_ONLY`], [`IS_COPIED`], [`IS_SUBBYTE_TYPE_PADDED`].
     pub flags: u64,
     /// The tensor.
     pub dl_tensor: DLTensor,
 }
 
-/// A tensor with its owner, as before version 1.0: it cannot say that it is read-only.
+/// A tensor with ownership, from before version 1.0: it has no flag for read-only memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct DLManagedTensor {
     /// The tensor.
     pub dl_tensor: DLTensor,
-    /// The producer's own.
+    /// The producer's private pointer.
     pub manager_ctx: *mut c_void,
-    /// What to call at the end, if anything.
+    /// The function to call at the end, or null.
     pub deleter: Option<DLDeleter<Self>>,
 }
 
 /// Flag: the memory must not be written.
 pub const READ_ONLY: u64 = 1;
-/// Flag: the memory is a copy, and the consumer's alone until it calls the deleter.
+/// Flag: the memory is a copy that only the consumer uses until it calls the deleter.
 pub const IS_COPIED: u64 = 1 << 1;
-/// Flag: elements smaller than a byte have a byte each. There are no such elements here.
+/// Flag: elements smaller than a byte take a byte each. orlop has no such elements.
 pub const IS_SUBBYTE_TYPE_PADDED: u64 = 1 << 2;
 
 #[cfg(target_pointer_width = "64")]

@@ -1,4 +1,4 @@
-//! DLPack's words for dtypes and devices, and ours.
+//! Conversion of dtypes and devices to and from DLPack's.
 
 use super::abi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType};
 use super::error::DlpackError;
@@ -47,8 +47,8 @@ impl TryFrom<DLDataType> for DType {
 impl TryFrom<Device> for DLDevice {
     type Error = DlpackError;
 
-    /// Pinned memory is plain `CPU` too: the kind is a wish, which an allocator of ordinary memory may have served, and a
-    /// consumer would believe that GPUs can reach what is called `CUDA_HOST`.
+    /// Pinned memory is exported as `CPU` too. The kind is only a request, which an allocator of ordinary
+    /// memory may have served, and a consumer would assume that GPUs can access `CUDA_HOST` memory.
     fn try_from(device: Device) -> Result<Self, DlpackError> {
         match device.device_type() {
             DeviceType::Cpu => Ok(Self { device_type: DLDeviceType::CPU, device_id: 0 }),
@@ -60,10 +60,10 @@ impl TryFrom<Device> for DLDevice {
     }
 }
 
-/// Where memory of a DLPack device is for us.
+/// Returns the device, kind and access of memory on a DLPack device.
 pub(super) fn place_of(device: DLDevice) -> Result<(Device, MemoryKind, Access), DlpackError> {
     match device.device_type {
-        // There is one CPU, whatever number it is given.
+        // There is one CPU device, whatever the index.
         DLDeviceType::CPU => Ok((Device::CPU, MemoryKind::Default, Access::Host)),
         DLDeviceType::CUDA_HOST => Ok((Device::CPU, MemoryKind::HostPinned, Access::Host)),
         DLDeviceType::CUDA => {

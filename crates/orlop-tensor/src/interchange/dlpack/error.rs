@@ -1,72 +1,72 @@
-//! What is wrong with a tensor that comes in, or that should go out.
+//! Errors of importing and exporting through DLPack.
 
 use super::abi::{DLDataType, DLDevice};
 use orlop_core::Device;
 
-/// Why a tensor cannot go through DLPack. Negative sizes and strides, and sizes beyond the address space, are
-/// [`Error::Layout`](crate::Error::Layout); elements that are not aligned are
+/// A tensor that cannot pass through DLPack. Negative sizes and strides, and sizes beyond the address space,
+/// are [`Error::Layout`](crate::Error::Layout); misaligned elements are
 /// [`Error::Misaligned`](crate::Error::Misaligned).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DlpackError {
-    /// The structure is of a version whose layout is not known. Its deleter was called.
-    #[error("DLPack {major}.{minor} lays tensors out in another way: ask the producer for version 1")]
+    /// The structure has an unsupported version. Its deleter was called.
+    #[error("DLPack {major}.{minor} is not supported: ask the producer for version 1")]
     Version {
         /// The major number.
         major: u32,
         /// The minor number.
         minor: u32,
     },
-    /// Elements are vectors of several numbers.
+    /// The elements are vectors of several lanes.
     #[error("elements of {lanes} lanes are not supported: use another dimension")]
     Lanes {
-        /// Numbers in an element.
+        /// The lanes of an element.
         lanes: u16,
     },
-    /// There is no such dtype.
-    #[error("no dtype is DLPack's type {} of {} bits", dtype.code.0, dtype.bits)]
+    /// No [`DType`](orlop_core::DType) corresponds to the element type.
+    #[error("no dtype corresponds to DLPack's type code {} with {} bits", dtype.code.0, dtype.bits)]
     DType {
-        /// What came.
+        /// The element type.
         dtype: DLDataType,
     },
-    /// There is no such device here.
-    #[error("no device is DLPack's device {} of type {}", device.device_id, device.device_type.0)]
+    /// No device of orlop corresponds to the device.
+    #[error("no device corresponds to DLPack's {}, index {}", device.device_type.0, device.device_id)]
     UnknownDevice {
-        /// What came.
+        /// The device.
         device: DLDevice,
     },
-    /// DLPack has no word for the device.
-    #[error("DLPack has no word for {device}: copy the tensor to cpu first")]
+    /// DLPack has no device type for the device.
+    #[error("DLPack has no device type for {device}: copy the tensor to cpu first")]
     UnnamedDevice {
-        /// Where the tensor is.
+        /// The device of the tensor.
         device: Device,
     },
-    /// The number of dimensions is negative, or more than DLPack can say.
-    #[error("{ndim} dimensions")]
+    /// A number of dimensions that is negative, or too large for DLPack.
+    #[error("{ndim} dimensions are not supported by DLPack")]
     Ndim {
         /// The number.
         ndim: i64,
     },
-    /// There are dimensions and no sizes.
-    #[error("the sizes of {ndim} dimensions are at a null pointer")]
+    /// A null pointer to the sizes of a tensor with dimensions.
+    #[error("the pointer to the sizes of {ndim} dimensions is null")]
     NullShape {
         /// The number of dimensions.
         ndim: usize,
     },
-    /// There are elements and no memory.
-    #[error("{numel} elements are at a null pointer")]
+    /// A null pointer to the data of a tensor with elements.
+    #[error("the pointer to the data of {numel} elements is null")]
     NullData {
         /// The number of elements.
         numel: usize,
     },
-    /// The elements would lie beyond the end of the address space.
-    #[error("{bytes} bytes at {address:#x} + {byte_offset} are not in the address space")]
+    /// Elements beyond the end of the address space.
+    #[error("{bytes} bytes at {address:#x} + {byte_offset} exceed the address space")]
     Address {
         /// The data pointer.
         address: usize,
-        /// Bytes from there to the first element.
+        /// The bytes from there to the first element.
         byte_offset: u64,
-        /// Bytes that the elements reach.
+        /// The span of the elements in bytes.
         bytes: usize,
     },
 }

@@ -1,8 +1,8 @@
-//! Tensors for other frameworks.
+//! Exporting tensors to other frameworks.
 //!
-//! What goes out is one box: the managed tensor, its sizes and strides, and a share of the block of memory. A share of the
-//! block and not of the tensor, because a storage can be resized, or move away when a copy that was put off is made; the
-//! block that the consumer looks at stays.
+//! An export is one heap object: the managed tensor, its sizes and strides, and a share of the block of
+//! memory. It shares the block and not the tensor, because a storage can be resized, or get another block
+//! when a deferred copy is made; the block that the consumer uses stays.
 
 use super::abi::{DLDataType, DLDevice, DLTensor, IS_COPIED, READ_ONLY};
 use super::error::DlpackError;
@@ -15,11 +15,12 @@ use orlop_alloc::MemoryBlock;
 use orlop_core::{Error as LayoutError, Quantity, Strides};
 use std::ptr::{self, NonNull};
 
-/// The tensor for consumers that only read it ([`READ_ONLY`]). Nothing is copied: lazy clones stay lazy, and storages that
-/// refuse writes will do.
+/// Exports the tensor to consumers that only read it ([`READ_ONLY`]). Nothing is copied: lazy clones stay
+/// lazy, and storages that refuse writes are accepted.
 ///
-/// The memory lives until the deleter is called, whatever happens to the tensor. The consumer should not expect to see
-/// what is written through the tensor later: it does, unless that write is one that first makes a copy. It must not read
+/// The memory stays valid until the deleter is called, whatever happens to the tensor. The consumer sees
+/// later writes through the tensor, except after a write that makes a deferred copy. It must not read while
+/// the tensor is written.
 /// while the tensor is written.
 ///
 /// ```
@@ -27,7 +28,7 @@ use std::ptr::{self, NonNull};
 ///
 /// let tensor = Tensor::from_nested(&[[1i64, 2, 3], [4, 5, 6]])?.t()?;
 /// let exported = dlpack::export(&tensor)?;
-/// // SAFETY: the exported tensor lives, and is of this version.
+/// // SAFETY: the exported tensor is alive, and of this version.
 /// let managed = unsafe { &*exported.as_ptr() };
 /// assert_eq!((managed.dl_tensor.ndim, managed.flags), (2, dlpack::READ_ONLY));
 /// # Ok::<(), orlop_tensor::Error>(())
@@ -35,7 +36,7 @@ use std::ptr::{self, NonNull};
 ///
 /// # Errors
 ///
-/// [`Error::Undefined`](crate::Error::Undefined); [`Error::Borrowed`](crate::Error::Borrowed) while somebody writes;
+/// [`Error::Undefined`](crate::Error::Undefined); [`Error::Borrowed`](crate::Error::Borrowed) during a write;
 /// [`Error::AccessRefused`](crate::Error::AccessRefused), [`Error::Unbound`](crate::Error::Unbound);
 /// [`Error::ForeignProcess`](crate::Error::ForeignProcess); [`DlpackError::UnnamedDevice`].
 pub fn export(tensor: &Tensor) -> Result<DlpackTensor> {
@@ -44,20 +45,20 @@ pub fn export(tensor: &Tensor) -> Result<DlpackTensor> {
     hand_out(imp, guard.block(), guard.bytes(), READ_ONLY)
 }
 
-/// The tensor for consumers that read and write it. A copy that was put off is made first, and from now on clones of the
-/// storage are real copies, because nobody sees when the consumer writes.
+/// Exports the tensor to consumers that read and write it. A deferred copy is made first. Later clones of the
+/// storage are real copies, because the consumer's writes cannot be observed.
 ///
-/// Elements that share memory, as `expand` makes them, go out as they are.
+/// Elements that share memory, as after `expand`, are exported as they are.
 ///
 /// # Errors
 ///
-/// Those of [`export`], and [`Error::Borrowed`](crate::Error::Borrowed) while somebody reads;
+/// Those of [`export`], and [`Error::Borrowed`](crate::Error::Borrowed) during a read;
 /// [`Error::ReadOnly`](crate::Error::ReadOnly); out of memory if a copy is needed.
 pub fn export_mut(tensor: &Tensor) -> Result<DlpackTensor> {
     hand_out_mut(tensor)
 }
 
-/// [`export_mut`] for consumers that know DLPack only from before version 1.0, which cannot be told not to write.
+/// [`export_mut`] for consumers of DLPack before version 1.0, which has no flag for read-only memory.
 ///
 /// # Errors
 ///
@@ -66,11 +67,11 @@ pub fn export_legacy(tensor: &Tensor) -> Result<LegacyDlpackTensor> {
     hand_out_mut(tensor)
 }
 
-/// A copy of the tensor, which is the consumer's alone ([`IS_COPIED`]).
+/// Exports a copy of the tensor, which only the consumer uses ([`IS_COPIED`]).
 ///
 /// # Errors
 ///
-/// Those of [`export`], but for other processes' memory, which can be copied, and of [`Tensor::duplicate`].
+/// Those of [`export`] and of [`Tensor::duplicate`]. Memory of another process is copied without an error.
 pub fn export_copy(tensor: &Tensor) -> Result<DlpackTensor> {
     let copy = tensor.duplicate()?;
     let imp = copy.imp()?;
@@ -83,22 +84,22 @@ fn hand_out_mut<M: ManagedTensor>(tensor: &Tensor) -> Result<Managed<M>> {
     let cell = imp.storage().cell();
     let guard = cell.write()?;
     let exported = hand_out(imp, guard.block(), guard.bytes(), 0)?;
-    // Under the guard: nobody can have cloned lazily between the copy and this.
+    // The guard excludes a lazy clone between the copy and this.
     cell.borrows.set(Flags::ESCAPED);
     Ok(exported)
 }
 
-/// What a consumer holds.
+/// The heap object behind an exported tensor.
 #[repr(C)]
 struct Export<M> {
     /// First, so that its address is the box's.
     managed: M,
-    /// Sizes, then strides; the managed tensor points here.
+    /// The sizes, followed by the strides; the managed tensor points here.
     dims: Vec<i64>,
     block: MemoryBlock,
 }
 
-/// Shares a block, which a guard holds and of which `bytes` are in use.
+/// Exports a share of a block that a guard holds and of which `bytes` are in use.
 fn hand_out<M: ManagedTensor>(
     imp: &TensorImpl,
     block: &MemoryBlock,
@@ -114,7 +115,8 @@ fn hand_out<M: ManagedTensor>(
         let first = layout.byte_range(imp.dtype.size())?.start;
         imp.origin(block.ptr, bytes)?.as_ptr().wrapping_add(first)
     };
-    // Strides that lead nowhere may be anything. Some consumers compare all of them, so they get the usual ones.
+    // Strides along sizes of 0 or 1 may be anything. Some consumers compare all of them, so they get
+    // row-major strides.
     let usual = layout.is_contiguous().then(|| Strides::contiguous(layout.shape()));
     let strides = usual.as_ref().unwrap_or(layout.strides());
     let mut dims = Vec::with_capacity(2 * layout.ndim());
@@ -133,24 +135,24 @@ fn hand_out<M: ManagedTensor>(
     };
     let place = Box::into_raw(Box::<Export<M>>::new_uninit()).cast::<Export<M>>();
     let managed = M::new(tensor, place.cast(), release::<M>, flags);
-    // SAFETY: a box for just that.
+    // SAFETY: a box allocated for this value.
     unsafe { place.write(Export { managed, dims, block: block.clone() }) };
-    // SAFETY: a box's address.
+    // SAFETY: the address of a box.
     let raw = unsafe { NonNull::new_unchecked(place) }.cast::<M>();
-    // SAFETY: the first field of the box; nobody else has it; `release` takes it back, on any thread, for a block may go on
-    // any.
+    // SAFETY: the first field of the box, which nothing else uses; `release` takes it back, on any thread,
+    // because a block may be dropped on any.
     Ok(unsafe { Managed::from_raw(raw) })
 }
 
-/// The deleter of all exports. A panic in it (of an owner of memory from outside) ends the process.
+/// The deleter of all exports. A panic in it (in the owner of foreign memory) aborts the process.
 ///
 /// # Safety
 ///
-/// `managed` is a managed tensor of [`hand_out`], and this is the only call for it.
+/// `managed` is a managed tensor from [`hand_out`], and this is the only call for it.
 unsafe extern "C" fn release<M: ManagedTensor>(managed: *mut M) {
     let Some(managed) = NonNull::new(managed) else { return };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let place = unsafe { M::context(managed) }.cast::<Export<M>>();
-    // SAFETY: the box of `hand_out`, which gave it as the context; taken back once.
+    // SAFETY: the box of `hand_out`, which stored it as the context; taken back once.
     drop(unsafe { Box::from_raw(place) });
 }

@@ -1,7 +1,7 @@
-//! Tensors from other frameworks.
+//! Importing tensors from other frameworks.
 //!
-//! The first thing is to take over the duty to delete what came: every way out from there on, by an error as well, either
-//! keeps it for the storage or does it.
+//! The import takes ownership first: from then on every path, including errors, either moves ownership into
+//! the storage or calls the deleter.
 
 use super::abi::{DLManagedTensor, DLManagedTensorVersioned, DLTensor, READ_ONLY};
 use super::convert::place_of;
@@ -16,19 +16,19 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::slice;
 
-/// A tensor over what another framework exported. Nothing is copied. The deleter is called once: when the last user of the
-/// memory is gone, or before this returns an error.
+/// Creates a tensor over the memory that another framework exported. Nothing is copied. The deleter is called
+/// once: when the last user of the memory is dropped, or before this returns an error.
 ///
-/// A tensor that is [`READ_ONLY`] refuses writes. Page-locked host memory is of the kind
+/// A tensor that is [`READ_ONLY`] refuses writes. Page-locked host memory has the kind
 /// [`HostPinned`](orlop_core::MemoryKind::HostPinned).
 ///
 /// ```
 /// use orlop_tensor::{Tensor, interchange::dlpack};
 ///
 /// let tensor = Tensor::from_nested(&[[1.0f32, 2.0], [3.0, 4.0]])?;
-/// // Stands for what another framework would give.
+/// // This stands for an export of another framework.
 /// let raw = dlpack::export_mut(&tensor)?.into_raw();
-/// // SAFETY: exported just now, and nobody uses `tensor` while `imported` lives.
+/// // SAFETY: just exported, and `tensor` is not used while `imported` exists.
 /// let imported = unsafe { dlpack::import(raw) }?;
 /// imported.fill_(7.0)?;
 /// drop(imported);
@@ -38,35 +38,38 @@ use std::slice;
 ///
 /// # Errors
 ///
-/// A [`DlpackError`], among them [`Version`](DlpackError::Version), [`Lanes`](DlpackError::Lanes) and
-/// [`UnknownDevice`](DlpackError::UnknownDevice); [`Error::Layout`] for negative strides or sizes, and for sizes beyond
-/// the address space; [`Error::Misaligned`].
+/// A [`DlpackError`], including [`Version`](DlpackError::Version), [`Lanes`](DlpackError::Lanes) and
+/// [`UnknownDevice`](DlpackError::UnknownDevice); [`Error::Layout`] for negative strides or sizes, and for
+/// sizes beyond the address space; [`Error::Misaligned`].
 ///
 /// # Safety
 ///
-/// 1. `raw` points to a managed tensor as DLPack describes it, valid up to its flags in any version, and as a whole with
-///    major number 1; then `shape` points to `ndim` numbers, and so does `strides` unless it is null;
-/// 2. nobody else deletes or changes these, and the deleter may be called once, from any thread, and does not unwind;
-/// 3. the memory from the first element to the end of the last, gaps included, is of one allocation, and stays valid until
-///    the deleter is called: for reads, and unless it is [`READ_ONLY`] for writes; host memory is initialised;
-/// 4. until then nobody else writes there, the producer included, nor reads while this tensor is written; on devices,
-///    earlier work on the memory is done, or comes before ours on our stream.
+/// 1. `raw` points to a managed tensor as DLPack describes it, valid up to its flags for any version, and
+///    entirely for major number 1; then `shape` points to `ndim` numbers, and so does `strides` unless it is
+///    null;
+/// 2. nothing else deletes or changes these, and the deleter may be called once, from any thread, and does
+///    not unwind;
+/// 3. the memory from the first element to the end of the last, gaps included, is in one allocation, and
+///    stays valid until the deleter is called: for reads, and unless it is [`READ_ONLY`] for writes; host
+///    memory is initialised;
+/// 4. until then nothing else writes there, including the producer, nor reads while this tensor is written;
+///    on devices, earlier work on the memory is done, or is ordered before orlop's on its stream.
 pub unsafe fn import(raw: NonNull<DLManagedTensorVersioned>) -> Result<Tensor> {
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { take_in(raw) }
 }
 
-/// [`import`] of the structure from before DLPack 1.0.
+/// [`import`] for the structure from before DLPack 1.0.
 ///
 /// # Errors
 ///
-/// Those of [`import`], but for the version.
+/// Those of [`import`], except for the version.
 ///
 /// # Safety
 ///
 /// Those of [`import`], for memory that can be written.
 pub unsafe fn import_legacy(raw: NonNull<DLManagedTensor>) -> Result<Tensor> {
-    // SAFETY: the caller's promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { take_in(raw) }
 }
 
@@ -74,23 +77,23 @@ pub unsafe fn import_legacy(raw: NonNull<DLManagedTensor>) -> Result<Tensor> {
 ///
 /// Those of [`import`].
 unsafe fn take_in<M: ManagedTensor>(raw: NonNull<M>) -> Result<Tensor> {
-    // SAFETY: the caller's promises 1 and 2.
+    // SAFETY: the caller's obligation 1 and 2.
     let managed = unsafe { Managed::from_raw(raw) };
-    // SAFETY: the caller's promise 1.
+    // SAFETY: the caller's obligation 1.
     let (tensor, flags) = unsafe { M::open(raw) }?;
     let dtype = DType::try_from(tensor.dtype)?;
     let (device, kind, access) = place_of(tensor.device)?;
-    // SAFETY: the caller's promise 1.
+    // SAFETY: the caller's obligation 1.
     let layout = unsafe { layout_of(&tensor) }?;
     let bytes = layout.byte_range(dtype.size())?.end;
     let mut record = Record::new(first_of(&tensor, &layout, bytes, dtype)?, bytes, device, access);
     record.requested = bytes;
     record.kind = kind;
     record.align = dtype.alignment();
-    // SAFETY: `delete` takes the context back, once, on any thread (the caller's promise 2).
+    // SAFETY: `delete` takes the context back, once, on any thread (obligation 2 of the caller).
     let deleter = unsafe { Deleter::from_fn(delete::<M>, managed.into_raw().as_ptr().cast()) };
-    // SAFETY: the caller's promises 3 and 4, for as many bytes as the layout reaches; what is not valid for writes is not
-    // written: refused below, before anybody has the storage, and for good.
+    // SAFETY: obligations 3 and 4 of the caller, for the span of the layout; memory that is not valid for
+    // writes is never written: writes are refused below, for good, before anything else has the storage.
     let storage = unsafe { Storage::from_record(record, deleter) };
     if flags & READ_ONLY != 0 {
         storage.mark_immutable("DLPack's producer marked it read-only");
@@ -100,25 +103,25 @@ unsafe fn take_in<M: ManagedTensor>(raw: NonNull<M>) -> Result<Tensor> {
 
 /// # Safety
 ///
-/// `context` is a managed tensor that is ours to delete, as [`Managed::from_raw`] asks.
+/// `context` is a managed tensor that the caller owns, as [`Managed::from_raw`] requires.
 unsafe fn delete<M: ManagedTensor>(context: *mut c_void, _: *mut u8) {
     if let Some(raw) = NonNull::new(context.cast::<M>()) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { Managed::from_raw(raw) });
     }
 }
 
-/// Sizes and strides, checked, from the first element on.
+/// Returns the checked sizes and strides, with an offset of zero.
 ///
 /// # Safety
 ///
 /// `shape` points to `ndim` numbers, and so does `strides`, unless they are null.
 unsafe fn layout_of(tensor: &DLTensor) -> Result<Layout> {
     let ndim = usize::try_from(tensor.ndim).map_err(|_| DlpackError::Ndim { ndim: tensor.ndim.into() })?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let sizes = unsafe { numbers(tensor.shape, ndim) }.ok_or(DlpackError::NullShape { ndim })?;
     let shape = Shape::new(sizes)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let strides = match unsafe { numbers(tensor.strides, ndim) } {
         Some(strides) => Strides::for_shape(&shape, strides)?,
         None => Strides::contiguous(&shape),
@@ -126,21 +129,22 @@ unsafe fn layout_of(tensor: &DLTensor) -> Result<Layout> {
     Ok(Layout::new(shape, strides, 0)?)
 }
 
-/// `len` numbers, or `None` if there should be some and the pointer is null.
+/// Returns `len` numbers, or `None` if the pointer is null and `len` is not 0.
 ///
 /// # Safety
 ///
-/// `ptr` points to `len` numbers that live and do not change while they are looked at, or is null.
+/// `ptr` is null, or points to `len` numbers that stay valid and unchanged for `'a`.
 unsafe fn numbers<'a>(ptr: *const i64, len: usize) -> Option<&'a [i64]> {
     match (ptr.is_null(), len) {
         (_, 0) => Some(&[]),
         (true, _) => None,
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         (false, _) => Some(unsafe { slice::from_raw_parts(ptr, len) }),
     }
 }
 
-/// Where the first element is, of `bytes` that the layout reaches. Anywhere if there are none.
+/// Returns the address of the first element, of `bytes` that the layout spans. Without elements it is any
+/// aligned address.
 fn first_of(tensor: &DLTensor, layout: &Layout, bytes: usize, dtype: DType) -> Result<NonNull<u8>> {
     let align = dtype.alignment().bytes();
     if layout.is_empty() {

@@ -1,4 +1,4 @@
-//! A managed tensor that is ours to delete.
+//! [`Managed`]: an owned DLPack tensor.
 
 use super::abi::{DLDeleter, DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
 use super::error::DlpackError;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// Either kind of managed tensor: [`DLManagedTensorVersioned`] and [`DLManagedTensor`].
+/// A managed tensor of either version: [`DLManagedTensorVersioned`] and [`DLManagedTensor`].
 pub trait ManagedTensor: sealed::Abi {}
 
 impl ManagedTensor for DLManagedTensorVersioned {}
@@ -17,30 +17,30 @@ pub(super) mod sealed {
     use std::ffi::c_void;
     use std::ptr::NonNull;
 
-    /// What differs between them.
+    /// The differences between the two versions.
     pub trait Abi: Sized + 'static {
-        /// A managed tensor with these parts. Flags that it has no room for are lost.
+        /// Creates a managed tensor. Flags are dropped if the structure has no field for them.
         fn new(tensor: DLTensor, context: *mut c_void, deleter: DLDeleter<Self>, flags: u64) -> Self;
 
-        /// The producer's own pointer.
+        /// Returns the producer's private pointer.
         ///
         /// # Safety
         ///
         /// `this` is valid for reads, at least up to its flags.
         unsafe fn context(this: NonNull<Self>) -> *mut c_void;
 
-        /// What to call at the end.
+        /// Returns the function to call at the end.
         ///
         /// # Safety
         ///
         /// As for [`Abi::context`].
         unsafe fn deleter(this: NonNull<Self>) -> Option<DLDeleter<Self>>;
 
-        /// The tensor and the flags, if the version is one whose layout is known.
+        /// Returns the tensor and the flags, if the version is supported.
         ///
         /// # Safety
         ///
-        /// As for [`Abi::context`], and `this` is valid for reads as a whole if its version is known.
+        /// As for [`Abi::context`], and `this` is valid for reads entirely if its version is supported.
         unsafe fn open(this: NonNull<Self>) -> Result<(DLTensor, u64), DlpackError>;
     }
 }
@@ -57,22 +57,22 @@ impl sealed::Abi for DLManagedTensorVersioned {
     }
 
     unsafe fn context(this: NonNull<Self>) -> *mut std::ffi::c_void {
-        // SAFETY: the caller's promise. No reference: behind the flags may be nothing.
+        // SAFETY: guaranteed by the caller. No reference: memory after the flags may be invalid.
         unsafe { (*this.as_ptr()).manager_ctx }
     }
 
     unsafe fn deleter(this: NonNull<Self>) -> Option<DLDeleter<Self>> {
-        // SAFETY: the caller's promise. No reference: behind the flags may be nothing.
+        // SAFETY: guaranteed by the caller. No reference: memory after the flags may be invalid.
         unsafe { (*this.as_ptr()).deleter }
     }
 
     unsafe fn open(this: NonNull<Self>) -> Result<(DLTensor, u64), DlpackError> {
-        // SAFETY: the caller's promise. No reference: behind the flags may be nothing.
+        // SAFETY: guaranteed by the caller. No reference: memory after the flags may be invalid.
         let DLPackVersion { major, minor } = unsafe { (*this.as_ptr()).version };
         if major != DLPackVersion::CURRENT.major {
             return Err(DlpackError::Version { major, minor });
         }
-        // SAFETY: a known version: valid as a whole, by the caller's promise.
+        // SAFETY: a supported version: valid entirely (guaranteed by the caller).
         let managed = unsafe { this.as_ref() };
         Ok((managed.dl_tensor, managed.flags))
     }
@@ -84,65 +84,66 @@ impl sealed::Abi for DLManagedTensor {
     }
 
     unsafe fn context(this: NonNull<Self>) -> *mut std::ffi::c_void {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*this.as_ptr()).manager_ctx }
     }
 
     unsafe fn deleter(this: NonNull<Self>) -> Option<DLDeleter<Self>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*this.as_ptr()).deleter }
     }
 
     unsafe fn open(this: NonNull<Self>) -> Result<(DLTensor, u64), DlpackError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok((unsafe { (*this.as_ptr()).dl_tensor }, 0))
     }
 }
 
-/// A managed tensor with the duty to delete it: dropping it calls the deleter, [`Managed::into_raw`] passes the duty on.
+/// An owned managed tensor. Dropping it calls the deleter; [`Managed::into_raw`] gives up ownership.
 pub struct Managed<M: ManagedTensor> {
-    /// Invariant: the promises of [`Managed::from_raw`].
+    /// Invariant: the obligations of [`Managed::from_raw`].
     raw: NonNull<M>,
 }
 
-/// A tensor for other frameworks, in the structure that versions of DLPack since 1.0 use.
+/// An exported tensor, in the structure of DLPack 1.0 and later.
 pub type DlpackTensor = Managed<DLManagedTensorVersioned>;
 
-/// A tensor for other frameworks, in the structure from before DLPack 1.0.
+/// An exported tensor, in the structure from before DLPack 1.0.
 pub type LegacyDlpackTensor = Managed<DLManagedTensor>;
 
 impl<M: ManagedTensor> Managed<M> {
-    /// Takes over the duty to delete a managed tensor.
+    /// Takes ownership of a managed tensor.
     ///
     /// # Safety
     ///
-    /// 1. `raw` points to a managed tensor, of a known version or with its deleter where DLPack says that it always is;
-    /// 2. nobody else deletes or changes it;
+    /// 1. `raw` points to a managed tensor, of a supported version or with its deleter at DLPack's fixed
+    ///    offset;
+    /// 2. nothing else deletes or changes it;
     /// 3. its deleter may be called once, from any thread, and does not unwind.
     #[must_use]
     pub unsafe fn from_raw(raw: NonNull<M>) -> Self {
         Self { raw }
     }
 
-    /// The managed tensor, to look at or to pass on without the duty.
+    /// Returns the pointer to the managed tensor, without ownership.
     #[must_use]
     pub fn as_ptr(&self) -> *mut M {
         self.raw.as_ptr()
     }
 
-    /// Passes the duty to delete it on: to whoever gets the pointer.
+    /// Returns the pointer to the managed tensor and gives up ownership of it.
     ///
     /// ```
     /// use orlop_tensor::{Tensor, interchange::dlpack};
     ///
     /// let tensor = Tensor::from_slice(&[1.0f32, 2.0])?;
     /// let raw = dlpack::export(&tensor)?.into_raw();
-    /// // ... C code gets `raw`, and in the end does this:
-    /// // SAFETY: exported just now, and deleted once.
+    /// // ... C code gets `raw`, and finally does this:
+    /// // SAFETY: just exported, and deleted once.
     /// drop(unsafe { dlpack::DlpackTensor::from_raw(raw) });
     /// # Ok::<(), orlop_tensor::Error>(())
     /// ```
-    #[must_use = "whoever gets the pointer has to call the deleter"]
+    #[must_use = "the receiver of the pointer has to call the deleter"]
     pub fn into_raw(self) -> NonNull<M> {
         ManuallyDrop::new(self).raw
     }
@@ -153,15 +154,15 @@ impl<M: ManagedTensor> Drop for Managed<M> {
         // SAFETY: a managed tensor (1).
         let deleter = unsafe { M::deleter(self.raw) };
         if let Some(deleter) = deleter {
-            // SAFETY: the one call (2, 3): `self` goes.
+            // SAFETY: the only call (2, 3), because `self` is dropped.
             unsafe { deleter(self.raw.as_ptr()) };
         }
     }
 }
 
-// SAFETY: deleters may be called from any thread (3), and nobody else has the managed tensor (2).
+// SAFETY: deleters may be called from any thread (3), and nothing else uses the managed tensor (2).
 unsafe impl<M: ManagedTensor> Send for Managed<M> {}
-// SAFETY: a shared handle gives nothing but the address.
+// SAFETY: a shared reference gives only the address.
 unsafe impl<M: ManagedTensor> Sync for Managed<M> {}
 
 impl<M: ManagedTensor> fmt::Debug for Managed<M> {

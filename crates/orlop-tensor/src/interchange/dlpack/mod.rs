@@ -1,34 +1,34 @@
-//! DLPack: tensors from and for other frameworks, in memory.
+//! DLPack: exchange of tensors with other frameworks, in memory.
 //!
-//! DLPack is a C structure that says where a tensor's elements lie and whom to call when they are no longer used
-//! (<https://dmlc.github.io/dlpack/latest/>). NumPy, PyTorch, JAX, CuPy and many more exchange tensors by it, without a copy.
-//! The structures are in this module under the header's names, so that no binding is needed to pass them on.
+//! DLPack is a C structure that describes a tensor's memory and names a function to release it
+//! (<https://dmlc.github.io/dlpack/latest/>). NumPy, PyTorch, JAX, CuPy and others exchange tensors with it,
+//! without a copy. This module defines the structures under the header's names, so that no binding is needed.
 //!
-//! # Out
+//! # Export
 //!
-//! | function | the consumer may | before |
+//! | function | the consumer may | copies |
 //! |---|---|---|
 //! | [`export`] | read | nothing |
-//! | [`export_mut`] | read and write | a copy that was put off is made |
-//! | [`export_legacy`] | read and write, by the structure from before 1.0 | the same |
-//! | [`export_copy`] | do what it wants: it has its own | all elements are copied |
+//! | [`export_mut`] | read and write | only a deferred copy |
+//! | [`export_legacy`] | read and write, with the structure from before 1.0 | only a deferred copy |
+//! | [`export_copy`] | read and write a copy of its own | always |
 //!
-//! Each gives a handle ([`DlpackTensor`]) that calls the deleter when dropped, and that becomes a bare pointer for C by
-//! [`Managed::into_raw`]. The memory lives until the deleter is called.
+//! Each returns an owned handle ([`DlpackTensor`]) that calls the deleter when dropped; [`Managed::into_raw`]
+//! turns it into a raw pointer for C. The memory stays valid until the deleter is called.
 //!
-//! # In
+//! # Import
 //!
-//! [`import`] and [`import_legacy`] make a tensor over the producer's memory. What comes is checked as far as it can be:
-//! another major version, vector types, unknown dtypes and devices, negative strides, sizes beyond the address space,
-//! elements that are not aligned are typed errors, and the deleter is called all the same. That the pointers are what they
-//! say cannot be checked, so both are `unsafe`.
+//! [`import`] and [`import_legacy`] create a tensor over the producer's memory. Another major version, vector
+//! types, unknown dtypes and devices, negative strides, sizes beyond the address space and misaligned
+//! elements are typed errors, after which the deleter is called. The pointers cannot be checked, so both
+//! functions are `unsafe`.
 //!
-//! # What nobody watches
+//! # What is not checked
 //!
-//! The guards of a storage ([`Error::Borrowed`](crate::Error::Borrowed)) keep readers from writers among its own tensors.
-//! The other side of an exchange does not ask them: it is for the program to see that nobody reads while somebody writes.
-//! Nor does anybody wait for a device: work on the memory has to be done, or be before the other side's on its stream, when
-//! a tensor goes over, and when its deleter is called.
+//! The guards of a storage ([`Error::Borrowed`](crate::Error::Borrowed)) exclude readers and writers among
+//! its own tensors only. The program has to ensure that the other framework does not read while orlop writes,
+//! and the reverse. Neither side waits for a device: when a tensor is passed on and when its deleter is
+//! called, work on the memory must be done, or ordered before the other side's on its stream.
 
 mod abi;
 mod convert;

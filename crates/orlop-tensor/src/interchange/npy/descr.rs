@@ -1,21 +1,21 @@
-//! NumPy's short names of dtypes: the order of bytes, a letter for the family, the bytes of an element.
+//! NumPy's dtype descriptors: byte order, a letter for the family, bytes per element.
 
 use super::NpyError;
 use orlop_core::{DType, DTypeFamily};
 
-/// The elements of a file.
+/// The element type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Descr {
     pub(super) dtype: DType,
-    /// Whether the bytes are in the other order than this machine's.
+    /// Whether the byte order is not this machine's.
     pub(super) swapped: bool,
 }
 
-/// The letter of this machine's order of bytes.
+/// The byte-order letter of this machine.
 const NATIVE: char = if cfg!(target_endian = "big") { '>' } else { '<' };
 
 impl Descr {
-    /// What a name says, such as `<f4`. Without an order of bytes, as with `|` and `=`, it is the machine's.
+    /// Parses a descriptor, such as `<f4`. Without a byte order, as with `|` and `=`, the machine's applies.
     pub(super) fn parse(name: &[u8]) -> Result<Self, NpyError> {
         let unsupported = || NpyError::UnsupportedDType { descr: String::from_utf8_lossy(name).into() };
         let (order, rest) = match name {
@@ -27,14 +27,14 @@ impl Descr {
         Ok(Self { dtype, swapped: matches!(order, '<' | '>') && order != NATIVE && unit(dtype) > 1 })
     }
 
-    /// The name of a dtype in this machine's order of bytes.
+    /// Returns the descriptor of a dtype in this machine's byte order.
     pub(super) fn name(dtype: DType) -> Result<String, NpyError> {
         let (letters, ordered) = letters(dtype).ok_or(NpyError::NoDescr { dtype })?;
         let order = if ordered { NATIVE } else { '|' };
         Ok(format!("{order}{letters}"))
     }
 
-    /// How many bytes are in order together.
+    /// Returns the number of bytes that are swapped together.
     pub(super) fn unit(self) -> usize {
         unit(self.dtype)
     }
@@ -47,7 +47,7 @@ fn unit(dtype: DType) -> usize {
     }
 }
 
-/// NumPy's name without the order of bytes, and whether it has one.
+/// Returns NumPy's name without the byte order, and whether it has one.
 fn letters(dtype: DType) -> Option<(&'static str, bool)> {
     let letters = match dtype {
         DType::Bool => "b1",
@@ -64,8 +64,8 @@ fn letters(dtype: DType) -> Option<(&'static str, bool)> {
         DType::F64 => "f8",
         DType::C64 => "c8",
         DType::C128 => "c16",
-        // Packages that add these to NumPy have them saved as opaque bytes, `|V2` and `|V1`, which say
-        // nothing.
+        // Packages that add these to NumPy save them as opaque bytes, `|V2` and `|V1`, which do not identify
+        // the type.
         DType::F8E4M3 | DType::F8E5M2 | DType::BF16 => return None,
     };
     Some((letters, dtype.size() > 1))

@@ -1,155 +1,155 @@
-//! What can go wrong with NumPy's files.
+//! Errors of NumPy's file formats.
 
 use orlop_core::DType;
 use std::io;
 use std::path::Path;
 
-/// A NumPy file that is none, or that a tensor cannot be read from or written to.
+/// An error of reading or writing a NumPy file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NpyError {
-    /// The system refused to read or write a file.
+    /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: Box<Path>,
-        /// What the system says.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A reader or writer that is not known by a path failed.
+    /// A reader or writer without a path failed.
     #[error("reading or writing failed: {source}")]
     Stream {
-        /// What it says.
+        /// The I/O error.
         #[from]
         source: io::Error,
     },
-    /// The first bytes are not those of the format.
-    #[error("not an npy file: it begins otherwise")]
+    /// The file does not start with the magic bytes.
+    #[error("not an npy file: the magic bytes do not match")]
     NotNpy,
-    /// A version of the format that is not 1.0, 2.0 or 3.0.
-    #[error("npy version {major}.{minor} is unknown: 1.0, 2.0 and 3.0 are read")]
+    /// A format version other than 1.0, 2.0 and 3.0.
+    #[error("npy version {major}.{minor} is not supported: 1.0, 2.0 and 3.0 are")]
     UnknownVersion {
-        /// Before the dot.
+        /// The major version.
         major: u8,
-        /// After it.
+        /// The minor version.
         minor: u8,
     },
-    /// A file that ends before its elements begin.
-    #[error("the file ends within its header")]
+    /// The file ends inside its header.
+    #[error("the file ends inside its header")]
     ShortHeader,
-    /// A header longer than that of any array.
-    #[error("the header has {bytes} bytes, more than the {limit} of any array")]
+    /// A header above the size limit.
+    #[error("the header has {bytes} bytes, above the limit of {limit}")]
     HeaderTooLong {
-        /// What it claims to have.
+        /// The size that the file states.
         bytes: usize,
-        /// What it may have.
+        /// The limit.
         limit: usize,
     },
-    /// A header that is no Python dictionary of the kind it should be.
+    /// A header that is not the expected Python dictionary.
     #[error("byte {at} of the header is not {expected}")]
     Header {
-        /// Which byte of it.
+        /// The index of the byte.
         at: usize,
-        /// What should be there.
+        /// What was expected there.
         expected: &'static str,
     },
     /// A header without one of its three keys.
-    #[error("the header does not tell {key:?}")]
+    #[error("the header has no key {key:?}")]
     MissingKey {
-        /// Which.
+        /// The missing key.
         key: &'static str,
     },
-    /// Elements of several fields.
+    /// Elements with several fields.
     #[error("the elements are structures: save each field as an array of its own")]
     StructuredDType,
-    /// A dtype that tensors do not have: objects, texts, dates, and floats of the machine's longest kind.
-    #[error("tensors have no dtype like NumPy's {descr:?}: convert the array to numbers before it is saved")]
+    /// A dtype without a counterpart: objects, strings, dates, and `longdouble`.
+    #[error("no dtype corresponds to NumPy's {descr:?}: convert the array to numbers before saving it")]
     UnsupportedDType {
-        /// Its name in the header.
+        /// The descriptor in the header.
         descr: Box<str>,
     },
-    /// A dtype that the format has no name for.
+    /// A dtype that the format cannot express.
     #[error("npy has no name for {dtype}: cast the tensor with `to_dtype`, or write a safetensors file")]
     NoDescr {
         /// The tensor's dtype.
         dtype: DType,
     },
     /// The file ends too early.
-    #[error("{expected} bytes of elements should follow the header, and {actual} do")]
+    #[error("{expected} bytes of elements are needed after the header, but there are {actual}")]
     Truncated {
-        /// What the shape and the dtype need.
+        /// The bytes that shape and dtype need.
         expected: u64,
-        /// What there is.
+        /// The bytes in the file.
         actual: u64,
     },
-    /// The file goes on after the last element.
-    #[error("more bytes follow the header than the {expected} of the elements")]
+    /// The file continues after the last element.
+    #[error("the file has more bytes after the header than the {expected} of the elements")]
     TrailingBytes {
-        /// What the shape and the dtype need.
+        /// The bytes that shape and dtype need.
         expected: u64,
     },
     /// More bytes of elements than the limit allows.
-    #[error("{bytes} bytes of elements are above the limit of {limit}: raise `ReadOptions::max_bytes`")]
+    #[error("{bytes} bytes of elements exceed the limit of {limit}: raise `ReadOptions::max_bytes`")]
     TooLarge {
-        /// What there would be.
+        /// The bytes of the elements.
         bytes: u64,
         /// The limit.
         limit: u64,
     },
     /// More arrays than the limit allows.
-    #[error("{entries} arrays are above the limit of {limit}: raise `ReadOptions::max_entries`")]
+    #[error("{entries} arrays exceed the limit of {limit}: raise `ReadOptions::max_entries`")]
     TooManyEntries {
-        /// What there is.
+        /// The number of arrays.
         entries: usize,
         /// The limit.
         limit: usize,
     },
-    /// Not the archive of an `.npz` file, or not one that can be read.
+    /// Not a zip archive, or not a readable one.
     #[error("not an npz file: {source}")]
     Zip {
-        /// What is wrong with the archive.
+        /// The error of the archive.
         source: zip::result::ZipError,
     },
-    /// Entries of the archive that lie in the same bytes, as only bombs have them.
+    /// Archive entries with overlapping data, as in zip bombs.
     #[error("the entries take {bytes} bytes of a file of {file_bytes}: they overlap")]
     OverlappingEntries {
-        /// What they take together, packed.
+        /// The total compressed size of the entries.
         bytes: u64,
-        /// What the file has.
+        /// The size of the file.
         file_bytes: u64,
     },
-    /// An entry of the archive that is not called `.npy`.
-    #[error("entry {name:?} is no array: read the others one by one, with `NpzReader`")]
+    /// An archive entry without the suffix `.npy`.
+    #[error("entry {name:?} is not an array: read the others one by one, with `NpzReader`")]
     NotAnArray {
-        /// The entry.
+        /// The name of the entry.
         name: Box<str>,
     },
-    /// No array of this name.
-    #[error("no array is called {name:?}")]
+    /// No array has this name.
+    #[error("no array is named {name:?}")]
     NoEntry {
         /// The name.
         name: Box<str>,
     },
-    /// Two arrays of the same name.
-    #[error("two arrays are called {name:?}: a name is there once")]
+    /// Two arrays with one name.
+    #[error("two arrays are named {name:?}: names must be unique")]
     DuplicateName {
         /// The name.
         name: Box<str>,
     },
-    /// A name that is longer than an archive can hold.
-    #[error("a name of {bytes} bytes is longer than the {limit} that an npz file can hold")]
+    /// A name longer than an archive allows.
+    #[error("a name has {bytes} bytes, more than the {limit} that an npz file allows")]
     NameTooLong {
-        /// How long it is.
+        /// The length of the name.
         bytes: usize,
-        /// How long it may be.
+        /// The limit.
         limit: usize,
     },
-    /// One array of several failed.
+    /// One of several arrays failed.
     #[error("array {name:?}: {source}")]
     Entry {
-        /// Which.
+        /// The name of the array.
         name: Box<str>,
-        /// What is wrong with it.
+        /// The error.
         source: Box<NpyError>,
     },
 }

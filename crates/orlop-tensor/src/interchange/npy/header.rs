@@ -1,37 +1,37 @@
-//! What stands before the elements: the format's name, its version, and a dictionary.
+//! The header of a `.npy` file: magic bytes, version, and a dictionary.
 
 use super::NpyError;
 use super::descr::Descr;
-use super::literal::Cursor;
+use super::literal::LiteralParser;
 use crate::error::Result;
 use orlop_core::{DType, Layout, Shape, Strides};
 use std::fmt::Write as _;
 use std::io::{self, Read};
 
-/// Which elements follow, and how they lie.
+/// The element type and the layout of the elements.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct NpyHeader {
     pub(super) descr: Descr,
     pub(super) layout: Layout,
-    /// Bytes of the elements.
+    /// The bytes of the elements.
     pub(super) bytes: usize,
-    /// Bytes of the header itself, from the start of the file.
+    /// The bytes of the header, counted from the start of the file.
     pub(super) length: usize,
 }
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
 
-/// What no header of a plain array reaches. The format allows 4 GiB, for structures.
+/// The size limit of a header, which no plain array reaches. The format allows 4 GiB, for structures.
 const LIMIT: usize = 1 << 20;
 
-/// What elements begin at a multiple of, so that a file can be mapped.
+/// The alignment of the elements in the file, which allows mapping it.
 const ALIGN: usize = 64;
 
-/// As many digits as the first size may get: who appends to a file writes over the header.
+/// The number of digits reserved for the growing dimension: appending to a file rewrites its header in place.
 const GROWTH_DIGITS: usize = 21;
 
-impl Header {
-    /// Reads a header, and nothing of what comes after.
+impl NpyHeader {
+    /// Reads a header, and nothing after it.
     pub(super) fn read<R: Read + ?Sized>(reader: &mut R) -> Result<Self> {
         let mut start = [0; MAGIC.len() + 2];
         exact(reader, &mut start)?;
@@ -48,7 +48,7 @@ impl Header {
             (2 | 3, 0) => {
                 let mut length = [0; 4];
                 exact(reader, &mut length)?;
-                // What does not fit is too long.
+                // A length that does not fit is too long.
                 (
                     usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX),
                     start.len() + length.len(),
@@ -65,7 +65,7 @@ impl Header {
     }
 
     fn parse(text: &[u8], length: usize) -> Result<Self> {
-        let mut cursor = Cursor::new(text);
+        let mut cursor = LiteralParser::new(text);
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);
         cursor.pass(b'{', "a dictionary")?;
         while !cursor.skip(b'}') {
@@ -82,7 +82,7 @@ impl Header {
                 _ => true,
             };
             if taken {
-                return Err(before.expected("a key that is to come").into());
+                return Err(before.expected("one of the remaining keys").into());
             }
             if !cursor.skip(b',') && cursor.peek() != Some(b'}') {
                 return Err(cursor.expected("a comma").into());
@@ -97,8 +97,8 @@ impl Header {
         Ok(Self { descr, layout, bytes, length })
     }
 
-    /// The header of elements that lie row-major, or column-major (`fortran_order`), byte for byte as NumPy
-    /// writes it.
+    /// Returns the header of row-major elements, or column-major ones (`fortran_order`), byte for byte as
+    /// NumPy writes it.
     pub(super) fn write(dtype: DType, sizes: &[usize], fortran_order: bool) -> Result<Vec<u8>, NpyError> {
         let (name, order) = (Descr::name(dtype)?, if fortran_order { "True" } else { "False" });
         let mut shape = String::new();
@@ -111,13 +111,13 @@ impl Header {
         }
         let mut text =
             format!("{{'descr': '{name}', 'fortran_order': {order}, 'shape': ({shape}), }}").into_bytes();
-        // The size along which a file can be appended to.
+        // The dimension that grows when a file is appended to.
         if let Some(growing) = if fortran_order { sizes.last() } else { sizes.first() } {
             let digits =
                 growing.checked_ilog10().map_or(1, |log| usize::try_from(log).map_or(1, |log| log + 1));
             text.resize(text.len() + GROWTH_DIGITS.saturating_sub(digits), b' ');
         }
-        // Version 1.0 tells the length in two bytes, version 2.0 in four.
+        // Version 1.0 stores the length in two bytes, version 2.0 in four.
         let mut padded = pad(&text, MAGIC.len() + 2 + 2);
         let length = match u16::try_from(padded) {
             Ok(length) => [&[1, 0][..], &length.to_le_bytes()].concat(),
@@ -136,14 +136,14 @@ impl Header {
     }
 }
 
-/// The length of a header with its newline, and with spaces before that until the elements are aligned. As in
-/// NumPy, there is at least one.
+/// Returns the length of a header with spaces and a newline that align the elements. As in NumPy, there is at
+/// least one space.
 fn pad(text: &[u8], before: usize) -> usize {
     let length = text.len() + 1;
     length + ALIGN - (before + length) % ALIGN
 }
 
-/// The first dimension fastest, without gaps.
+/// Returns a column-major layout: the first dimension fastest, without gaps.
 pub(super) fn column_major(shape: Shape) -> Result<Layout> {
     let reversed: Vec<usize> = shape.iter().rev().copied().collect();
     let strides = Strides::contiguous(&Shape::new(&reversed)?);
@@ -151,7 +151,7 @@ pub(super) fn column_major(shape: Shape) -> Result<Layout> {
     Ok(Layout::new(shape, Strides::new(&reversed)?, 0)?)
 }
 
-/// Whether the first dimension is the fastest, without gaps.
+/// Returns `true` if the layout is column-major without gaps.
 pub(super) fn is_column_major(layout: &Layout) -> Result<bool> {
     let sizes: Vec<usize> = layout.shape().iter().rev().copied().collect();
     let strides: Vec<usize> = layout.strides().iter().rev().copied().collect();
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    fn parse(text: &str) -> Result<Header> {
-        Header::parse(text.as_bytes(), 0)
+    fn parse(text: &str) -> Result<NpyHeader> {
+        NpyHeader::parse(text.as_bytes(), 0)
     }
 
     #[test]
@@ -211,12 +211,12 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for sizes in [&[][..], &[7], &[2, 3], &[0, 5], &[1; 40], &[1; 30_000]] {
-            let bytes = Header::write(DType::C64, sizes, sizes.len() == 2).unwrap();
+            let bytes = NpyHeader::write(DType::C64, sizes, sizes.len() == 2).unwrap();
             assert_eq!(bytes.len() % ALIGN, 0);
-            let header = Header::read(&mut &bytes[..]).unwrap();
+            let header = NpyHeader::read(&mut &bytes[..]).unwrap();
             assert_eq!((&**header.layout.shape(), header.length), (sizes, bytes.len()));
         }
-        let too_long = Header::write(DType::U8, &[1; 400_000], false);
+        let too_long = NpyHeader::write(DType::U8, &[1; 400_000], false);
         assert!(matches!(too_long, Err(NpyError::HeaderTooLong { .. })));
     }
 

@@ -1,24 +1,23 @@
-//! The Python that headers are written in.
+//! A parser for the Python literals in headers.
 //!
-//! A header is the text of a Python dictionary. NumPy has Python evaluate it; here a parser reads the few
-//! literals that can be in it and refuses the rest: strings without escapes, `True` and `False`, tuples of
-//! non-negative integers.
+//! A header is the text of a Python dictionary. NumPy lets Python evaluate it; this parser accepts only the
+//! literals that can occur: strings without escapes, `True` and `False`, and tuples of non-negative integers.
 
 use super::NpyError;
 
-/// A place in a header.
+/// A position in a header.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor<'a> {
+pub(super) struct LiteralParser<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> LiteralParser<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0 }
     }
 
-    /// The next byte that is no space.
+    /// Returns the next byte that is not a space.
     pub(super) fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r' | b'\x0c') = self.here() {
             self.at += 1;
@@ -38,14 +37,14 @@ impl<'a> Cursor<'a> {
         NpyError::Header { at: self.at, expected }
     }
 
-    /// Goes past this byte and the spaces before it, if it is next.
+    /// Skips this byte and the spaces before it, if it is next. Returns whether it was.
     pub(super) fn skip(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.at += usize::from(is_next);
         is_next
     }
 
-    /// Goes past this byte and the spaces before it.
+    /// Skips this byte and the spaces before it, or fails.
     pub(super) fn pass(&mut self, byte: u8, expected: &'static str) -> Result<(), NpyError> {
         if self.skip(byte) { Ok(()) } else { Err(self.expected(expected)) }
     }
@@ -55,7 +54,7 @@ impl<'a> Cursor<'a> {
         if self.peek().is_none() { Ok(()) } else { Err(self.expected("the end")) }
     }
 
-    /// A string in quotes of either kind.
+    /// Parses a string in single or double quotes.
     pub(super) fn string(&mut self) -> Result<&'a [u8], NpyError> {
         let Some(quote @ (b'\'' | b'"')) = self.peek() else { return Err(self.expected("a string")) };
         self.at += 1;
@@ -70,7 +69,7 @@ impl<'a> Cursor<'a> {
         Ok(string)
     }
 
-    /// `True` or `False`.
+    /// Parses `True` or `False`.
     pub(super) fn boolean(&mut self) -> Result<bool, NpyError> {
         self.peek();
         for (word, value) in [("True", true), ("False", false)] {
@@ -82,14 +81,14 @@ impl<'a> Cursor<'a> {
         Err(self.expected("True or False"))
     }
 
-    /// A tuple of non-negative integers.
+    /// Parses a tuple of non-negative integers.
     pub(super) fn tuple(&mut self) -> Result<Vec<usize>, NpyError> {
         self.pass(b'(', "a tuple")?;
         let mut numbers = Vec::new();
         while !self.skip(b')') {
             numbers.push(self.integer()?);
             let comma = self.skip(b',');
-            // One number in parentheses is that number, and no tuple.
+            // A single number in parentheses without a comma is not a tuple.
             if !comma && (numbers.len() == 1 || self.peek() != Some(b')')) {
                 return Err(self.expected("a comma"));
             }
@@ -97,7 +96,7 @@ impl<'a> Cursor<'a> {
         Ok(numbers)
     }
 
-    /// Digits, with the `L` that Python 2 puts after long ones.
+    /// Parses digits, with the `L` that Python 2 appends to long integers.
     fn integer(&mut self) -> Result<usize, NpyError> {
         self.peek();
         let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit());
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     fn tuple(text: &str) -> Result<Vec<usize>, NpyError> {
-        let mut cursor = Cursor::new(text.as_bytes());
+        let mut cursor = LiteralParser::new(text.as_bytes());
         let numbers = cursor.tuple()?;
         cursor.end().map(|()| numbers)
     }
@@ -161,12 +160,12 @@ mod tests {
 
     #[test]
     fn strings_and_booleans() {
-        let mut cursor = Cursor::new(b" 'a\" ' \"b'\" True False 'c\\n'");
+        let mut cursor = LiteralParser::new(b" 'a\" ' \"b'\" True False 'c\\n'");
         assert_eq!(cursor.string().unwrap(), b"a\" ");
         assert_eq!(cursor.string().unwrap(), b"b'");
         assert!(cursor.boolean().unwrap() && !cursor.boolean().unwrap());
         assert!(cursor.string().is_err());
-        assert!(Cursor::new(b"'open").string().is_err());
-        assert!(Cursor::new(b"true").boolean().is_err());
+        assert!(LiteralParser::new(b"'open").string().is_err());
+        assert!(LiteralParser::new(b"true").boolean().is_err());
     }
 }

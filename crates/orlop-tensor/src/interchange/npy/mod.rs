@@ -1,4 +1,4 @@
-//! NumPy's files: `.npy`, an array, and [`.npz`](npz), arrays by name.
+//! NumPy's file formats: `.npy`, one array, and [`.npz`](npz), named arrays.
 //!
 //! ```
 //! use orlop_core::DType;
@@ -15,29 +15,29 @@
 //! # Ok::<(), orlop_tensor::Error>(())
 //! ```
 //!
-//! # What goes in and what comes out
+//! # Conversions
 //!
 //! | in the file | the tensor |
 //! |---|---|
 //! | `bool`, `int8` to `int64`, `uint8` to `uint64` | the dtype of the same name |
 //! | `float16`, `float32`, `float64`, `complex64`, `complex128` | the dtype of the same name |
-//! | either order of bytes | this machine's |
-//! | `fortran_order` | column-major strides over the same bytes: nothing is transposed |
+//! | either byte order | this machine's |
+//! | `fortran_order` | column-major strides over the same bytes, without a transposition |
 //! | bytes of bools other than 0 and 1 | true, as 1 |
 //!
-//! Tensors are read into memory of the CPU; [`Tensor::to_device`] takes them elsewhere. Tensors from
-//! elsewhere are fetched to be written. `bfloat16` and the 8-bit floats have no name in this format and are
-//! [refused](NpyError::NoDescr), as are, on the way in, arrays of objects, texts, dates and structures:
-//! nothing is ever unpickled.
+//! Tensors are read into memory of the CPU; [`Tensor::to_device`] moves them. Tensors on devices are copied
+//! to the host to be written. `bfloat16` and the 8-bit floats have no name in this format and are
+//! [errors](NpyError::NoDescr), as are arrays of objects, strings, dates and structures in files: nothing is
+//! ever unpickled.
 //!
-//! What is written is byte for byte what NumPy writes for the same array. A file is written beside its place
-//! and then takes it, so it is there whole or not at all.
+//! The output is byte for byte what NumPy writes for the same array. A file is replaced atomically.
 //!
-//! # Files nobody vouches for
+//! # Untrusted files
 //!
-//! A header that lies is an error: bytes too few or too many, sizes that overflow, keys that are missing,
-//! unknown or there twice. Memory is allocated for as many bytes as the file really has; where that is not
-//! known, in streams and compressed archives, as they arrive and up to a [limit](ReadOptions::max_bytes).
+//! A header that does not match the file is an error: too few or too many bytes, sizes that overflow,
+//! missing, unknown or duplicate keys. Memory is allocated for the bytes that the file really has; where
+//! their number is unknown, as in streams and compressed archives, the buffer grows as they arrive, up to a
+//! [limit](ReadOptions::max_bytes).
 //!
 //! The format is described in NumPy's documentation, under `numpy.lib.format`.
 
@@ -52,8 +52,8 @@ mod payload;
 pub use self::error::NpyError;
 pub use self::options::ReadOptions;
 
-use self::header::{Header, is_column_major};
-use self::payload::{Arrival, count};
+use self::header::{NpyHeader, is_column_major};
+use self::payload::{ByteCountTrust, count};
 use super::replace::replace;
 use crate::Tensor;
 use crate::error::{Error, Result};
@@ -71,7 +71,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Tensor> {
     read_with(path, &ReadOptions::new())
 }
 
-/// [`read`], as the options say.
+/// [`read`] with options.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub fn read_with(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Tensor
         if metadata.is_file() {
             return read_known(&mut file, metadata.len(), options);
         }
-        // A pipe or the like, whose length nobody knows.
+        // A pipe, for example, whose length is unknown.
         let tensor = read_from_with(&mut file, options)?;
         check_end(&mut file, &tensor)?;
         Ok(tensor)
@@ -92,12 +92,13 @@ pub fn read_with(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Tensor
     read().map_err(|error| at(path, error))
 }
 
-/// Reads a `.npy` file that is in memory.
+/// Reads a `.npy` file from memory.
 ///
 /// ```
 /// use orlop_tensor::interchange::npy;
 ///
-/// let mut bytes = b"\x93NUMPY\x01\x00\x39\x00{'descr':'>i2','fortran_order':True,'shape':(2,2)}      \n".to_vec();
+/// let mut bytes = b"\x93NUMPY\x01\x00\x39\x00".to_vec();
+/// bytes.extend(b"{'descr':'>i2','fortran_order':True,'shape':(2,2)}      \n");
 /// bytes.extend([0, 1, 0, 2, 0, 3, 0, 4]);
 /// let tensor = npy::from_bytes(&bytes)?;
 /// assert_eq!(tensor.strides(), &[1, 2]);
@@ -112,37 +113,37 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Tensor> {
     read_known(&mut &*bytes, count(bytes.len()), &ReadOptions::new())
 }
 
-/// Reads one array, and nothing of what comes after: files may hold several, one after the other.
+/// Reads one array, and nothing after it: a stream may hold several, one after the other.
 ///
 /// # Errors
 ///
-/// [`NpyError`], among them [`NpyError::TooLarge`]; out of memory.
+/// [`NpyError`], including [`NpyError::TooLarge`]; out of memory.
 pub fn read_from<R: Read + ?Sized>(reader: &mut R) -> Result<Tensor> {
     read_from_with(reader, &ReadOptions::new())
 }
 
-/// [`read_from`], as the options say.
+/// [`read_from`] with options.
 ///
 /// # Errors
 ///
 /// Those of [`read_from`].
 pub fn read_from_with<R: Read + ?Sized>(reader: &mut R, options: &ReadOptions) -> Result<Tensor> {
-    let header = Header::read(reader)?;
+    let header = NpyHeader::read(reader)?;
     options.check_bytes(count(header.bytes))?;
-    read_elements(reader, header, Arrival::Claimed, options)
+    read_elements(reader, header, ByteCountTrust::Stated, options)
 }
 
-/// Reads from what has so many bytes.
+/// Reads from a source of `length` bytes.
 fn read_known<R: Read + ?Sized>(reader: &mut R, length: u64, options: &ReadOptions) -> Result<Tensor> {
-    let header = Header::read(reader)?;
+    let header = NpyHeader::read(reader)?;
     check_length(&header, length)?;
-    let tensor = read_elements(reader, header, Arrival::Certain, options)?;
+    let tensor = read_elements(reader, header, ByteCountTrust::Verified, options)?;
     check_end(reader, &tensor)?;
     Ok(tensor)
 }
 
-/// Checks that a file of so many bytes is as long as its header says.
-fn check_length(header: &Header, length: u64) -> Result<(), NpyError> {
+/// Checks that a file of `length` bytes matches its header.
+fn check_length(header: &NpyHeader, length: u64) -> Result<(), NpyError> {
     let (expected, actual) = (count(header.bytes), length.saturating_sub(count(header.length)));
     match actual.cmp(&expected) {
         std::cmp::Ordering::Less => Err(NpyError::Truncated { expected, actual }),
@@ -151,7 +152,7 @@ fn check_length(header: &Header, length: u64) -> Result<(), NpyError> {
     }
 }
 
-/// Checks that nothing follows a tensor.
+/// Checks that nothing follows the elements.
 fn check_end<R: Read + ?Sized>(reader: &mut R, tensor: &Tensor) -> Result<(), NpyError> {
     if payload::is_at_end(reader)? {
         return Ok(());
@@ -161,8 +162,8 @@ fn check_end<R: Read + ?Sized>(reader: &mut R, tensor: &Tensor) -> Result<(), Np
 
 fn read_elements<R: Read + ?Sized>(
     reader: &mut R,
-    header: Header,
-    arrival: Arrival,
+    header: NpyHeader,
+    arrival: ByteCountTrust,
     options: &ReadOptions,
 ) -> Result<Tensor> {
     let storage = payload::read(reader, header.bytes, arrival, options.kind)?;
@@ -170,21 +171,22 @@ fn read_elements<R: Read + ?Sized>(
     Tensor::from_storage(storage, header.layout, header.descr.dtype)
 }
 
-/// Writes a `.npy` file, in the place of what is there.
+/// Writes a `.npy` file and replaces an existing one atomically.
 ///
-/// A tensor that lies column-major is written so; any other that is not contiguous is written row-major.
+/// A column-major tensor is written in column-major order; any other that is not contiguous is written in
+/// row-major order.
 ///
 /// # Errors
 ///
-/// [`NpyError::NoDescr`], [`NpyError::Io`]; [`Error::Undefined`]; [`Error::Borrowed`] while somebody writes
-/// the tensor. The file is then what it was.
+/// [`NpyError::NoDescr`], [`NpyError::Io`]; [`Error::Undefined`]; [`Error::Borrowed`] if the tensor is being
+/// written. The file is then unchanged.
 pub fn write(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
     let path = path.as_ref();
     let write = replace(path, |error| NpyError::from(error).into(), |out| write_to(&mut out.file, tensor));
     write.map_err(|error| at(path, error))
 }
 
-/// The bytes of a `.npy` file.
+/// Returns a `.npy` file as bytes.
 ///
 /// # Errors
 ///
@@ -195,7 +197,7 @@ pub fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes what a `.npy` file holds.
+/// Writes a `.npy` file to a writer.
 ///
 /// # Errors
 ///
@@ -203,12 +205,12 @@ pub fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
 pub fn write_to<W: Write + ?Sized>(writer: &mut W, tensor: &Tensor) -> Result<()> {
     tensor.storage()?;
     let dtype = tensor.dtype();
-    // First of all, whether it can be: nothing is fetched or copied for nothing.
+    // First, so that nothing is copied for an unsupported dtype.
     descr::Descr::name(dtype)?;
     let host = tensor.to_device(Device::CPU)?;
     let column_major = !host.is_contiguous() && is_column_major(host.layout())?;
     let dense = if column_major { host } else { host.contiguous(MemoryFormat::Contiguous)? };
-    let header = Header::write(dtype, dense.sizes(), column_major)?;
+    let header = NpyHeader::write(dtype, dense.sizes(), column_major)?;
     writer.write_all(&header).map_err(NpyError::from)?;
     if dense.is_empty() {
         return Ok(());
@@ -219,7 +221,7 @@ pub fn write_to<W: Write + ?Sized>(writer: &mut W, tensor: &Tensor) -> Result<()
     Ok(payload::write(writer, elements, dtype)?)
 }
 
-/// The same error, with the file it is about.
+/// Adds the path of the file to an error.
 fn at(path: &Path, error: Error) -> Error {
     match error {
         Error::Npy(NpyError::Stream { source }) => NpyError::Io { path: path.into(), source }.into(),

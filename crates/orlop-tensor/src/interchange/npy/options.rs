@@ -1,9 +1,9 @@
-//! How files are read, and how much of them.
+//! Options for reading NumPy files.
 
 use super::NpyError;
 use orlop_core::MemoryKind;
 
-/// How to read: into what memory, and how much at most.
+/// Options for reading: the memory kind, and limits.
 ///
 /// ```
 /// use orlop_core::MemoryKind;
@@ -27,26 +27,25 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// Into memory of the default kind, up to 4 GiB of what is unpacked, and 65536 arrays.
+    /// Creates options with the default kind, up to 4 GiB of uncompressed elements, and up to 65536 arrays.
     pub const fn new() -> Self {
         Self { kind: MemoryKind::Default, max_bytes: 4 << 30, max_entries: 1 << 16 }
     }
 
-    /// Into memory of this kind.
+    /// Reads into memory of this kind.
     pub const fn kind(mut self, kind: MemoryKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// As many bytes of elements at most, of all arrays that are read together. This is for what can be more
-    /// than anybody has stored: compressed arrays and streams. What lies in a file as it is, is as large as
-    /// the file.
+    /// Limits the bytes of elements, in total for arrays that are read together. The limit applies where the
+    /// size is not bounded by the size of a file: compressed arrays and streams.
     pub const fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// As many arrays at most in a file.
+    /// Limits the number of arrays in a file.
     pub const fn max_entries(mut self, entries: usize) -> Self {
         self.max_entries = entries;
         self

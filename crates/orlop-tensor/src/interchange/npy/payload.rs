@@ -7,28 +7,28 @@ use crate::{Storage, TensorOptions};
 use orlop_core::{DType, Device, MemoryKind};
 use std::io::{self, Read, Write};
 
-/// What is known of the bytes that are to be read.
+/// How reliable the number of bytes to read is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Arrival {
-    /// They are there: as many as a file or a slice really has.
-    Certain,
-    /// Somebody says that they will come.
-    Claimed,
+pub(super) enum ByteCountTrust {
+    /// A file or a slice has this number of bytes.
+    Verified,
+    /// A header states this number.
+    Stated,
 }
 
-/// What is allocated for bytes that may never come. From then on, as much again as has come.
+/// The first allocation for bytes that may never arrive. After that, the buffer doubles as they arrive.
 const FIRST_STEP: usize = 1 << 20;
 
-/// Reads so many bytes straight into a new storage on the CPU.
+/// Reads `bytes` bytes directly into a new storage on the CPU.
 pub(super) fn read<R: Read + ?Sized>(
     reader: &mut R,
     bytes: usize,
-    arrival: Arrival,
+    arrival: ByteCountTrust,
     kind: MemoryKind,
 ) -> Result<Storage> {
     let mut room = match arrival {
-        Arrival::Certain => bytes,
-        Arrival::Claimed => bytes.min(FIRST_STEP),
+        ByteCountTrust::Verified => bytes,
+        ByteCountTrust::Stated => bytes.min(FIRST_STEP),
     };
     let storage = Storage::new(room, &TensorOptions::new().device(Device::CPU).kind(kind))?;
     let mut filled = 0;
@@ -45,7 +45,7 @@ pub(super) fn read<R: Read + ?Sized>(
     }
 }
 
-/// Reads until there is no room, or nothing more. How much it was.
+/// Reads until the buffer is full or the source ends. Returns the number of bytes.
 fn fill<R: Read + ?Sized>(reader: &mut R, mut room: &mut [u8]) -> Result<usize, NpyError> {
     let mut filled = 0;
     while !room.is_empty() {
@@ -62,12 +62,12 @@ fn fill<R: Read + ?Sized>(reader: &mut R, mut room: &mut [u8]) -> Result<usize, 
     Ok(filled)
 }
 
-/// Whether nothing more comes.
+/// Returns `true` if the source has ended.
 pub(super) fn is_at_end<R: Read + ?Sized>(reader: &mut R) -> Result<bool, NpyError> {
     Ok(fill(reader, &mut [0])? == 0)
 }
 
-/// Turns what a file says into what tensors hold: this machine's order of bytes, and bools that are 0 or 1.
+/// Normalises elements of a file: this machine's byte order, and bools that are 0 or 1.
 pub(super) fn settle(storage: &Storage, descr: Descr) -> Result<()> {
     if descr.swapped {
         let mut bytes = storage.write()?;
@@ -89,7 +89,7 @@ fn swap<const UNIT: usize>(bytes: &mut [u8]) {
     units.iter_mut().for_each(|unit| unit.reverse());
 }
 
-/// Writes elements as they are, and bools as 0 or 1: to NumPy no other byte is one.
+/// Writes elements unchanged, except bools as 0 or 1: NumPy accepts no other byte.
 pub(super) fn write<W: Write + ?Sized>(writer: &mut W, bytes: &[u8], dtype: DType) -> Result<(), NpyError> {
     if dtype != DType::Bool || bytes.iter().all(|&byte| byte <= 1) {
         return Ok(writer.write_all(bytes)?);
@@ -105,7 +105,7 @@ pub(super) fn write<W: Write + ?Sized>(writer: &mut W, bytes: &[u8], dtype: DTyp
 }
 
 pub(super) fn count(bytes: usize) -> u64 {
-    // No machine has more.
+    // No machine has a wider `usize`.
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
@@ -116,14 +116,14 @@ mod tests {
 
     #[test]
     fn what_never_comes_is_not_allocated() {
-        let claimed = read(&mut &[1u8; 100][..], usize::MAX / 4, Arrival::Claimed, MemoryKind::Default);
+        let claimed = read(&mut &[1u8; 100][..], usize::MAX / 4, ByteCountTrust::Stated, MemoryKind::Default);
         let Err(Error::Npy(NpyError::Truncated { actual: 100, .. })) = claimed else { panic!() };
     }
 
     #[test]
     fn growing_keeps_what_came() {
         let bytes: Vec<u8> = (0..5 * FIRST_STEP / 2).map(|index| index.to_le_bytes()[0]).collect();
-        for arrival in [Arrival::Claimed, Arrival::Certain] {
+        for arrival in [ByteCountTrust::Stated, ByteCountTrust::Verified] {
             let storage = read(&mut &bytes[..], bytes.len(), arrival, MemoryKind::Persistent).unwrap();
             assert_eq!((storage.nbytes(), storage.memory_kind()), (bytes.len(), MemoryKind::Persistent));
             assert!(*storage.read().unwrap() == bytes[..]);

@@ -1,4 +1,4 @@
-//! Which of the format's dtypes are which of ours.
+//! Conversion between the format's dtypes and [`DType`].
 
 use orlop_core::DType;
 use safetensors::Dtype;
@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as Unknown, StrDeserializer};
 
-/// By the format's name. `None` for names that it does not have, and for dtypes that are not here: floats of four and six
-/// bits, and those of eight that are no [`DType`].
+/// Returns the dtype with this name in the format. `None` for unknown names, and for dtypes that [`DType`]
+/// does not have: floats of four and six bits, and other eight-bit floats.
 pub(super) fn named(name: &str) -> Option<DType> {
     let name: StrDeserializer<'_, Unknown> = name.into_deserializer();
     Some(match Dtype::deserialize(name).ok()? {
@@ -31,7 +31,8 @@ pub(super) fn named(name: &str) -> Option<DType> {
     })
 }
 
-/// The format's dtype, whose order is that of tensors in a file. `None` for what it does not have.
+/// Returns the format's dtype, whose order is the order of tensors in a file. `None` for dtypes that the
+/// format does not have.
 pub(super) fn written(dtype: DType) -> Option<Dtype> {
     Some(match dtype {
         DType::Bool => Dtype::BOOL,

@@ -1,37 +1,37 @@
-//! What can be wrong with a file, or with what is to become one.
+//! Errors of the safetensors format.
 
 use orlop_core::DType;
 use std::collections::TryReserveError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can go wrong with files of this format.
+/// An error of reading or writing a file of this format.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SafetensorsError {
-    /// The system did not open, read, map or write a file.
+    /// A file could not be opened, read, mapped or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: Box<Path>,
-        /// What it said.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A file, or bytes in memory, are not what they should be.
+    /// A malformed file, or malformed bytes.
     #[error("{}{flaw}", prefix(path.as_deref()))]
     Malformed {
-        /// Which file, if it is one.
+        /// The file, unless the bytes came from memory.
         path: Option<Box<Path>>,
-        /// What is wrong.
+        /// The flaw.
         flaw: Box<Flaw>,
     },
-    /// A tensor was asked for that is not there.
+    /// The requested tensor does not exist.
     #[error("there is no tensor `{name}`")]
     NoSuchTensor {
-        /// What was asked for.
+        /// The requested name.
         name: Box<str>,
     },
-    /// The index says that a file has a tensor, and the file does not.
+    /// A file does not have a tensor that the index assigns to it.
     #[error("{} has no tensor `{name}`, as the index says", path.display())]
     MissingTensor {
         /// The tensor.
@@ -39,95 +39,95 @@ pub enum SafetensorsError {
         /// The file.
         path: Box<Path>,
     },
-    /// The format has no such elements.
-    #[error("tensor `{name}` holds {dtype}, for which the format has no name")]
+    /// The format does not have the tensor's dtype.
+    #[error("tensor `{name}` is {dtype}, which the format does not support")]
     NoSuchDType {
         /// The tensor.
         name: Box<str>,
-        /// What it holds.
+        /// Its dtype.
         dtype: DType,
     },
-    /// Two tensors were to be written under one name.
-    #[error("there are two tensors `{name}`")]
+    /// Two tensors with one name.
+    #[error("two tensors are named `{name}`")]
     DuplicateName {
         /// The name.
         name: Box<str>,
     },
-    /// The format needs the name for something else.
-    #[error("no tensor can have the name `{name}`")]
+    /// A name that the format reserves.
+    #[error("the name `{name}` is reserved")]
     ReservedName {
         /// The name.
         name: &'static str,
     },
-    /// The names and shapes take more bytes than readers accept.
-    #[error("the header would have {bytes} bytes, and readers accept {limit}")]
+    /// A header above the size limit of readers.
+    #[error("the header would have {bytes} bytes, above the limit of {limit}")]
     HeaderTooLarge {
-        /// Bytes of the header.
+        /// The bytes of the header.
         bytes: usize,
-        /// The most there may be.
+        /// The limit.
         limit: usize,
     },
-    /// A header did not become JSON.
+    /// The header could not be serialized as JSON.
     #[error("the header cannot be written: {source}")]
     Json {
-        /// Why not.
+        /// The reason.
         source: serde_json::Error,
     },
-    /// The heap has no room for the file.
+    /// The heap cannot hold the file.
     #[error("no memory for a file of {bytes} bytes: {source}")]
     OutOfMemory {
-        /// Bytes of the file.
+        /// The bytes of the file.
         bytes: usize,
-        /// What the heap said.
+        /// The heap's error.
         source: TryReserveError,
     },
 }
 
-/// What is wrong with a file. Offsets count from the end of the header, as in the file.
+/// The flaw of a file. Offsets count from the end of the header, as in the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
-    /// Too short to say how long its header is.
-    #[error("{bytes} bytes cannot hold the length of a header, which takes 8")]
+    /// The file is shorter than the length field of the header.
+    #[error("{bytes} bytes cannot hold the header's length field of 8")]
     TooShort {
-        /// Bytes of the file.
+        /// The bytes of the file.
         bytes: u64,
     },
-    /// The header, or the index, is larger than is accepted.
-    #[error("a header of {bytes} bytes, where {limit} are accepted")]
+    /// The header, or the index, exceeds the size limit.
+    #[error("a header of {bytes} bytes exceeds the limit of {limit}")]
     HeaderTooLarge {
-        /// Bytes it has or says to have.
+        /// The bytes that it has or states.
         bytes: u64,
-        /// The most there may be.
+        /// The limit.
         limit: usize,
     },
-    /// The header reaches beyond the file.
-    #[error("a header of {header_bytes} bytes in a file of {file_bytes}")]
+    /// The header exceeds the file.
+    #[error("a header of {header_bytes} bytes exceeds the file of {file_bytes}")]
     HeaderTruncated {
-        /// Bytes that the header says to have.
+        /// The size of the header according to the file.
         header_bytes: u64,
-        /// Bytes of the file.
+        /// The bytes of the file.
         file_bytes: u64,
     },
-    /// Not JSON, or not with the values that belong there.
+    /// The header is not JSON, or has values of wrong types.
     #[error("not a header or index: {source}")]
     Json {
-        /// Where and what.
+        /// The position and kind of the error.
         #[from]
         source: serde_json::Error,
     },
-    /// A name that is there twice.
-    #[error("`{name}` is there twice")]
+    /// A duplicate name.
+    #[error("the name `{name}` is used twice")]
     Duplicate {
         /// The name.
         name: Box<str>,
     },
-    /// A dtype that is not known, or that has no counterpart in [`DType`].
-    #[error("tensor `{tensor}` holds {dtype}, which is no dtype that tensors can have here")]
+    /// An unknown dtype, or one without a counterpart in [`DType`].
+    #[error("tensor `{tensor}` is {dtype}, which is not supported")]
     DType {
         /// The tensor.
         tensor: Box<str>,
-        /// What the file says.
+        /// The dtype in the file.
         dtype: Box<str>,
     },
     /// Sizes whose product is out of range.
@@ -135,10 +135,10 @@ pub enum Flaw {
     Shape {
         /// The tensor.
         tensor: Box<str>,
-        /// Why it is no shape.
+        /// The reason.
         source: orlop_core::Error,
     },
-    /// A range that ends before it begins.
+    /// A range that ends before its start.
     #[error("tensor `{tensor}` begins at byte {begin} and ends at byte {end}")]
     Reversed {
         /// The tensor.
@@ -148,14 +148,14 @@ pub enum Flaw {
         /// One past its last.
         end: usize,
     },
-    /// Shape and dtype need another number of bytes.
-    #[error("tensor `{tensor}` has {actual} bytes, and its shape and dtype need {expected}")]
+    /// A range whose length does not match shape and dtype.
+    #[error("tensor `{tensor}` has {actual} bytes, but its shape and dtype need {expected}")]
     Length {
         /// The tensor.
         tensor: Box<str>,
-        /// What shape and dtype need.
+        /// The bytes that shape and dtype need.
         expected: usize,
-        /// What the offsets give it.
+        /// The bytes of the range.
         actual: usize,
     },
     /// Two tensors share bytes.
@@ -170,24 +170,24 @@ pub enum Flaw {
         /// One past the last byte of that.
         previous_end: usize,
     },
-    /// Bytes before a tensor that belong to none.
+    /// Bytes before a tensor that belong to no tensor.
     #[error("bytes {hole} to {begin}, before tensor `{tensor}`, belong to no tensor")]
     Hole {
         /// The tensor.
         tensor: Box<str>,
-        /// The first byte that belongs to none.
+        /// The first byte that belongs to no tensor.
         hole: usize,
-        /// Its first byte.
+        /// The first byte of the tensor.
         begin: usize,
     },
-    /// The file ends before the tensor does.
-    #[error("tensor `{tensor}` ends at byte {end} of {data_bytes}: the file was cut off, or lies")]
+    /// A tensor that exceeds the file.
+    #[error("tensor `{tensor}` ends at byte {end} of {data_bytes}: the file is truncated or damaged")]
     Truncated {
         /// The tensor.
         tensor: Box<str>,
         /// One past its last byte.
         end: usize,
-        /// Bytes behind the header.
+        /// The bytes after the header.
         data_bytes: usize,
     },
     /// Bytes at the end that belong to no tensor.
@@ -195,21 +195,21 @@ pub enum Flaw {
     Trailing {
         /// One past the last byte of the last tensor.
         end: usize,
-        /// Bytes behind the header.
+        /// The bytes after the header.
         data_bytes: usize,
     },
-    /// An index that leads out of its folder.
-    #[error("tensor `{tensor}` should be in {}, which is no path inside the index's folder", file.display())]
+    /// An index entry with a path outside its folder.
+    #[error("tensor `{tensor}` is assigned to {}, which is not inside the index's folder", file.display())]
     LeavesFolder {
         /// The tensor.
         tensor: Box<str>,
-        /// Where the index says that it is.
+        /// The path in the index.
         file: PathBuf,
     },
 }
 
 impl Flaw {
-    /// As an error about this file.
+    /// Returns an error about this file.
     pub(super) fn of(self, path: Option<&Path>) -> SafetensorsError {
         SafetensorsError::Malformed { path: path.map(Box::from), flaw: Box::new(self) }
     }
@@ -225,5 +225,5 @@ fn prefix(path: Option<&Path>) -> String {
     path.map(|path| format!("{}: ", path.display())).unwrap_or_default()
 }
 
-// Results of the whole crate carry it.
+// `Result`s of the whole crate carry it.
 const _: () = assert!(size_of::<SafetensorsError>() <= 48);

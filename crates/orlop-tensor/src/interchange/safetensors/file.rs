@@ -1,8 +1,8 @@
-//! A file of tensors, opened.
+//! [`SafeTensors`]: an open file of tensors.
 
 use super::Metadata;
 use super::error::{Flaw, SafetensorsError};
-use super::header::{self, Entry, Header};
+use super::header::{self, SafetensorsHeader, TensorEntry};
 use crate::error::{Error, Result};
 use crate::{Storage, Tensor, TensorOptions};
 use orlop_core::{Alignment, Device, MemoryKind};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// The tensors of a file, and what it says beside them.
+/// The tensors and metadata of a file.
 ///
 /// ```
 /// use orlop_tensor::Tensor;
@@ -35,27 +35,27 @@ pub struct SafeTensors {
     storage: Storage,
 }
 
-/// A tensor that has memory of its own, because it could not stay where it was in the mapped file.
+/// A tensor that was copied because its place in the mapped file is misaligned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
-    /// Which tensor.
+    /// The name of the tensor.
     pub name: Box<str>,
-    /// Bytes that were copied.
+    /// The bytes that were copied.
     pub bytes: usize,
-    /// Why it could not stay.
+    /// The reason for the copy.
     pub why: CopyReason,
 }
 
-/// Why a tensor of a mapped file was copied.
+/// The reason why a tensor of a mapped file was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CopyReason {
-    /// Its elements need another alignment than its place in the file gives them.
+    /// Its position in the file is not aligned for its elements.
     Misaligned {
-        /// Where it begins in the file, in bytes. A mapping begins with a page.
+        /// The position in the file, in bytes. A mapping begins at a page boundary.
         file_offset: usize,
-        /// What that should be a multiple of.
+        /// The required alignment.
         needs: Alignment,
     },
 }
@@ -66,42 +66,43 @@ impl fmt::Display for Copied {
         let needs = needs.bytes();
         write!(
             f,
-            "`{name}` ({bytes} bytes) was copied: it begins at byte {file_offset}, no multiple of {needs}"
+            "`{name}` ({bytes} bytes) was copied: its file offset {file_offset} is not a multiple of {needs}"
         )
     }
 }
 
 impl SafeTensors {
-    /// The tensors of a file where they are, without reading or copying it: all look at one storage, the file's mapping,
-    /// and pages come from the file when they are touched first.
+    /// Maps the tensors of a file without reading or copying it. They share one storage, the file's mapping,
+    /// and the system loads each page on its first access.
     ///
-    /// The storage refuses writes. If they are allowed all the same
-    /// ([`Storage::allow_access`](crate::Storage::allow_access)) they show in this process only: the mapping is private.
+    /// The storage refuses writes. If they are allowed
+    /// ([`Storage::allow_access`](crate::Storage::allow_access)), they are visible in this process only: the
+    /// mapping is private.
     ///
-    /// A tensor whose elements would not be aligned is copied, alone, and reported: [`SafeTensors::copied`].
+    /// A tensor with misaligned elements is copied, and reported by [`SafeTensors::copied`].
     ///
     /// # Errors
     ///
-    /// [`SafetensorsError::Io`]; [`SafetensorsError::Malformed`]; out of memory if something must be copied.
+    /// [`SafetensorsError::Io`]; [`SafetensorsError::Malformed`]; out of memory if a tensor must be copied.
     ///
     /// # Safety
     ///
-    /// As long as any of the tensors lives, or any other that shares their storage:
+    /// While any of the tensors, or another handle to their storage, exists:
     ///
-    /// 1. the file becomes no shorter: touching what is gone ends the process (`SIGBUS`);
-    /// 2. nobody writes to the file: references show what it holds, which must not change.
+    /// 1. the file is not truncated: touching the lost pages ends the process (`SIGBUS`);
+    /// 2. nothing writes to the file: references to its contents must not see changes.
     ///
-    /// Removing the file, or renaming another to its name as [`save`](super::save) does, is no harm: the old one lives
-    /// until its last mapping is gone. Where nothing of this can be promised, use [`SafeTensors::read`].
+    /// Removing the file, or renaming another to its name as [`save`](super::save) does, is harmless: the old
+    /// contents stay until the last mapping is gone. If this cannot be guaranteed, use [`SafeTensors::read`].
     pub unsafe fn map(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         let storage = unsafe { crate::map::map(path) }.map_err(SafetensorsError::io(path))?;
         Self::in_place(storage, Some(path))
     }
 
-    /// The tensors of a file whose bytes are in memory already, where they are: all look at this storage, and whoever
-    /// writes to one writes there. One whose elements would not be aligned is copied, as [`SafeTensors::map`] does it.
+    /// Returns the tensors of a file whose bytes are in this storage, without a copy: writes to a tensor
+    /// change the storage. Misaligned tensors are copied, as in [`SafeTensors::map`].
     ///
     /// ```
     /// use orlop_tensor::Tensor;
@@ -117,26 +118,27 @@ impl SafeTensors {
     ///
     /// # Errors
     ///
-    /// [`SafetensorsError::Malformed`]; those of [`Storage::read`](crate::Storage::read); out of memory if something must
-    /// be copied.
+    /// [`SafetensorsError::Malformed`]; those of [`Storage::read`](crate::Storage::read); out of memory if a
+    /// tensor must be copied.
     pub fn from_storage(storage: Storage) -> Result<Self> {
         Self::in_place(storage, None)
     }
 
-    /// From a storage of all bytes of the file.
+    /// Creates it from a storage with all bytes of the file.
     fn in_place(storage: Storage, path: Option<&Path>) -> Result<Self> {
         let file = storage.read()?;
         let refuse = |flaw: Flaw| flaw.of(path);
         let file_bytes = u64::try_from(file.len()).unwrap_or(u64::MAX);
         let header_bytes = header::header_bytes(&file, file_bytes).map_err(refuse)?;
-        // As long as the length says, which was compared with the file's.
+        // The length in the header, which was compared with the file's.
         let (_, after) = file.split_at_checked(header::LENGTH).unwrap_or_default();
         let (json, data) = after.split_at_checked(header_bytes).unwrap_or_default();
-        let Header { entries, metadata } = Header::parse(json, data.len()).map_err(refuse)?;
+        let SafetensorsHeader { entries, metadata } =
+            SafetensorsHeader::parse(json, data.len()).map_err(refuse)?;
         let start = file.len() - data.len();
 
         let (mut tensors, mut copied) = (BTreeMap::new(), Vec::new());
-        for Entry { name, dtype, shape, range } in entries {
+        for TensorEntry { name, dtype, shape, range } in entries {
             let file_offset = orlop_core::bytes::checked_add(start, range.start)?;
             let tensor = match Tensor::bind(&storage, file_offset, &shape, dtype) {
                 Err(Error::Misaligned { .. }) => {
@@ -162,7 +164,7 @@ impl SafeTensors {
         Ok(Self { tensors, metadata, copied, storage })
     }
 
-    /// The tensors of a file in memory of their own: one storage, in which each begins with a cache line.
+    /// Reads the tensors of a file into one new storage, in which each tensor starts at a cache line.
     ///
     /// # Errors
     ///
@@ -176,14 +178,14 @@ impl SafeTensors {
         Self::load(BufReader::with_capacity(1 << 16, file), fill, bytes, Some(path))
     }
 
-    /// The tensors of a file that is in memory, copied: as [`SafeTensors::read`].
+    /// Copies the tensors of a file from memory, as [`SafeTensors::read`] does.
     ///
     /// # Errors
     ///
     /// [`SafetensorsError::Malformed`]; out of memory.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let fill = |rest: &mut &[u8], to: &mut [u8]| {
-            // `load` asks for no more than there is.
+            // `load` requests no more than there is.
             if let Some((next, after)) = rest.split_at_checked(to.len()) {
                 to.copy_from_slice(next);
                 *rest = after;
@@ -193,7 +195,7 @@ impl SafeTensors {
         Self::load(bytes, fill, u64::try_from(bytes.len()).unwrap_or(u64::MAX), None)
     }
 
-    /// From a source of `file_bytes`, of which `fill` gives the next.
+    /// Loads from a source of `file_bytes` bytes; `fill` reads the next ones.
     fn load<S>(
         mut source: S,
         fill: impl Fn(&mut S, &mut [u8]) -> Result<()>,
@@ -202,7 +204,7 @@ impl SafeTensors {
     ) -> Result<Self> {
         let refuse = |flaw: Flaw| flaw.of(path);
         let mut length = [0; header::LENGTH];
-        // What there is not is for `header_bytes` to refuse.
+        // `header_bytes` reports a file that is too short.
         let start = if file_bytes < 8 { &mut [][..] } else { &mut length[..] };
         fill(&mut source, start)?;
         let header_bytes = header::header_bytes(start, file_bytes).map_err(refuse)?;
@@ -211,10 +213,11 @@ impl SafeTensors {
         let too_large = |_| orlop_core::Error::Overflow { quantity: orlop_core::Quantity::ByteSum };
         let file_bytes = usize::try_from(file_bytes).map_err(too_large)?;
         let data_bytes = file_bytes - header::LENGTH - header_bytes;
-        let Header { entries, metadata } = Header::parse(&json, data_bytes).map_err(refuse)?;
+        let SafetensorsHeader { entries, metadata } =
+            SafetensorsHeader::parse(&json, data_bytes).map_err(refuse)?;
         drop(json);
 
-        // Each from the start of a cache line on, wherever it was in the file.
+        // Each tensor starts at a cache line, wherever it was in the file.
         let (mut places, mut end) = (Vec::with_capacity(entries.len()), 0);
         for entry in &entries {
             let place = Alignment::CPU.round_up(end)?;
@@ -229,20 +232,20 @@ impl SafeTensors {
             }
         }
         drop(bytes);
-        let bind = |(entry, place): (Entry, std::ops::Range<usize>)| {
+        let bind = |(entry, place): (TensorEntry, std::ops::Range<usize>)| {
             Ok((entry.name, Tensor::bind(&storage, place.start, entry.shape, entry.dtype)?))
         };
         let tensors = entries.into_iter().zip(places).map(bind).collect::<Result<_>>()?;
         Ok(Self { tensors, metadata, copied: Vec::new(), storage })
     }
 
-    /// The tensor of this name.
+    /// Returns the tensor with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name)
     }
 
-    /// The tensor of this name.
+    /// Returns the tensor with this name.
     ///
     /// # Errors
     ///
@@ -252,55 +255,56 @@ impl SafeTensors {
         Ok(self.get(name).ok_or_else(missing)?)
     }
 
-    /// The names, in alphabetical order.
+    /// Returns the names, in alphabetical order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Names and tensors, in alphabetical order.
+    /// Returns the names and tensors, in alphabetical order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 
-    /// How many tensors there are.
+    /// Returns the number of tensors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tensors.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no tensors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// What the file says beside its tensors.
+    /// Returns the file's metadata.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// The tensors that could not stay in the mapped file, in the file's order. None if it was read.
+    /// Returns the tensors that had to be copied from the mapped file, in the file's order. Empty if the file
+    /// was read.
     #[must_use]
     pub fn copied(&self) -> &[Copied] {
         &self.copied
     }
 
-    /// What the tensors look at, but for those that were [copied](SafeTensors::copied): the mapping of the whole file, or
-    /// the memory it was read to.
+    /// Returns the storage of all tensors that were not [copied](SafeTensors::copied): the mapping of the
+    /// whole file, or the memory that it was read into.
     #[must_use]
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The tensors alone, which keep alive what they look at.
+    /// Returns the tensors, which keep their memory alive.
     #[must_use]
     pub fn into_map(self) -> BTreeMap<String, Tensor> {
         self.tensors
     }
 }
 
-/// Where weights are kept.
+/// Returns the options for the memory of weights.
 fn memory() -> TensorOptions<'static> {
     TensorOptions::new().device(Device::CPU).kind(MemoryKind::Persistent)
 }

@@ -1,19 +1,19 @@
-//! The header of a file: which tensors there are, and where their bytes lie.
+//! The header of a file: its tensors and the positions of their bytes.
 //!
 //! ```text
 //! ┌───────────────┬──────────────────────────────────────┬─────────────────────────────┐
 //! │ length: 8     │ JSON: `length` bytes                 │ data: all that follows      │
-//! │ little-endian │ {"name": {dtype, shape, offsets}, …} │ the tensors, without a hole │
+//! │ little-endian │ {"name": {dtype, shape, offsets}, …} │ the tensors, without gaps   │
 //! └───────────────┴──────────────────────────────────────┴─────────────────────────────┘
 //! ```
 //!
-//! Files come from strangers, so nothing in a header is believed: a tensor is known once its offsets, shape and dtype agree
-//! with each other, with its neighbours and with the length of the file. What is allocated until then is in proportion
-//! to bytes that are there.
+//! Files are untrusted, so a header is fully checked: a tensor's offsets, shape and dtype must agree with
+//! each other, with its neighbours and with the length of the file. Allocations before that are proportional
+//! to the bytes that exist.
 //!
-//! The `safetensors` crate has a reader of headers, which this one agrees with (a test compares them on damaged files), but
-//! which does not do here: to it the last of two tensors with one name is the only one, it does not say which tensor
-//! is wrong nor by how much, and sums of offsets near the end of the number range overflow in it.
+//! The `safetensors` crate has a header parser, with which this one agrees (a test compares them on damaged
+//! files). It does not suffice here: of two tensors with one name it keeps the last, its errors name neither
+//! the tensor nor the difference, and its sums of offsets near the end of the number range overflow.
 //!
 //! Source: the format's description at <https://github.com/huggingface/safetensors#format>.
 
@@ -26,64 +26,64 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
-/// The most bytes that a header may have: what other readers accept.
+/// The size limit of a header, the same as in other readers.
 pub(super) const MAX_HEADER: usize = 100_000_000;
 
-/// Bytes that say how long the header is.
+/// The bytes of the header's length field.
 pub(super) const LENGTH: usize = size_of::<u64>();
 
-/// Where the header keeps what is no tensor.
+/// The key of the metadata.
 pub(super) const METADATA: &str = "__metadata__";
 
-/// A header that is true.
+/// A checked header.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct SafetensorsHeader {
     /// In the order of the data, which they cover.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<TensorEntry>,
     pub(super) metadata: Metadata,
 }
 
 /// A tensor in a file.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct TensorEntry {
     pub(super) name: String,
     pub(super) dtype: DType,
     pub(super) shape: Shape,
-    /// Its bytes behind the header: as many as shape and dtype need.
+    /// The tensor's bytes after the header: as many as shape and dtype need.
     pub(super) range: Range<usize>,
 }
 
-/// How long the header of a file is, from the bytes that it begins with. The file has room for it.
+/// Returns the length of the header from the first bytes of a file, which is large enough for it.
 pub(super) fn header_bytes(start: &[u8], file_bytes: u64) -> Result<usize, Flaw> {
     let length = start.first_chunk::<LENGTH>().ok_or(Flaw::TooShort { bytes: file_bytes })?;
     let header_bytes = u64::from_le_bytes(*length);
     let fits = usize::try_from(header_bytes).ok().filter(|&bytes| bytes <= MAX_HEADER);
     let bytes = fits.ok_or(Flaw::HeaderTooLarge { bytes: header_bytes, limit: MAX_HEADER })?;
-    // Beside the header there are the eight bytes of its length.
+    // The length field takes eight bytes beside the header.
     if file_bytes.saturating_sub(header_bytes) < 8 {
         return Err(Flaw::HeaderTruncated { header_bytes, file_bytes });
     }
     Ok(bytes)
 }
 
-impl Header {
-    /// From its JSON, for a file with so many bytes behind it.
+impl SafetensorsHeader {
+    /// Parses the JSON of a header, for a file with `data_bytes` bytes after it.
     pub(super) fn parse(json: &[u8], data_bytes: usize) -> Result<Self, Flaw> {
-        let Listed { tensors, metadata } = serde_json::from_slice(json)?;
+        let RawHeader { tensors, metadata } = serde_json::from_slice(json)?;
         if metadata.len() > 1 {
             return Err(Flaw::Duplicate { name: METADATA.into() });
         }
         let metadata = unique(metadata.into_iter().flatten().flat_map(|pairs| pairs.0))?;
         check_names(&tensors)?;
-        let mut entries = tensors.into_iter().map(Entry::check).collect::<Result<Vec<_>, _>>()?;
+        let mut entries = tensors.into_iter().map(TensorEntry::check).collect::<Result<Vec<_>, _>>()?;
         entries.sort_by_key(|entry| (entry.range.start, entry.range.end));
         check_cover(&entries, data_bytes)?;
         Ok(Self { entries, metadata })
     }
 }
 
-/// Each name once.
-fn check_names(tensors: &[(String, Claim)]) -> Result<(), Flaw> {
+/// Checks that names are unique.
+fn check_names(tensors: &[(String, RawEntry)]) -> Result<(), Flaw> {
     let mut names = BTreeSet::new();
     match tensors.iter().find(|(name, _)| !names.insert(name)) {
         None => Ok(()),
@@ -91,11 +91,11 @@ fn check_names(tensors: &[(String, Claim)]) -> Result<(), Flaw> {
     }
 }
 
-/// From the first byte to the last, each in one tensor.
-fn check_cover(entries: &[Entry], data_bytes: usize) -> Result<(), Flaw> {
+/// Checks that the tensors cover the data without gaps or overlap.
+fn check_cover(entries: &[TensorEntry], data_bytes: usize) -> Result<(), Flaw> {
     let mut end = 0;
     let mut previous = "";
-    for Entry { name, range, .. } in entries {
+    for TensorEntry { name, range, .. } in entries {
         let tensor = || name.as_str().into();
         if range.start < end {
             let (begin, previous) = (range.start, previous.into());
@@ -112,9 +112,9 @@ fn check_cover(entries: &[Entry], data_bytes: usize) -> Result<(), Flaw> {
     if end == data_bytes { Ok(()) } else { Err(Flaw::Trailing { end, data_bytes }) }
 }
 
-impl Entry {
-    /// If the tensor agrees with itself.
-    fn check((name, claim): (String, Claim)) -> Result<Self, Flaw> {
+impl TensorEntry {
+    /// Checks that the tensor's range matches its shape and dtype.
+    fn check((name, claim): (String, RawEntry)) -> Result<Self, Flaw> {
         let tensor = || name.as_str().into();
         let Some(dtype) = dtypes::named(&claim.dtype) else {
             return Err(Flaw::DType { tensor: tensor(), dtype: claim.dtype.into() });
@@ -133,34 +133,34 @@ impl Entry {
     }
 }
 
-/// What a header says of a tensor.
+/// The header's description of a tensor, unchecked.
 #[derive(Deserialize)]
-struct Claim {
+struct RawEntry {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (usize, usize),
 }
 
-/// What a header says, in its order and as often as it does.
+/// The contents of a header, in order and with duplicates.
 #[derive(Default)]
-struct Listed {
-    tensors: Vec<(String, Claim)>,
+struct RawHeader {
+    tensors: Vec<(String, RawEntry)>,
     metadata: Vec<Option<Pairs<String>>>,
 }
 
-impl<'de> Deserialize<'de> for Listed {
+impl<'de> Deserialize<'de> for RawHeader {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
+        struct HeaderVisitor;
 
-        impl<'de> Visitor<'de> for Object {
-            type Value = Listed;
+        impl<'de> Visitor<'de> for HeaderVisitor {
+            type Value = RawHeader;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with an entry for each tensor")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Listed, A::Error> {
-                let mut listed = Listed::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<RawHeader, A::Error> {
+                let mut listed = RawHeader::default();
                 while let Some(key) = object.next_key::<String>()? {
                     if key == METADATA {
                         listed.metadata.push(object.next_value()?);
@@ -172,6 +172,6 @@ impl<'de> Deserialize<'de> for Listed {
             }
         }
 
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_map(HeaderVisitor)
     }
 }

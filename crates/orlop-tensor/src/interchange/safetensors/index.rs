@@ -1,6 +1,7 @@
-//! The index of tensors that are in several files: `{"metadata": {"total_size": …}, "weight_map": {"name": "file", …}}`.
+//! [`ShardIndex`]: which file has which tensor: `{"metadata": {"total_size": …}, "weight_map": {"name":
+//! "file", …}}`.
 //!
-//! An index names files, and comes from strangers: it gets no further than its own folder.
+//! An index is untrusted: its files must be inside its own folder.
 
 use super::error::{Flaw, SafetensorsError};
 use super::header::MAX_HEADER;
@@ -17,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 /// The usual name of the file.
 pub(super) const FILE: &str = "model.safetensors.index.json";
 
-/// Which tensor is in which file.
+/// The files of the tensors of a model.
 ///
 /// ```
 /// use orlop_tensor::interchange::safetensors::ShardIndex;
@@ -40,7 +41,7 @@ pub struct ShardIndex {
 }
 
 impl ShardIndex {
-    /// From JSON.
+    /// Parses an index from JSON.
     ///
     /// # Errors
     ///
@@ -49,7 +50,7 @@ impl ShardIndex {
         Self::parse(json).map_err(|flaw| flaw.of(None).into())
     }
 
-    /// From a file of JSON. Files that it names are not looked for.
+    /// Reads an index from a JSON file. The files that it names are not accessed.
     ///
     /// # Errors
     ///
@@ -63,7 +64,7 @@ impl ShardIndex {
             return Err(Flaw::HeaderTooLarge { bytes, limit: MAX_HEADER }.of(Some(path)).into());
         }
         let mut json = Vec::new();
-        // Not more than it had, should it grow.
+        // No more than the length checked above, in case the file grows.
         file.take(bytes).read_to_end(&mut json).map_err(&io)?;
         Ok(Self::parse(&json).map_err(|flaw| flaw.of(Some(path)))?)
     }
@@ -73,7 +74,7 @@ impl ShardIndex {
             let bytes = u64::try_from(json.len()).unwrap_or(u64::MAX);
             return Err(Flaw::HeaderTooLarge { bytes, limit: MAX_HEADER });
         }
-        let claim: Claim = serde_json::from_slice(json)?;
+        let claim: RawIndex = serde_json::from_slice(json)?;
         let files = claim.weight_map.0.into_iter().map(|(tensor, file)| match inside(&file) {
             Some(path) => Ok((tensor, path)),
             None => Err(Flaw::LeavesFolder { tensor: tensor.into(), file: file.into() }),
@@ -82,42 +83,43 @@ impl ShardIndex {
         Ok(Self { files: unique(files)?, total_size: claim.metadata.and_then(|stated| stated.total_size.0) })
     }
 
-    /// The file that should have this tensor, from the index's folder on.
+    /// Returns the file of this tensor, relative to the index's folder.
     #[must_use]
     pub fn file_of(&self, name: &str) -> Option<&Path> {
         self.files.get(name).map(PathBuf::as_path)
     }
 
-    /// Tensors and their files, in alphabetical order of the tensors.
+    /// Returns the tensors and their files, in alphabetical order of the tensors.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Path)> {
         self.files.iter().map(|(name, file)| (name.as_str(), file.as_path()))
     }
 
-    /// The files, each once.
+    /// Returns the files, without duplicates.
     #[must_use]
     pub fn files(&self) -> BTreeSet<&Path> {
         self.files.values().map(PathBuf::as_path).collect()
     }
 
-    /// How many tensors it names.
+    /// Returns the number of tensors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether it names none.
+    /// Returns `true` if there are no tensors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Bytes of all tensors, as the index states it. Some that are about are wrong, so nothing depends on it.
+    /// Returns the total bytes of the tensors, as the index states them. Some existing indices are wrong, so
+    /// nothing depends on it.
     #[must_use]
     pub fn total_size(&self) -> Option<u64> {
         self.total_size
     }
 
-    /// One more tensor.
+    /// Adds a tensor.
     pub(super) fn add(&mut self, name: &str, file: &str, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.total_size = Some(self.total_size.unwrap_or_default().saturating_add(bytes));
@@ -125,49 +127,49 @@ impl ShardIndex {
     }
 
     pub(super) fn write(&self, mut out: impl Write) -> io::Result<()> {
-        let metadata = Stated { total_size: TotalSize(Some(self.total_size.unwrap_or_default())) };
-        serde_json::to_writer_pretty(&mut out, &Written { metadata, weight_map: &self.files })?;
+        let metadata = IndexMetadata { total_size: TotalSize(Some(self.total_size.unwrap_or_default())) };
+        serde_json::to_writer_pretty(&mut out, &IndexJson { metadata, weight_map: &self.files })?;
         out.write_all(b"\n")
     }
 }
 
-/// A relative path that goes down only.
+/// Checks that a path is relative and stays inside the folder.
 fn inside(file: &str) -> Option<PathBuf> {
     let path = Path::new(file);
     let down = path.components().all(|part| matches!(part, Component::Normal(_)));
-    // Components leave out dots in the middle, and two spellings of a file are two files.
+    // Components omit dots in the middle, so that two spellings of one file are one file.
     (down && !file.is_empty()).then(|| path.components().collect())
 }
 
-/// What an index says.
+/// The contents of an index, unchecked.
 #[derive(Deserialize)]
-struct Claim {
+struct RawIndex {
     #[serde(default)]
-    metadata: Option<Stated>,
+    metadata: Option<IndexMetadata>,
     weight_map: Pairs<String>,
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
-    metadata: Stated,
+struct IndexJson<'a> {
+    metadata: IndexMetadata,
     weight_map: &'a BTreeMap<String, PathBuf>,
 }
 
 #[derive(Deserialize, Serialize)]
-struct Stated {
+struct IndexMetadata {
     #[serde(default)]
     total_size: TotalSize,
 }
 
-/// A number of bytes, if it is one: some indices have fractions.
+/// A number of bytes, if it is an integer: some indices have fractions.
 #[derive(Default, Serialize)]
 struct TotalSize(Option<u64>);
 
 impl<'de> Deserialize<'de> for TotalSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
+        struct TotalSizeVisitor;
 
-        impl Visitor<'_> for Number {
+        impl Visitor<'_> for TotalSizeVisitor {
             type Value = TotalSize;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -191,7 +193,7 @@ impl<'de> Deserialize<'de> for TotalSize {
             }
         }
 
-        deserializer.deserialize_any(Number)
+        deserializer.deserialize_any(TotalSizeVisitor)
     }
 }
 

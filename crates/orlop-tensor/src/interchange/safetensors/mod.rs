@@ -1,11 +1,12 @@
-//! Hugging Face's weight files, mapped or read, and written.
+//! Hugging Face's safetensors files: mapping, reading and writing.
 //!
-//! | you have | you want | |
+//! | source | result | function |
 //! |---|---|---|
-//! | a file that nobody changes | its tensors, without reading or copying it | [`SafeTensors::map`] (unsafe) |
-//! | a file | its tensors, in memory of their own | [`SafeTensors::read`] |
+//! | a file that does not change | its tensors, mapped without a copy | [`SafeTensors::map`] (unsafe) |
+//! | a file | its tensors, in new memory | [`SafeTensors::read`] |
 //! | bytes | their tensors | [`SafeTensors::from_bytes`] |
-//! | several files and an index | the tensors of all | [`ShardedSafeTensors::map`], [`ShardedSafeTensors::read`] |
+//! | several files, mapped | the tensors of all | [`ShardedSafeTensors::map`] (unsafe) |
+//! | several files | the tensors of all, in new memory | [`ShardedSafeTensors::read`] |
 //! | tensors | a file, bytes, several files | [`save`], [`to_bytes`], [`save_sharded`] |
 //!
 //! Tensors from files are of kind [`Persistent`](orlop_core::MemoryKind::Persistent).
@@ -20,7 +21,7 @@
 //! let weights = Tensor::arange(0.0, 6.0, 1.0, DType::F32)?.view([2, 3])?;
 //! save(&path, [("weights", &weights), ("transposed", &weights.t()?)], &Metadata::new())?;
 //!
-//! // SAFETY: nobody else knows the file, which stays as it is.
+//! // SAFETY: nothing else uses the file.
 //! let file = unsafe { SafeTensors::map(&path) }?;
 //! assert_eq!(file.names().collect::<Vec<_>>(), ["transposed", "weights"]);
 //! assert_eq!(file.tensor("transposed")?.to_vec::<f32>()?, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
@@ -28,12 +29,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Files from strangers
+//! # Untrusted files
 //!
-//! A file is refused, with a [`Flaw`] that says what is wrong, if its tensors do not cover its data from the first byte to
-//! the last, each byte once; if a tensor has not as many bytes as its shape and dtype need; or if a name is there twice.
-//! Headers and indices of more than 100 MB are refused, as other readers do. An index cannot lead out of its folder.
-//! Nothing is allocated on the word of a header: only for bytes that are there.
+//! A file is an error, with a [`Flaw`] as the reason, if its tensors do not cover its data without gaps or
+//! overlap, if the bytes of a tensor do not match its shape and dtype, or if a name is used twice. Headers
+//! and indices of more than 100 MB are errors, as in other readers. The files of an index must be inside its
+//! folder. Memory is allocated only for bytes that exist, never for sizes that a header states.
 
 mod dtypes;
 mod error;
@@ -51,8 +52,8 @@ pub use self::index::ShardIndex;
 pub use self::sharded::ShardedSafeTensors;
 pub use self::write::{save, save_sharded, to_bytes};
 
-/// What a file says beside its tensors: names and texts.
+/// The metadata of a file: names and strings.
 pub type Metadata = std::collections::BTreeMap<String, String>;
 
 const _: () =
-    assert!(cfg!(target_endian = "little"), "the format's numbers are little-endian, and are not swapped");
+    assert!(cfg!(target_endian = "little"), "the format is little-endian, and bytes are not swapped");

@@ -1,7 +1,7 @@
-//! JSON objects without forgetting what is there twice.
+//! JSON objects with duplicate keys.
 //!
-//! Maps keep the last of two values with one key and say nothing: a file could show one thing to one reader and another to
-//! the next. So objects are read as lists, and made into maps by [`unique`].
+//! A map silently keeps the last of two values with one key, so readers could disagree about a file. Objects
+//! are therefore parsed as lists, and converted to maps by [`unique`].
 
 use super::Flaw;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The keys and values of an object, in its order.
+/// The keys and values of an object, in order.
 #[derive(Debug)]
 pub(super) struct Pairs<V>(pub(super) Vec<(String, V)>);
 
@@ -22,9 +22,9 @@ impl<V> Default for Pairs<V> {
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object<V>(PhantomData<V>);
+        struct PairsVisitor<V>(PhantomData<V>);
 
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for Object<V> {
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
             type Value = Pairs<V>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,11 +40,11 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
             }
         }
 
-        deserializer.deserialize_map(Object(PhantomData))
+        deserializer.deserialize_map(PairsVisitor(PhantomData))
     }
 }
 
-/// As a map, if no key is there twice.
+/// Converts to a map, or fails if a key is used twice.
 pub(super) fn unique<V>(pairs: impl IntoIterator<Item = (String, V)>) -> Result<BTreeMap<String, V>, Flaw> {
     let mut map = BTreeMap::new();
     for (key, value) in pairs {
@@ -67,7 +67,7 @@ mod tests {
         let pairs: Pairs<u8> = serde_json::from_str(r#"{"b": 1, "a": 2, "b": 3}"#).unwrap();
         assert_eq!(pairs.0, [("b".into(), 1), ("a".into(), 2), ("b".into(), 3)]);
         let flaw = unique(pairs.0).unwrap_err();
-        assert_eq!(flaw.to_string(), "`b` is there twice");
+        assert_eq!(flaw.to_string(), "the name `b` is used twice");
         let pairs: Pairs<u8> = serde_json::from_str(r#"{"b": 1, "a": 2}"#).unwrap();
         assert_eq!(unique(pairs.0).unwrap().into_keys().collect::<Vec<_>>(), ["a", "b"]);
         assert!(serde_json::from_str::<Pairs<u8>>("[1]").is_err());

@@ -1,7 +1,7 @@
-//! Where tensors will be in a file, before any of it is written.
+//! The plan of a file, made before anything is written.
 //!
-//! The order is that of the `safetensors` crate, and so is every byte: widest dtypes first, so that none needs padding, then
-//! by name; the header is filled with spaces up to a multiple of eight.
+//! The output is byte for byte that of the `safetensors` crate: the widest dtypes come first, so that no
+//! padding is needed, then the order is by name; the header is padded with spaces to a multiple of eight.
 
 use super::error::SafetensorsError;
 use super::header::{LENGTH, MAX_HEADER, METADATA};
@@ -14,33 +14,36 @@ use safetensors::tensor::TensorInfo;
 use serde::ser::{Error as _, Serialize, SerializeMap, Serializer};
 use std::collections::BTreeSet;
 
-/// A file that is to be written.
+/// A file to be written.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
-    items: Vec<Item<'a>>,
+pub(super) struct FilePlan<'a> {
+    items: Vec<PlannedTensor<'a>>,
     header: Vec<u8>,
-    /// Of the whole file.
+    /// The size of the whole file.
     pub(super) bytes: usize,
 }
 
-/// A tensor that is to be written.
-pub(super) struct Item<'a> {
+/// A tensor to be written.
+pub(super) struct PlannedTensor<'a> {
     pub(super) name: &'a str,
     tensor: &'a Tensor,
     dtype: Dtype,
     pub(super) bytes: usize,
 }
 
-impl std::fmt::Debug for Item<'_> {
+impl std::fmt::Debug for PlannedTensor<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Item").field("name", &self.name).field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("PlannedTensor")
+            .field("name", &self.name)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
     }
 }
 
-impl<'a> Item<'a> {
+impl<'a> PlannedTensor<'a> {
     /// # Errors
     ///
-    /// The tensor is undefined, or its dtype is not the format's.
+    /// The tensor is undefined, or the format does not have its dtype.
     pub(super) fn new(name: &'a str, tensor: &'a Tensor) -> Result<Self> {
         if name == METADATA {
             return Err(SafetensorsError::ReservedName { name: METADATA }.into());
@@ -51,7 +54,7 @@ impl<'a> Item<'a> {
         Ok(Self { name, tensor, dtype: dtypes::written(dtype).ok_or_else(unknown)?, bytes })
     }
 
-    /// Calls `put` with the elements, row-major, wherever they are.
+    /// Calls `put` with the elements in row-major order, from any device.
     fn put(&self, put: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
         if self.bytes == 0 {
             return Ok(());
@@ -59,7 +62,7 @@ impl<'a> Item<'a> {
         let host = self.tensor.to_device(Device::CPU)?;
         let host = host.as_contiguous(MemoryFormat::Contiguous)?;
         if host.dtype() == DType::Bool {
-            // Bytes that are true become ones: others may not take what we do.
+            // Bytes other than 0 become 1: other readers may accept nothing else.
             return put(bytemuck::cast_slice(&host.to_vec::<bool>()?));
         }
         let (storage, range) = (host.storage()?, host.layout().byte_range(host.itemsize())?);
@@ -70,8 +73,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Each name once.
-pub(super) fn check_names(items: &[Item<'_>]) -> Result<()> {
+/// Checks that names are unique.
+pub(super) fn check_names(items: &[PlannedTensor<'_>]) -> Result<()> {
     let mut names = BTreeSet::new();
     match items.iter().find(|item| !names.insert(item.name)) {
         None => Ok(()),
@@ -79,19 +82,19 @@ pub(super) fn check_names(items: &[Item<'_>]) -> Result<()> {
     }
 }
 
-impl<'a> Plan<'a> {
-    /// Of tensors with different names.
+impl<'a> FilePlan<'a> {
+    /// Creates a plan for tensors with unique names.
     ///
     /// # Errors
     ///
-    /// [`SafetensorsError::HeaderTooLarge`]; more bytes than there can be.
-    pub(super) fn new(mut items: Vec<Item<'a>>, metadata: &Metadata) -> Result<Self> {
+    /// [`SafetensorsError::HeaderTooLarge`]; a size that overflows.
+    pub(super) fn new(mut items: Vec<PlannedTensor<'a>>, metadata: &Metadata) -> Result<Self> {
         items.sort_by(|a, b| b.dtype.cmp(&a.dtype).then(a.name.cmp(b.name)));
         let mut data_bytes = 0;
         for item in &items {
             data_bytes = bytes::checked_add(data_bytes, item.bytes)?;
         }
-        let described = serde_json::to_vec(&Described { items: &items, metadata });
+        let described = serde_json::to_vec(&HeaderJson { items: &items, metadata });
         let mut header = described.map_err(|source| SafetensorsError::Json { source })?;
         header.resize(header.len().next_multiple_of(LENGTH), b' ');
         if header.len() > MAX_HEADER {
@@ -101,8 +104,8 @@ impl<'a> Plan<'a> {
         Ok(Self { items, header, bytes })
     }
 
-    /// Calls `put` with all bytes of the file, part by part. One tensor at a time is made contiguous, or brought from its
-    /// device, where that has to be.
+    /// Calls `put` with all bytes of the file, in parts. Where needed, one tensor at a time is made
+    /// contiguous, or copied from its device.
     pub(super) fn write(&self, mut put: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         // At most `MAX_HEADER`.
         let length = u64::try_from(self.header.len()).unwrap_or_default();
@@ -112,13 +115,13 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The header.
-struct Described<'a> {
-    items: &'a [Item<'a>],
+/// The serialized form of the header.
+struct HeaderJson<'a> {
+    items: &'a [PlannedTensor<'a>],
     metadata: &'a Metadata,
 }
 
-impl Serialize for Described<'_> {
+impl Serialize for HeaderJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         if !self.metadata.is_empty() {

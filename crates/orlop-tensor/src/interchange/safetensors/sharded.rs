@@ -1,4 +1,4 @@
-//! Tensors in several files, with an index.
+//! [`ShardedSafeTensors`]: tensors in several files, with an index.
 
 use super::error::SafetensorsError;
 use super::file::{Copied, SafeTensors};
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The tensors that an index names, from all of its files. See [`save_sharded`](super::save_sharded) for an example.
+/// The tensors of an index, from all of its files. See [`save_sharded`](super::save_sharded) for an example.
 ///
-/// Tensors that are in the files and not in the index are left to [`ShardedSafeTensors::shards`].
+/// Tensors that are in the files but not in the index are available through [`ShardedSafeTensors::shards`].
 pub struct ShardedSafeTensors {
     tensors: BTreeMap<String, Tensor>,
     shards: BTreeMap<PathBuf, SafeTensors>,
@@ -19,7 +19,7 @@ pub struct ShardedSafeTensors {
 }
 
 impl ShardedSafeTensors {
-    /// Maps every file that the index at `path` names, once. See [`SafeTensors::map`].
+    /// Maps each file of the index at `path`. See [`SafeTensors::map`].
     ///
     /// # Errors
     ///
@@ -27,21 +27,22 @@ impl ShardedSafeTensors {
     ///
     /// # Safety
     ///
-    /// Those of [`SafeTensors::map`], for each of the files. The index itself is read.
+    /// Those of [`SafeTensors::map`], for each of the files. The index itself is read, not mapped.
     pub unsafe fn map(path: impl AsRef<Path>) -> Result<Self> {
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         Self::open(path.as_ref(), |file| unsafe { SafeTensors::map(file) })
     }
 
-    /// Reads every file that the index at `path` names, once. See [`SafeTensors::read`].
+    /// Reads each file of the index at `path`. See [`SafeTensors::read`].
     ///
-    /// Files are looked for in the index's folder and below, nowhere else; links may lead elsewhere, as they do in caches of
-    /// downloads.
+    /// Files must be inside the index's folder; symbolic links may lead elsewhere, as they do in download
+    /// caches.
     ///
     /// # Errors
     ///
-    /// [`SafetensorsError::Io`]: a file is not there; [`SafetensorsError::Malformed`]: one lies, or the index leads out of
-    /// its folder; [`SafetensorsError::MissingTensor`]; out of memory.
+    /// [`SafetensorsError::Io`], for example for a missing file; [`SafetensorsError::Malformed`] for a
+    /// damaged file or an index with a path outside its folder; [`SafetensorsError::MissingTensor`]; out of
+    /// memory.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         Self::open(path.as_ref(), |file| SafeTensors::read(file))
     }
@@ -65,13 +66,13 @@ impl ShardedSafeTensors {
         Ok(Self { tensors, shards, total_size: index.total_size() })
     }
 
-    /// The tensor of this name.
+    /// Returns the tensor with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name)
     }
 
-    /// The tensor of this name.
+    /// Returns the tensor with this name.
     ///
     /// # Errors
     ///
@@ -81,45 +82,45 @@ impl ShardedSafeTensors {
         Ok(self.get(name).ok_or_else(missing)?)
     }
 
-    /// The names, in alphabetical order.
+    /// Returns the names, in alphabetical order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Names and tensors, in alphabetical order.
+    /// Returns the names and tensors, in alphabetical order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 
-    /// How many tensors the index names.
+    /// Returns the number of tensors in the index.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tensors.len()
     }
 
-    /// Whether it names none.
+    /// Returns `true` if there are no tensors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// The files with their paths.
+    /// Returns the files with their paths.
     pub fn shards(&self) -> impl ExactSizeIterator<Item = (&Path, &SafeTensors)> {
         self.shards.iter().map(|(path, shard)| (path.as_path(), shard))
     }
 
-    /// The tensors of all files that could not stay in the mapping.
+    /// Returns the tensors of all files that had to be copied from the mapping.
     pub fn copied(&self) -> impl Iterator<Item = &Copied> {
         self.shards.values().flat_map(SafeTensors::copied)
     }
 
-    /// What the index states; see [`ShardIndex::total_size`].
+    /// Returns the total size that the index states; see [`ShardIndex::total_size`].
     #[must_use]
     pub fn total_size(&self) -> Option<u64> {
         self.total_size
     }
 
-    /// The tensors alone, which keep alive what they look at.
+    /// Returns the tensors, which keep their memory alive.
     #[must_use]
     pub fn into_map(self) -> BTreeMap<String, Tensor> {
         self.tensors

@@ -1,9 +1,9 @@
-//! Tensors into files.
+//! Writing tensors to files.
 
 use super::Metadata;
 use super::error::SafetensorsError;
 use super::index::{self, ShardIndex};
-use super::plan::{Item, Plan, check_names};
+use super::plan::{FilePlan, PlannedTensor, check_names};
 use crate::Tensor;
 use crate::error::{Error, Result};
 use crate::interchange::replace::replace;
@@ -11,17 +11,17 @@ use std::borrow::Borrow;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The bytes of a file of these tensors. See [`save`].
+/// Returns a file of these tensors as bytes. See [`save`].
 ///
 /// # Errors
 ///
-/// Those of [`save`] but for the system's; [`SafetensorsError::OutOfMemory`].
+/// Those of [`save`], except for I/O errors; [`SafetensorsError::OutOfMemory`].
 pub fn to_bytes(
     tensors: impl IntoIterator<Item = (impl AsRef<str>, impl Borrow<Tensor>)>,
     metadata: &Metadata,
 ) -> Result<Vec<u8>> {
     let tensors: Vec<_> = tensors.into_iter().collect();
-    let plan = Plan::new(items(&tensors)?, metadata)?;
+    let plan = FilePlan::new(items(&tensors)?, metadata)?;
     let mut file = Vec::new();
     let no_room = |source| SafetensorsError::OutOfMemory { bytes: plan.bytes, source };
     file.try_reserve_exact(plan.bytes).map_err(no_room)?;
@@ -32,11 +32,12 @@ pub fn to_bytes(
     Ok(file)
 }
 
-/// Writes tensors to a file, which takes the place of what is there in one step once it is complete: never is there half a
-/// file, and mappings of the old one stay what they are.
+/// Writes tensors to a file and replaces an existing one atomically: no partial file is ever visible, and
+/// mappings of the old file keep its contents.
 ///
-/// Tensors come from whichever strides and devices, one at a time; those that share memory are written each. Bytes of
-/// bools become 0 and 1. The same tensors and metadata make the same bytes, whatever their order.
+/// Tensors may have any strides and devices; they are written one at a time, and tensors that share memory
+/// are written separately. Bytes of bools become 0 or 1. The same tensors and metadata give the same bytes,
+/// whatever their order.
 ///
 /// ```
 /// use orlop_core::DType;
@@ -48,7 +49,7 @@ pub fn to_bytes(
 /// save(&path, [("step", Tensor::full((), 7, DType::I64)?)], &Metadata::new())?;
 /// let file = SafeTensors::read(&path)?;
 /// assert_eq!(file.tensor("step")?.item::<i64>()?, 7);
-/// // What was read can be written as it is.
+/// // What was read can be written back.
 /// save(&path, &file, file.metadata())?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -56,23 +57,25 @@ pub fn to_bytes(
 /// # Errors
 ///
 /// [`SafetensorsError::Io`]; [`SafetensorsError::NoSuchDType`]; [`SafetensorsError::DuplicateName`] and
-/// [`SafetensorsError::ReservedName`]; [`SafetensorsError::HeaderTooLarge`]; [`Error::Undefined`](crate::Error::Undefined);
-/// [`Error::Borrowed`](crate::Error::Borrowed) while somebody writes to a tensor; out of memory where elements must be
-/// copied to be in order.
+/// [`SafetensorsError::ReservedName`]; [`SafetensorsError::HeaderTooLarge`];
+/// [`Error::Undefined`](crate::Error::Undefined); [`Error::Borrowed`](crate::Error::Borrowed) if a tensor is
+/// being written; out of memory if elements must be copied into row-major order.
 pub fn save(
     path: impl AsRef<Path>,
     tensors: impl IntoIterator<Item = (impl AsRef<str>, impl Borrow<Tensor>)>,
     metadata: &Metadata,
 ) -> Result<()> {
     let tensors: Vec<_> = tensors.into_iter().collect();
-    save_plan(path.as_ref(), &Plan::new(items(&tensors)?, metadata)?)
+    save_plan(path.as_ref(), &FilePlan::new(items(&tensors)?, metadata)?)
 }
 
-/// Writes tensors to several files in a folder, `model-00001-of-00003.safetensors` and so on, and then the index that says
-/// which has which, `model.safetensors.index.json`: its path is returned. The tensors keep their order from file to
-/// file, and a file has no more than `shard_bytes` of them, unless one alone has more. Each file has the metadata.
+/// Writes tensors to several files in a folder, `model-00001-of-00003.safetensors` and so on, and then their
+/// index, `model.safetensors.index.json`. Returns the path of the index. The tensors keep their order across
+/// the files, and a file has at max `shard_bytes` of them, unless a single tensor has more. Each file has
+/// the metadata.
 ///
-/// Each file is replaced as by [`save`]; all together are not. Files of other numbers that were there stay.
+/// Each file is replaced atomically as by [`save`], but not all files together. Existing files with other
+/// numbers stay.
 ///
 /// ```
 /// use orlop_core::DType;
@@ -107,7 +110,7 @@ pub fn save_sharded(
         for item in &items {
             index.add(item.name, &file, item.bytes);
         }
-        save_plan(&folder.join(file), &Plan::new(items, metadata)?)?;
+        save_plan(&folder.join(file), &FilePlan::new(items, metadata)?)?;
     }
     let path = folder.join(index::FILE);
     let failed = |error| Error::from(SafetensorsError::io(&path)(error));
@@ -115,21 +118,21 @@ pub fn save_sharded(
     Ok(path)
 }
 
-fn items<'a, N: AsRef<str>, T: Borrow<Tensor>>(tensors: &'a [(N, T)]) -> Result<Vec<Item<'a>>> {
+fn items<'a, N: AsRef<str>, T: Borrow<Tensor>>(tensors: &'a [(N, T)]) -> Result<Vec<PlannedTensor<'a>>> {
     let items: Result<Vec<_>> =
-        tensors.iter().map(|(name, tensor)| Item::new(name.as_ref(), tensor.borrow())).collect();
+        tensors.iter().map(|(name, tensor)| PlannedTensor::new(name.as_ref(), tensor.borrow())).collect();
     let items = items?;
     check_names(&items)?;
     Ok(items)
 }
 
-fn save_plan(path: &Path, plan: &Plan<'_>) -> Result<()> {
+fn save_plan(path: &Path, plan: &FilePlan<'_>) -> Result<()> {
     let failed = |error| Error::from(SafetensorsError::io(path)(error));
     replace(path, failed, |out| plan.write(|bytes| out.file.write_all(bytes).map_err(failed)))
 }
 
-/// Each part as long as it may be.
-fn split(items: Vec<Item<'_>>, most: usize) -> Vec<Vec<Item<'_>>> {
+/// Splits the tensors into parts of at max `max` bytes, or one tensor.
+fn split(items: Vec<PlannedTensor<'_>>, max: usize) -> Vec<Vec<PlannedTensor<'_>>> {
     let mut shards: Vec<Vec<_>> = Vec::new();
     let mut room = 0;
     for item in items {
@@ -139,7 +142,7 @@ fn split(items: Vec<Item<'_>>, most: usize) -> Vec<Vec<Item<'_>>> {
                 last.push(item);
             }
             _ => {
-                room = most.saturating_sub(item.bytes);
+                room = max.saturating_sub(item.bytes);
                 shards.push(vec![item]);
             }
         }

@@ -1,6 +1,6 @@
-//! Which elements are shown, and how they come here.
+//! Selecting and fetching the elements to print.
 //!
-//! A large tensor shows the edges of its dimensions, and no more than these are fetched: from another device by small
+//! A large tensor prints the edges of its dimensions, and only these are fetched: from devices by small
 //! reads, so that printing a tensor of gigabytes moves kilobytes.
 
 use super::options::PrintOptions;
@@ -8,54 +8,56 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 use orlop_core::{Convert as _, Layout, Scalar, dispatch};
 
-/// What is shown of one dimension.
+/// The printed part of a dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shown {
-    /// All of so many.
+pub(super) struct ShownDim {
+    /// The size of the dimension.
     pub(super) size: usize,
-    /// Or only so many at each end.
+    /// The number of items at each end, if not all are printed.
     pub(super) edge: Option<usize>,
 }
 
-impl Shown {
-    /// Elements of the dimension that are shown.
+impl ShownDim {
+    /// Returns the number of printed elements of the dimension.
     pub(super) fn count(self) -> usize {
         self.edge.map_or(self.size, |edge| 2 * edge)
     }
 }
 
-/// Elements shown at most, whatever the number of dimensions; more only where the threshold is higher.
-const MOST: usize = 1 << 16;
+/// The largest number of printed elements, whatever the number of dimensions; more only if the threshold is
+/// higher.
+const MAX_ITEMS: usize = 1 << 16;
 
-/// What one read from a device reaches at most, in bytes.
-const READ: usize = 1 << 16;
+/// The largest span of one read from a device, in bytes.
+const MAX_READ: usize = 1 << 16;
 
-/// What is shown of each dimension; `None` if that would be too much, as with twenty dimensions of two.
-pub(super) fn shown(sizes: &[usize], numel: usize, options: &PrintOptions) -> Option<Vec<Shown>> {
+/// Returns the printed part of each dimension; `None` if that is too much, as for twenty dimensions of size
+/// two.
+pub(super) fn shown(sizes: &[usize], numel: usize, options: &PrintOptions) -> Option<Vec<ShownDim>> {
     if numel <= options.threshold {
-        return Some(sizes.iter().map(|&size| Shown { size, edge: None }).collect());
+        return Some(sizes.iter().map(|&size| ShownDim { size, edge: None }).collect());
     }
-    // With many dimensions fewer at each end.
+    // With many dimensions, fewer items at each end.
     (1..=options.edge_items).rev().find_map(|edge| {
-        let cut = |&size: &usize| Shown { size, edge: (size.div_ceil(2) > edge).then_some(edge) };
-        let shown: Vec<Shown> = sizes.iter().map(cut).collect();
+        let cut = |&size: &usize| ShownDim { size, edge: (size.div_ceil(2) > edge).then_some(edge) };
+        let shown: Vec<ShownDim> = sizes.iter().map(cut).collect();
         let count = shown.iter().try_fold(1usize, |count, dim| count.checked_mul(dim.count()))?;
-        (count <= MOST.max(options.threshold)).then_some(shown)
+        (count <= MAX_ITEMS.max(options.threshold)).then_some(shown)
     })
 }
 
-/// The shown elements, in order. Somebody who writes is refused meanwhile.
-pub(super) fn gather(tensor: &Tensor, shown: &[Shown]) -> Result<Vec<Scalar>> {
+/// Returns the printed elements, in order. Writes fail meanwhile.
+pub(super) fn gather(tensor: &Tensor, shown: &[ShownDim]) -> Result<Vec<Scalar>> {
     let imp = tensor.imp()?;
     let _guard = imp.storage().cell().read()?;
-    // Before anything is made as large as the sizes say.
+    // Before anything is allocated for the sizes.
     imp.layout.check_within(imp.storage().nbytes(), imp.dtype.size())?;
     let mut elements = Vec::new();
     edges(tensor, shown, &mut elements)?;
     Ok(elements)
 }
 
-fn edges(tensor: &Tensor, shown: &[Shown], elements: &mut Vec<Scalar>) -> Result<()> {
+fn edges(tensor: &Tensor, shown: &[ShownDim], elements: &mut Vec<Scalar>) -> Result<()> {
     let Some((first, rest)) = shown.split_first().filter(|_| shown.iter().any(|dim| dim.edge.is_some()))
     else {
         return fetch(tensor, elements);
@@ -74,11 +76,11 @@ fn edges(tensor: &Tensor, shown: &[Shown], elements: &mut Vec<Scalar>) -> Result
     Ok(())
 }
 
-/// All elements: in one read, or, where that would reach over much else, in several.
+/// Fetches all elements, in one read, or in several if one would span much else.
 fn fetch(tensor: &Tensor, elements: &mut Vec<Scalar>) -> Result<()> {
     let layout = tensor.layout();
     let reach = layout.byte_range(tensor.itemsize())?.len();
-    if !tensor.device().is_cpu() && reach > READ && layout.numel() > 1 {
+    if !tensor.device().is_cpu() && reach > MAX_READ && layout.numel() > 1 {
         return parts(tensor, layout, elements);
     }
     dispatch!(tensor.dtype(), T => elements.extend(tensor.to_vec::<T>()?.into_iter().map(T::to_scalar)));
@@ -90,7 +92,8 @@ fn parts(tensor: &Tensor, layout: &Layout, elements: &mut Vec<Scalar>) -> Result
     (0..signed(size)).try_for_each(|index| fetch(&tensor.select(0, index)?, elements))
 }
 
-/// As an index. Sizes are below `isize::MAX` (`Shape`), but for those of tensors without elements, which are not fetched.
+/// Converts to an index. Sizes are at most `isize::MAX` (`Shape`), except in tensors without elements, which
+/// are not fetched.
 fn signed(size: usize) -> isize {
     isize::try_from(size).unwrap_or(isize::MAX)
 }
@@ -102,7 +105,7 @@ mod tests {
     fn counts(sizes: &[usize]) -> Option<Vec<usize>> {
         let numel = sizes.iter().product();
         let shown = shown(sizes, numel, &PrintOptions::new())?;
-        Some(shown.into_iter().map(Shown::count).collect())
+        Some(shown.into_iter().map(ShownDim::count).collect())
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Tensors as text.
 //!
-//! [`Display`](fmt::Display) prints values as PyTorch's `print` does: nested brackets, aligned columns, four digits, large
-//! tensors cut to their edges, and behind them what is not usual (dtype, device, sizes that the brackets do not show).
-//! [`Debug`](fmt::Debug) prints one line of metadata and never looks at the data.
+//! [`Display`](fmt::Display) prints values as PyTorch's `print` does: nested brackets, aligned columns, four
+//! digits, large tensors reduced to their edges, followed by non-default properties (dtype, device, sizes
+//! that the brackets do not show). [`Debug`](fmt::Debug) prints one line of metadata and never reads the
+//! data.
 //!
-//! Printing is what people do when something is wrong, so it refuses nothing: where the values cannot be read just now
-//! (somebody writes them, there is no memory yet, the device does not answer), the reason stands in their place.
+//! Printing never fails, because it is used when something is wrong: if the values cannot be read (a write is
+//! in progress, the storage is unbound, the device fails), the reason is printed instead.
 
 mod gather;
 mod number;
@@ -13,14 +14,14 @@ mod options;
 
 pub use self::options::PrintOptions;
 
-use self::gather::{Shown, gather, shown};
+use self::gather::{ShownDim, gather, shown};
 use self::number::NumberFormat;
 use super::Tensor;
 use orlop_core::{ByteSize, DType, Scalar};
 use std::fmt::{self, Write as _};
 use std::slice;
 
-/// A tensor with how it is to be printed: see [`Tensor::display`].
+/// A tensor with print options: see [`Tensor::display`].
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct DisplayTensor<'a> {
@@ -29,13 +30,13 @@ pub struct DisplayTensor<'a> {
 }
 
 impl Tensor {
-    /// To be printed with other [`PrintOptions`] than the usual ones.
+    /// Returns a value that prints the tensor with these [`PrintOptions`].
     pub const fn display(&self, options: PrintOptions) -> DisplayTensor<'_> {
         DisplayTensor { tensor: self, options }
     }
 }
 
-/// As PyTorch prints it.
+/// Prints as PyTorch does.
 ///
 /// `{:.2}` prints two digits after the point, `{:#}` a line of metadata before the values.
 ///
@@ -72,13 +73,13 @@ impl fmt::Display for DisplayTensor<'_> {
             options = options.precision(digits);
         }
         if f.alternate() {
-            writeln!(f, "{}", Header(tensor))?;
+            writeln!(f, "{}", MetadataLine(tensor))?;
         }
         write(tensor, &options, f)
     }
 }
 
-/// One line of metadata.
+/// Prints one line of metadata.
 ///
 /// ```
 /// use orlop_core::DType;
@@ -115,7 +116,7 @@ fn write(tensor: &Tensor, options: &PrintOptions, f: &mut fmt::Formatter<'_>) ->
     if !device.is_cpu() {
         suffixes.push(format!("device='{device}'"));
     }
-    let size = format!("size={}", Tuple(tensor.sizes()));
+    let size = format!("size={}", PythonTuple(tensor.sizes()));
     let unusual = !matches!(dtype, DType::F32 | DType::C64 | DType::I64 | DType::Bool);
     let body = if tensor.is_empty() {
         // `[]` shows neither the sizes nor the type.
@@ -145,8 +146,8 @@ fn write(tensor: &Tensor, options: &PrintOptions, f: &mut fmt::Formatter<'_>) ->
     };
     f.write_str(PREFIX)?;
     f.write_str(&body)?;
-    // Where the last line is full, what follows goes on one of its own. The count, two for a comma and a space
-    // included, is PyTorch's.
+    // If the last line is full, the suffix goes on a new line. The count, including a comma and a space, is
+    // PyTorch's.
     let mut line = match body.rsplit_once('\n') {
         Some((_, last)) => last.len(),
         None => PREFIX.len() + body.len(),
@@ -163,24 +164,24 @@ fn write(tensor: &Tensor, options: &PrintOptions, f: &mut fmt::Formatter<'_>) ->
     f.write_str(")")
 }
 
-/// The brackets with all that is in them.
-fn body(elements: &[Scalar], shown: &[Shown], options: &PrintOptions) -> String {
+/// Returns the brackets with their contents.
+fn body(elements: &[Scalar], shown: &[ShownDim], options: &PrintOptions) -> String {
     let format = NumberFormat::of(elements, options);
-    let mut body = Body { elements: elements.iter(), format, options, text: String::new() };
+    let mut body = BodyWriter { elements: elements.iter(), format, options, text: String::new() };
     body.nested(shown, PREFIX.len());
     body.text
 }
 
-struct Body<'a> {
+struct BodyWriter<'a> {
     elements: slice::Iter<'a, Scalar>,
     format: NumberFormat,
     options: &'a PrintOptions,
     text: String,
 }
 
-impl Body<'_> {
-    /// The next elements, as many as are shown, of a part that begins at this column.
-    fn nested(&mut self, shown: &[Shown], column: usize) {
+impl BodyWriter<'_> {
+    /// Appends the next elements, those of a part that begins at this column.
+    fn nested(&mut self, shown: &[ShownDim], column: usize) {
         match shown {
             [] => {
                 let text = self.next();
@@ -204,8 +205,8 @@ impl Body<'_> {
         }
     }
 
-    fn row(&mut self, dim: Shown, column: usize) {
-        // With a comma and a space.
+    fn row(&mut self, dim: ShownDim, column: usize) {
+        // Each element takes a comma and a space.
         let per_line = (self.options.line_width.saturating_sub(column) / (self.format.width() + 2)).max(1);
         let mut cells: Vec<String> = (0..dim.count()).map(|_| self.next()).collect();
         if let Some(edge) = dim.edge {
@@ -225,7 +226,7 @@ impl Body<'_> {
         self.elements.next().map(|&element| self.format.text(element)).unwrap_or_default()
     }
 
-    /// A comma, so many ends of lines, and to where the parts within the bracket begin.
+    /// Appends a comma, `count` line ends, and the indentation of the parts within the bracket.
     fn lines(&mut self, count: usize, column: usize) {
         let (ends, indent) = ("\n".repeat(count), " ".repeat(column + 1));
         // Writing to a `String` cannot fail.
@@ -234,9 +235,9 @@ impl Body<'_> {
 }
 
 /// The line before the values.
-struct Header<'a>(&'a Tensor);
+struct MetadataLine<'a>(&'a Tensor);
 
-impl fmt::Display for Header<'_> {
+impl fmt::Display for MetadataLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tensor = self.0;
         let bytes = ByteSize(u64::try_from(tensor.nbytes()).unwrap_or(u64::MAX));
@@ -249,10 +250,10 @@ impl fmt::Display for Header<'_> {
     }
 }
 
-/// Sizes as Python prints them.
-struct Tuple<'a>(&'a [usize]);
+/// Sizes, as Python prints a tuple.
+struct PythonTuple<'a>(&'a [usize]);
 
-impl fmt::Display for Tuple<'_> {
+impl fmt::Display for PythonTuple<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             [size] => write!(f, "({size},)"),

@@ -1,17 +1,17 @@
-//! Elements as text: one form for all elements of a tensor, wide enough for each.
+//! Elements as text: one format for all elements of a tensor, wide enough for each.
 //!
-//! The rules are PyTorch's. Floats that are all whole print as `1.`, others with as many digits as asked; scientific if
-//! the largest is more than 1000 times the smallest, above 10⁸, or the smallest below 10⁻⁴. Zeros, infinities and NaN
-//! have no say in that, nor in the width.
+//! The rules are PyTorch's. Floats that are all whole print as `1.`, others with the requested number of
+//! digits. The format is scientific if the largest magnitude is more than 1000 times the smallest or above
+//! 10⁸, or the smallest is below 10⁻⁴. Zeros, infinities and NaN do not count for that, nor for the width.
 
 use super::options::PrintOptions;
 use orlop_core::Scalar;
 use std::fmt::Write as _;
 
-/// How the elements of one tensor print.
+/// The format of the elements of one tensor.
 #[derive(Debug)]
 pub(super) enum NumberFormat {
-    /// `bool` and integers, as wide as this.
+    /// `bool` and integers, with this width.
     Plain {
         width: usize,
     },
@@ -22,16 +22,16 @@ pub(super) enum NumberFormat {
     },
 }
 
-/// How floats print.
+/// The format of floats.
 #[derive(Debug)]
 pub(super) struct FloatFormat {
-    form: Form,
+    form: FloatNotation,
     precision: usize,
     width: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum FloatNotation {
     /// `12.`
     Whole,
     /// `12.5000`
@@ -41,7 +41,7 @@ enum Form {
 }
 
 impl NumberFormat {
-    /// For these elements, which are of one dtype.
+    /// Selects the format for these elements, which have one dtype.
     pub(super) fn of(elements: &[Scalar], options: &PrintOptions) -> Self {
         match elements.first() {
             Some(Scalar::Float(_)) => Self::Float(FloatFormat::of(elements.iter().map(real), options)),
@@ -55,12 +55,12 @@ impl NumberFormat {
         }
     }
 
-    /// Characters of an element, as far as lines are concerned.
+    /// Returns the characters of an element, for the line width.
     pub(super) fn width(&self) -> usize {
         match self {
             Self::Plain { width } => *width,
             Self::Float(format) => format.width,
-            // And the `j`.
+            // Plus the `j`.
             Self::Complex { re, im } => re.width + im.width + 1,
         }
     }
@@ -84,14 +84,14 @@ impl NumberFormat {
 impl FloatFormat {
     fn of(values: impl Iterator<Item = f64> + Clone, options: &PrintOptions) -> Self {
         let telling = values.filter(|value| value.is_finite() && *value != 0.0);
-        let mut format = Self { form: Form::Whole, precision: options.precision, width: 1 };
+        let mut format = Self { form: FloatNotation::Whole, precision: options.precision, width: 1 };
         let Some((smallest, largest)) = range(telling.clone()) else { return format };
         let whole = telling.clone().all(|value| value.fract() == 0.0);
         let demanded = largest / smallest > 1e3 || largest > 1e8 || smallest < 1e-4;
         format.form = match options.scientific.unwrap_or(demanded) {
-            true => Form::Scientific,
-            false if whole => Form::Whole,
-            false => Form::Fixed,
+            true => FloatNotation::Scientific,
+            false if whole => FloatNotation::Whole,
+            false => FloatNotation::Fixed,
         };
         format.width = telling.map(|value| format.unpadded(value).len()).max().unwrap_or(1);
         format
@@ -109,14 +109,14 @@ impl FloatFormat {
             return value.to_string();
         }
         match self.form {
-            Form::Whole => format!("{value:.0}."),
-            Form::Fixed => format!("{value:.*}", self.precision),
-            Form::Scientific => scientific(value, self.precision),
+            FloatNotation::Whole => format!("{value:.0}."),
+            FloatNotation::Fixed => format!("{value:.*}", self.precision),
+            FloatNotation::Scientific => scientific(value, self.precision),
         }
     }
 }
 
-/// The smallest and the largest magnitude.
+/// Returns the smallest and the largest magnitude.
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.map(f64::abs).fold(None, |range, value| {
         let (smallest, largest) = range.unwrap_or((value, value));
@@ -124,7 +124,7 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// With a sign and two digits at least in the exponent, as C and Python print it.
+/// Formats with a sign and at least two digits in the exponent, as C and Python do.
 fn scientific(value: f64, precision: usize) -> String {
     let text = format!("{value:.precision$e}");
     let Some((mantissa, exponent)) = text.split_once('e') else { return text };
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn ties_go_to_the_even_digit() {
-        let format = FloatFormat { form: Form::Fixed, precision: 4, width: 0 };
+        let format = FloatFormat { form: FloatNotation::Fixed, precision: 4, width: 0 };
         assert_eq!((format.text(0.03125), format.text(0.09375)), ("0.0312".into(), "0.0938".into()));
     }
 }

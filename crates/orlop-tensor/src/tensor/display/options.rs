@@ -1,6 +1,7 @@
-//! What can be chosen about a print-out.
+//! [`PrintOptions`]: how a tensor prints.
 
-/// How a tensor is printed: see [`Tensor::display`](crate::Tensor::display). The defaults are PyTorch's.
+/// Options for printing a tensor: see [`Tensor::display`](crate::Tensor::display). The defaults are
+/// PyTorch's.
 ///
 /// ```
 /// use orlop_tensor::{PrintOptions, Tensor};
@@ -20,7 +21,7 @@ pub struct PrintOptions {
     pub(super) scientific: Option<bool>,
 }
 
-/// More digits after the point than any float has to tell, and fewer than `format!` refuses.
+/// More fractional digits than any float has, and fewer than `format!` rejects.
 const MAX_PRECISION: usize = 1100;
 
 impl Default for PrintOptions {
@@ -30,37 +31,39 @@ impl Default for PrintOptions {
 }
 
 impl PrintOptions {
-    /// Four digits after the point; the whole up to 1000 elements, above that 3 at each end of a dimension; lines of 80
-    /// characters; scientific where the range demands it.
+    /// Creates the default options: four fractional digits; all elements up to 1000, above that 3 at each end
+    /// of a dimension; lines of 80 characters; scientific notation if the range of values needs it.
     pub const fn new() -> Self {
         Self { precision: 4, threshold: 1000, edge_items: 3, line_width: 80, scientific: None }
     }
 
-    /// Digits after the point, at most 1100.
+    /// Sets the number of fractional digits, at most 1100.
     pub const fn precision(mut self, digits: usize) -> Self {
         self.precision = if digits < MAX_PRECISION { digits } else { MAX_PRECISION };
         self
     }
 
-    /// With more elements than this only the edges are shown.
+    /// Sets the number of elements above which only the edges are printed.
     pub const fn threshold(mut self, elements: usize) -> Self {
         self.threshold = elements;
         self
     }
 
-    /// Elements shown at each end of a dimension where only the edges are. With none only the sizes are shown.
+    /// Sets the number of elements at each end of a dimension if only the edges are printed. With 0, only the
+    /// sizes are.
     pub const fn edge_items(mut self, elements: usize) -> Self {
         self.edge_items = elements;
         self
     }
 
-    /// Characters of a line, roughly: as in PyTorch, elements are what is counted, and a line of zeros is longer.
+    /// Sets the line width in characters. As in PyTorch, it counts the widths of elements, and a line of
+    /// zeros is longer.
     pub const fn line_width(mut self, characters: usize) -> Self {
         self.line_width = characters;
         self
     }
 
-    /// Whether floats are scientific; `None` looks at their range.
+    /// Selects scientific notation for floats; `None` decides by their range.
     pub const fn scientific(mut self, scientific: Option<bool>) -> Self {
         self.scientific = scientific;
         self

@@ -1,4 +1,4 @@
-//! What goes out: shared, kept alive, and copied first where somebody may write.
+//! Exports: shared, kept alive, and copied first where a consumer may write.
 
 use super::{dims, look, read, write};
 use orlop_alloc::{Access, Block, Deleter, Record};
@@ -8,13 +8,13 @@ use orlop_tensor::{Error, Storage, Tensor, TensorOptions};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A tensor with an owner whose count says whether it lives.
+/// Returns a tensor and its owner, whose count says whether the tensor has dropped it.
 fn watched() -> (Tensor, Arc<()>) {
     let owner = Arc::new(());
     let mut data = vec![1.0f32, 2.0, 3.0, 4.0];
     let ptr = NonNull::from(data.as_mut_slice()).cast();
     let keeper = (data, Arc::clone(&owner));
-    // SAFETY: the vector's elements, which live as long as it, and which nobody else uses.
+    // SAFETY: the vector's elements, which are valid as long as it, and which nothing else uses.
     let tensor = unsafe { Tensor::from_foreign(ptr, [2, 2], DType::F32, keeper) };
     (tensor.unwrap(), owner)
 }
@@ -41,9 +41,9 @@ fn the_duty_to_delete_moves_with_the_pointer() {
     let raw = dlpack::export(&tensor).unwrap().into_raw();
     drop(tensor);
     assert_eq!(Arc::strong_count(&owner), 2);
-    // SAFETY: an export that lives.
+    // SAFETY: a valid export.
     let deleter = unsafe { raw.as_ref() }.deleter.unwrap();
-    // SAFETY: the one call.
+    // SAFETY: the only call.
     unsafe { deleter(raw.as_ptr()) };
     assert_eq!(Arc::strong_count(&owner), 1);
 }
@@ -65,9 +65,9 @@ fn a_reader_shares_a_writer_copies_first() {
     write(&written, 9.0);
     assert_eq!(tensor.to_vec::<f32>().unwrap(), [9.0, 2.0], "the consumer's writes show");
     assert_eq!(clone.to_vec::<f32>().unwrap(), [1.0, 2.0], "but not in the clone");
-    assert_eq!(read(&read_from, 0), 1.0, "nor to who was there before");
+    assert_eq!(read(&read_from, 0), 1.0, "nor in an earlier export");
 
-    // From now on nobody knows who writes: clones are copies at once.
+    // The consumer's writes cannot be observed, so later clones are copied at once.
     let later = tensor.lazy_clone().unwrap();
     write(&written, 10.0);
     assert_eq!(later.to_vec::<f32>().unwrap(), [9.0, 2.0]);
@@ -79,7 +79,7 @@ fn legacy_out_is_writable() {
     let tensor = Tensor::from_slice(&[1.0f32, 2.0]).unwrap();
     let clone = tensor.lazy_clone().unwrap();
     let exported = dlpack::export_legacy(&tensor).unwrap();
-    // SAFETY: it lives, and nobody changes it.
+    // SAFETY: it is valid, and not changed.
     write(&unsafe { &*exported.as_ptr() }.dl_tensor, 5.0);
     assert_eq!(tensor.to_vec::<f32>().unwrap(), [5.0, 2.0]);
     assert_eq!(clone.to_vec::<f32>().unwrap(), [1.0, 2.0]);
@@ -150,7 +150,7 @@ fn devices_without_a_name_do_not_go_out() {
     let device = Device::custom(7, 1);
     let mut record = Record::new(NonNull::dangling(), 8, device, Access::Device);
     record.requested = 8;
-    // SAFETY: no such device reaches it, and nobody else does.
+    // SAFETY: no such device exists, and nothing else accesses it.
     let block = unsafe { Block::foreign(record, Deleter::from_owner(())) };
     let layout = Layout::contiguous(Shape::new(&[2]).unwrap());
     let tensor = Tensor::from_storage(Storage::from_block(block), layout, DType::F32).unwrap();

@@ -1,13 +1,14 @@
-//! Structures that say anything at all: taken in, or refused with a typed error, and the deleter runs once.
+//! Structures with arbitrary contents: an import succeeds or fails with a typed error, and the deleter runs
+//! once.
 //!
-//! What cannot be checked is the producer's promise and kept here: the pointers to sizes and strides, and memory for
-//! whatever is taken in, which nobody touches.
+//! The contract of the producer that cannot be checked is kept here: the pointers to sizes and strides, and
+//! memory for every accepted tensor, which is never accessed.
 
 use super::{Producer, count, import};
 use proptest::prelude::*;
 use std::ptr;
 
-/// Numbers near which things go wrong, and others.
+/// Generates numbers near edge cases, and others.
 fn number() -> impl Strategy<Value = i64> {
     const EDGES: [i64; 11] = [0, 1, 2, 3, -1, 1 << 31, 1 << 32, 1 << 61, 1 << 62, i64::MAX, i64::MIN];
     prop_oneof![4 => 0..5i64, 2 => prop::sample::select(&EDGES), 1 => any::<i64>()]
@@ -22,8 +23,13 @@ proptest! {
         (with_strides, null) in (any::<bool>(), prop::bool::weighted(0.1)),
         version in prop_oneof![3 => Just(1u32), 1 => any::<u32>()],
         flags in any::<u64>(),
-        (code, bits, lanes) in (0..20u8, prop_oneof![3 => prop::sample::select(vec![8u8, 16, 32, 64]), 1 => any::<u8>()], prop_oneof![3 => Just(1u16), 1 => any::<u16>()]),
-        device in (prop_oneof![3 => Just(1i32), 1 => -1..20i32], prop_oneof![3 => Just(0i32), 1 => any::<i32>()]),
+        code in 0..20u8,
+        bits in prop_oneof![3 => prop::sample::select(vec![8u8, 16, 32, 64]), 1 => any::<u8>()],
+        lanes in prop_oneof![3 => Just(1u16), 1 => any::<u16>()],
+        device in (
+            prop_oneof![3 => Just(1i32), 1 => -1..20i32],
+            prop_oneof![3 => Just(0i32), 1 => any::<i32>()],
+        ),
         offset in prop_oneof![3 => 0..100u64, 1 => any::<u64>()],
         ndim in prop_oneof![8 => Just(None), 1 => Just(Some(-1i32)), 1 => Just(Some(i32::MIN))],
     ) {

@@ -1,4 +1,4 @@
-//! What comes in, and what is refused: with the deleter called once, either way.
+//! Imports: accepted and rejected, with the deleter called once in both cases.
 
 use super::{Producer, count, import, import_legacy, look};
 use orlop_core::{DType, Device, Error as LayoutError, MemoryKind};
@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Imports a 2 × 3 matrix that was changed; the deleter has run once if that failed.
+/// Imports a changed 2 × 3 matrix; if that fails, the deleter has run once.
 fn import_changed(change: impl FnOnce(&mut DLManagedTensorVersioned)) -> Result<Tensor> {
     let (producer, calls) = Producer::new(&[0., 1., 2., 3., 4., 5.], &[2, 3], Some(&[3, 1]));
     let imported = import(producer.versioned(change));
@@ -39,13 +39,13 @@ fn layout_refusal(change: impl FnOnce(&mut DLManagedTensorVersioned)) -> LayoutE
 
 fn set_shape(managed: &mut DLManagedTensorVersioned, dim: usize, size: i64) {
     let place = managed.dl_tensor.shape.wrapping_add(dim);
-    // SAFETY: of the producer's two sizes.
+    // SAFETY: one of the producer's two sizes.
     unsafe { place.write(size) };
 }
 
 fn set_stride(managed: &mut DLManagedTensorVersioned, dim: usize, stride: i64) {
     let place = managed.dl_tensor.strides.wrapping_add(dim);
-    // SAFETY: of the producer's two strides.
+    // SAFETY: one of the producer's two strides.
     unsafe { place.write(stride) };
 }
 
@@ -120,7 +120,7 @@ fn nothing_may_be_at_null() {
 }
 
 #[test]
-fn nobody_may_have_to_be_told() {
+fn a_deleter_may_be_missing() {
     let mut data = [1.0f32, 2.0];
     let mut shape = [2i64];
     let mut managed = DLManagedTensorVersioned {
@@ -155,13 +155,13 @@ fn other_versions() {
     assert!(import_changed(|managed| managed.version.minor = 99).is_ok());
 }
 
-/// Of an unknown version, what is behind the flags is not looked at.
+/// In a structure of an unknown version, nothing after the flags is read.
 #[test]
 fn the_deleter_of_another_version_runs_without_a_look_at_the_rest() {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
 
     #[repr(C)]
-    struct Head {
+    struct UnknownVersion {
         version: DLPackVersion,
         manager_ctx: *mut c_void,
         deleter: Option<dlpack::DLDeleter<DLManagedTensorVersioned>>,
@@ -169,12 +169,12 @@ fn the_deleter_of_another_version_runs_without_a_look_at_the_rest() {
     }
 
     unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
-        // SAFETY: the box made below, given back once.
-        drop(unsafe { Box::from_raw(managed.cast::<Head>()) });
+        // SAFETY: the box made below, taken back once.
+        drop(unsafe { Box::from_raw(managed.cast::<UnknownVersion>()) });
         CALLS.fetch_add(1, Ordering::Relaxed);
     }
     let version = DLPackVersion { major: 3, minor: 1 };
-    let head = Head { version, manager_ctx: ptr::null_mut(), deleter: Some(delete), flags: 1 };
+    let head = UnknownVersion { version, manager_ctx: ptr::null_mut(), deleter: Some(delete), flags: 1 };
     let raw = NonNull::new(Box::into_raw(Box::new(head))).unwrap().cast();
     assert!(matches!(import(raw), Err(Error::Dlpack(DlpackError::Version { major: 3, minor: 1 }))));
     assert_eq!(count(&CALLS), 1);
@@ -241,7 +241,7 @@ fn read_only_is_kept() {
     );
     assert!(matches!(dlpack::export_mut(&tensor), Err(Error::ReadOnly { .. })));
     assert!(matches!(dlpack::export_legacy(&tensor), Err(Error::ReadOnly { .. })));
-    // But on, to be read, and as a copy.
+    // It can be exported again for reading, and as a copy.
     assert!(dlpack::export(&tensor).is_ok());
     let copy = tensor.lazy_clone().unwrap();
     copy.zero_().unwrap();
@@ -261,7 +261,7 @@ fn devices_and_kinds() {
     let raw = producer.versioned(|managed| managed.dl_tensor.device = gpu);
     let tensor = import(raw).unwrap();
     assert_eq!(tensor.device(), Device::cuda(3));
-    assert!(matches!(tensor.as_slice::<f32>(), Err(Error::Alloc(_))), "not the processor's");
+    assert!(matches!(tensor.as_slice::<f32>(), Err(Error::Alloc(_))), "not CPU memory");
     let out = dlpack::export(&tensor).unwrap();
     assert_eq!((look(&out).1.device, look(&out).1.ndim), (gpu, 1));
     drop(tensor);

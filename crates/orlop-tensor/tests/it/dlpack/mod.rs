@@ -1,4 +1,4 @@
-//! DLPack: who frees what, once, and what is refused. Here is the other framework that the tests play.
+//! DLPack: ownership and errors. This module is the other framework.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod export;
@@ -18,7 +18,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Another framework's tensor: a vector of floats, and a count of the calls of its deleter.
+/// Another framework's tensor: a vector of floats, and a count of its deleter's calls.
 struct Producer {
     data: Vec<f32>,
     shape: Vec<i64>,
@@ -50,7 +50,7 @@ impl Producer {
         change: impl FnOnce(&mut DLManagedTensorVersioned),
     ) -> NonNull<DLManagedTensorVersioned> {
         unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
-            // SAFETY: the box made below, given back once.
+            // SAFETY: the box made below, taken back once.
             let managed = unsafe { Box::from_raw(managed) };
             // SAFETY: as above.
             unsafe { Producer::end(managed.manager_ctx) };
@@ -69,7 +69,7 @@ impl Producer {
 
     fn legacy(mut self) -> NonNull<DLManagedTensor> {
         unsafe extern "C" fn delete(managed: *mut DLManagedTensor) {
-            // SAFETY: the box made below, given back once.
+            // SAFETY: the box made below, taken back once.
             let managed = unsafe { Box::from_raw(managed) };
             // SAFETY: as above.
             unsafe { Producer::end(managed.manager_ctx) };
@@ -81,59 +81,59 @@ impl Producer {
 
     /// # Safety
     ///
-    /// `context` is a box of a producer, given back once.
+    /// `context` is a box of a producer, taken back once.
     unsafe fn end(context: *mut c_void) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let producer = unsafe { Box::from_raw(context.cast::<Self>()) };
         producer.calls.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A tensor over what a producer or an export made.
+/// Imports what a producer or an export made.
 fn import(raw: NonNull<DLManagedTensorVersioned>) -> Result<Tensor> {
-    // SAFETY: from `versioned` or an export, given up by who calls this; tests use one side at a time, and what they
-    // change stays within the producer's elements or is refused.
+    // SAFETY: from `versioned` or an export, whose ownership the caller gave up; tests use one side at a
+    // time, and their changes stay within the producer's elements or are rejected.
     unsafe { dlpack::import(raw) }
 }
 
-/// The same, of the structure from before 1.0.
+/// Imports the structure from before 1.0.
 fn import_legacy(raw: NonNull<DLManagedTensor>) -> Result<Tensor> {
     // SAFETY: as in `import`.
     unsafe { dlpack::import_legacy(raw) }
 }
 
-/// The flags and the tensor of an export that lives.
+/// Returns the flags and the tensor of a valid export.
 fn look(exported: &DlpackTensor) -> (u64, DLTensor) {
-    // SAFETY: it lives, and nobody changes it.
+    // SAFETY: it is valid, and not changed.
     let managed = unsafe { &*exported.as_ptr() };
     (managed.flags, managed.dl_tensor)
 }
 
-/// Sizes and strides, as C sees them.
+/// Returns the sizes and strides, as C sees them.
 fn dims(exported: &DlpackTensor) -> (Vec<i64>, Vec<i64>) {
     let tensor = look(exported).1;
     let ndim = usize::try_from(tensor.ndim).unwrap();
     // SAFETY: as many sizes as there are dimensions.
     let sizes = unsafe { slice::from_raw_parts(tensor.shape, ndim) };
-    // SAFETY: and strides.
+    // SAFETY: as many strides as there are dimensions.
     let strides = unsafe { slice::from_raw_parts(tensor.strides, ndim) };
     (sizes.to_vec(), strides.to_vec())
 }
 
-/// What the consumer of a tensor of floats reads.
+/// Reads an element of a tensor of floats, as its consumer.
 fn read(tensor: &DLTensor, index: usize) -> f32 {
     let place = tensor.data.cast::<f32>().wrapping_add(index);
-    // SAFETY: of an export that lives; the tests ask for elements that there are, while nobody writes.
+    // SAFETY: of a valid export; the tests read existing elements, while nothing writes.
     unsafe { place.read() }
 }
 
-/// What the consumer of a tensor of floats writes to the first.
+/// Writes the first element of a tensor of floats, as its consumer.
 fn write(tensor: &DLTensor, value: f32) {
-    // SAFETY: as in `read`; the tests do this only where the export may be written.
+    // SAFETY: as in `read`; the tests do this only for writable exports.
     unsafe { tensor.data.cast::<f32>().write(value) };
 }
 
-/// How often the deleter was called.
+/// Returns the number of the deleter's calls.
 fn count(calls: &AtomicUsize) -> usize {
     calls.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! Out and in again, for all dtypes and views.
+//! Export and import, for all dtypes and views.
 
 use super::{Producer, count, import};
 use orlop_core::DType;
@@ -6,7 +6,7 @@ use orlop_tensor::Tensor;
 use orlop_tensor::interchange::dlpack;
 use proptest::prelude::*;
 
-/// Out and in again: the same elements at the same place.
+/// Exports and imports a tensor: the same elements at the same address.
 fn there_and_back(tensor: &Tensor) {
     let first = |tensor: &Tensor| {
         let offset = tensor.storage_offset() * tensor.itemsize();
@@ -56,31 +56,31 @@ fn on_many_threads() {
     assert_eq!(count(&calls), 1);
 }
 
-/// One step of [`views`].
+/// An operation of [`views`].
 #[derive(Debug, Clone)]
-enum Step {
+enum ViewStep {
     Transpose,
     Slice(isize, usize, usize),
     Select(isize, usize),
     Expand(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ViewStep> {
     prop_oneof![
-        Just(Step::Transpose),
-        (0..2isize, 0..4usize, 1..4usize).prop_map(|(dim, from, by)| Step::Slice(dim, from, by)),
-        (0..2isize, 0..4usize).prop_map(|(dim, index)| Step::Select(dim, index)),
-        (0..4usize).prop_map(Step::Expand),
+        Just(ViewStep::Transpose),
+        (0..2isize, 0..4usize, 1..4usize).prop_map(|(dim, from, by)| ViewStep::Slice(dim, from, by)),
+        (0..2isize, 0..4usize).prop_map(|(dim, index)| ViewStep::Select(dim, index)),
+        (0..4usize).prop_map(ViewStep::Expand),
     ]
 }
 
-/// The view after this step, if it can be made.
-fn after(tensor: Tensor, step: &Step) -> Tensor {
+/// Returns the view after this step, or the tensor if the step is not possible.
+fn after(tensor: Tensor, step: &ViewStep) -> Tensor {
     let next = match *step {
-        Step::Transpose => tensor.transpose(0, -1),
-        Step::Slice(dim, from, by) => tensor.slice(dim, Some(from.cast_signed()), None, by),
-        Step::Select(dim, index) => tensor.select(dim, index.cast_signed()),
-        Step::Expand(size) => {
+        ViewStep::Transpose => tensor.transpose(0, -1),
+        ViewStep::Slice(dim, from, by) => tensor.slice(dim, Some(from.cast_signed()), None, by),
+        ViewStep::Select(dim, index) => tensor.select(dim, index.cast_signed()),
+        ViewStep::Expand(size) => {
             let mut sizes = vec![i64::try_from(size).unwrap()];
             sizes.resize(tensor.ndim() + 1, -1);
             tensor.expand(sizes)
@@ -93,7 +93,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 6 } else { 256 }))]
 
     #[test]
-    fn views_there_and_back(sizes in prop::collection::vec(0..5usize, 1..4), steps in prop::collection::vec(step(), 0..6)) {
+    fn views_there_and_back(
+        sizes in prop::collection::vec(0..5usize, 1..4),
+        steps in prop::collection::vec(step(), 0..6),
+    ) {
         let count: usize = sizes.iter().product();
         let data: Vec<i32> = (0..i32::try_from(count).unwrap()).collect();
         let tensor = Tensor::from_vec(sizes, data).unwrap();

@@ -1,15 +1,15 @@
-//! How much of the heap a call takes at most: what readers of lies must keep small.
+//! The peak of a call's heap use, which readers of damaged files must keep small.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-struct Counting;
+struct CountingAlloc;
 
 #[global_allocator]
-static GLOBAL: Counting = Counting;
+static GLOBAL: CountingAlloc = CountingAlloc;
 
 thread_local! {
-    /// Bytes this thread has taken and not given back, and the most of them: both since [`peak_of`] looked.
+    /// The live bytes of this thread and their peak, both since [`peak_of`] reset them.
     static LIVE: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 
@@ -18,7 +18,7 @@ fn count(bytes: isize) {
         let now = live.get().0.wrapping_add(bytes);
         live.set((now, live.get().1.max(now)));
     });
-    // Gone when the thread ends, and then nobody asks.
+    // The counter is gone while the thread ends, and is not read any more.
     counted.unwrap_or(());
 }
 
@@ -26,22 +26,22 @@ fn size(layout: Layout) -> isize {
     isize::try_from(layout.size()).unwrap_or(isize::MAX)
 }
 
-// SAFETY: the system's allocator with sums beside it, which allocate nothing.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: the system's allocator with counters, which allocate nothing.
+unsafe impl GlobalAlloc for CountingAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(size(layout));
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         count(-size(layout));
-        // SAFETY: the caller's promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
 
-/// The result of `f`, and the most bytes of the heap that this thread had at one time meanwhile.
+/// Returns the result of `f`, and the peak of this thread's live heap bytes during the call.
 pub(super) fn peak_of<R>(f: impl FnOnce() -> R) -> (R, usize) {
     LIVE.set((0, 0));
     let result = f();

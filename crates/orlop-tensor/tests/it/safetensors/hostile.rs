@@ -1,5 +1,5 @@
-//! Any bytes at all: no reader panics, none takes more than the bytes are worth, and ours and the `safetensors` crate's
-//! agree.
+//! Arbitrary bytes: no reader panics, none allocates out of proportion, and orlop's agrees with the
+//! `safetensors` crate.
 
 use super::heap::peak_of;
 use orlop_alloc::Context;
@@ -11,21 +11,21 @@ use orlop_tensor::{Error, Tensor};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-/// What tensors of such small files can never need.
+/// More than tensors of such small files need.
 const ROOM: usize = 1 << 20;
 
-/// Heap for each byte that was read, as names, shapes and tensors are larger in memory than in a file; and for none, as the
-/// allocator's own tables grow now and then.
+/// The allowed heap for each byte of input, because names, shapes and tensors are larger in memory than in a
+/// file; and a constant, because the allocator's own tables grow now and then.
 const HEAP: (usize, usize) = (32, 128 << 10);
 
 static SMALL: LazyLock<Context> =
     LazyLock::new(|| Context::with(Device::CPU, orlop_alloc::context::CpuConfig::new().limit(ROOM)));
 
-/// What a fuzzer calls for files.
+/// The function that a fuzzer calls for files.
 fn fuzz_one(data: &[u8]) {
     let (ours, peak) = SMALL.scope(|| peak_of(|| SafeTensors::from_bytes(data)));
     assert!(peak <= HEAP.0 * data.len() + HEAP.1, "{peak} bytes of the heap for {}", data.len());
-    // Their sums overflow on some lies.
+    // Its sums overflow on some malformed files.
     let theirs = std::panic::catch_unwind(|| safetensors::SafeTensors::deserialize(data));
     let theirs = theirs.ok().and_then(Result::ok);
     match ours {
@@ -40,7 +40,7 @@ fn fuzz_one(data: &[u8]) {
             }
             assert!(
                 theirs.is_some() || file.iter().any(|(_, tensor)| wraps(tensor.sizes())),
-                "theirs refused it"
+                "the safetensors crate rejected it"
             );
             let again = to_bytes(&file, file.metadata()).unwrap();
             assert_eq!(SafeTensors::from_bytes(&again).unwrap().len(), file.len());
@@ -48,19 +48,19 @@ fn fuzz_one(data: &[u8]) {
         Err(Error::Safetensors(SafetensorsError::Malformed { flaw, .. })) => {
             assert!(!flaw.to_string().is_empty());
             let stricter = matches!(*flaw, Flaw::Duplicate { .. } | Flaw::DType { .. } | Flaw::Shape { .. });
-            assert!(stricter || theirs.is_none(), "theirs took it: {flaw}");
+            assert!(stricter || theirs.is_none(), "the safetensors crate accepted it: {flaw}");
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-/// The same bytes in a file, mapped and read: what [`fuzz_one`] sees of them is all there is to see.
+/// The same bytes in a file, mapped and read: the result must be that of [`fuzz_one`].
 #[cfg(not(miri))]
 fn fuzz_file(data: &[u8]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, data).unwrap();
-    // SAFETY: nobody else knows the file.
+    // SAFETY: nothing else uses the file.
     let mapped = unsafe { SafeTensors::map(&path) };
     match (SafeTensors::from_bytes(data), SafeTensors::read(&path), mapped) {
         (Ok(bytes), Ok(read), Ok(mapped)) => {
@@ -72,16 +72,17 @@ fn fuzz_file(data: &[u8]) {
             assert_eq!(read.to_string(), format!("{}: {bytes}", path.display()));
             assert_eq!(mapped.to_string(), read.to_string());
         }
-        _ => panic!("one takes what another refuses"),
+        _ => panic!("one reader accepts what another rejects"),
     }
 }
 
-/// Whether sizes overflow before a zero makes them nothing, which is an error to them.
+/// Returns `true` if sizes overflow before a zero makes the product zero, which the safetensors crate
+/// rejects.
 fn wraps(sizes: &[usize]) -> bool {
     sizes.iter().try_fold(8, |product: usize, &size| product.checked_mul(size)).is_none()
 }
 
-/// What a fuzzer calls for indices.
+/// The function that a fuzzer calls for indices.
 fn fuzz_index(data: &[u8]) {
     let (index, peak) = peak_of(|| ShardIndex::from_bytes(data));
     assert!(peak <= HEAP.0 * data.len() + HEAP.1, "{peak} bytes of the heap for {}", data.len());
@@ -91,7 +92,7 @@ fn fuzz_index(data: &[u8]) {
     }
 }
 
-/// A file without fault.
+/// Returns a valid file.
 fn valid() -> Vec<u8> {
     let tensor = |sizes: &[i64], dtype| Tensor::ones(sizes, dtype).unwrap();
     let tensors = [
@@ -103,25 +104,25 @@ fn valid() -> Vec<u8> {
     to_bytes(tensors, &Metadata::from([("k".to_owned(), "v".to_owned())])).unwrap()
 }
 
-/// Sizes and offsets: mostly small, some at the edges of what numbers can be.
+/// Generates sizes and offsets: mostly small, some at the edges of the number range.
 fn number() -> impl Strategy<Value = u64> {
     const EDGES: [u64; 10] =
         [0, 1, 1 << 31, 1 << 32, 1 << 40, 1 << 61, (1 << 63) - 1, 1 << 63, u64::MAX - 8, u64::MAX];
     prop_oneof![20 => 0_u64..5, 1 => proptest::sample::select(&EDGES[..])]
 }
 
-/// What a header may say of a tensor: name, dtype, shape, and offsets, or none for those that would be true.
-type Claim = (String, &'static str, Vec<u64>, Option<(u64, u64)>);
+/// The description of a tensor in a header: name, dtype, shape, and offsets, or `None` for the right ones.
+type HeaderClaim = (String, &'static str, Vec<u64>, Option<(u64, u64)>);
 
-fn claim() -> impl Strategy<Value = Claim> {
+fn claim() -> impl Strategy<Value = HeaderClaim> {
     let name = prop_oneof![30 => "[a-z]{1,2}", 1 => Just("__metadata__".to_owned())];
     let dtype = proptest::sample::select(&["U8", "BOOL", "F16", "F32", "C64", "I64", "F4", "X"][..]);
     let shape = proptest::collection::vec(number(), 0..4);
     (name, dtype, shape, proptest::option::weighted(0.1, (number(), number())))
 }
 
-/// A file that says so, with as many bytes as it needs and `more`.
-fn said(claims: &[Claim], more: i64) -> Vec<u8> {
+/// Returns a file with this header, and as many bytes as it needs plus `more`.
+fn said(claims: &[HeaderClaim], more: i64) -> Vec<u8> {
     let mut begin = 0_u64;
     let mut entries = Vec::new();
     for (name, dtype, shape, offsets) in claims {

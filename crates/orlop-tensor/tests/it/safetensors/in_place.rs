@@ -1,4 +1,4 @@
-//! Mapped files: nothing is copied but what must be, and that is told.
+//! Mapped files: only misaligned tensors are copied, and they are reported.
 #![cfg(not(miri))]
 
 use super::file;
@@ -9,11 +9,11 @@ use std::fs;
 use std::path::Path;
 
 fn map(path: &Path) -> SafeTensors {
-    // SAFETY: the tests' own file, which they change by replacing it only.
+    // SAFETY: the tests' own file, which they change only by replacing it.
     unsafe { SafeTensors::map(path) }.unwrap()
 }
 
-/// A header with this text, filled so that the data begins at a multiple of 8 and `odd` more.
+/// Returns a header padded so that the data begins at a multiple of 8 plus `odd`.
 fn filled(json: &str, odd: usize) -> String {
     let length = json.len().next_multiple_of(8) + odd;
     format!("{json:<length$}")
@@ -36,7 +36,7 @@ fn tensors_are_where_the_file_is() {
     assert_eq!((mapped.storage().nbytes(), start % 4096), (bytes.len(), 0));
     assert!(mapped.copied().is_empty());
 
-    // The widest first, the header before.
+    // The header first, then the widest dtype.
     let data = bytes.len() - 8003;
     for (name, offset) in [("b", 0), ("c", 4000), ("a", 8000)] {
         let tensor = mapped.tensor(name).unwrap();
@@ -51,7 +51,7 @@ fn tensors_are_where_the_file_is() {
     assert_eq!(b.as_slice::<f32>().unwrap().as_ptr().addr(), start + data);
     assert!(column.is_alias_of(b) && column.to_vec::<f32>().unwrap()[9] == 905.0);
 
-    // What is written to a copy, or to the mapping itself, is not in the file.
+    // Writes to a copy, or to the mapping itself, do not change the file.
     let copy = b.lazy_clone().unwrap();
     copy.zero_().unwrap();
     mapped.storage().allow_access();
@@ -60,7 +60,7 @@ fn tensors_are_where_the_file_is() {
     assert!(fs::read(&path).unwrap() == bytes);
 }
 
-/// Whether the system says that the address is in a mapping of the file.
+/// Returns `true` if the system reports the address in a mapping of the file.
 #[cfg(target_os = "linux")]
 fn is_mapped_from(address: usize, path: &Path) -> bool {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -79,7 +79,7 @@ fn the_mapping_outlives_the_file_and_the_handle() {
     save(&path, [("a", Tensor::from_slice(&[1i16, 2, 3]).unwrap())], &Metadata::new()).unwrap();
     let mapped = map(&path);
     let old = mapped.tensor("a").unwrap().clone();
-    // Over itself, from itself.
+    // Replaces the file with data from its own mapping.
     save(&path, [("a", old.slice(0, Some(1), None, 1).unwrap())], &Metadata::new()).unwrap();
     drop(mapped);
     assert_eq!(old.to_vec::<i16>().unwrap(), [1, 2, 3]);
@@ -120,7 +120,7 @@ fn an_odd_header_moves_what_needs_alignment_and_nothing_else() {
             assert!(file_offset >= start && !needs.is_aligned(file_offset));
         }
         if let [first, ..] = mapped.copied() {
-            let told = format!("`f` (8 bytes) was copied: it begins at byte {start}, no multiple of 4");
+            let told = format!("`f` (8 bytes) was copied: its file offset {start} is not a multiple of 4");
             assert_eq!(first.to_string(), told);
         }
         assert!(SafeTensors::read(&path).unwrap().copied().is_empty());

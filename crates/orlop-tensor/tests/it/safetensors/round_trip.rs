@@ -1,4 +1,4 @@
-//! Tensors into files and out again, with the `safetensors` crate on the other side.
+//! Round trips of tensors through files, and through the `safetensors` crate.
 
 use orlop_core::{DType, MemoryKind};
 use orlop_tensor::interchange::safetensors::{Metadata, SafeTensors, SafetensorsError, save, to_bytes};
@@ -6,7 +6,7 @@ use orlop_tensor::{Bool8, Error, Storage, Tensor, TensorOptions};
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::HashMap;
 
-/// The format's dtypes that are ours.
+/// The format's dtypes that [`DType`] has.
 const DTYPES: [(DType, Dtype); 16] = [
     (DType::Bool, Dtype::BOOL),
     (DType::U8, Dtype::U8),
@@ -33,7 +33,7 @@ struct Sample {
     bytes: Vec<u8>,
 }
 
-/// Of every dtype several shapes.
+/// Returns tensors of every dtype and several shapes.
 fn samples() -> Vec<Sample> {
     let mut samples = Vec::new();
     for dtype in DTYPES {
@@ -94,7 +94,7 @@ fn files_are_read_and_mapped_alike() {
     let tensors = tensors();
     save(&path, tensors.iter().map(|(name, tensor)| (name, tensor)), &Metadata::new()).unwrap();
     let read = SafeTensors::read(&path).unwrap();
-    // SAFETY: nobody else knows the file.
+    // SAFETY: nothing else uses the file.
     let mapped = unsafe { SafeTensors::map(&path) }.unwrap();
     let names: Vec<_> = read.names().collect();
     assert!(names.is_sorted() && names.len() == tensors.len() && mapped.names().eq(names));
@@ -170,7 +170,7 @@ fn what_cannot_be_written() {
     let error = refused(&[("__metadata__", tensor.clone())]);
     assert!(matches!(error, SafetensorsError::ReservedName { name: "__metadata__" }));
     let error = refused(&[("w", wide)]);
-    assert_eq!(error.to_string(), "tensor `w` holds complex128, for which the format has no name");
+    assert_eq!(error.to_string(), "tensor `w` is complex128, which the format does not support");
     let huge = tensor.expand([1_i64 << 40, 1 << 17]).unwrap();
     let error = refused(&[("h", huge)]);
     assert!(matches!(error, SafetensorsError::OutOfMemory { bytes, .. } if bytes > 1 << 59), "{error}");
@@ -185,7 +185,7 @@ fn what_cannot_be_written() {
 
 #[test]
 #[cfg_attr(miri, ignore = "too many bytes")]
-fn headers_that_nobody_would_read() {
+fn headers_above_the_limit_of_readers() {
     let tensor = Tensor::from_slice(&[1u8]).unwrap();
     let error = to_bytes([("n".repeat(100_000_000), &tensor)], &Metadata::new()).unwrap_err();
     let Error::Safetensors(error) = error else { panic!("{error}") };

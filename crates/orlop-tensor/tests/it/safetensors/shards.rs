@@ -52,7 +52,7 @@ fn shards_are_filled_in_order() {
     );
     assert!(json.ends_with("}\n"));
 
-    // SAFETY: nobody else knows the files.
+    // SAFETY: nothing else uses the files.
     let mapped = unsafe { ShardedSafeTensors::map(&index) }.unwrap();
     assert!(mapped.copied().next().is_none() && mapped.names().eq(all.names()));
     let (c, d) = (mapped.tensor("c").unwrap(), mapped.tensor("d").unwrap());
@@ -121,7 +121,7 @@ fn lies_of_an_index() {
         fs::write(&index, json).unwrap();
         assert!(matches!(flaw(ShardIndex::read(&index)), Flaw::Json { .. }), "{json}");
     }
-    // As large as the system says, without a byte on the disk.
+    // A sparse file of that size.
     fs::File::create(&index).unwrap().set_len(100_000_001).unwrap();
     assert!(matches!(flaw(ShardIndex::read(&index)), Flaw::HeaderTooLarge { bytes: 100_000_001, .. }));
 

@@ -1,75 +1,75 @@
-//! A backing that is user code: it does harm when it is called.
+//! [`HostileBacking`]: a backing that runs hostile user code.
 
-use super::scene::Scene;
+use super::state::HostileState;
 use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Line, Region};
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Strikes before it gains memory and after it gave some back, so that a panic loses nothing that it has in hand.
+/// Runs hostile code before it allocates memory and after it releases some, so that a panic loses nothing.
 #[derive(Debug)]
 pub(super) struct HostileBacking<B> {
     inner: B,
-    scene: Arc<Scene>,
+    state: Arc<HostileState>,
 }
 
 impl<B: Backing> HostileBacking<B> {
-    pub(super) fn new(inner: B, scene: Arc<Scene>) -> Self {
-        Self { inner, scene }
+    pub(super) fn new(inner: B, state: Arc<HostileState>) -> Self {
+        Self { inner, state }
     }
 }
 
 // SAFETY: regions are the inner backing's, unchanged.
 unsafe impl<B: Backing> Backing for HostileBacking<B> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
-        self.scene.strike();
+        self.state.strike();
         self.inner.reserve(bytes, align)
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
-        self.scene.strike();
+        self.state.strike();
     }
 
     fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        self.scene.strike();
+        self.state.strike();
         self.inner.line(capacity, align)
     }
 
     unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
-        self.scene.strike();
-        // SAFETY: the caller's promise.
+        self.state.strike();
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.extend(line, from, to) }
     }
 
     unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.shorten(line, from, to) };
-        self.scene.strike();
+        self.state.strike();
     }
 
     unsafe fn release_line(&self, line: Line, gained: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release_line(line, gained) };
-        self.scene.strike();
+        self.state.strike();
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.discard(ptr, bytes) }
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        self.scene.strike();
-        // SAFETY: the caller's promise.
+        self.state.strike();
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 
     unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-        self.scene.strike();
-        // SAFETY: the caller's promise.
+        self.state.strike();
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.region_bytes(ptr) }
     }
 

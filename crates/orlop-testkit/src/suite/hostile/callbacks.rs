@@ -1,8 +1,8 @@
-//! Every place where an allocator calls its user, and how a scene gets there.
+//! The callbacks of allocators, each installed with hostile code.
 
 use super::backing::HostileBacking;
-use super::scene::Scene;
-use super::{HostileMaker, HostileRig, Struck};
+use super::state::HostileState;
+use super::{HostileFactory, HostileSetup, InjectedPanic};
 use orlop_alloc::adaptor::{Decision, Limit, Logging, Retry, TotalMemory, Warn};
 use orlop_alloc::backing::{Change, Region, Visited, Visitor};
 use orlop_alloc::context::{Budget, CpuConfig};
@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Metadata, Subscriber};
 
-/// A callback, by the name that a failure tells, and the allocator that has it. `None` where there can be none.
-pub(super) type HostileCallback = (&'static str, fn(&HostileMaker, &Arc<Scene>) -> Option<HostileRig>);
+/// The name of a callback, for messages, and the function that creates an allocator with it: `None` if it
+/// cannot have the callback.
+pub(super) type HostileCallback =
+    (&'static str, fn(&HostileFactory, &Arc<HostileState>) -> Option<HostileSetup>);
 
 pub(super) const CALLBACKS: &[HostileCallback] = &[
     ("an observer", observer),
-    ("the end of an observer", end_of_observer),
+    ("the drop of an observer", end_of_observer),
     ("a backing", backing),
     ("a visitor", visitor),
     ("a retry callback", retry),
@@ -33,10 +35,10 @@ pub(super) const CALLBACKS: &[HostileCallback] = &[
     ("an observer of a budget", budget),
 ];
 
-/// What the program asks for at a time is below this; all that lives may be above.
+/// A single request of the program is smaller than this; the live blocks together may be larger.
 pub(super) const BOUND: usize = 600 << 10;
 
-struct StrikingObserver(Arc<Scene>);
+struct StrikingObserver(Arc<HostileState>);
 
 impl Observer for StrikingObserver {
     fn observe(&self, _: &Event<'_>) {
@@ -44,14 +46,14 @@ impl Observer for StrikingObserver {
     }
 }
 
-fn observer(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    let rig = maker.plain();
-    rig.allocator.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(scene)))));
-    Some(rig)
+fn observer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    let setup = factory.plain();
+    setup.allocator.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(state)))));
+    Some(setup)
 }
 
-/// An observer that strikes when it is dropped, and has itself dropped now and then.
-struct StrikeOnDrop(Arc<Scene>);
+/// An observer with hostile code in its drop, which replaces itself at times.
+struct StrikeOnDrop(Arc<HostileState>);
 
 impl Observer for StrikeOnDrop {
     fn observe(&self, event: &Event<'_>) {
@@ -70,54 +72,54 @@ impl Drop for StrikeOnDrop {
     }
 }
 
-fn end_of_observer(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    let rig = maker.plain();
-    rig.allocator.set_observer(Some(Arc::new(StrikeOnDrop(Arc::clone(scene)))));
-    Some(rig)
+fn end_of_observer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    let setup = factory.plain();
+    setup.allocator.set_observer(Some(Arc::new(StrikeOnDrop(Arc::clone(state)))));
+    Some(setup)
 }
 
-fn backing(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    maker.over(|backing| Arc::new(HostileBacking::new(backing, Arc::clone(scene))))
+fn backing(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    factory.over(|backing| Arc::new(HostileBacking::new(backing, Arc::clone(state))))
 }
 
-fn visitor(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    maker.over(|backing| {
-        let scene = Arc::clone(scene);
+fn visitor(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    factory.over(|backing| {
+        let state = Arc::clone(state);
         let first: Visitor = Arc::new(|_, _, _| ());
-        Arc::new(Visited::new(backing, vec![first, Arc::new(move |_, _, _| scene.strike())]))
+        Arc::new(Visited::new(backing, vec![first, Arc::new(move |_, _, _| state.strike())]))
     })
 }
 
-/// Puts something before the allocator of a rig.
-fn under<A: Allocator>(rig: HostileRig, adapt: impl FnOnce(AllocatorRef) -> A) -> Option<HostileRig> {
-    let HostileRig { allocator, counts, kept } = rig;
-    Some(HostileRig { allocator: AllocatorRef::new(adapt(allocator)).erase(), counts, kept })
+/// Puts an adaptor before the allocator of a setup.
+fn under<A: Allocator>(setup: HostileSetup, adapt: impl FnOnce(AllocatorRef) -> A) -> Option<HostileSetup> {
+    let HostileSetup { allocator, counts, kept } = setup;
+    Some(HostileSetup { allocator: AllocatorRef::new(adapt(allocator)).erase(), counts, kept })
 }
 
-fn retry(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    let scene = Arc::clone(scene);
-    under(maker.plain(), |upstream| {
+fn retry(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    let state = Arc::clone(state);
+    under(factory.plain(), |upstream| {
         Retry::new(Limit::new(upstream, BOUND), 2, move |_, _, _| {
-            scene.strike();
+            state.strike();
             Decision::Retry
         })
     })
 }
 
-fn warning(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    let scene = Arc::clone(scene);
-    under(maker.plain(), |upstream| {
+fn warning(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    let state = Arc::clone(state);
+    under(factory.plain(), |upstream| {
         let warn = Warn::builder(upstream).memory(TotalMemory::Bytes(10_000));
-        warn.single(0.1, u32::MAX).total(0.1, u32::MAX).callback(move |_| scene.strike()).build()
+        warn.single(0.1, u32::MAX).total(0.1, u32::MAX).callback(move |_| state.strike()).build()
     })
 }
 
-fn log_callback(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    let scene = Arc::clone(scene);
-    under(maker.plain(), |upstream| Logging::to_callback(upstream, move |_| scene.strike()))
+fn log_callback(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    let state = Arc::clone(state);
+    under(factory.plain(), |upstream| Logging::to_callback(upstream, move |_| state.strike()))
 }
 
-struct Writer(Arc<Scene>);
+struct Writer(Arc<HostileState>);
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -131,14 +133,14 @@ impl Write for Writer {
     }
 }
 
-fn log_writer(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    let writer = Writer(Arc::clone(scene));
-    under(maker.plain(), |upstream| Logging::to_writer(upstream, writer))
+fn log_writer(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    let writer = Writer(Arc::clone(state));
+    under(factory.plain(), |upstream| Logging::to_writer(upstream, writer))
 }
 
-struct Tracing(Arc<Scene>);
+struct TraceEverything(Arc<HostileState>);
 
-impl Subscriber for Tracing {
+impl Subscriber for TraceEverything {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -160,10 +162,10 @@ impl Subscriber for Tracing {
     fn exit(&self, _: &Id) {}
 }
 
-/// A writer that has no room.
-struct Full;
+/// A writer that is always full.
+struct FullWriter;
 
-impl Write for Full {
+impl Write for FullWriter {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
         Err(io::ErrorKind::StorageFull.into())
     }
@@ -173,53 +175,57 @@ impl Write for Full {
     }
 }
 
-/// Warnings, a log that fails, visitors that panic: all that is traced in normal running.
-fn subscriber(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
+/// Traces everything of a normal run: warnings, a log that fails, visitors that panic.
+fn subscriber(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
     let calls = AtomicU64::new(0);
     let bad = {
-        let scene = Arc::clone(scene);
+        let state = Arc::clone(state);
         move |_: Change, _: &Region, _: Option<u32>| {
-            if scene.is_armed() && calls.fetch_add(1, Ordering::Relaxed) % 4 == 1 {
-                resume_unwind(Box::new(Struck));
+            if state.is_armed() && calls.fetch_add(1, Ordering::Relaxed) % 4 == 1 {
+                resume_unwind(Box::new(InjectedPanic));
             }
         }
     };
-    let over = maker.with(|backing| Arc::new(Visited::new(backing, vec![Arc::new(bad)])));
-    let mut rig = under(over, |upstream| {
+    let over = factory.with(|backing| Arc::new(Visited::new(backing, vec![Arc::new(bad)])));
+    let mut setup = under(over, |upstream| {
         let warn = Warn::builder(upstream).memory(TotalMemory::Bytes(10_000));
-        Logging::to_writer(warn.single(0.1, u32::MAX).total(0.1, u32::MAX).build(), Full)
+        Logging::to_writer(warn.single(0.1, u32::MAX).total(0.1, u32::MAX).build(), FullWriter)
     })?;
-    let guard: Box<dyn Any> = Box::new(tracing::subscriber::set_default(Tracing(Arc::clone(scene))));
-    rig.kept.push(guard);
-    Some(rig)
+    let guard: Box<dyn Any> = Box::new(tracing::subscriber::set_default(TraceEverything(Arc::clone(state))));
+    setup.kept.push(guard);
+    Some(setup)
 }
 
-/// An allocator behind a context with a budget, through which the program allocates.
-fn in_context(maker: &HostileMaker, scene: &Arc<Scene>, budget: Budget) -> Option<(HostileRig, Context)> {
-    let rig = maker.plain();
-    let device = rig.allocator.device();
+/// Creates an allocator behind a context with a budget, through which the program allocates.
+fn in_context(
+    factory: &HostileFactory,
+    state: &Arc<HostileState>,
+    budget: Budget,
+) -> Option<(HostileSetup, Context)> {
+    let setup = factory.plain();
+    let device = setup.allocator.device();
     let context = Context::with(device, CpuConfig::default());
-    context.register(device, MemoryKind::Default, rig.allocator.clone()).ok()?;
+    context.register(device, MemoryKind::Default, setup.allocator.clone()).ok()?;
     context.set_budget(device, MemoryKind::Default, budget).ok()?;
-    scene.allocate_through(context.clone(), device);
-    Some((rig, context))
+    state.allocate_through(context.clone(), device);
+    Some((setup, context))
 }
 
-fn pressure(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    let (rig, context) = in_context(maker, scene, Budget::hard(BOUND as u64))?;
-    let scene = Arc::clone(scene);
+fn pressure(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    let (setup, context) = in_context(factory, state, Budget::hard(BOUND as u64))?;
+    let state = Arc::clone(state);
     context.on_pressure(
         MemoryKind::Default,
         Arc::new(move |_| {
-            scene.strike();
+            state.strike();
             1
         }),
     );
-    Some(rig)
+    Some(setup)
 }
 
-fn budget(maker: &HostileMaker, scene: &Arc<Scene>) -> Option<HostileRig> {
-    let (rig, context) = in_context(maker, scene, Budget::hard(BOUND as u64).soft(1000))?;
-    context.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(scene)))));
-    Some(rig)
+fn budget(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<HostileSetup> {
+    let (setup, context) = in_context(factory, state, Budget::hard(BOUND as u64).soft(1000))?;
+    context.set_observer(Some(Arc::new(StrikingObserver(Arc::clone(state)))));
+    Some(setup)
 }

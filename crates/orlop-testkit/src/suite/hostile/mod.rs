@@ -1,26 +1,28 @@
-//! Hostile user code: every callback of an allocator does harm in turn, and the allocator stands it.
+//! Hostile user code in every callback of an allocator, in turn.
 //!
-//! An allocator calls its user in many places: observers, backings and their visitors, callbacks under pressure, warnings,
-//! logs, whatever listens to `tracing`, destructors. Such code may panic, allocate from the allocator that called it,
-//! return its blocks, drop the last handle, ask for figures, trim. For each callback (`callbacks.rs`) and each
-//! [`Mischief`] the suite runs a program in which every third call does harm, and then holds the allocator to this:
+//! An allocator calls user code in many places: observers, backings and their visitors, pressure callbacks,
+//! warnings, logs, `tracing` subscribers, destructors. Such code may panic, allocate from the allocator that
+//! called it, free its blocks, drop the last handle, read statistics, trim. For each callback
+//! (`callbacks.rs`) and each [`HostileAction`] the suite runs a program in which every third call is hostile,
+//! and then checks that:
 //!
-//! * nothing waited for ever: each program has a watchdog, which names it;
-//! * a panic came out only if it was the callback's own;
-//! * a refusal said [out of memory](orlop_alloc::Error::OutOfMemory), [called from inside](orlop_alloc::Error::Reentrant),
-//!   or that the backing [cannot zero](orlop_alloc::Error::CannotZero);
-//! * the invariants hold, live bytes add up, blocks have what their owners wrote;
-//! * it works: what is asked for is there, what comes back is taken;
-//! * nothing is lost: with the last handle and block everything is back at the backing, and the engine is gone.
+//! - nothing hangs: each program has a watchdog that names it;
+//! - only the callback's own panics reached the caller;
+//! - every error was [out of memory](orlop_alloc::Error::OutOfMemory), [called from
+//!   inside](orlop_alloc::Error::Reentrant), or that the backing [cannot
+//!   zero](orlop_alloc::Error::CannotZero);
+//! - the invariants hold, live bytes add up, and blocks have the contents that their owners wrote;
+//! - the allocator works: requests are granted and blocks are freed;
+//! - nothing leaks: with the last handle and block everything is released, and the engine is dropped.
 
 mod backing;
 mod callbacks;
-mod course;
-mod scene;
+mod program;
+mod state;
 
 use self::callbacks::{CALLBACKS, HostileCallback};
-pub use self::scene::{Mischief, Struck};
-use self::scene::{PERIOD, Scene};
+pub use self::state::{HostileAction, InjectedPanic};
+use self::state::{HostileState, PERIOD};
 use crate::backings::{BackingCounters, CountingBacking};
 use crate::{ConformanceFault, SuiteProfile};
 use orlop_alloc::AllocatorRef;
@@ -33,14 +35,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// A program that takes longer waits for ever: it takes a few milliseconds on an idle machine.
+/// The watchdog's timeout: a program takes a few milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Threads that wait for ever are left behind: after so many the suite ends.
+/// Threads that hang are left behind: after this number the suite ends.
 const MAX_HANGS: usize = 2;
 
-/// How allocators are made, from any thread.
-pub(super) enum HostileMaker {
+/// Creates allocators, on any thread.
+pub(super) enum HostileFactory {
     Alone(Box<dyn Fn() -> AllocatorRef + Send + Sync>),
     Over {
         base: Box<dyn Fn() -> Global + Send + Sync>,
@@ -48,39 +50,40 @@ pub(super) enum HostileMaker {
     },
 }
 
-/// A fresh allocator.
-pub(super) struct HostileRig {
+/// A new allocator with its surroundings.
+pub(super) struct HostileSetup {
     allocator: AllocatorRef,
-    /// What it holds from its backing, if that is in our hands.
+    /// The counters of its backing, if the suite controls it.
     counts: Option<Arc<BackingCounters>>,
-    /// Kept until the program is over.
+    /// Values that are kept until the program ends.
     kept: Vec<Box<dyn Any>>,
 }
 
-impl HostileMaker {
-    fn plain(&self) -> HostileRig {
+impl HostileFactory {
+    fn plain(&self) -> HostileSetup {
         self.with(|backing| backing)
     }
 
-    /// With something between the engine and its backing, if that is in our hands.
-    fn with(&self, between: impl FnOnce(Global) -> Global) -> HostileRig {
+    /// Creates an allocator with a wrapper around its backing, if the suite controls the backing.
+    fn with(&self, between: impl FnOnce(Global) -> Global) -> HostileSetup {
         match self {
-            Self::Alone(make) => HostileRig { allocator: make(), counts: None, kept: Vec::new() },
+            Self::Alone(make) => HostileSetup { allocator: make(), counts: None, kept: Vec::new() },
             Self::Over { base, make } => {
                 let (counting, counts) = CountingBacking::new(base());
                 let allocator = make(between(Arc::new(counting)));
-                HostileRig { allocator, counts: Some(counts), kept: Vec::new() }
+                HostileSetup { allocator, counts: Some(counts), kept: Vec::new() }
             }
         }
     }
 
-    /// The same, where there is a backing in our hands.
-    fn over(&self, between: impl FnOnce(Global) -> Global) -> Option<HostileRig> {
+    /// Creates an allocator with a wrapper around its backing; `None` if the suite does not control the
+    /// backing.
+    fn over(&self, between: impl FnOnce(Global) -> Global) -> Option<HostileSetup> {
         matches!(self, Self::Over { .. }).then(|| self.with(between))
     }
 }
 
-/// Runs the suite over the allocators that `make` makes, a fresh one for each program.
+/// Runs the suite over allocators from `make`, a new one for each program.
 ///
 /// ```
 /// use orlop_alloc::backing::System;
@@ -92,13 +95,13 @@ impl HostileMaker {
 ///
 /// # Panics
 ///
-/// If a program fails, with the name, each callback and mischief that failed, and why.
+/// If a program fails; the message names all failed callbacks and actions with their faults.
 pub fn hostile(name: &str, profile: SuiteProfile, make: impl Fn() -> AllocatorRef + Send + Sync + 'static) {
-    run(name, profile, HostileMaker::Alone(Box::new(make)));
+    run(name, profile, HostileFactory::Alone(Box::new(make)));
 }
 
-/// The same over a backing in the suite's hands, which counts regions and does harm itself. `make` gets that backing,
-/// `base` makes what is under it.
+/// Runs the suite over a backing that it controls, which counts regions and is hostile itself. `make` gets
+/// that backing, and `base` creates the backing under it.
 ///
 /// # Panics
 ///
@@ -109,27 +112,27 @@ pub fn hostile_over(
     base: impl Fn() -> Global + Send + Sync + 'static,
     make: impl Fn(Global) -> AllocatorRef + Send + Sync + 'static,
 ) {
-    run(name, profile, HostileMaker::Over { base: Box::new(base), make: Box::new(make) });
+    run(name, profile, HostileFactory::Over { base: Box::new(base), make: Box::new(make) });
 }
 
-fn run(name: &str, profile: SuiteProfile, maker: HostileMaker) {
-    let maker = Arc::new(maker);
+fn run(name: &str, profile: SuiteProfile, factory: HostileFactory) {
+    let factory = Arc::new(factory);
     let (mut failed, mut hangs) = (Vec::new(), 0);
     for (number, &callback) in CALLBACKS.iter().enumerate() {
         let mut strikes = None;
-        for (turn, mischief) in Mischief::ALL.into_iter().enumerate() {
-            for phase in phases(mischief, number + turn) {
-                let maker = Arc::clone(&maker);
-                match watched(move || play(&maker, profile, callback, mischief, phase)) {
+        for (turn, action) in HostileAction::ALL.into_iter().enumerate() {
+            for phase in phases(action, number + turn) {
+                let factory = Arc::clone(&factory);
+                match watched(move || play(&factory, profile, callback, action, phase)) {
                     Ok(None) => {}
                     Ok(Some(more)) => strikes = Some(strikes.unwrap_or(0) + more),
                     Err(why) => {
                         hangs += usize::from(matches!(why, HostileFailure::Hang));
-                        failed.push(format!("{name}: {}, {mischief:?}, {phase}: {why}", callback.0));
+                        failed.push(format!("{name}: {}, {action:?}, {phase}: {why}", callback.0));
                     }
                 }
                 if hangs == MAX_HANGS {
-                    failed.push("and what else there is was not tried".to_owned());
+                    failed.push("and the remaining programs were not run".to_owned());
                     panic!("{}", failed.join("\n"));
                 }
             }
@@ -141,10 +144,10 @@ fn run(name: &str, profile: SuiteProfile, maker: HostileMaker) {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Which of the calls do harm: panics are tried at each, the others at one of them in turn.
-fn phases(mischief: Mischief, turn: usize) -> Range<u64> {
+/// Returns the phases in which calls are hostile: all for panics, one in turn for the other actions.
+fn phases(action: HostileAction, turn: usize) -> Range<u64> {
     let phase = turn as u64 % PERIOD;
-    if mischief == Mischief::Panic { 0..PERIOD } else { phase..phase + 1 }
+    if action == HostileAction::Panic { 0..PERIOD } else { phase..phase + 1 }
 }
 
 /// The reason why a hostile program failed.
@@ -154,11 +157,11 @@ enum HostileFailure {
     Fault(#[from] ConformanceFault),
     #[error("panicked: {0}")]
     Panic(Box<str>),
-    #[error("it waits for ever")]
+    #[error("it hangs")]
     Hang,
 }
 
-/// Runs a program on a thread of its own, which is left behind if it waits for ever.
+/// Runs a program on a thread of its own, which is left behind if it hangs.
 fn watched<T: Send + 'static>(
     program: impl FnOnce() -> Result<T, ConformanceFault> + Send + 'static,
 ) -> Result<T, HostileFailure> {
@@ -169,7 +172,7 @@ fn watched<T: Send + 'static>(
             Ok(result) => result.map_err(HostileFailure::Fault),
             Err(panic) => Err(HostileFailure::Panic(super::message(&*panic).into())),
         };
-        // Nobody listens only if this came too late.
+        // The channel is closed only after the timeout.
         let _ = sender.send(result);
     });
     match receiver.recv_timeout(PATIENCE) {
@@ -182,16 +185,16 @@ fn watched<T: Send + 'static>(
     }
 }
 
-/// How often there was mischief, where the callback can be had.
+/// Runs a program. Returns the number of hostile calls, or `None` if the allocator cannot have the callback.
 fn play(
-    maker: &HostileMaker,
+    factory: &HostileFactory,
     profile: SuiteProfile,
     (_, install): HostileCallback,
-    mischief: Mischief,
+    action: HostileAction,
     phase: u64,
 ) -> Result<Option<u64>, ConformanceFault> {
-    let scene = Scene::new(mischief, phase);
-    let Some(rig) = install(maker, &scene) else { return Ok(None) };
-    course::run(rig, &scene, profile)?;
-    Ok(Some(scene.strikes()))
+    let state = HostileState::new(action, phase);
+    let Some(setup) = install(factory, &state) else { return Ok(None) };
+    program::run(setup, &state, profile)?;
+    Ok(Some(state.strikes()))
 }

@@ -1,4 +1,4 @@
-//! `.npz`: arrays by name, each a `.npy` file in one zip archive, compressed or not.
+//! `.npz`: named arrays, each a `.npy` file in one zip archive, compressed or not.
 //!
 //! ```
 //! use orlop_core::DType;
@@ -17,7 +17,7 @@
 //! # Ok::<(), orlop_tensor::Error>(())
 //! ```
 //!
-//! [`NpzReader`] reads arrays one by one, and leaves the others where they are.
+//! [`NpzReader`] reads arrays one by one, and does not read the others.
 
 mod reader;
 mod writer;
@@ -32,19 +32,19 @@ use std::io::Cursor;
 use std::path::Path;
 use zip::result::ZipError;
 
-/// What the name of an array's entry ends with.
+/// The suffix of an array's entry.
 const SUFFIX: &str = ".npy";
 
 /// Reads all arrays of a `.npz` file.
 ///
 /// # Errors
 ///
-/// [`NpyError`], in [`NpyError::Entry`] if one array is at fault; out of memory.
+/// [`NpyError`], wrapped in [`NpyError::Entry`] if one array failed; out of memory.
 pub fn read(path: impl AsRef<Path>) -> Result<NamedTensors> {
     read_with(path, &ReadOptions::new())
 }
 
-/// [`read`], as the options say.
+/// [`read`] with options.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ pub fn read_with(path: impl AsRef<Path>, options: &ReadOptions) -> Result<NamedT
     NpzReader::open_with(path, options)?.read_all().map_err(|error| at(path, error))
 }
 
-/// Reads all arrays of a `.npz` file that is in memory.
+/// Reads all arrays of a `.npz` file from memory.
 ///
 /// # Errors
 ///

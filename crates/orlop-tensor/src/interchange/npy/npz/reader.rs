@@ -1,7 +1,7 @@
-//! Arrays out of an archive.
+//! Reading arrays from an archive.
 
-use super::super::header::Header;
-use super::super::payload::Arrival;
+use super::super::header::NpyHeader;
+use super::super::payload::ByteCountTrust;
 use super::super::{NpyError, ReadOptions, at, check_end, check_length, read_elements};
 use super::{SUFFIX, zip_error};
 use crate::Tensor;
@@ -14,7 +14,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
-/// A `.npz` file whose arrays are read when they are asked for.
+/// A `.npz` file whose arrays are read on request.
 ///
 /// ```
 /// use orlop_core::DType;
@@ -32,7 +32,7 @@ use zip::{CompressionMethod, ZipArchive};
 /// ```
 pub struct NpzReader<R = BufReader<File>> {
     archive: ZipArchive<R>,
-    /// Of the whole file.
+    /// The size of the file.
     bytes: u64,
     options: ReadOptions,
 }
@@ -47,7 +47,7 @@ impl NpzReader {
         Self::open_with(path, &ReadOptions::new())
     }
 
-    /// [`NpzReader::open`], as the options say.
+    /// [`NpzReader::open`] with options.
     ///
     /// # Errors
     ///
@@ -60,14 +60,14 @@ impl NpzReader {
 }
 
 impl<R: Read + Seek> NpzReader<R> {
-    /// Opens what else holds an archive.
+    /// Opens an archive in any seekable reader.
     ///
     /// # Errors
     ///
     /// [`NpyError::Stream`], [`NpyError::Zip`], [`NpyError::TooManyEntries`], [`NpyError::DuplicateName`].
     pub fn new(mut reader: R, options: &ReadOptions) -> Result<Self> {
         let bytes = reader.seek(SeekFrom::End(0)).map_err(NpyError::from)?;
-        // The archive's directory is bounded by the length of the file: it is checked before memory is
+        // The archive's directory is bounded by the length of the file, which is checked before memory is
         // allocated for it.
         let archive = ZipArchive::new(&mut reader).map_err(zip_error)?;
         let (start, entries) = (archive.central_directory_start(), archive.len());
@@ -78,7 +78,7 @@ impl<R: Read + Seek> NpzReader<R> {
         Ok(Self { archive, bytes, options: *options })
     }
 
-    /// The names of the arrays, in order.
+    /// Returns the names of the arrays, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.archive.file_names().filter_map(|name| name.strip_suffix(SUFFIX))
     }
@@ -116,7 +116,7 @@ impl<R: Read + Seek> NpzReader<R> {
         Ok(tensors)
     }
 
-    /// Checks what the entries claim to have together, before any is read.
+    /// Checks the total of the sizes that the entries state, before any is read.
     fn check_together(&mut self) -> Result<(), NpyError> {
         let (mut packed, mut unpacked) = (0_u64, 0_u64);
         for index in 0..self.archive.len() {
@@ -135,27 +135,27 @@ impl<R: Read + Seek> NpzReader<R> {
     fn read_entry(&mut self, index: usize) -> Result<Tensor> {
         let mut entry = self.archive.by_index(index).map_err(zip_error)?;
         let length = entry.size();
-        // An entry that is not packed is as long as it says, if it fits into the file. All others grow as
-        // they are unpacked.
+        // A stored entry has the size that it states, if it fits into the file. All others grow as they are
+        // decompressed.
         let is_stored = entry.compression() == CompressionMethod::Stored;
         let arrival = match is_stored && length == entry.compressed_size() && length <= self.bytes {
-            true => Arrival::Certain,
-            false => Arrival::Claimed,
+            true => ByteCountTrust::Verified,
+            false => ByteCountTrust::Stated,
         };
-        if arrival == Arrival::Claimed {
+        if arrival == ByteCountTrust::Stated {
             self.options.check_bytes(length)?;
         }
-        let header = Header::read(&mut entry)?;
+        let header = NpyHeader::read(&mut entry)?;
         check_length(&header, length)?;
         let tensor = read_elements(&mut entry, header, arrival, &self.options)?;
-        // The end is also where the checksum is looked at.
+        // Reading to the end also checks the checksum.
         check_end(&mut entry, &tensor)?;
         Ok(tensor)
     }
 }
 
-/// Refuses archives that have a name twice: the archive's reader keeps the last entry of a name and says nothing. So there
-/// are more entries in the directory, which begins at `start`, than the reader has.
+/// Fails for archives with a duplicate name, where the archive's reader silently keeps the last entry: the
+/// directory, which begins at `start`, then has more entries than the reader.
 fn check_names<R: Read + Seek>(reader: &mut R, start: u64, entries: usize) -> Result<(), NpyError> {
     reader.seek(SeekFrom::Start(start))?;
     let mut directory = BufReader::new(reader);
@@ -164,13 +164,13 @@ fn check_names<R: Read + Seek>(reader: &mut R, start: u64, entries: usize) -> Re
         let mut fixed = [0; DIRECTORY_ENTRY];
         match directory.read_exact(&mut fixed) {
             Ok(()) if fixed.starts_with(b"PK\x01\x02") => {}
-            // What ends the directory, and the file.
+            // The end of the directory, or of the file.
             _ => break,
         }
         let length = |at: usize| u64::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
         let mut name = Vec::new();
         directory.by_ref().take(length(28)).read_to_end(&mut name)?;
-        // What follows the name.
+        // The fields after the name.
         io::copy(&mut directory.by_ref().take(length(30) + length(32)), &mut io::sink())?;
         count += 1;
         let text = String::from_utf8_lossy(&name).into_owned();
@@ -178,17 +178,17 @@ fn check_names<R: Read + Seek>(reader: &mut R, start: u64, entries: usize) -> Re
             return Err(NpyError::DuplicateName { name: text.strip_suffix(SUFFIX).unwrap_or(&text).into() });
         }
         if count > entries {
-            // Two encodings of one name.
+            // The same name in two encodings.
             return Err(NpyError::DuplicateName { name: text.into() });
         }
     }
     Ok(())
 }
 
-/// Bytes of an entry of the directory before its name.
+/// The bytes of a directory entry before its name.
 const DIRECTORY_ENTRY: usize = 46;
 
-/// The same error, with the array it is about.
+/// Adds the name of the array to an error.
 pub(super) fn in_entry(name: &str, error: Error) -> Error {
     match error {
         Error::Npy(source) => NpyError::Entry { name: name.into(), source: Box::new(source) }.into(),

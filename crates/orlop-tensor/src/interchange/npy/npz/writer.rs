@@ -1,4 +1,4 @@
-//! Arrays into an archive.
+//! Writing arrays to an archive.
 
 use super::super::payload::count;
 use super::super::{NpyError, at, write_to as write_array};
@@ -13,31 +13,31 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// Whether arrays are compressed.
+/// The compression of arrays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// As they are: `numpy.savez`.
+    /// No compression, as `numpy.savez`.
     #[default]
     None,
-    /// With deflate: `numpy.savez_compressed`.
+    /// Deflate, as `numpy.savez_compressed`.
     Deflate,
 }
 
-/// Bytes from which on an entry is written in the archive's large form: less than the limit of the small one,
-/// because what does not compress grows a little.
+/// The size from which an entry uses the zip64 form: below the limit of the plain form, because
+/// incompressible data grows a little.
 const LARGE: u64 = 0xF000_0000;
 
-/// Bytes of a name that an archive can hold.
-const LONGEST_NAME: usize = 0xFFFF;
+/// The longest name that an archive allows, in bytes.
+const MAX_NAME: usize = 0xFFFF;
 
-/// Writes a `.npz` file, in the place of what is there, as [`npy::write`](crate::interchange::npy::write) does. The same
-/// tensors give the same bytes.
+/// Writes a `.npz` file and replaces an existing one atomically, as
+/// [`npy::write`](crate::interchange::npy::write) does. The same tensors give the same bytes.
 ///
 /// # Errors
 ///
 /// [`NpyError::Entry`], [`NpyError::DuplicateName`], [`NpyError::NameTooLong`], [`NpyError::Io`]; those of
-/// [`npy::write`](crate::interchange::npy::write). The file is then what it was.
+/// [`npy::write`](crate::interchange::npy::write). The file is then unchanged.
 pub fn write<N: AsRef<str>, T: Borrow<Tensor>>(
     path: impl AsRef<Path>,
     tensors: impl IntoIterator<Item = (N, T)>,
@@ -52,7 +52,7 @@ pub fn write<N: AsRef<str>, T: Borrow<Tensor>>(
     write.map_err(|error| at(path, error))
 }
 
-/// Writes what a `.npz` file holds.
+/// Writes a `.npz` file to a writer.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ fn write_archive<W: Write + Seek, N: AsRef<str>, T: Borrow<Tensor>>(
         Compression::None => CompressionMethod::Stored,
         Compression::Deflate => CompressionMethod::Deflated,
     };
-    // A date of its own would make every file another.
+    // The current date would make each file different.
     let options = SimpleFileOptions::DEFAULT.compression_method(method);
     let mut names = HashSet::new();
     for (name, tensor) in tensors {
@@ -83,8 +83,8 @@ fn write_archive<W: Write + Seek, N: AsRef<str>, T: Borrow<Tensor>>(
             return Err(NpyError::DuplicateName { name: name.into() }.into());
         }
         let entry = format!("{name}{SUFFIX}");
-        if entry.len() > LONGEST_NAME {
-            return Err(NpyError::NameTooLong { bytes: entry.len(), limit: LONGEST_NAME }.into());
+        if entry.len() > MAX_NAME {
+            return Err(NpyError::NameTooLong { bytes: entry.len(), limit: MAX_NAME }.into());
         }
         let is_large = count(tensor.nbytes()) >= LARGE;
         archive.start_file(entry, options.large_file(is_large)).map_err(zip_error)?;

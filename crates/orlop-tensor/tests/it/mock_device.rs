@@ -1,4 +1,4 @@
-//! A device that the crate knows nothing of: memory that only its operations may touch.
+//! A mock device that the crate does not know, whose memory only its operations may access.
 
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) const FAR: Device = Device::custom(1, 0);
 
-/// Host memory that says it is the device's.
+/// Host memory that is declared as device memory.
 #[derive(Debug)]
-pub(crate) struct FarMemory(pub(crate) System);
+pub(crate) struct MockBacking(pub(crate) System);
 
-// SAFETY: the system's regions.
-unsafe impl Backing for FarMemory {
+// SAFETY: regions of the system allocator.
+unsafe impl Backing for MockBacking {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         self.0.reserve(bytes, align)
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.release(region) };
     }
 
@@ -38,20 +38,20 @@ unsafe impl Backing for FarMemory {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.zero(ptr, bytes) }
     }
 }
 
-/// Copies and fills it, and counts how often.
+/// The device's operations, which are counted.
 #[derive(Debug, Default)]
-pub(crate) struct FarOps(pub(crate) AtomicUsize);
+pub(crate) struct MockDeviceOps(pub(crate) AtomicUsize);
 
 // SAFETY: plain memory operations over the given ranges.
-unsafe impl DeviceOps for FarOps {
+unsafe impl DeviceOps for MockDeviceOps {
     unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
         Ok(())
     }
@@ -78,11 +78,11 @@ unsafe impl DeviceOps for FarOps {
     }
 }
 
-/// Runs a test in a context that has the device.
-pub(crate) fn with_device(test: impl FnOnce(&FarOps)) {
-    let (context, ops) = (Context::new(), Arc::new(FarOps::default()));
+/// Runs a test in a context with the device.
+pub(crate) fn with_device(test: impl FnOnce(&MockDeviceOps)) {
+    let (context, ops) = (Context::new(), Arc::new(MockDeviceOps::default()));
     context
-        .register(FAR, MemoryKind::Default, Direct::new(FarMemory(System::new())))
+        .register(FAR, MemoryKind::Default, Direct::new(MockBacking(System::new())))
         .expect("the first registration");
     context.register_ops(FAR, Arc::clone(&ops) as Arc<dyn DeviceOps>);
     context.scope(|| test(&ops));

@@ -1,4 +1,4 @@
-//! What tensors hold is counted in the context in force, whatever it is made of.
+//! The current context counts the memory of tensors of every origin.
 
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
@@ -17,7 +17,7 @@ fn vectors_and_what_they_become_are_counted_where_they_are_made() {
     let (here, there) = (context(), context());
     let tensor = here.scope(|| Tensor::from_vec([4, 25], vec![1.0f32; 100])).unwrap();
     assert_eq!((here.memory_map().live_from(Source::Foreign), there.memory_map().total()), (400, 0));
-    // Views and handles are nothing new, and a copy is an allocator's.
+    // Views and handles allocate nothing; a copy is counted by its allocator.
     let view = tensor.narrow(0, 1, 2).unwrap();
     let copy = there.scope(|| tensor.lazy_clone()).unwrap();
     assert_eq!((here.memory_map().total(), there.memory_map().live_from(Source::Foreign)), (400, 0));
@@ -41,7 +41,7 @@ fn an_arena_for_tensors_is_counted_and_bounded() {
     assert_eq!(context.memory_map().requested(MemoryKind::Workspace), 6016);
     for refused in [
         context.scope(|| Tensor::empty([6000], options)),
-        // In a context of its own choice.
+        // In an explicit context.
         Tensor::empty([6000], options.context(&context)),
     ] {
         let Err(Error::Alloc(AllocError::OutOfMemory(report))) = refused else { panic!("over budget") };
@@ -93,7 +93,7 @@ fn mapped_weights_are_persistent_memory() {
     save(&path, [("weights", &weights)], &Metadata::new()).unwrap();
     let context = context();
     context.scope(|| {
-        // SAFETY: nobody else knows the file.
+        // SAFETY: nothing else uses the file.
         let file = unsafe { SafeTensors::map(&path) }.unwrap();
         let tensor = file.tensor("weights").unwrap().clone();
         drop(file);
@@ -130,7 +130,7 @@ fn growing_in_place_needs_no_more_than_the_difference() {
         let storage = Storage::new(60 << 10, &options).unwrap();
         storage.write().unwrap().fill(7);
         let address = storage.as_ptr().unwrap();
-        // Old and new together would not fit.
+        // Old and new block together would not fit.
         storage.resize(90 << 10).unwrap();
         assert_eq!((storage.as_ptr().unwrap(), storage.nbytes()), (address, 90 << 10));
         assert!(storage.read().unwrap()[..60 << 10].iter().all(|&byte| byte == 7));
@@ -146,7 +146,7 @@ fn growing_in_place_needs_no_more_than_the_difference() {
         );
         context.allocator(Device::CPU, MemoryKind::KvCache).unwrap().verify().unwrap();
     });
-    // In an arena that was passed, too; lazy copies keep what they look at.
+    // Also in an arena that was passed; lazy copies keep their memory alive.
     let arena = Arena::new(System::new(), 1 << 20).erase();
     context.scope(|| {
         let storage = Storage::new(60 << 10, &options.allocator(&arena)).unwrap();
@@ -160,7 +160,7 @@ fn growing_in_place_needs_no_more_than_the_difference() {
     });
 }
 
-/// An adaptor counts what grows in place, or refuses it.
+/// An adaptor counts growth in place, or refuses it.
 #[test]
 fn growing_in_place_behind_a_limit() {
     let arena = Arena::new(System::new(), 1 << 20).erase();
@@ -169,7 +169,7 @@ fn growing_in_place_behind_a_limit() {
     let allocator = limited.clone().erase();
     let storage = Storage::new(60 << 10, &TensorOptions::new().allocator(&allocator)).unwrap();
     let address = storage.as_ptr().unwrap();
-    // Old and new together would not fit.
+    // Old and new block together would not fit.
     storage.resize(90 << 10).unwrap();
     assert_eq!((storage.as_ptr().unwrap(), used()), (address, 90 << 10));
     assert!(storage.resize(110 << 10).is_err());

@@ -1,62 +1,62 @@
-//! An adaptor that writes down what it is asked and given back.
+//! [`RecordingMock`]: an adaptor that records its calls.
 
 use orlop_alloc::{AllocationId, Allocator, Error, Found, RawBlock, Request, Result, Semantics};
 use orlop_core::StreamId;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A call to a [`Spy`].
+/// A call to a [`RecordingMock`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordedCall {
-    /// A block was handed out.
+    /// A block was allocated.
     Allocated {
-        /// What was asked.
+        /// The request.
         request: Request,
-        /// Which block.
+        /// The id of the block.
         id: AllocationId,
-        /// Where.
+        /// The address.
         address: usize,
-        /// Its bytes.
+        /// The granted bytes.
         granted: usize,
     },
     /// A request failed.
     Refused {
-        /// What was asked.
+        /// The request.
         request: Request,
         /// Whether freeing memory may help.
         out_of_memory: bool,
     },
-    /// A block came back.
+    /// A block was freed.
     Returned {
-        /// Which block.
+        /// The id of the block.
         id: AllocationId,
-        /// Where.
+        /// The address.
         address: usize,
-        /// Bytes asked for, as the block says.
+        /// The bytes of the request, according to the block.
         requested: usize,
-        /// Streams that used it beside its own, latest first.
+        /// The other streams that used it, latest first.
         uses: Vec<StreamId>,
-        /// Whether upstream took it.
+        /// Whether the inner allocator accepted it.
         accepted: bool,
     },
-    /// A bare pointer came back.
+    /// A raw pointer was freed.
     ReturnedRaw {
-        /// Where.
+        /// The address.
         address: usize,
-        /// The size told.
+        /// The size that the caller passed.
         requested: Option<usize>,
-        /// Whether upstream took it.
+        /// Whether the inner allocator accepted it.
         accepted: bool,
     },
-    /// Cached memory was to be given back.
+    /// Cached memory was trimmed.
     Trimmed {
-        /// Down to so many bytes.
+        /// The target in bytes.
         target: u64,
     },
 }
 
-/// The calls to a [`Spy`], in order.
+/// The calls to a [`RecordingMock`], in order.
 #[derive(Debug, Default)]
 pub struct CallLog {
     seen: Mutex<Vec<RecordedCall>>,
@@ -67,30 +67,30 @@ impl CallLog {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
     }
 
-    /// Everything since the last call.
+    /// Removes and returns the recorded calls.
     pub fn take(&self) -> Vec<RecordedCall> {
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Passes everything on and writes it down. It says that its blocks wait for streams, so that uses can be recorded and seen
-/// coming back.
+/// Forwards all calls and records them. It reports that it honours stream uses, so that they can be recorded
+/// on blocks.
 #[derive(Debug)]
-pub struct Spy<A> {
+pub struct RecordingMock<A> {
     inner: A,
     log: Arc<CallLog>,
 }
 
-impl<A: Allocator> Spy<A> {
-    /// Watches `inner`.
+impl<A: Allocator> RecordingMock<A> {
+    /// Wraps `inner`.
     pub fn new(inner: A) -> (Self, Arc<CallLog>) {
         let log = Arc::<CallLog>::default();
         (Self { inner, log: log.clone() }, log)
     }
 }
 
-// SAFETY: blocks are upstream's, unchanged, and go back to it.
-unsafe impl<A: Allocator> Allocator for Spy<A> {
+// SAFETY: blocks are the inner allocator's, unchanged, and return to it.
+unsafe impl<A: Allocator> Allocator for RecordingMock<A> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         let result = self.inner.allocate(request);
         let request = *request;
@@ -109,14 +109,14 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         let (id, address, requested) = (block.id, block.address(), block.requested);
         let uses = block.uses.iter().collect();
-        // SAFETY: the caller's promises; upstream's own block.
+        // SAFETY: guaranteed by the caller; the inner allocator's own block.
         let result = unsafe { self.inner.deallocate(block) };
         self.log.note(RecordedCall::Returned { id, address, requested, uses, accepted: result.is_ok() });
         result
     }
 
     unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
-        // SAFETY: the caller's promises; upstream's own block.
+        // SAFETY: guaranteed by the caller; the inner allocator's own block.
         let result = unsafe { self.inner.deallocate_raw(ptr, requested) };
         let address = ptr.as_ptr().addr();
         self.log.note(RecordedCall::ReturnedRaw { address, requested, accepted: result.is_ok() });

@@ -5,10 +5,10 @@ use crate::fault::{ConformanceFault, at_least, equal, rule};
 use crate::{ProgramOp, ProgramRequest};
 use orlop_alloc::{Allocator, Request};
 
-/// Each step counts what it should; the model checks.
+/// Each step updates the statistics, which the model checks.
 pub(super) fn counted(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    let mut model = suite.model(&rig);
+    let setup = suite.setup();
+    let mut model = suite.model(&setup);
     for round in 0..3 {
         for bytes in [1, 100, 70_000, 4096, 200_000] {
             model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes)))?;
@@ -18,31 +18,31 @@ pub(super) fn counted(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     }
     rule(
         "the table is printed",
-        rig.allocator.stats().to_string().contains("default") || !suite.profile.counted,
+        setup.allocator.stats().to_string().contains("default") || !suite.profile.counted,
     )?;
     model.finish()?;
-    rig.finish()
+    setup.finish()
 }
 
 pub(super) fn peaks_start_again(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    let kept = rig.allocator.allocate(&Request::new(1000))?;
-    drop(rig.allocator.allocate(&Request::new(500_000))?);
-    rig.allocator.trim(0);
-    rig.allocator.reset_peaks();
-    let stats = rig.allocator.stats();
+    let setup = suite.setup();
+    let kept = setup.allocator.allocate(&Request::new(1000))?;
+    drop(setup.allocator.allocate(&Request::new(500_000))?);
+    setup.allocator.trim(0);
+    setup.allocator.reset_peaks();
+    let stats = setup.allocator.stats();
     if suite.profile.counted {
         equal("the peak of live bytes after a reset", kept.capacity() as u64, stats.totals.all.peak_bytes)?;
     }
     equal("the peak of reserved bytes after a reset", stats.usage.reserved, stats.usage.peak_reserved)?;
     drop(kept);
-    rig.finish()
+    setup.finish()
 }
 
-/// `trim` gives back what it says, never what lives, and everything when nothing lives.
+/// `trim` releases what it reports, never live blocks, and everything if there are none.
 pub(super) fn trim(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
-    let rig = suite.rig();
-    let mut model = suite.model(&rig);
+    let setup = suite.setup();
+    let mut model = suite.model(&setup);
     for _ in 0..4 {
         for bytes in [300_000, 10_000, 100] {
             model.step(&ProgramOp::Allocate(ProgramRequest::new(bytes)))?;
@@ -58,19 +58,19 @@ pub(super) fn trim(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     model.step(&ProgramOp::Trim(0))?;
     model.step(&ProgramOp::Allocate(ProgramRequest::new(5000).zeroed()))?;
     model.finish()?;
-    rig.finish()
+    setup.finish()
 }
 
-/// A loop that frees what it takes settles: the same sizes, and sizes that vary.
+/// A loop that frees what it allocates reaches a steady state, with constant and with varying sizes.
 pub(super) fn bounded(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     if !suite.profile.reuses {
         return Ok(());
     }
-    let rig = suite.rig();
+    let setup = suite.setup();
     for bytes in [24, 1000, 5000, 70_000] {
         let mut round = |step: usize| {
-            let first = rig.allocator.allocate(&Request::new(bytes))?;
-            let second = rig.allocator.allocate(&Request::new(bytes / 2 + 1))?;
+            let first = setup.allocator.allocate(&Request::new(bytes))?;
+            let second = setup.allocator.allocate(&Request::new(bytes / 2 + 1))?;
             if step.is_multiple_of(2) {
                 drop(first);
                 drop(second);
@@ -81,14 +81,14 @@ pub(super) fn bounded(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
             Ok::<(), ConformanceFault>(())
         };
         (0..50).try_for_each(&mut round)?;
-        let settled = rig.allocator.stats().usage.reserved;
+        let settled = setup.allocator.stats().usage.reserved;
         (0..300).try_for_each(&mut round)?;
         at_least(
             "reserved bytes of a settled loop, against later",
-            rig.allocator.stats().usage.reserved,
+            setup.allocator.stats().usage.reserved,
             settled,
         )?;
     }
-    rig.allocator.verify()?;
-    rig.finish()
+    setup.allocator.verify()?;
+    setup.finish()
 }

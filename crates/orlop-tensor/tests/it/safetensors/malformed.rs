@@ -1,10 +1,10 @@
-//! Files that lie, one lie at a time, and what they are told.
+//! Malformed files, one flaw at a time, and their errors.
 
 use super::{file, flaw};
 use orlop_tensor::interchange::safetensors::{Flaw, SafeTensors};
 
-/// What a file of this header and as many bytes of data is refused for.
-fn lie(json: &str, data: usize) -> Flaw {
+/// Returns the flaw of a file with this header and `data` bytes of data.
+fn flaw_of(json: &str, data: usize) -> Flaw {
     let bytes = file(json, &vec![0; data]);
     let flaw = flaw(SafeTensors::from_bytes(&bytes));
     #[cfg(not(miri))]
@@ -12,16 +12,16 @@ fn lie(json: &str, data: usize) -> Flaw {
     flaw
 }
 
-/// Mapping and reading the file refuse it for the same.
+/// Mapping and reading the file give the same error.
 #[cfg(not(miri))]
 fn same_from_files(bytes: &[u8], flaw: &Flaw) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lie");
     std::fs::write(&path, bytes).unwrap();
-    let told = format!("{}: {flaw}", path.display());
-    assert_eq!(SafeTensors::read(&path).unwrap_err().to_string(), told);
-    // SAFETY: nobody else knows the file.
-    assert_eq!(unsafe { SafeTensors::map(&path) }.unwrap_err().to_string(), told);
+    let error = format!("{}: {flaw}", path.display());
+    assert_eq!(SafeTensors::read(&path).unwrap_err().to_string(), error);
+    // SAFETY: nothing else uses the file.
+    assert_eq!(unsafe { SafeTensors::map(&path) }.unwrap_err().to_string(), error);
 }
 
 fn entry(name: &str, dtype: &str, shape: &str, begin: usize, end: usize) -> String {
@@ -30,17 +30,17 @@ fn entry(name: &str, dtype: &str, shape: &str, begin: usize, end: usize) -> Stri
 
 #[test]
 fn lengths_of_headers() {
-    let told = |bytes: &[u8]| flaw(SafeTensors::from_bytes(bytes));
+    let error = |bytes: &[u8]| flaw(SafeTensors::from_bytes(bytes));
     for bytes in 0..8 {
-        assert!(matches!(told(&[0; 8][..bytes]), Flaw::TooShort { bytes: told } if told == bytes as u64));
+        assert!(matches!(error(&[0; 8][..bytes]), Flaw::TooShort { bytes: error } if error == bytes as u64));
     }
-    let beyond = told(&[9, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']);
+    let beyond = error(&[9, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']);
     assert!(matches!(beyond, Flaw::HeaderTruncated { header_bytes: 9, file_bytes: 10 }));
     for length in [100_000_001, 1 << 40, u64::MAX - 8, u64::MAX - 7, u64::MAX] {
-        let huge = told(&[&length.to_le_bytes()[..], b"{}"].concat());
+        let huge = error(&[&length.to_le_bytes()[..], b"{}"].concat());
         assert!(matches!(huge, Flaw::HeaderTooLarge { bytes, limit: 100_000_000 } if bytes == length));
     }
-    let large = told(&[&100_000_000_u64.to_le_bytes()[..], b"{}"].concat());
+    let large = error(&[&100_000_000_u64.to_le_bytes()[..], b"{}"].concat());
     assert!(matches!(large, Flaw::HeaderTruncated { header_bytes: 100_000_000, file_bytes: 10 }));
 }
 
@@ -70,17 +70,17 @@ fn headers_that_are_none() {
         r#"{"__metadata__":{"a":1}}"#,
         r#"{"__metadata__":7}"#,
     ] {
-        let flaw = lie(json, 1);
+        let flaw = flaw_of(json, 1);
         assert!(matches!(flaw, Flaw::Json { .. }), "{json}: {flaw}");
     }
     let bytes = [&3_u64.to_le_bytes()[..], b"{\"\xff"].concat();
     assert!(matches!(flaw(SafeTensors::from_bytes(&bytes)), Flaw::Json { .. }));
-    assert!(matches!(lie("{}", 1), Flaw::Trailing { end: 0, data_bytes: 1 }));
+    assert!(matches!(flaw_of("{}", 1), Flaw::Trailing { end: 0, data_bytes: 1 }));
 }
 
 #[test]
 fn headers_that_are_some() {
-    // Null for no metadata, unknown fields, room around.
+    // Null for no metadata, unknown fields, surrounding spaces.
     let a = r#""a":{"dtype":"U8","later":[{}],"shape":[1],"data_offsets":[0,1]}"#;
     for json in [&format!("{{{a}}}"), &format!("  {{{a},\"__metadata__\":null}}  ")] {
         assert!(SafeTensors::from_bytes(&file(json, &[1])).is_ok(), "{json}");
@@ -90,60 +90,60 @@ fn headers_that_are_some() {
 #[test]
 fn names_twice() {
     let a = entry("a", "U8", "[1]", 0, 1);
-    let again = lie(&format!("{{{a},{a}}}"), 1);
+    let again = flaw_of(&format!("{{{a},{a}}}"), 1);
     assert!(matches!(again, Flaw::Duplicate { name } if &*name == "a"));
-    // The same name, spelled otherwise.
-    let escaped = lie(&format!("{{{a},{}}}", entry("\\u0061", "U8", "[1]", 1, 2)), 2);
+    // The same name with an escape.
+    let escaped = flaw_of(&format!("{{{a},{}}}", entry("\\u0061", "U8", "[1]", 1, 2)), 2);
     assert!(matches!(escaped, Flaw::Duplicate { name } if &*name == "a"));
-    let metadata = lie(r#"{"__metadata__":{"a":"b"},"__metadata__":{}}"#, 0);
+    let metadata = flaw_of(r#"{"__metadata__":{"a":"b"},"__metadata__":{}}"#, 0);
     assert!(matches!(metadata, Flaw::Duplicate { name } if &*name == "__metadata__"));
-    let text = lie(r#"{"__metadata__":{"a":"b","a":"b"}}"#, 0);
+    let text = flaw_of(r#"{"__metadata__":{"a":"b","a":"b"}}"#, 0);
     assert!(matches!(text, Flaw::Duplicate { name } if &*name == "a"));
 }
 
 #[test]
 fn dtypes_that_are_not_here() {
     for name in ["F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3FNUZ", "F128", "f32", ""] {
-        let told = lie(&format!("{{{}}}", entry("a", name, "[8]", 0, 4)), 4);
-        assert!(matches!(told, Flaw::DType { tensor, dtype } if &*tensor == "a" && &*dtype == name));
+        let error = flaw_of(&format!("{{{}}}", entry("a", name, "[8]", 0, 4)), 4);
+        assert!(matches!(error, Flaw::DType { tensor, dtype } if &*tensor == "a" && &*dtype == name));
     }
 }
 
 #[test]
 fn shapes_against_bytes() {
-    let told = lie(&format!("{{{}}}", entry("a", "F32", "[2,3]", 0, 20)), 20);
-    assert!(matches!(told, Flaw::Length { expected: 24, actual: 20, .. }));
-    let told = lie(&format!("{{{}}}", entry("a", "F32", "[0]", 0, 20)), 20);
-    assert!(matches!(told, Flaw::Length { expected: 0, actual: 20, .. }));
-    let told = lie(&format!("{{{}}}", entry("a", "F32", "[]", 0, 0)), 0);
-    assert!(matches!(told, Flaw::Length { expected: 4, actual: 0, .. }));
+    let error = flaw_of(&format!("{{{}}}", entry("a", "F32", "[2,3]", 0, 20)), 20);
+    assert!(matches!(error, Flaw::Length { expected: 24, actual: 20, .. }));
+    let error = flaw_of(&format!("{{{}}}", entry("a", "F32", "[0]", 0, 20)), 20);
+    assert!(matches!(error, Flaw::Length { expected: 0, actual: 20, .. }));
+    let error = flaw_of(&format!("{{{}}}", entry("a", "F32", "[]", 0, 0)), 0);
+    assert!(matches!(error, Flaw::Length { expected: 4, actual: 0, .. }));
     for shape in [
         "[4294967296,4294967296]",
         "[9223372036854775808]",
         "[18446744073709551615,2]",
         "[2305843009213693952]",
     ] {
-        let told = lie(&format!("{{{}}}", entry("a", "F64", shape, 0, 8)), 8);
-        assert!(matches!(told, Flaw::Shape { .. }), "{told}");
+        let error = flaw_of(&format!("{{{}}}", entry("a", "F64", shape, 0, 8)), 8);
+        assert!(matches!(error, Flaw::Shape { .. }), "{error}");
     }
-    let told = lie(&format!("{{{}}}", entry("a", "U8", "[4]", 4, 0)), 4);
-    assert!(matches!(told, Flaw::Reversed { begin: 4, end: 0, .. }));
+    let error = flaw_of(&format!("{{{}}}", entry("a", "U8", "[4]", 4, 0)), 4);
+    assert!(matches!(error, Flaw::Reversed { begin: 4, end: 0, .. }));
 }
 
 #[test]
 fn offsets_against_each_other() {
-    let of = |entries: &[String], data| lie(&format!("{{{}}}", entries.join(",")), data);
+    let of = |entries: &[String], data| flaw_of(&format!("{{{}}}", entries.join(",")), data);
     let (a, b) = (entry("a", "U8", "[4]", 0, 4), |begin| entry("b", "U8", "[4]", begin, begin + 4));
-    let told = of(&[a.clone(), b(3)], 7);
+    let error = of(&[a.clone(), b(3)], 7);
     let text = "tensor `b` begins at byte 3, before `a` ends at byte 4";
-    assert_eq!((matches!(told, Flaw::Overlap { .. }), told.to_string().as_str()), (true, text));
+    assert_eq!((matches!(error, Flaw::Overlap { .. }), error.to_string().as_str()), (true, text));
     assert!(matches!(of(&[a.clone(), b(0)], 4), Flaw::Overlap { begin: 0, previous_end: 4, .. }));
     assert!(matches!(of(&[a.clone(), b(5)], 9), Flaw::Hole { hole: 4, begin: 5, .. }));
     assert!(matches!(of(&[b(5), a.clone()], 9), Flaw::Hole { hole: 4, begin: 5, .. }));
     assert!(matches!(of(&[b(1)], 5), Flaw::Hole { hole: 0, begin: 1, .. }));
     assert!(matches!(of(std::slice::from_ref(&a), 3), Flaw::Truncated { end: 4, data_bytes: 3, .. }));
     assert!(matches!(of(std::slice::from_ref(&a), 5), Flaw::Trailing { end: 4, data_bytes: 5 }));
-    // A tensor of nothing in the middle of another.
+    // An empty tensor in the middle of another.
     let nothing = entry("n", "U8", "[0]", 2, 2);
     assert!(matches!(of(&[a.clone(), nothing], 4), Flaw::Overlap { begin: 2, .. }));
     let nothing =
@@ -153,14 +153,14 @@ fn offsets_against_each_other() {
 
 #[test]
 fn sums_of_offsets_do_not_wrap() {
-    // Four quarters of all numbers: the end of the last is where the first began.
+    // Four quarters of the number range: the end of the last is the start of the first.
     let quarter = 1_u64 << 62;
     let whole = [0, quarter, 2 * quarter, 3 * quarter].map(|begin| {
         let end = begin.wrapping_add(quarter);
         format!(r#""{begin}":{{"dtype":"U8","shape":[{quarter}],"data_offsets":[{begin},{end}]}}"#)
     });
-    assert!(matches!(lie(&format!("{{{}}}", whole.join(",")), 0), Flaw::Reversed { .. }));
+    assert!(matches!(flaw_of(&format!("{{{}}}", whole.join(",")), 0), Flaw::Reversed { .. }));
     let end = u64::MAX;
     let last = format!(r#""z":{{"dtype":"U8","shape":[1],"data_offsets":[{},{end}]}}"#, end - 1);
-    assert!(matches!(lie(&format!("{{{},{last}}}", whole[..3].join(",")), 0), Flaw::Truncated { .. }));
+    assert!(matches!(flaw_of(&format!("{{{},{last}}}", whole[..3].join(",")), 0), Flaw::Truncated { .. }));
 }

@@ -1,43 +1,43 @@
-//! Memory that says it is a device's.
+//! Host memory that is declared as device memory.
 
 use orlop_alloc::Access;
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 
-/// Host memory that says that only a device can reach it: engines must treat it as that, and tests can look at it all the
-/// same. Fresh regions are dirty.
+/// Host memory that is declared as accessible only by a device: engines must not access it, but tests can.
+/// Fresh regions are dirty.
 #[derive(Debug)]
-pub struct FarBacking(System);
+pub struct FakeDeviceBacking(System);
 
-impl FarBacking {
-    /// Where it says it is.
+impl FakeDeviceBacking {
+    /// The declared device.
     pub const DEVICE: Device = Device::custom(211, 0);
 
-    /// The system's memory.
+    /// Creates a backing over the system allocator.
     #[must_use]
     pub fn new() -> Self {
         Self(System::new())
     }
 }
 
-impl Default for FarBacking {
+impl Default for FakeDeviceBacking {
     fn default() -> Self {
         Self::new()
     }
 }
 
-// SAFETY: the system's regions, which are host memory, initialised, and not said to be zero.
-unsafe impl Backing for FarBacking {
+// SAFETY: regions of the system allocator, which are host memory, initialised, and not declared zero.
+unsafe impl Backing for FakeDeviceBacking {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let region = self.0.reserve(bytes, align)?;
-        // SAFETY: host memory, just gained, and known to nobody else.
+        // SAFETY: host memory, just allocated, and not used by anything else.
         unsafe { region.ptr.write_bytes(0xc3, region.bytes) };
         Some(Region { zeroed: false, ..region })
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.release(region) };
     }
 
@@ -54,7 +54,7 @@ unsafe impl Backing for FarBacking {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.0.zero(ptr, bytes) }
     }
 }

@@ -1,4 +1,4 @@
-//! Memory from outside: copied where it cannot be shared, dropped early, given away.
+//! Foreign memory: copied where it cannot be shared, released early, moved out.
 
 use orlop_alloc::{Context, Deleter};
 use orlop_core::{DType, Device, MemoryKind};
@@ -6,7 +6,7 @@ use orlop_tensor::{Error, Storage, Tensor, TensorOptions, Unresizable};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A storage with an owner whose count says whether it lives.
+/// Returns a storage and its owner, whose count says whether the storage has dropped it.
 fn owned(bytes: usize) -> (Storage, Arc<Vec<u8>>) {
     let owner = Arc::new(vec![5; bytes]);
     let ptr = NonNull::from(owner.as_slice()).cast();
@@ -14,21 +14,21 @@ fn owned(bytes: usize) -> (Storage, Arc<Vec<u8>>) {
     (unsafe { Storage::foreign(ptr, bytes, MemoryKind::Persistent, Arc::clone(&owner)) }, owner)
 }
 
-/// A storage over somebody else's bytes.
+/// Returns a storage over borrowed bytes.
 ///
 /// # Safety
 ///
-/// They outlive it and all that looks at it, and nobody else uses them meanwhile.
+/// The bytes outlive the storage and everything that shares it, and nothing else uses them meanwhile.
 unsafe fn borrowed(bytes: &mut [u8]) -> Storage {
     let (ptr, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { Storage::borrowed(ptr, len, MemoryKind::Default) }
 }
 
 #[test]
 fn borrowed_memory_is_written_where_it_is_and_never_shared() {
     let mut bytes = vec![0u8; 64];
-    // SAFETY: the vector is used again when the storage is gone; the clone has memory of its own.
+    // SAFETY: the vector is used again after the storage is dropped; the clone has memory of its own.
     let storage = unsafe { borrowed(&mut bytes) };
     let clone = storage.lazy_clone().unwrap();
     assert_ne!(clone.as_ptr().unwrap(), storage.as_ptr().unwrap());

@@ -1,4 +1,4 @@
-//! What a callback has at hand, and the harm it does with it.
+//! The state that hostile callbacks share, and their actions.
 
 use crate::fault::{ConformanceFault, rule};
 use crate::pattern;
@@ -9,58 +9,58 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What user code does when it is called.
+/// What hostile user code does when it is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Mischief {
+pub enum HostileAction {
     /// It panics.
     Panic,
-    /// It allocates from the allocator that called it, and keeps some of it.
+    /// It allocates from the allocator that called it, and keeps some blocks.
     Allocate,
-    /// It returns blocks of the allocator.
+    /// It frees blocks of the allocator.
     Free,
-    /// It drops the last handle that it can reach, and all blocks.
+    /// It drops the last handle that it can access, and all blocks.
     Abandon,
-    /// It asks for figures, verifies, trims, and sets another observer.
+    /// It reads statistics, verifies, trims, and sets another observer.
     Ask,
 }
 
-impl Mischief {
-    /// All of them.
+impl HostileAction {
+    /// All actions.
     pub const ALL: [Self; 5] = [Self::Panic, Self::Allocate, Self::Free, Self::Abandon, Self::Ask];
 }
 
-/// What a hostile callback panics with: no message, and a program can tell it from others.
+/// The payload of a hostile callback's panic: no message, and distinct from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Struck;
+pub struct InjectedPanic;
 
-/// A live block, and the seed of what is in it.
+/// The seed of a live block's contents, and the block.
 pub(super) type SeededBlock = (u64, Block);
 
-/// So deep callbacks may cause themselves.
+/// The depth up to which callbacks may cause themselves.
 const DEPTH: u32 = 3;
 
-/// Every so many calls there is mischief.
+/// One in this number of calls is hostile.
 pub(super) const PERIOD: u64 = 3;
 
-/// There is mischief so often at most: what an observer does may have consequences that it observes, without end.
+/// The largest number of hostile calls: an observer's actions may be observed again, without end.
 const MAX_STRIKES: u64 = 100;
 
-/// An allocator, its live blocks, and what befalls them. Callbacks reach it by an `Arc`.
+/// An allocator and its live blocks. Callbacks access it through an `Arc`.
 #[derive(Debug)]
-pub(super) struct Scene {
-    mischief: Mischief,
-    /// The calls whose number leaves this remainder.
+pub(super) struct HostileState {
+    action: HostileAction,
+    /// The remainder of the numbers of hostile calls.
     phase: u64,
     armed: AtomicBool,
     calls: AtomicU64,
     strikes: AtomicU64,
     seeds: AtomicU64,
     handle: Mutex<Option<AllocatorRef>>,
-    /// What allocates, if it is not the handle.
+    /// The context to allocate through, instead of the handle.
     context: Mutex<Option<(Context, Device)>>,
     blocks: Mutex<Vec<SeededBlock>>,
-    /// The first one, noted by a callback.
+    /// The first fault in a callback.
     fault: Mutex<Option<ConformanceFault>>,
 }
 
@@ -81,10 +81,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Scene {
-    pub(super) fn new(mischief: Mischief, phase: u64) -> Arc<Self> {
+impl HostileState {
+    pub(super) fn new(action: HostileAction, phase: u64) -> Arc<Self> {
         Arc::new(Self {
-            mischief,
+            action,
             phase,
             armed: AtomicBool::new(false),
             calls: AtomicU64::new(0),
@@ -105,7 +105,7 @@ impl Scene {
         self.armed.load(Ordering::SeqCst)
     }
 
-    /// How often there was mischief.
+    /// Returns the number of hostile calls.
     pub(super) fn strikes(&self) -> u64 {
         self.strikes.load(Ordering::SeqCst)
     }
@@ -122,7 +122,7 @@ impl Scene {
         lock(&self.handle).clone()
     }
 
-    /// Lets go of the allocator and of what leads to it.
+    /// Drops the allocator and everything that leads to it.
     pub(super) fn abandon(&self) {
         let (handle, context) = (lock(&self.handle).take(), lock(&self.context).take());
         drop((handle, context));
@@ -137,7 +137,7 @@ impl Scene {
         std::mem::take(&mut *lock(&self.blocks))
     }
 
-    /// The sum of the capacities of all live blocks.
+    /// Returns the sum of the capacities of all live blocks.
     pub(super) fn live(&self) -> u64 {
         lock(&self.blocks).iter().map(|(_, block)| block.capacity() as u64).sum()
     }
@@ -152,8 +152,8 @@ impl Scene {
         }
     }
 
-    /// A block full of its own pattern, kept among the live ones. A refusal is nobody's fault if it is out of memory, said to
-    /// come from inside, or of a backing that could not zero.
+    /// Allocates a block with its own pattern and keeps it. Allowed errors are out of memory, called from
+    /// inside, and a backing that cannot zero.
     pub(super) fn allocate(
         &self,
         allocator: &AllocatorRef,
@@ -178,7 +178,7 @@ impl Scene {
         Ok(())
     }
 
-    /// User code was called.
+    /// Handles a call of user code.
     pub(super) fn strike(&self) {
         if !self.is_armed() || DEEP.get() >= DEPTH || std::thread::panicking() {
             return;
@@ -190,35 +190,35 @@ impl Scene {
         }
         DEEP.set(DEEP.get() + 1);
         let _inside = CallbackDepth;
-        if self.mischief == Mischief::Panic {
-            resume_unwind(Box::new(Struck));
+        if self.action == HostileAction::Panic {
+            resume_unwind(Box::new(InjectedPanic));
         }
-        // Nobody else hears of a panic here: it would end at the allocator's shield.
+        // A panic is caught here, because the allocator would catch it without a report.
         match catch_unwind(AssertUnwindSafe(|| self.harm())) {
             Ok(result) => self.blame(result),
             Err(panic) => {
-                self.blame(Err(ConformanceFault::Rule("what a callback may call does not panic")));
+                self.blame(Err(ConformanceFault::Rule("functions that a callback may call do not panic")));
                 resume_unwind(panic);
             }
         }
     }
 
-    /// What is done from inside a callback.
+    /// Runs the action of a callback.
     fn harm(&self) -> Result<(), ConformanceFault> {
         let allocator = self.handle();
-        match (self.mischief, allocator) {
-            (Mischief::Free, _) => {
+        match (self.action, allocator) {
+            (HostileAction::Free, _) => {
                 self.take_block(true).map_or(Ok(()), intact)?;
                 self.take_block(false).map_or(Ok(()), intact)
             }
-            (Mischief::Abandon, allocator) => {
+            (HostileAction::Abandon, allocator) => {
                 let blocks = self.take_blocks();
                 drop(allocator);
                 self.abandon();
                 blocks.into_iter().try_for_each(intact)
             }
-            (Mischief::Allocate, Some(allocator)) => self.allocate_some(&allocator),
-            (Mischief::Ask, Some(allocator)) => ask(&allocator),
+            (HostileAction::Allocate, Some(allocator)) => self.allocate_some(&allocator),
+            (HostileAction::Ask, Some(allocator)) => ask(&allocator),
             _ => Ok(()),
         }
     }
@@ -226,14 +226,14 @@ impl Scene {
     fn allocate_some(&self, allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
         for bytes in [48, 3000, 70_000] {
             self.allocate(allocator, &Request::new(bytes))?;
-            // Not more and more: the oldest goes.
+            // The number of blocks stays bounded: the oldest is freed.
             self.take_block(false).map_or(Ok(()), intact)?;
         }
         Ok(())
     }
 }
 
-/// Every question, and what changes nothing that others could miss.
+/// Calls all queries, and everything without a lasting effect.
 fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     let stats = allocator.stats();
     rule("the table is printed", !stats.to_string().is_empty())?;
@@ -245,10 +245,10 @@ fn ask(allocator: &AllocatorRef) -> Result<(), ConformanceFault> {
     let observer = allocator.observer();
     allocator.set_observer(None);
     allocator.set_observer(observer);
-    rule("the allocator says what it is", !format!("{allocator:?}").is_empty())
+    rule("the allocator has a debug form", !format!("{allocator:?}").is_empty())
 }
 
-/// Returns a block, if nobody else has written there.
+/// Frees a block after a check of its contents.
 pub(super) fn intact((seed, block): SeededBlock) -> Result<(), ConformanceFault> {
     let address = block.as_ptr().as_ptr().addr();
     match block.bytes().ok().and_then(|bytes| pattern::difference(seed, bytes)) {

@@ -1,27 +1,27 @@
-//! Layouts changed in place: what views make of a copy.
+//! In-place changes of a layout, which views apply to a copy.
 //!
-//! Each change says what becomes of the number of elements, their reach and contiguity, and asks once what is on the heap.
+//! Each change updates the number of elements, the span and the contiguity, and checks once whether the
+//! dimensions are on the heap.
 
 use super::{Layout, is_in_a_row};
 use crate::{Error, Quantity, Result, Shape, Strides, bytes::MAX_BYTES, dims::Dims, views::wrap_dim};
 
 impl Layout {
-    /// Some indices of a dimension instead of all: which, says `keep` from the dimension's number, size and stride.
+    /// Keeps some indices of a dimension. `keep` selects them from the dimension's number, size and stride.
     ///
-    /// They are indices that there are, in their order, so the elements are no more than there were and reach no
-    /// further: the span follows.
+    /// The kept indices exist and are in order, so the number of elements and the span do not grow.
     ///
     /// # Errors
-    /// [`Error::NoDimensions`], [`Error::DimOutOfRange`]; those of `keep`; [`Error::Overflow`] for an offset beyond
-    /// [`MAX_BYTES`], as one without elements can be. Nothing has changed then.
+    /// [`Error::NoDimensions`], [`Error::DimOutOfRange`]; those of `keep`; [`Error::Overflow`] for an offset
+    /// beyond [`MAX_BYTES`], which is possible without elements. The layout is then unchanged.
     #[inline(always)]
     pub(crate) fn keep_indices(
         &mut self,
         dim: isize,
-        keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
+        keep: impl FnOnce(usize, usize, usize) -> Result<KeptIndices>,
     ) -> Result<()> {
         let before = (self.offset, self.span);
-        // Asked once what is on the heap, the compiler has all else in registers.
+        // One check for the heap, after which the compiler keeps everything else in registers.
         let (offset, numel, span) = match (self.shape.dims_mut(), self.strides.dims_mut()) {
             (Dims::Inline { len, values: sizes }, Dims::Inline { values: strides, .. }) => {
                 keep_among(len.get(), sizes, strides, before, dim, keep)?
@@ -35,7 +35,8 @@ impl Layout {
         Ok(())
     }
 
-    /// One index of a dimension, which is gone then: which, says `at` from the dimension's number and size.
+    /// Selects one index of a dimension and removes the dimension. `at` selects it from the dimension's
+    /// number and size.
     ///
     /// # Errors
     /// As [`keep_indices`](Self::keep_indices).
@@ -48,7 +49,7 @@ impl Layout {
         if self.is_inline() { self.keep_index_now(dim, at) } else { self.keep_index_on_heap(dim, at) }
     }
 
-    /// [`keep_index`](Self::keep_index), for who has asked what is on the heap.
+    /// [`keep_index`](Self::keep_index) after the check for the heap.
     #[inline(always)]
     fn keep_index_now(&mut self, dim: isize, at: impl FnOnce(usize, usize) -> Result<usize>) -> Result<()> {
         if self.ndim() == 0 {
@@ -74,28 +75,28 @@ impl Layout {
         self.keep_index_now(dim, at)
     }
 
-    /// Counts what is left of the elements once dimensions have changed: as many as are left, and how far they reach.
+    /// Sets the number of elements and the span after a change, and updates the contiguity.
     #[inline(always)]
     fn count_part(&mut self, numel: usize, span: usize) {
         self.numel = numel;
         self.span = span;
-        // Places that rise from element to element, as those of a contiguous layout do, also do so in any part of it:
-        // that is contiguous if it fills its reach.
+        // If positions increase from element to element, as in a contiguous layout, they also do in any part
+        // of it. That part is contiguous if it has no gaps.
         self.contiguous = span == numel && (self.contiguous || numel == 0 || self.is_in_a_row_now());
         self.check_counts();
     }
 
-    /// The dimensions in this order, which names each once.
+    /// Puts the dimensions in this order, which contains each once.
     #[inline(always)]
     pub(crate) fn order_dims(&mut self, order: &Dims) {
         self.shape.dims_mut().reorder(order);
         self.strides.dims_mut().reorder(order);
-        // Only what fills its reach can be.
+        // Only a layout without gaps can be contiguous.
         self.contiguous = self.is_empty() || self.span == self.numel && self.is_in_a_row_now();
         self.check_counts();
     }
 
-    /// Two dimensions exchanged.
+    /// Swaps two dimensions.
     ///
     /// # Errors
     /// [`Error::DimOutOfRange`].
@@ -108,7 +109,7 @@ impl Layout {
             (sizes, strides) => swap_among_many(sizes.as_mut_slice(), strides.as_mut_slice(), dim0, dim1)?,
         };
         if let Some(lead_on) = lead_on {
-            // Swapping two dimensions that lead somewhere undoes a row. See also `order_dims`.
+            // A swap of two dimensions of size 2 or more ends contiguity. See also `order_dims`.
             let undone = self.contiguous && lead_on;
             self.contiguous = self.is_empty() || !undone && self.span == self.numel && self.is_in_a_row_now();
             self.check_counts();
@@ -116,25 +117,25 @@ impl Layout {
         Ok(())
     }
 
-    /// The same elements in the same order, along other dimensions: nothing that was counted changes.
+    /// Replaces the dimensions. The elements and their order stay, so the counts do not change.
     #[inline(always)]
     pub(crate) fn set_dims(&mut self, shape: Shape, strides: Strides) {
         (self.shape, self.strides) = (shape, strides);
         self.check_counts();
     }
 
-    /// The same elements over and over, `numel` of them, by strides of 0; or none if `numel` says so.
+    /// Repeats the elements with strides of 0, to `numel` elements in all; `numel` may be 0.
     #[inline(always)]
     pub(crate) fn repeat(&mut self, shape: Shape, strides: Strides, numel: usize) {
         (self.shape, self.strides) = (shape, strides);
-        // Twice the same place is no row.
+        // A layout that reaches a position twice is not contiguous.
         self.contiguous = numel == 0 || self.contiguous && numel == self.numel;
         self.span = if numel == 0 { 0 } else { self.span };
         self.numel = numel;
         self.check_counts();
     }
 
-    /// Without a dimension of size 1: nothing that was counted changes.
+    /// Removes a dimension of size 1; the counts do not change.
     #[inline(always)]
     pub(crate) fn remove_dim(&mut self, dim: usize) {
         self.shape.dims_mut().remove(dim);
@@ -142,7 +143,7 @@ impl Layout {
         self.check_counts();
     }
 
-    /// With a dimension of size 1 and this stride before another, or behind the last: nothing that was counted changes.
+    /// Inserts a dimension of size 1 with this stride before `dim`, or at the end; the counts do not change.
     #[inline(always)]
     pub(crate) fn insert_dim(&mut self, dim: usize, stride: usize) {
         self.shape.dims_mut().insert(dim, 1);
@@ -156,16 +157,16 @@ impl Layout {
     }
 }
 
-/// Which indices of a dimension are kept: from `first` on so many, so far apart. `first` may be one past the last if there
-/// are none.
-pub(crate) struct Kept {
+/// The kept indices of a dimension: `size` indices from `first`, `stride` elements apart. `first` may be one
+/// past the last index if `size` is 0.
+pub(crate) struct KeptIndices {
     pub(crate) first: usize,
     pub(crate) size: usize,
     pub(crate) stride: usize,
 }
 
-/// Changes a dimension as [`Layout::keep_indices`] does; `sizes` and `strides` may go on behind the `ndim`th with ones.
-/// Offset, number of elements and span that come of it.
+/// Changes a dimension as [`Layout::keep_indices`] does. `sizes` and `strides` may be padded with ones after
+/// `ndim` values. Returns the new offset, number of elements and span.
 #[inline(always)]
 fn keep_among(
     ndim: usize,
@@ -173,7 +174,7 @@ fn keep_among(
     strides: &mut [usize],
     (offset, span): (usize, usize),
     dim: isize,
-    keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
+    keep: impl FnOnce(usize, usize, usize) -> Result<KeptIndices>,
 ) -> Result<(usize, usize, usize)> {
     if ndim == 0 {
         return Err(Error::NoDimensions);
@@ -183,13 +184,13 @@ fn keep_among(
     let kept = keep(dim, size, stride)?;
     let offset = offset_at(offset, kept.first, stride)?;
     (sizes[dim], strides[dim]) = (kept.size, kept.stride);
-    // Fits by the invariant of `Shape`, or ends up as 0.
+    // Fits by the invariant of `Shape`, or is 0.
     let numel = sizes.iter().fold(1, |product: usize, &size| product.wrapping_mul(size));
     let span = span_once(span, (size, stride), (kept.size, kept.stride));
     Ok((offset, numel, if numel == 0 { 0 } else { span }))
 }
 
-/// Where an index of a dimension with this stride begins.
+/// Returns the offset of an index of a dimension with this stride.
 #[inline(always)]
 fn offset_at(offset: usize, index: usize, stride: usize) -> Result<usize> {
     match index.checked_mul(stride).and_then(|skipped| skipped.checked_add(offset)) {
@@ -205,12 +206,13 @@ fn keep_among_many(
     strides: &mut [usize],
     before: (usize, usize),
     dim: isize,
-    keep: impl FnOnce(usize, usize, usize) -> Result<Kept>,
+    keep: impl FnOnce(usize, usize, usize) -> Result<KeptIndices>,
 ) -> Result<(usize, usize, usize)> {
     keep_among(sizes.len(), sizes, strides, before, dim, keep)
 }
 
-/// Exchanges two of `ndim` dimensions. Whether both lead somewhere; `None` if they are one.
+/// Swaps two of `ndim` dimensions. Returns whether both have a size of 2 or more, or `None` if they are the
+/// same.
 #[inline(always)]
 fn swap_among(
     ndim: usize,
@@ -239,10 +241,11 @@ fn swap_among_many(
     swap_among(sizes.len(), sizes, strides, dim0, dim1)
 }
 
-/// The span once a dimension has another size and stride that reach no further. Without elements it means nothing.
+/// Returns the span after a dimension got a smaller or equal reach. Without elements the result is
+/// meaningless.
 #[inline]
 fn span_once(span: usize, old: (usize, usize), new: (usize, usize)) -> usize {
-    // Terms of the layout's own span if there are elements; if not, nobody looks.
+    // These are terms of the layout's own span if there are elements; if not, the result is not used.
     let reach = |(size, stride): (usize, usize)| size.wrapping_sub(1).wrapping_mul(stride);
     span.wrapping_sub(reach(old)).wrapping_add(reach(new))
 }
