@@ -50,6 +50,7 @@ mod stats;
 mod stream_uses;
 mod system_memory;
 mod tag;
+pub mod torch;
 mod typed;
 
 pub use self::allocator::{Allocator, Found, Semantics, TagUse, Usage};

@@ -2,7 +2,7 @@
 //! while one is timed.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use orlop::trace::Pass;
+use orlop::lab::cpu_bench::Pass;
 use std::time::{Duration, Instant};
 
 /// A run that is over sooner needs no bar.

@@ -7,8 +7,8 @@ use crate::isolated;
 use crate::output;
 use crate::progress::Progress;
 use crate::table;
+use orlop::lab::cpu_bench::{Replay, ReplayReport, Summary, Touch};
 use orlop::memory::backing::{Backing as _, Global};
-use orlop::trace::{Replay, ReplayReport, Summary, Touch};
 use std::fmt::Write as _;
 use std::time::Duration;
 

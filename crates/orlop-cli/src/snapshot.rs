@@ -3,7 +3,7 @@
 use crate::arguments::SnapshotInfoArguments;
 use crate::table::{self, bytes, count, duration, percent, plain};
 use crate::{histories, output};
-use orlop::trace::lab::{
+use orlop::lab::analyze::{
     DeviceInfo, Fragmentation, Holder, Holdings, MomentInfo, Naming, OutOfMemoryReport, Release,
     SegmentsInfo, Shares, SnapshotInfo, Way,
 };

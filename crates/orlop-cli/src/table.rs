@@ -1,8 +1,8 @@
 //! Tables for people.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
+use orlop::lab::cpu_bench::{ReplayReport, Summary};
 use orlop::trace::formats::numbered_device;
-use orlop::trace::{ReplayReport, Summary};
 use orlop::types::ByteSize;
 
 /// What stands where nothing is known.

@@ -2,12 +2,10 @@
 
 use crate::arguments::WhatIfArguments;
 use crate::{histories, output, snapshot, table};
+use orlop::lab::analyze::{DeviceInfo, Naming, OutOfMemoryReport, SnapshotInfo};
+use orlop::lab::simulate::{MAX_STREAMS, MemoryLimit, SimulationOutcome};
+use orlop::lab::what_if::{AdviceReason, Doubt, Smallest, WhatIf, WhatIfReport, WhatIfRow};
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
-use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemoryReport, SnapshotInfo};
-use orlop::trace::what_if::{
-    AdviceReason, Doubt, MAX_STREAMS, MemoryLimit, SimulationOutcome, Smallest, WhatIf, WhatIfReport,
-    WhatIfRow,
-};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;

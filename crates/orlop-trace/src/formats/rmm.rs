@@ -14,8 +14,8 @@
 //!
 //! What an adaptor logs is what its upstream was asked for; `free` is logged before the upstream is told.
 
-use super::gather::{Warnings, by_device, check};
-use super::rows::{Rows, TableRow, number};
+use super::event_collector::{Warnings, by_device, check};
+use super::table_rows::{Rows, TableRow, number};
 use super::{EventColumn, Format, FormatError};
 use crate::Result;
 use crate::history::{EventAction, History, HistoryEvent, HistoryWarning, SiteId, TextId};

@@ -8,24 +8,28 @@
 //! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but not what was
 //! there in the beginning, that is worked out ([`History::find_start`]).
 
+mod action;
 mod annotation;
 mod equal;
-mod of_trace;
-mod read;
+mod interpreter;
 mod sites;
+mod size_rules;
 mod start;
+mod timeline;
 mod warning;
 mod workload;
 
-use orlop_alloc::device::{ConfError, TorchConf};
+use orlop_alloc::torch::{ConfError, TorchConf};
 use orlop_core::{MemoryKind, StreamId};
 
+pub use self::action::EventAction;
 pub use self::annotation::{Annotation, Stage};
+pub use self::interpreter::{BlockEvent, EventInterpreter};
 pub use self::sites::{Frame, SiteId, Sites, TextId};
-pub(crate) use self::start::PoolRules;
+pub use self::size_rules::SizeRules;
+pub use self::timeline::Timeline;
+pub(crate) use self::warning::warn;
 pub use self::warning::{HistoryWarning, MAX_WARNINGS};
-pub(crate) use self::warning::{warn, warn_as_told};
-pub(crate) use self::workload::Completions;
 pub use self::workload::{WorkBlock, WorkStep, Workload};
 
 /// What happened, on all devices.
@@ -85,6 +89,12 @@ impl History {
 }
 
 impl DeviceHistory {
+    /// Creates the history of device 0 from its events alone.
+    #[must_use]
+    pub fn from_events(events: Vec<HistoryEvent>) -> Self {
+        Self { events, ..Self::default() }
+    }
+
     /// Whether the source tells of segments at all. Where it does not, nothing is known of what blocks are in.
     #[must_use]
     pub fn has_segments(&self) -> bool {
@@ -198,32 +208,4 @@ pub struct EventDetail {
     pub context: TextId,
     /// The private pool that it happened in; (0, 0) is the common one.
     pub pool: (u64, u64),
-}
-
-/// What an event of a recording records: an allocation, a free, a change of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EventAction {
-    /// A block was handed out.
-    Allocate,
-    /// A block was given back; [`EventAction::FreeCompleted`] follows when no stream uses it any more.
-    FreeRequested,
-    /// The memory of a block that was given back is free.
-    FreeCompleted,
-    /// Another stream uses a block (PyTorch: `record_stream`).
-    Use,
-    /// A region was gained from the device (PyTorch: `segment_alloc`).
-    RegionGained,
-    /// A region went back to the device (PyTorch: `segment_free`).
-    RegionLost,
-    /// Pages were mapped into a region that grows in place (PyTorch: `segment_map`).
-    Mapped,
-    /// Pages were unmapped (PyTorch: `segment_unmap`).
-    Unmapped,
-    /// A request failed.
-    OutOfMemory,
-    /// A snapshot was taken.
-    Snapshot,
-    /// The program said something: the event's text.
-    Annotation,
 }

@@ -1,9 +1,8 @@
 //! A device's history as a program for an allocator: blocks by number, each with its life, and what is asked in which
 //! order. Addresses are gone; what is left can be asked of any allocator, and planned.
 
-use super::{BlockState, DeviceHistory, EventAction, HistoryEvent, SiteId, TextId};
+use super::{BlockEvent, BlockState, DeviceHistory, EventInterpreter, SiteId, TextId};
 use orlop_core::{MemoryKind, StreamId};
-use std::collections::HashMap;
 
 /// A block of a [`Workload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +29,9 @@ pub struct WorkBlock {
 }
 
 impl WorkBlock {
-    /// So many bytes for a stream: what an allocator is asked.
-    pub(crate) fn asked(bytes: u64, stream: StreamId) -> Self {
+    /// Creates a block of `bytes` bytes on `stream`, at no address and with no life yet: a request.
+    #[must_use]
+    pub fn new(bytes: u64, stream: StreamId) -> Self {
         Self {
             bytes,
             address: 0,
@@ -81,24 +81,22 @@ impl Workload {
     #[must_use]
     pub fn of(history: &DeviceHistory) -> Self {
         let mut work = Self::default();
-        let mut live: HashMap<u64, u32> = HashMap::new();
-        let mut lingering: HashMap<u64, u32> = HashMap::new();
-        let mut completions = Completions::default();
+        let mut interpreter = EventInterpreter::new();
         let pieces = history.start.iter().flat_map(|segment| {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
             live.map(|block| (segment.stream, block))
         });
         let outside = history.held.iter().map(|block| (StreamId::DEFAULT, block));
         for (stream, block) in pieces.chain(outside) {
-            let asked = WorkBlock::asked(block.requested, stream);
-            let id = work.push(WorkBlock { address: block.address, site: block.site, ..asked });
-            live.insert(block.address, id);
+            let requested = WorkBlock::new(block.requested, stream);
+            let id = work.push(WorkBlock { address: block.address, site: block.site, ..requested });
+            interpreter.insert(block.address, id);
         }
         work.at_start = work.blocks.len();
         for (place, event) in (0..).zip(&history.events) {
-            let lingers = completions.lingers(event, history.events.get(place as usize + 1));
-            let step = match event.action {
-                EventAction::Allocate if !live.contains_key(&event.address) => {
+            let next = history.events.get(place as usize + 1);
+            let step = match interpreter.event(event, next) {
+                Some(BlockEvent::Allocate) => {
                     let id = work.push(WorkBlock {
                         bytes: event.bytes,
                         address: event.address,
@@ -110,33 +108,18 @@ impl Workload {
                         died: None,
                         lingers: false,
                     });
-                    live.insert(event.address, id);
+                    interpreter.insert(event.address, id);
                     WorkStep::Allocate(id)
                 }
-                EventAction::Use => match live.get(&event.address) {
-                    Some(&id) => WorkStep::Use(id, event.stream),
-                    None => continue,
-                },
-                EventAction::OutOfMemory => WorkStep::Failed(event.bytes, event.stream),
-                // A completion without a request is all that a source tells of some blocks (PyTorch: those that go
-                // with a graph's pool); one after it finds nothing.
-                EventAction::FreeRequested | EventAction::FreeCompleted => {
-                    match live.remove(&event.address) {
-                        Some(id) => {
-                            work.blocks[id as usize].died = Some(work.steps.len());
-                            if lingers {
-                                work.blocks[id as usize].lingers = true;
-                                lingering.insert(event.address, id);
-                            }
-                            WorkStep::Free(id)
-                        }
-                        None => match lingering.remove(&event.address) {
-                            Some(id) => WorkStep::Completed(id),
-                            None => continue,
-                        },
-                    }
+                Some(BlockEvent::Use(id)) => WorkStep::Use(id, event.stream),
+                Some(BlockEvent::Free { block: id, pending, .. }) => {
+                    let block = &mut work.blocks[id as usize];
+                    (block.died, block.lingers) = (Some(work.steps.len()), pending);
+                    WorkStep::Free(id)
                 }
-                _ => continue,
+                Some(BlockEvent::Completed(id)) => WorkStep::Completed(id),
+                Some(BlockEvent::Failed) => WorkStep::Failed(event.bytes, event.stream),
+                Some(BlockEvent::Overlap) | None => continue,
             };
             work.steps.push(step);
             work.events.push(place);
@@ -149,11 +132,6 @@ impl Workload {
         let id = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
         self.blocks.push(block);
         id
-    }
-
-    /// A request that failed, as a block that nobody got.
-    pub(crate) fn request(&self, bytes: u64, stream: StreamId) -> WorkBlock {
-        WorkBlock::asked(bytes, stream)
     }
 
     /// Bytes that live before a step, as asked for.
@@ -183,32 +161,5 @@ impl Workload {
             }
         }
         (u64::try_from(peak.0).unwrap_or(u64::MAX), peak.1)
-    }
-}
-
-/// Tells which blocks streams are not done with when they are freed.
-///
-/// A source that tells of completions tells of them at once, mostly. Where the next event is another, the block waits. What is
-/// freed before the first completion is taken for free at once: whether the source tells of them is not known then.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Completions {
-    /// The source tells of them.
-    told: bool,
-}
-
-impl Completions {
-    /// Whether this event, which is followed by that one, frees a block that still waits for streams. Ask in order.
-    pub(crate) fn lingers(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) -> bool {
-        match event.action {
-            EventAction::FreeCompleted => self.told = true,
-            EventAction::FreeRequested if self.told => {
-                let at_once = |next: &HistoryEvent| {
-                    next.action == EventAction::FreeCompleted && next.address == event.address
-                };
-                return !next.is_some_and(at_once);
-            }
-            _ => {}
-        }
-        false
     }
 }

@@ -53,10 +53,10 @@
 //! ```
 
 mod backtraces;
-mod held;
+mod event_codec;
 mod names;
-mod note;
 mod record;
+mod region_table;
 mod regions;
 #[doc(hidden)]
 pub mod ring;

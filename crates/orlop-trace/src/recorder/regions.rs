@@ -20,10 +20,10 @@
 //! is yet to be told of regions is told then, and is others' business. So it is put aside, in a place that has its memory from
 //! the beginning, and taken in at the next opportunity.
 
-use super::held::RegionTable;
 use super::locked;
 use super::record::EventRecord;
-use crate::history::{PoolRules, Segment};
+use super::region_table::RegionTable;
+use crate::history::{Segment, SizeRules};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -49,7 +49,7 @@ pub(super) struct DeferredRecord {
 #[derive(Debug)]
 struct RegionLog {
     capacity: usize,
-    rules: PoolRules,
+    rules: SizeRules,
     /// What is held before the first of the events.
     before: RegionTable,
     /// In order of their stamps.
@@ -82,7 +82,7 @@ impl RegionRecorder {
     pub(super) fn new(capacity: usize) -> Self {
         let log = RegionLog {
             capacity: capacity.max(1),
-            rules: PoolRules::parse(""),
+            rules: SizeRules::parse(""),
             before: RegionTable::default(),
             events: VecDeque::new(),
             now: Some(RegionTable::default()),

@@ -4,8 +4,8 @@ use super::super::{Admitted, FormatError};
 use super::reader::{BinaryReader, BinaryRecord};
 use super::writer::{BinaryWriter, EventOrder};
 use crate::Result;
-use crate::formats::gather::Gather;
-use crate::history::{History, Segment, warn_as_told};
+use crate::formats::event_collector::Gather;
+use crate::history::{History, Segment};
 use std::io::{Read, Write};
 
 /// Writes a history with all that it has: segments at the start and the end, settings, annotations,
@@ -71,7 +71,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
     let mut history = History::default();
     let mut gather = Gather::default();
     let (mut number, mut at_end, mut events) = (0, false, 0_u64);
-    while let Some(item) = reader.item_or_end(&mut history.warnings)? {
+    while let Some(item) = reader.next_record(&mut history.warnings)? {
         match item {
             BinaryRecord::Event(event) => {
                 events += 1;
@@ -85,7 +85,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
                 gather.device(number);
             }
             BinaryRecord::Settings(text) => history.settings = Some(reader.sites().name(text).to_owned()),
-            BinaryRecord::Warning(warning) => warn_as_told(&mut history.warnings, warning),
+            BinaryRecord::Warning(warning) => warning.add_to(&mut history.warnings),
             BinaryRecord::Segment { at_end: end, segment } => {
                 at_end = end;
                 segments(&mut gather, number, at_end).push(segment);

@@ -65,16 +65,15 @@
 //! sixty bytes in memory for four in the file at least, [`BinaryReader`] itself only keeps texts and sites. A file that
 //! names more than 4096 devices is refused, as in all formats, and none is written.
 
-mod begun;
-mod beside;
-mod block;
 mod file;
+mod payload;
 mod reader;
+mod side_records;
+mod start_records;
 mod writer;
 
 pub use self::file::{read_binary, write_binary};
-pub use self::reader::BinaryReader;
-pub(crate) use self::reader::BinaryRecord;
+pub use self::reader::{BinaryReader, BinaryRecord};
 pub use self::writer::{BinaryWriter, EventOrder};
 
 /// What a file begins with: no text, and damaged by whoever takes it for one.

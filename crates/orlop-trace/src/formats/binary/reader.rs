@@ -1,9 +1,9 @@
 //! Events out of a file, a block at a time.
 
-use super::super::{Admitted, BlockFault, Format, FormatError, actions};
-use super::begun::Begun;
-use super::beside::warning;
-use super::block::{PayloadCursor, Read};
+use super::super::{Admitted, BlockFault, Format, FormatError};
+use super::payload::{PayloadCursor, Read};
+use super::side_records::warning;
+use super::start_records::Begun;
 use super::{
     ANNOTATION, AT_END, BLOCK_HEAD, Before, COUNTED, DETAIL, DEVICE, EXPANDABLE, EventOrder, FRAME, HEADER,
     HELD, MAGIC, MAX_BLOCK, MEMORY, NEARLY, OTHER, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT,
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::Result;
 use crate::history::{
-    Annotation, BlockState, EventDetail, HistoryEvent, HistoryWarning, Segment, SegmentBlock, SiteId, Sites,
-    TextId,
+    Annotation, BlockState, EventAction, EventDetail, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
+    SiteId, Sites, TextId,
 };
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
@@ -54,17 +54,34 @@ pub(super) struct Tables {
 
 /// A record of a binary file.
 #[derive(Debug)]
-pub(crate) enum BinaryRecord {
+#[non_exhaustive]
+pub enum BinaryRecord {
+    /// An event of the current device.
     Event(HistoryEvent),
+    /// The records that follow belong to this device.
     Device(u32),
+    /// [`History::settings`](crate::history::History::settings).
     Settings(TextId),
+    /// A warning of the history that was written.
     Warning(HistoryWarning),
-    Segment { at_end: bool, segment: Segment },
+    /// A segment without its blocks, which follow as [`BinaryRecord::Piece`].
+    Segment {
+        /// Whether it belongs to the end of the recording, and not to its start.
+        at_end: bool,
+        /// The segment.
+        segment: Segment,
+    },
+    /// A block of the last segment.
     Piece(SegmentBlock),
+    /// [`DeviceHistory::memory`](crate::history::DeviceHistory::memory).
     Memory(u64),
+    /// An annotation of the program.
     Annotation(Annotation),
+    /// What only some events have.
     Detail(EventDetail),
+    /// A block that was live at the start, of which no segment is known.
     Held(SegmentBlock),
+    /// [`DeviceHistory::counted_reserved`](crate::history::DeviceHistory::counted_reserved).
     CountedReserved(u64),
 }
 
@@ -135,15 +152,16 @@ impl<'a> BinaryReader<'a> {
         item
     }
 
-    /// The next record. Where the file is cut off or damaged is its end, and a warning.
-    pub(crate) fn item_or_end(
-        &mut self,
-        warnings: &mut Vec<HistoryWarning>,
-    ) -> Result<Option<BinaryRecord>, FormatError> {
+    /// Reads the next record of any kind. A file that is cut off or damaged ends there, with a warning.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Read`], [`FormatError::TooManyDevices`].
+    pub fn next_record(&mut self, warnings: &mut Vec<HistoryWarning>) -> Result<Option<BinaryRecord>> {
         let end = match self.item() {
             Err(FormatError::CutOff { at }) => HistoryWarning::CutOff { at },
             Err(FormatError::Damaged { at, .. }) => HistoryWarning::Damaged { at },
-            item => return item,
+            item => return Ok(item?),
         };
         warnings.push(end);
         Ok(None)
@@ -320,7 +338,7 @@ impl Tables {
 
     fn event(&mut self, tag: u8, cursor: &mut PayloadCursor<'_>) -> Read<HistoryEvent> {
         self.device.ok_or(BlockFault::Order)?;
-        let action = actions::of_code(tag & OTHER).ok_or(BlockFault::Tag)?;
+        let action = EventAction::from_code(tag & OTHER).ok_or(BlockFault::Tag)?;
         let mut now = self.before;
         now.time = cursor.since(now.time)?;
         if tag & SAME_PLACE == 0 {

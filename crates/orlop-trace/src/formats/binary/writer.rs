@@ -1,7 +1,7 @@
 //! Events into a file, a block at a time.
 
-use super::super::{Admitted, Format, FormatError, actions};
-use super::block::{put, put_since};
+use super::super::{Admitted, Format, FormatError};
+use super::payload::{put, put_since};
 use super::{
     AT_END, BLOCK, Before, DEVICE, EXPANDABLE, FRAME, MAGIC, MAX_BLOCK, MEMORY, NEARLY, PIECE, SAME_PLACE,
     SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WITH_SITE, WITH_STREAM, WITH_THREAD,
@@ -129,7 +129,7 @@ impl<W: Write> BinaryWriter<W> {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let payload = &mut self.payload;
         payload.push(
-            actions::code(event.action)
+            event.action.code()
                 | flag(same_place, SAME_PLACE)
                 | flag(!same_stream, WITH_STREAM)
                 | flag(!same_site, WITH_SITE)

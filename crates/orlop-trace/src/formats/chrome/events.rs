@@ -1,6 +1,6 @@
 //! The trace's events, one after the other, without a tree of the whole.
 
-use super::loose::{FieldName, Loose, Nothing, ObjectFields};
+use super::lenient_json::{FieldName, Loose, Nothing, ObjectFields};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Read;

@@ -28,17 +28,17 @@
 //! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events are a
 //! [warning](crate::history::HistoryWarning::TotalMisfit).
 
-mod bounded;
+mod bounded_json;
 mod events;
-mod held;
-mod loose;
+mod lenient_json;
+mod live_at_start;
 mod operations;
 
-use self::bounded::Bounded;
+use self::bounded_json::Bounded;
 use self::events::{ChromeEvent, EventArguments, What};
-use self::held::CountedBytes;
+use self::live_at_start::CountedBytes;
 use self::operations::OperationList;
-use super::gather::{Gather, Warnings, check};
+use super::event_collector::{Gather, Warnings, check};
 use super::{Format, FormatError, device_number};
 use crate::Result;
 use crate::history::{EventAction, History, HistoryEvent, Sites};
@@ -163,7 +163,7 @@ impl MemoryEvents {
         for device in &mut history.devices {
             let unknown = check(device, &mut warnings);
             let counted = counted.remove(&device.device).unwrap_or_default();
-            held::find(device, &unknown, &counted, &mut warnings);
+            live_at_start::find(device, &unknown, &counted, &mut warnings);
         }
         history.warnings = warnings.finish();
         Ok(history)

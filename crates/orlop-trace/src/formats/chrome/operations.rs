@@ -127,6 +127,7 @@ fn frame(name: &str, sites: &mut Sites) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Frame;
 
     /// Operations of one thread by name, time and length.
     fn nested(operations: &[(&str, u64, u64)], sites: &mut Sites) -> NestedOperations {
@@ -201,8 +202,12 @@ mod tests {
         ];
         let frames: Vec<u32> = names.iter().map(|name| frame(name, &mut sites)).collect();
         let site = sites.stack(&frames);
+        let line = |frame: Frame| match sites.name(frame.file) {
+            "" | "??" => sites.name(frame.function).to_owned(),
+            file => format!("{file}:{} {}", frame.line, sites.name(frame.function)),
+        };
         assert_eq!(
-            sites.full(site),
+            sites.frames(site).map(line).collect::<Vec<_>>(),
             [
                 "torch/nn/modules/module.py:1518 _call_impl",
                 "<string>:2 __init__",

@@ -85,7 +85,7 @@ pub(super) fn site(cell: &[u8], sites: &mut Sites) -> Option<SiteId> {
         if parts.next().is_some() {
             return None;
         }
-        let line = u32::try_from(super::super::rows::number(line, 10)?).ok()?;
+        let line = u32::try_from(super::super::table_rows::number(line, 10)?).ok()?;
         frames.push(sites.frame(&unescaped(function)?, &unescaped(file)?, line));
     }
     Some(sites.stack(&frames))

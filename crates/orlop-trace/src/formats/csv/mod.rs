@@ -25,11 +25,11 @@
 
 mod escape;
 
-use super::gather::Gather;
-use super::rows::{Rows, TableRow};
-use super::{Admitted, EventColumn, Format, FormatError, actions};
+use super::event_collector::Gather;
+use super::table_rows::{Rows, TableRow};
+use super::{Admitted, EventColumn, Format, FormatError};
 use crate::Result;
-use crate::history::{History, HistoryEvent, SiteId, Sites, TextId};
+use crate::history::{EventAction, History, HistoryEvent, SiteId, Sites, TextId};
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
 use std::io::{Read, Write};
@@ -94,7 +94,7 @@ pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
 
 fn write_event(device: u32, event: &HistoryEvent, sites: &Sites, line: &mut Vec<u8>) -> std::io::Result<()> {
     let &HistoryEvent { time, address, bytes, stream, thread, kind, .. } = event;
-    let action = actions::name(event.action);
+    let action = event.action.name();
     write!(line, "{device},{time},{action},{address:#x},{bytes},{:#x},{thread},{kind},", stream.get())?;
     escape::quote(&escape::escaped(sites.name(event.text)), line);
     line.push(b',');
@@ -151,7 +151,7 @@ fn read_event(
 ) -> Result<(u32, HistoryEvent), FormatError> {
     let [device, time, action, address, bytes, stream, thread, kind, text, frames] = *places;
     let action = cell(row, action);
-    let action = actions::of_name(action).ok_or_else(|| row.unexpected(EventColumn::Action, action))?;
+    let action = EventAction::from_name(action).ok_or_else(|| row.unexpected(EventColumn::Action, action))?;
     let kind = match cell(row, kind) {
         b"" => MemoryKind::Default,
         name => std::str::from_utf8(name)

@@ -6,20 +6,19 @@
 //! block, and replaying the events from there under the same rules gives every recorded address.
 //!
 //! One thing is not written anywhere: how long a freed block was. Events have what was *asked for*; the allocator rounds
-//! that up, and keeps what is too little to split off (see `rules`). That rest is found from two facts about memory whose
+//! that up, and keeps what is too little to split off (see [`SizeRules`]). That rest is found from two facts about memory whose
 //! pieces have a least size: a free piece beside the block that is smaller than any free piece can be belongs to the
 //! block; and where the memory behind the block was in use again before the block was freed, the use begins where the
 //! block ends (see `state`). Only if nothing ever happened in the memory behind it is the block taken to have no rest.
 //!
 //! What cannot be undone is told as a [`HistoryWarning`] and left out.
 
-mod rules;
 mod state;
 
-pub(crate) use self::rules::PoolRules;
 use self::state::{StartRegion, StartState};
 use super::{
-    BlockState, DeviceHistory, EventAction, EventDetail, History, HistoryWarning, MAX_WARNINGS, warn,
+    BlockState, DeviceHistory, EventAction, EventDetail, History, HistoryWarning, MAX_WARNINGS, SizeRules,
+    warn,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -30,7 +29,7 @@ impl History {
     /// A device that has neither segments nor events about them is left as it is. What does not fit is added to
     /// [`warnings`](History::warnings).
     pub fn find_start(&mut self) {
-        let rules = PoolRules::parse(self.settings.as_deref().unwrap_or_default());
+        let rules = SizeRules::parse(self.settings.as_deref().unwrap_or_default());
         for device in &mut self.devices {
             let told = |action| matches!(action, EventAction::RegionGained | EventAction::RegionLost);
             let mapped = |action| matches!(action, EventAction::Mapped | EventAction::Unmapped);
@@ -64,7 +63,7 @@ struct Undo {
 }
 
 impl Undo {
-    fn new(device: &DeviceHistory, rules: PoolRules) -> Self {
+    fn new(device: &DeviceHistory, rules: SizeRules) -> Self {
         Self {
             device: device.device,
             state: StartState::of(&device.end, rules),
@@ -110,7 +109,7 @@ impl Undo {
             }
             EventAction::RegionGained => self.state.remove_region(address, bytes),
             EventAction::RegionLost => {
-                self.state.add_region(address, region(false, self.state.rules().is_small_region(bytes)))
+                self.state.add_region(address, region(false, self.state.rules().is_small_segment(bytes)))
             }
             EventAction::Mapped => self.state.unmap(address, bytes),
             EventAction::Unmapped => {

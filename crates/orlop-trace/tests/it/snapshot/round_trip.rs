@@ -1,9 +1,10 @@
 //! Written and read again, a history is the same; and Python reads what is written.
 
 use super::{GPT, MADE_UP, read, unpacked};
+use orlop_trace::TraceError;
+use orlop_trace::formats::snapshot::{SnapshotError, write_json, write_pickle};
+use orlop_trace::formats::text::Trace;
 use orlop_trace::history::History;
-use orlop_trace::snapshot::{SnapshotError, write_json, write_pickle};
-use orlop_trace::{Trace, TraceError};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 

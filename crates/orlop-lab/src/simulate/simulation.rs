@@ -1,0 +1,266 @@
+//! One workload by one allocator's rules.
+
+use super::conditions::RunConditions;
+use super::rules::Rules;
+use super::simulator::{Lack, MemoryCapacity, Simulator, SimulatorStats, UNLIMITED};
+use orlop_trace::history::{WorkBlock, WorkStep, Workload};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// A replay of a [`Workload`]: the production engine, over addresses instead of memory.
+///
+/// The blocks that were there at the start are allocated first, in order of address. It ends with the first request that
+/// fails. A request that failed when it was recorded is made, too; if it succeeds, the replay goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Simulation<'a> {
+    work: &'a Workload,
+    room: MemoryCapacity,
+    /// The events at which the cache is emptied.
+    cache_releases: &'a [u32],
+    passes: usize,
+}
+
+/// The result of a [`Simulation`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SimulationOutcome {
+    /// The allocator.
+    pub rules: String,
+    /// What to paste into `PYTORCH_CUDA_ALLOC_CONF`, if it is PyTorch's.
+    pub conf: Option<String>,
+    /// Bytes that the device had; `None` if it had enough.
+    pub memory: Option<u64>,
+    /// The most bytes that lived at once, as asked for.
+    pub peak_live: u64,
+    /// The most bytes that were held from the device.
+    pub peak_reserved: u64,
+    /// `peak_reserved` over `peak_live`; 1 if nothing ever lived.
+    pub ratio: f64,
+    /// Bytes held in the end.
+    pub reserved: u64,
+    /// Times that all cached memory had to go back before a request could be served.
+    pub retries: u64,
+    /// Times that memory was gained from the device.
+    pub device_allocations: u64,
+    /// Bytes of pages that were moved.
+    pub remapped: u64,
+    /// The same, in the last pass only.
+    pub remapped_last: u64,
+    /// Times that a stream took another's memory and waited for it.
+    pub steals: u64,
+    /// Times that a stream was made to wait for another, on the device, for memory of that one.
+    pub stream_waits: u64,
+    /// The request that failed.
+    pub out_of_memory: Option<FailedRequest>,
+    /// Requests and returns, those for the blocks at the start left out.
+    pub operations: u64,
+    /// Requests and uses that were of so many streams that no program has: they were replayed as of one
+    /// ([`MAX_STREAMS`](super::MAX_STREAMS)).
+    pub folded: u64,
+    /// How long the replay took, in nanoseconds; `None` where that cannot be told from reading the file.
+    pub nanoseconds: Option<u64>,
+}
+
+/// A request that failed in a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct FailedRequest {
+    /// The step of the workload; `None` if not even the blocks fitted that were there at the start.
+    pub step: Option<usize>,
+    /// The event of the history.
+    pub event: Option<u64>,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Bytes that lived.
+    pub live: u64,
+    /// Bytes held from the device.
+    pub reserved: u64,
+    /// Bytes of them that were free.
+    pub cached: u64,
+    /// The largest free block.
+    pub largest_free: u64,
+}
+
+impl<'a> Simulation<'a> {
+    /// Of this workload, on a device with memory enough.
+    #[must_use]
+    pub fn new(work: &'a Workload) -> Self {
+        Self { work, room: MemoryCapacity::UNLIMITED, cache_releases: &[], passes: 1 }
+    }
+
+    /// On a device of so many bytes.
+    #[must_use]
+    pub fn memory(self, bytes: u64) -> Self {
+        self.room(MemoryCapacity::of_device(bytes))
+    }
+
+    /// Under the conditions of the recorded run: in the memory that it could hold, and with its calls of `empty_cache`. Other
+    /// memory that is named afterwards takes the place of the run's.
+    #[must_use]
+    pub fn under(mut self, conditions: &'a RunConditions) -> Self {
+        self.cache_releases = &conditions.cache_releases;
+        conditions.limit.map_or(self, |limit| {
+            self.room(MemoryCapacity { bytes: limit.bytes.min(UNLIMITED), of_process: limit.of_process })
+        })
+    }
+
+    pub(crate) fn room(mut self, room: MemoryCapacity) -> Self {
+        self.room = room;
+        self
+    }
+
+    /// The whole of it so often: what was not there at the start, and is in the end, is freed in between. Zero counts as
+    /// one.
+    #[must_use]
+    pub fn passes(mut self, passes: usize) -> Self {
+        self.passes = passes.max(1);
+        self
+    }
+
+    /// Replays by these rules.
+    #[must_use]
+    pub fn run(&self, rules: &Rules) -> SimulationOutcome {
+        let mut machine = Simulator::new(rules, self.room, self.work.blocks.len() + 1);
+        let begin = Instant::now();
+        let (mut operations, mut remapped_before) = (0, 0);
+        let mut failed = self.begin(&mut machine);
+        for pass in 0..self.passes {
+            if failed.is_some() {
+                break;
+            }
+            if pass > 0 {
+                remapped_before = machine.held().remapped;
+                self.rewind(&mut machine);
+            }
+            failed = self.pass(&mut machine, &mut operations);
+        }
+        let nanoseconds = begin.elapsed().min(Duration::from_secs(1 << 30));
+        let held = machine.held();
+        let memory = (self.room.bytes < UNLIMITED).then_some(self.room.bytes);
+        SimulationOutcome {
+            remapped_last: held.remapped - remapped_before,
+            operations,
+            nanoseconds: u64::try_from(nanoseconds.as_nanos()).ok(),
+            ..outcome(rules, memory, self.work.peak().0, held, failed)
+        }
+    }
+
+    /// How many retries the workload takes by these rules in so many bytes; `None` if it does not run in them.
+    pub(crate) fn retries_in(&self, rules: &Rules, bytes: u64) -> Option<u64> {
+        let bytes = bytes.min(UNLIMITED);
+        let simulation = self.room(MemoryCapacity { bytes, ..self.room });
+        let mut machine = Simulator::new(rules, simulation.room, self.work.blocks.len() + 1);
+        let failed = simulation.begin(&mut machine).or_else(|| simulation.pass(&mut machine, &mut 0));
+        failed.is_none().then(|| machine.held().retries)
+    }
+
+    /// Allocates what was there at the start.
+    fn begin(&self, machine: &mut Simulator) -> Option<FailedRequest> {
+        let mut live = 0;
+        for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
+            if let Err(lack) = machine.allocate(id, block) {
+                return Some(lack.of(None, block.bytes, live));
+            }
+            live += block.bytes;
+        }
+        None
+    }
+
+    fn pass(&self, machine: &mut Simulator, operations: &mut u64) -> Option<FailedRequest> {
+        // Where a request is kept that failed when it was recorded.
+        let failed_block = u32::try_from(self.work.blocks.len()).unwrap_or(u32::MAX);
+        let mut releases = self.cache_releases.iter().peekable();
+        for (place, step) in self.work.steps.iter().enumerate() {
+            let event = self.work.events.get(place).copied().unwrap_or(0);
+            while releases.next_if(|&&release| release < event).is_some() {
+                machine.empty_cache();
+            }
+            let (id, block) = match *step {
+                WorkStep::Allocate(id) => (id, self.work.blocks[id as usize]),
+                WorkStep::Free(id) => {
+                    if self.work.blocks[id as usize].lingers {
+                        machine.free_later(id);
+                    } else {
+                        machine.free(id);
+                    }
+                    *operations += 1;
+                    continue;
+                }
+                WorkStep::Completed(id) => {
+                    machine.complete(id);
+                    continue;
+                }
+                WorkStep::Use(id, stream) => {
+                    machine.used_by(id, stream);
+                    continue;
+                }
+                WorkStep::Failed(bytes, stream) => (failed_block, WorkBlock::new(bytes, stream)),
+            };
+            *operations += 1;
+            if let Err(lack) = machine.allocate(id, &block) {
+                let failed = lack.of(Some(place), block.bytes, self.work.live_before(place));
+                return Some(FailedRequest { event: Some(event.into()), ..failed });
+            }
+            if id == failed_block {
+                machine.free(id);
+            }
+        }
+        if releases.next().is_some() {
+            machine.empty_cache();
+        }
+        None
+    }
+
+    /// Between passes: what is in the end becomes what was at the start.
+    fn rewind(&self, machine: &mut Simulator) {
+        machine.complete_all();
+        for (id, block) in (0..).zip(&self.work.blocks) {
+            if block.died.is_none() && block.born.is_some() {
+                machine.free(id);
+            }
+        }
+        for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
+            if block.died.is_some() {
+                // What it had was enough a pass ago; if it fails now its free does nothing.
+                let _refused = machine.allocate(id, block);
+            }
+        }
+    }
+}
+
+/// Of a replay in one pass, whose operations and time are not counted yet.
+pub(crate) fn outcome(
+    rules: &Rules,
+    memory: Option<u64>,
+    peak_live: u64,
+    held: SimulatorStats,
+    out_of_memory: Option<FailedRequest>,
+) -> SimulationOutcome {
+    SimulationOutcome {
+        rules: rules.to_string(),
+        conf: rules.conf(),
+        memory,
+        peak_live,
+        peak_reserved: held.peak_reserved,
+        ratio: if peak_live == 0 { 1.0 } else { held.peak_reserved as f64 / peak_live as f64 },
+        reserved: held.reserved,
+        retries: held.retries,
+        device_allocations: held.gained,
+        remapped: held.remapped,
+        remapped_last: held.remapped,
+        steals: held.steals,
+        stream_waits: held.stream_waits,
+        out_of_memory,
+        operations: 0,
+        folded: held.folded,
+        nanoseconds: None,
+    }
+}
+
+impl Lack {
+    /// The request that it is about, of so many bytes, while so many lived.
+    pub(super) fn of(self, step: Option<usize>, bytes: u64, live: u64) -> FailedRequest {
+        let Self { reserved, cached, largest_free } = self;
+        FailedRequest { step, event: None, bytes, live, reserved, cached, largest_free }
+    }
+}

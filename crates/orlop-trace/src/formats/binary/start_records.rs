@@ -1,0 +1,36 @@
+//! What a device had at the start is told before its events: who replays a file as it is read knows it in time.
+
+use super::super::BlockFault;
+use super::payload::Read;
+use super::reader::BinaryRecord;
+use std::collections::HashSet;
+
+/// Which devices have had events.
+#[derive(Debug, Default)]
+pub(super) struct Begun {
+    devices: HashSet<u32>,
+    /// The device that records are of, and whether it is one of those.
+    device: u32,
+    begun: bool,
+}
+
+impl Begun {
+    /// Takes note of a record of a device that may be there.
+    pub(super) fn look(&mut self, item: &BinaryRecord) -> Read<()> {
+        match *item {
+            BinaryRecord::Event(_) if !self.begun => {
+                self.begun = true;
+                self.devices.insert(self.device);
+            }
+            BinaryRecord::Device(device) => {
+                self.device = device;
+                self.begun = self.devices.contains(&device);
+            }
+            BinaryRecord::Segment { .. } | BinaryRecord::Piece(_) | BinaryRecord::Held(_) if self.begun => {
+                return Err(BlockFault::Late);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
