@@ -4,7 +4,7 @@ use crate::arguments::WhatIfArguments;
 use crate::{histories, output, snapshot, table};
 use orlop::lab::analyze::{DeviceInfo, Naming, OutOfMemoryReport, SnapshotInfo};
 use orlop::lab::simulate::{MAX_STREAMS, MemoryLimit, SimulationOutcome};
-use orlop::lab::what_if::{AdviceReason, Doubt, Smallest, WhatIf, WhatIfReport, WhatIfRow};
+use orlop::lab::what_if::{AdviceReason, Doubt, SmallestMemory, WhatIf, WhatIfReport, WhatIfRow};
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -246,7 +246,7 @@ fn columns(row: &WhatIfRow) -> [String; 9] {
 }
 
 /// The smallest memory in which it runs, and how often it gives its cached memory back there.
-fn runs_in(smallest: Smallest) -> String {
+fn runs_in(smallest: SmallestMemory) -> String {
     let memory = mebibytes(smallest.runs);
     match smallest.retries {
         0 => memory,

@@ -79,12 +79,12 @@ pub struct Holder {
 
 /// Bytes and blocks while they are counted.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sum {
+pub(super) struct BlockTotals {
     pub(super) bytes: u64,
     pub(super) blocks: u64,
 }
 
-impl Sum {
+impl BlockTotals {
     pub(super) fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.blocks = self.blocks.saturating_add(1);
@@ -138,11 +138,11 @@ impl Holdings {
         names: &mut SiteGroups<'_>,
         naming: Naming,
     ) -> Self {
-        let mut all = Sum::default();
+        let mut all = BlockTotals::default();
         let mut sites = BySite::default();
-        let mut streams: BTreeMap<_, Sum> = BTreeMap::new();
-        let mut kinds: BTreeMap<_, Sum> = BTreeMap::new();
-        let mut tags: BTreeMap<TextId, Sum> = BTreeMap::new();
+        let mut streams: BTreeMap<_, BlockTotals> = BTreeMap::new();
+        let mut kinds: BTreeMap<_, BlockTotals> = BTreeMap::new();
+        let mut tags: BTreeMap<TextId, BlockTotals> = BTreeMap::new();
         for block in live(work, steps) {
             all.add(block.bytes);
             sites.add(names, block);
@@ -156,7 +156,7 @@ impl Holdings {
         };
         let tags_told = tags.keys().any(|&text| text != TextId::NONE);
         let kinds_told = kinds.keys().any(|&kind| kind != orlop_core::MemoryKind::default());
-        let plain = |told: bool, sums: Vec<(String, Sum)>| {
+        let plain = |told: bool, sums: Vec<(String, BlockTotals)>| {
             if told {
                 Shares::of(sums.into_iter().map(|(name, sum)| (name, sum, Vec::new())), all, naming.top)
             } else {
@@ -211,12 +211,12 @@ fn largest(
 #[derive(Debug, Default)]
 pub(super) struct BySite {
     /// By the name's number, and whether the memory was there from the beginning and nobody says by whom.
-    sums: BTreeMap<(usize, bool), Group>,
+    sums: BTreeMap<(usize, bool), SiteTotals>,
 }
 
 #[derive(Debug, Default)]
-struct Group {
-    sum: Sum,
+struct SiteTotals {
+    sum: BlockTotals,
     /// The largest block's: with it the frames are shown.
     example: Option<(u64, SiteId)>,
 }
@@ -236,7 +236,7 @@ impl BySite {
         }
     }
 
-    pub(super) fn shares(&self, names: &mut SiteGroups<'_>, all: Sum, naming: Naming) -> Shares {
+    pub(super) fn shares(&self, names: &mut SiteGroups<'_>, all: BlockTotals, naming: Naming) -> Shares {
         let mut sums: Vec<_> = self.sums.iter().collect();
         sums.sort_by_key(|(_, group)| Reverse(group.sum.bytes));
         let rows = sums.iter().enumerate().map(|(place, ((_, there), group))| {
@@ -256,12 +256,16 @@ fn frames(sites: &Sites, site: SiteId) -> Vec<String> {
 }
 
 impl Shares {
-    fn of(sums: impl IntoIterator<Item = (String, Sum, Vec<String>)>, all: Sum, top: usize) -> Self {
+    fn of(
+        sums: impl IntoIterator<Item = (String, BlockTotals, Vec<String>)>,
+        all: BlockTotals,
+        top: usize,
+    ) -> Self {
         let mut sums: Vec<_> = sums.into_iter().collect();
         // Stable: what is equal stays in the order it came in.
         sums.sort_by_key(|(_, sum, _)| Reverse(sum.bytes));
         let rest = sums.split_off(top.min(sums.len()));
-        let share = |(name, sum, frames): (String, Sum, Vec<String>)| Share {
+        let share = |(name, sum, frames): (String, BlockTotals, Vec<String>)| Share {
             name,
             bytes: sum.bytes,
             blocks: sum.blocks,

@@ -6,7 +6,7 @@
 //! exactly: either those that hold the fewest live bytes for their size, or one alone, whichever is less.
 
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
-use super::holders::{BySite, Holdings, Shares, Sum, live, steps_after};
+use super::holders::{BlockTotals, BySite, Holdings, Shares, live, steps_after};
 use super::naming::{Naming, SiteGroups};
 use orlop_trace::history::Timeline;
 use orlop_trace::history::{
@@ -59,7 +59,7 @@ pub struct InferredLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Way {
+pub enum ReleaseWay {
     /// Neighbours in one segment go.
     Neighbours,
     /// Whole segments go back to the device.
@@ -71,7 +71,7 @@ pub enum Way {
 #[non_exhaustive]
 pub struct Release {
     /// How.
-    pub way: Way,
+    pub way: ReleaseWay,
     /// Where the freed range begins; of segments, the first one.
     pub address: u64,
     /// How long the range is, free pieces included; of segments, all of them together.
@@ -185,7 +185,7 @@ struct RequestToFit<'a> {
 /// Blocks that could be released.
 #[derive(Debug)]
 struct ReleaseCandidate<'a> {
-    way: Way,
+    way: ReleaseWay,
     address: u64,
     range: u64,
     segments: u64,
@@ -207,7 +207,7 @@ impl RequestToFit<'_> {
         let (window, segment) = windows.min_by_key(|(window, _)| window.live)?;
         let blocks = segment.blocks.get(window.from..window.to)?;
         Some(ReleaseCandidate {
-            way: Way::Neighbours,
+            way: ReleaseWay::Neighbours,
             address: blocks.first()?.address,
             range: window.bytes,
             segments: 1,
@@ -295,7 +295,7 @@ impl RequestToFit<'_> {
         }
         taken.sort_by_key(|(_, segment)| segment.address);
         Some(ReleaseCandidate {
-            way: Way::Segments,
+            way: ReleaseWay::Segments,
             address: taken.first()?.1.address,
             range: gained,
             segments: taken.len() as u64,
@@ -320,7 +320,7 @@ fn live_bytes(block: &SegmentBlock) -> u64 {
 impl ReleaseCandidate<'_> {
     /// `there`: whether the block at an address was there when the recording began.
     fn release(&self, there: &HashMap<u64, bool>, names: &mut SiteGroups<'_>, naming: Naming) -> Release {
-        let (mut sites, mut all) = (BySite::default(), Sum::default());
+        let (mut sites, mut all) = (BySite::default(), BlockTotals::default());
         for block in self.blocks.iter().filter(|block| block.state == BlockState::Live) {
             let there = there.get(&block.address).copied().unwrap_or(true);
             sites.add_site(names, block.site, there, block.bytes);

@@ -59,9 +59,9 @@ pub struct DeviceInfo {
     /// none. `None` if it does neither.
     pub peak_reserved: Option<u64>,
     /// When the most bytes lived.
-    pub peak: MomentInfo,
+    pub peak: InstantInfo,
     /// After the last event.
-    pub end: MomentInfo,
+    pub end: InstantInfo,
     /// Requests that failed: the first few.
     pub out_of_memory: Vec<OutOfMemoryReport>,
     /// How many more failed.
@@ -73,7 +73,7 @@ pub struct DeviceInfo {
 /// A moment of a device's history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct MomentInfo {
+pub struct InstantInfo {
     /// After how many events; 0 is the start.
     pub events: usize,
     /// When, in nanoseconds since the first event.
@@ -109,7 +109,7 @@ impl DeviceInfo {
             } else {
                 Cow::Owned(moments.after(events))
             };
-            MomentInfo {
+            InstantInfo {
                 events,
                 time_ns: time(history, events),
                 held: Holdings::after(steps, &work, history, &mut names, naming),

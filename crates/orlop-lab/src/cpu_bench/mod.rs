@@ -17,7 +17,7 @@ mod start_gate;
 mod touch;
 mod workers;
 
-pub use self::replay::{Pass, Replay};
-pub use self::replay_report::{ReplayReport, Summary};
+pub use self::replay::{PassProgress, Replay};
+pub use self::replay_report::{ReplayReport, ReplaySummary};
 pub use self::smallest_pool::{SmallestPool, replay_in_smallest_pool, smallest_pool};
 pub use self::touch::{Touch, UnknownTouch};

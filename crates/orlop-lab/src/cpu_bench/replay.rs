@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// A pass that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pass {
+pub struct PassProgress {
     /// How many are done with it.
     pub done: usize,
     /// How many there may be.
@@ -34,7 +34,7 @@ pub struct Replay<'a> {
     pub(super) touch: Touch,
     pub(super) repeat: usize,
     pub(super) at_most: Option<Duration>,
-    pub(super) watcher: Option<&'a (dyn Fn(Pass) + Sync)>,
+    pub(super) watcher: Option<&'a (dyn Fn(PassProgress) + Sync)>,
 }
 
 impl<'a> Replay<'a> {
@@ -82,7 +82,7 @@ impl<'a> Replay<'a> {
 
     /// Telling `watcher` of each pass when it is done.
     #[must_use]
-    pub fn watched(mut self, watcher: &'a (dyn Fn(Pass) + Sync)) -> Self {
+    pub fn watched(mut self, watcher: &'a (dyn Fn(PassProgress) + Sync)) -> Self {
         self.watcher = Some(watcher);
         self
     }

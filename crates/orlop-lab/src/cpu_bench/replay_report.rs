@@ -43,7 +43,7 @@ pub struct ReplayReport {
 /// One allocator over several traces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Summary {
+pub struct ReplaySummary {
     /// The allocator's name.
     pub allocator: String,
     /// How many traces.
@@ -54,7 +54,7 @@ pub struct Summary {
     pub ratio: f64,
 }
 
-impl Summary {
+impl ReplaySummary {
     /// One for each allocator, in the order of their first report. Geometric means, because traces differ by
     /// factors: no trace counts more for being slower.
     #[must_use]
@@ -118,7 +118,7 @@ mod tests {
             sample("y", "b", 1000.0, 8.0),
             sample("empty", "b", 0.0, 4.0),
         ];
-        let [b, a] = Summary::by_allocator(&reports).try_into().unwrap();
+        let [b, a] = ReplaySummary::by_allocator(&reports).try_into().unwrap();
         assert_eq!((b.allocator.as_str(), b.traces, a.allocator.as_str(), a.traces), ("b", 3, "a", 1));
         assert!((b.ns_per_op - 100.0).abs() < 1e-9 && (b.ratio - 4.0).abs() < 1e-9);
         assert!((a.ns_per_op - 7.0).abs() < 1e-9);

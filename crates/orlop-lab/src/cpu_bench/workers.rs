@@ -7,7 +7,7 @@
 
 use super::pass::{BlockSlots, FailedOperation, pass, slots};
 use super::process;
-use super::replay::{Pass, Replay};
+use super::replay::{PassProgress, Replay};
 use super::start_gate::{Abandoned, StartGate};
 use crate::LabError;
 use orlop_alloc::AllocatorRef;
@@ -30,7 +30,7 @@ pub(super) struct Costs {
     pub(super) resident: Option<u64>,
 }
 
-struct Crew<'a> {
+struct Workers<'a> {
     replay: &'a Replay<'a>,
     allocator: &'a AllocatorRef,
     gate: StartGate,
@@ -51,7 +51,7 @@ struct WorkerResult {
 }
 
 pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs, LabError> {
-    let crew = Crew {
+    let crew = Workers {
         replay,
         allocator,
         gate: StartGate::new(replay.threads),
@@ -89,7 +89,7 @@ pub(super) fn run(replay: &Replay<'_>, allocator: &AllocatorRef) -> Result<Costs
     Ok(Costs { times, faults: leader.faults, resident: leader.resident })
 }
 
-impl Crew<'_> {
+impl Workers<'_> {
     fn work(&self, leader: Option<&mut Leader<'_>>) -> WorkerResult {
         let member = self.gate.member();
         let mut log = WorkerResult::default();
@@ -205,7 +205,7 @@ impl<'a> Leader<'a> {
         self.passes += 1;
         let Replay { repeat, at_most, watcher, .. } = *self.replay;
         if let Some(watcher) = watcher {
-            watcher(Pass { done: self.passes, of: repeat });
+            watcher(PassProgress { done: self.passes, of: repeat });
         }
         let late = at_most.is_some_and(|limit| self.begin.elapsed() >= limit);
         self.passes >= repeat || (late && self.passes >= AT_LEAST)

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// A phase of the program, or a point in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Note {
+pub(super) struct AnnotationBand {
     /// The moment in which it begins.
     from: u64,
     /// The moment in which it ends.
@@ -22,11 +22,11 @@ pub(super) struct Note {
 
 /// The phases that a device's recording has a part of, in order of their begin. What begins and never ends lasts to
 /// the end; what only ends was there from the beginning.
-pub(super) fn notes(
+pub(super) fn annotation_bands(
     annotations: &[Annotation],
     history: &DeviceHistory,
     stacks: &mut Stacks<'_>,
-) -> Vec<Note> {
+) -> Vec<AnnotationBand> {
     let first = history.events.iter().map(|event| event.time).min().unwrap_or(0);
     let last = history.events.iter().map(|event| event.time).max().unwrap_or(0);
     let here = |annotation: &&Annotation| annotation.device.is_none_or(|device| device == history.device);
@@ -63,7 +63,7 @@ pub(super) fn notes(
     };
     let note = |(start, end, name): (u64, u64, TextId)| {
         let (start, end) = (start.clamp(first, last), end.clamp(first, last));
-        Note {
+        AnnotationBand {
             from: at(start.saturating_sub(1)),
             to: at(end),
             start: start - first,
@@ -87,7 +87,7 @@ mod tests {
         let name = sites.text("step");
         let mark = |&(time, stage)| Annotation { time, device: None, name, stage };
         let annotations: Vec<Annotation> = marks.iter().map(mark).collect();
-        let notes = notes(&annotations, &history, &mut Stacks::new(&sites));
+        let notes = annotation_bands(&annotations, &history, &mut Stacks::new(&sites));
         notes.iter().map(|note| (note.from, note.to, note.start, note.end)).collect()
     }
 

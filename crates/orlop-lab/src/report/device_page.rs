@@ -1,6 +1,6 @@
 //! A device's part of the page: its columns, and the few things that are not columns.
 
-use super::annotations::{Note, notes};
+use super::annotations::{AnnotationBand, annotation_bands};
 use super::block_lives::{BlockLife, lives, moment};
 use super::columns::{ColumnPayload, Columns};
 use super::extents::{Extent, ExtentClass, Extents};
@@ -29,7 +29,7 @@ pub(super) struct DevicePage {
     pools: Vec<String>,
     out_of_memory: Vec<FailureMark>,
     snapshots: Vec<u64>,
-    notes: Vec<Note>,
+    notes: Vec<AnnotationBand>,
     columns: Columns,
 }
 
@@ -97,7 +97,7 @@ impl DevicePage {
                 })
                 .collect(),
             snapshots: of(EventAction::Snapshot).map(|(moment, _)| moment).collect(),
-            notes: notes(annotations, history, stacks),
+            notes: annotation_bands(annotations, history, stacks),
             columns,
         }
     }

@@ -5,7 +5,7 @@
 
 use super::block_lives::moment;
 use orlop_core::StreamId;
-use orlop_trace::history::{DeviceHistory, EventAction, HistoryEvent, Segment, SiteId};
+use orlop_trace::history::{AddressRange, DeviceHistory, EventAction, HistoryEvent, Segment, SiteId, carve};
 use std::collections::{BTreeMap, HashMap};
 
 /// A range of addresses that was held for a while.
@@ -22,6 +22,16 @@ pub(super) struct Extent {
     pub(super) class: ExtentClass,
     /// The private pool, by its place in the list of pools; 0 is the common one.
     pub(super) pool: u64,
+}
+
+impl AddressRange for Extent {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn part(&self, address: u64, bytes: u64) -> Self {
+        Self { address, bytes, ..*self }
+    }
 }
 
 /// The class of requests that an extent serves.
@@ -108,28 +118,13 @@ impl Extents {
     }
 
     fn lose(&mut self, address: u64, bytes: u64, now: u64) {
-        let end = address.saturating_add(bytes);
-        while let Some((&first, &extent)) = self.alive.range(..end).next_back() {
-            let last = first.saturating_add(extent.bytes);
-            if last <= address {
-                break;
+        let list = &mut self.list;
+        carve(&mut self.alive, address, address.saturating_add(bytes), |extent| {
+            if extent.born < now {
+                list.push(Extent { lost: now, ..extent });
             }
-            self.alive.remove(&first);
-            self.close(extent, now);
-            if last > end {
-                self.alive.insert(end, Extent { address: end, bytes: last - end, born: now, ..extent });
-            }
-            if first < address {
-                self.alive.insert(first, Extent { bytes: address - first, born: now, ..extent });
-                break;
-            }
-        }
-    }
-
-    fn close(&mut self, extent: Extent, now: u64) {
-        if extent.born < now {
-            self.list.push(Extent { lost: now, ..extent });
-        }
+            Extent { born: now, ..extent }
+        });
     }
 
     /// Events do not say what a region serves; segments in the end do.

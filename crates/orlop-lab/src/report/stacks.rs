@@ -15,12 +15,12 @@ pub(super) struct Stacks<'a> {
     text_ids: HashMap<Cow<'a, str>, u64>,
     frames: Vec<[u64; 3]>,
     frame_ids: HashMap<Frame, u64>,
-    stacks: Vec<Stack>,
+    stacks: Vec<SiteStack>,
     stack_ids: HashMap<SiteId, u64>,
 }
 
 #[derive(Debug)]
-struct Stack {
+struct SiteStack {
     name: u64,
     frames: Vec<u64>,
 }
@@ -59,7 +59,7 @@ impl<'a> Stacks<'a> {
         let name = if summary.is_empty() { String::new() } else { summary.display(self.sites).to_string() };
         let name = self.text(Cow::Owned(name));
         let number = length(&self.stacks);
-        self.stacks.push(Stack { name, frames });
+        self.stacks.push(SiteStack { name, frames });
         self.stack_ids.insert(site, number);
         number
     }

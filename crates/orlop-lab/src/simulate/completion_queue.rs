@@ -8,35 +8,35 @@ use orlop_core::StreamId;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// So many lanes at most: engines ask each lane in which something waits, whenever they allocate.
-const LANES: u64 = 16;
+/// So many streams at most: engines ask each lane in which something waits, whenever they allocate.
+const MAX_STREAMS_OF_QUEUE: u64 = 16;
 
 /// Blocks by what their replay knows them by.
 #[derive(Debug)]
-pub(super) struct Lanes<Id> {
-    lanes: Vec<CompletionLane>,
+pub(super) struct CompletionQueue<Id> {
+    streams: Vec<CompletionStream>,
     /// In which lane a block waits, and for which of its events.
     waiting: HashMap<Id, (usize, u64)>,
 }
 
-impl<Id> Default for Lanes<Id> {
+impl<Id> Default for CompletionQueue<Id> {
     fn default() -> Self {
-        Self { lanes: Vec::new(), waiting: HashMap::new() }
+        Self { streams: Vec::new(), waiting: HashMap::new() }
     }
 }
 
 #[derive(Debug)]
-struct CompletionLane {
+struct CompletionStream {
     stream: StreamId,
     /// Blocks that wait here, in order, and whether they were completed out of it: streams do what they are given in order.
     queue: VecDeque<(u64, bool)>,
 }
 
-impl<Id: Eq + Hash> Lanes<Id> {
+impl<Id: Eq + Hash> CompletionQueue<Id> {
     /// Frees a block, which has to wait.
     pub(super) fn free_later(&mut self, engine: &mut Engine<NullDevice>, id: Id, block: DeviceBlock) {
         let place = self.lane(engine);
-        let lane = &mut self.lanes[place];
+        let lane = &mut self.streams[place];
         let noted = engine.record_stream(block, lane.stream).and_then(|()| engine.free(block));
         debug_assert!(noted.is_ok());
         // One more than before, or as many while a capture goes on: it does not wait then.
@@ -50,7 +50,7 @@ impl<Id: Eq + Hash> Lanes<Id> {
     /// A block need not wait any more. Whether it did.
     pub(super) fn complete(&mut self, engine: &Engine<NullDevice>, id: Id) -> bool {
         let Some((place, event)) = self.waiting.remove(&id) else { return false };
-        let CompletionLane { stream, queue } = &mut self.lanes[place];
+        let CompletionStream { stream, queue } = &mut self.streams[place];
         if let Ok(found) = queue.binary_search_by_key(&event, |&(event, _)| event) {
             queue[found].1 = true;
         }
@@ -67,7 +67,7 @@ impl<Id: Eq + Hash> Lanes<Id> {
     /// Nothing waits any more.
     pub(super) fn complete_all(&mut self, engine: &Engine<NullDevice>) {
         self.waiting.clear();
-        for CompletionLane { stream, queue } in &mut self.lanes {
+        for CompletionStream { stream, queue } in &mut self.streams {
             queue.clear();
             engine.backing().pass(*stream, engine.backing().recorded(*stream));
         }
@@ -75,23 +75,23 @@ impl<Id: Eq + Hash> Lanes<Id> {
 
     /// A lane in which nothing waits, or where the fewest do.
     fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
-        for CompletionLane { stream, queue } in &mut self.lanes {
+        for CompletionStream { stream, queue } in &mut self.streams {
             // The device may have waited for them all, for other reasons.
             let passed = engine.backing().passed(*stream);
             while queue.front().is_some_and(|&(event, _)| event <= passed) {
                 queue.pop_front();
             }
         }
-        let number = self.lanes.len() as u64;
-        let fewest = (0..).zip(&self.lanes).min_by_key(|(_, lane)| lane.queue.len());
+        let number = self.streams.len() as u64;
+        let fewest = (0..).zip(&self.streams).min_by_key(|(_, lane)| lane.queue.len());
         match fewest {
-            Some((place, lane)) if lane.queue.is_empty() || number == LANES => place,
+            Some((place, lane)) if lane.queue.is_empty() || number == MAX_STREAMS_OF_QUEUE => place,
             _ => {
                 // No program's: these are addresses, or small.
                 let stream = StreamId::new(u64::MAX - number);
                 engine.backing().tell_of(stream);
-                self.lanes.push(CompletionLane { stream, queue: VecDeque::new() });
-                self.lanes.len() - 1
+                self.streams.push(CompletionStream { stream, queue: VecDeque::new() });
+                self.streams.len() - 1
             }
         }
     }

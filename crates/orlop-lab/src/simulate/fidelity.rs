@@ -2,7 +2,7 @@
 //!
 //! A replay by PyTorch's rules is worth what this says.
 
-use super::completion_queue::Lanes;
+use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
 use orlop_alloc::device::{
     Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId,
@@ -55,7 +55,7 @@ struct FidelityReplay {
     engine: Engine<NullDevice>,
     streams: FoldedStreams,
     /// By address in the recording, as the next: what was freed and waits for streams.
-    lanes: Lanes<u64>,
+    completions: CompletionQueue<u64>,
     blocks: EventInterpreter<DeviceBlock>,
     fidelity: Fidelity,
 }
@@ -73,7 +73,7 @@ impl FidelityReplay {
         let mut replay = Self {
             engine,
             streams,
-            lanes: Lanes::default(),
+            completions: CompletionQueue::default(),
             blocks: EventInterpreter::new(),
             fidelity: Fidelity::default(),
         };
@@ -105,7 +105,7 @@ impl FidelityReplay {
                 self.fidelity.unrequested += u64::from(unrequested);
             }
             Some(BlockEvent::Completed(_)) => {
-                self.lanes.complete(&self.engine, event.address);
+                self.completions.complete(&self.engine, event.address);
             }
             _ => {}
         }
@@ -135,7 +135,7 @@ impl FidelityReplay {
 
     fn free(&mut self, address: u64, block: DeviceBlock, lingers: bool) {
         if lingers {
-            self.lanes.free_later(&mut self.engine, address, block);
+            self.completions.free_later(&mut self.engine, address, block);
         } else {
             let _freed = self.engine.free(block);
         }

@@ -2,7 +2,7 @@
 
 use super::conditions::RunConditions;
 use super::rules::Rules;
-use super::simulator::{Lack, MemoryCapacity, Simulator, SimulatorStats, UNLIMITED};
+use super::simulator::{MemoryCapacity, Shortage, Simulator, SimulatorStats, UNLIMITED};
 use orlop_trace::history::{WorkBlock, WorkStep, Workload};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -120,22 +120,22 @@ impl<'a> Simulation<'a> {
     /// Replays by these rules.
     #[must_use]
     pub fn run(&self, rules: &Rules) -> SimulationOutcome {
-        let mut machine = Simulator::new(rules, self.room, self.work.blocks.len() + 1);
+        let mut simulator = Simulator::new(rules, self.room, self.work.blocks.len() + 1);
         let begin = Instant::now();
         let (mut operations, mut remapped_before) = (0, 0);
-        let mut failed = self.begin(&mut machine);
+        let mut failed = self.begin(&mut simulator);
         for pass in 0..self.passes {
             if failed.is_some() {
                 break;
             }
             if pass > 0 {
-                remapped_before = machine.held().remapped;
-                self.rewind(&mut machine);
+                remapped_before = simulator.stats().remapped;
+                self.rewind(&mut simulator);
             }
-            failed = self.pass(&mut machine, &mut operations);
+            failed = self.pass(&mut simulator, &mut operations);
         }
         let nanoseconds = begin.elapsed().min(Duration::from_secs(1 << 30));
-        let held = machine.held();
+        let held = simulator.stats();
         let memory = (self.room.bytes < UNLIMITED).then_some(self.room.bytes);
         SimulationOutcome {
             remapped_last: held.remapped - remapped_before,
@@ -149,16 +149,16 @@ impl<'a> Simulation<'a> {
     pub(crate) fn retries_in(&self, rules: &Rules, bytes: u64) -> Option<u64> {
         let bytes = bytes.min(UNLIMITED);
         let simulation = self.room(MemoryCapacity { bytes, ..self.room });
-        let mut machine = Simulator::new(rules, simulation.room, self.work.blocks.len() + 1);
-        let failed = simulation.begin(&mut machine).or_else(|| simulation.pass(&mut machine, &mut 0));
-        failed.is_none().then(|| machine.held().retries)
+        let mut simulator = Simulator::new(rules, simulation.room, self.work.blocks.len() + 1);
+        let failed = simulation.begin(&mut simulator).or_else(|| simulation.pass(&mut simulator, &mut 0));
+        failed.is_none().then(|| simulator.stats().retries)
     }
 
     /// Allocates what was there at the start.
-    fn begin(&self, machine: &mut Simulator) -> Option<FailedRequest> {
+    fn begin(&self, simulator: &mut Simulator) -> Option<FailedRequest> {
         let mut live = 0;
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
-            if let Err(lack) = machine.allocate(id, block) {
+            if let Err(lack) = simulator.allocate(id, block) {
                 return Some(lack.of(None, block.bytes, live));
             }
             live += block.bytes;
@@ -166,63 +166,63 @@ impl<'a> Simulation<'a> {
         None
     }
 
-    fn pass(&self, machine: &mut Simulator, operations: &mut u64) -> Option<FailedRequest> {
+    fn pass(&self, simulator: &mut Simulator, operations: &mut u64) -> Option<FailedRequest> {
         // Where a request is kept that failed when it was recorded.
         let failed_block = u32::try_from(self.work.blocks.len()).unwrap_or(u32::MAX);
         let mut releases = self.cache_releases.iter().peekable();
         for (place, step) in self.work.steps.iter().enumerate() {
             let event = self.work.events.get(place).copied().unwrap_or(0);
             while releases.next_if(|&&release| release < event).is_some() {
-                machine.empty_cache();
+                simulator.empty_cache();
             }
             let (id, block) = match *step {
                 WorkStep::Allocate(id) => (id, self.work.blocks[id as usize]),
                 WorkStep::Free(id) => {
                     if self.work.blocks[id as usize].lingers {
-                        machine.free_later(id);
+                        simulator.free_later(id);
                     } else {
-                        machine.free(id);
+                        simulator.free(id);
                     }
                     *operations += 1;
                     continue;
                 }
                 WorkStep::Completed(id) => {
-                    machine.complete(id);
+                    simulator.complete(id);
                     continue;
                 }
                 WorkStep::Use(id, stream) => {
-                    machine.used_by(id, stream);
+                    simulator.record_stream(id, stream);
                     continue;
                 }
                 WorkStep::Failed(bytes, stream) => (failed_block, WorkBlock::new(bytes, stream)),
             };
             *operations += 1;
-            if let Err(lack) = machine.allocate(id, &block) {
+            if let Err(lack) = simulator.allocate(id, &block) {
                 let failed = lack.of(Some(place), block.bytes, self.work.live_before(place));
                 return Some(FailedRequest { event: Some(event.into()), ..failed });
             }
             if id == failed_block {
-                machine.free(id);
+                simulator.free(id);
             }
         }
         if releases.next().is_some() {
-            machine.empty_cache();
+            simulator.empty_cache();
         }
         None
     }
 
     /// Between passes: what is in the end becomes what was at the start.
-    fn rewind(&self, machine: &mut Simulator) {
-        machine.complete_all();
+    fn rewind(&self, simulator: &mut Simulator) {
+        simulator.complete_all();
         for (id, block) in (0..).zip(&self.work.blocks) {
             if block.died.is_none() && block.born.is_some() {
-                machine.free(id);
+                simulator.free(id);
             }
         }
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
             if block.died.is_some() {
                 // What it had was enough a pass ago; if it fails now its free does nothing.
-                let _refused = machine.allocate(id, block);
+                let _refused = simulator.allocate(id, block);
             }
         }
     }
@@ -257,7 +257,7 @@ pub(crate) fn outcome(
     }
 }
 
-impl Lack {
+impl Shortage {
     /// The request that it is about, of so many bytes, while so many lived.
     pub(super) fn of(self, step: Option<usize>, bytes: u64, live: u64) -> FailedRequest {
         let Self { reserved, cached, largest_free } = self;

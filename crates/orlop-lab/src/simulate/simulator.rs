@@ -1,6 +1,6 @@
 //! The engines behind one face: blocks by the number that the workload gives them.
 
-use super::completion_queue::Lanes;
+use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
 use super::rules::Rules;
 use orlop_alloc::backing::Null;
@@ -30,7 +30,7 @@ pub(super) struct SimulatorStats {
 
 /// Why a request failed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Lack {
+pub(super) struct Shortage {
     pub(super) reserved: u64,
     pub(super) cached: u64,
     pub(super) largest_free: u64,
@@ -42,7 +42,7 @@ pub(super) enum Simulator {
         engine: Engine<NullDevice>,
         streams: FoldedStreams,
         blocks: Vec<Option<DeviceBlock>>,
-        lanes: Lanes<u32>,
+        completions: CompletionQueue<u32>,
     },
     Bfc {
         allocator: AllocatorRef,
@@ -84,7 +84,7 @@ impl Simulator {
                     engine,
                     streams: FoldedStreams::default(),
                     blocks: vec![None; blocks],
-                    lanes: Lanes::default(),
+                    completions: CompletionQueue::default(),
                 }
             }
             None => {
@@ -98,7 +98,7 @@ impl Simulator {
     }
 
     #[inline]
-    pub(super) fn allocate(&mut self, id: u32, block: &WorkBlock) -> Result<(), Lack> {
+    pub(super) fn allocate(&mut self, id: u32, block: &WorkBlock) -> Result<(), Shortage> {
         let place = id as usize;
         // A size that no memory has fails as any other that is too large.
         let bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
@@ -107,17 +107,17 @@ impl Simulator {
                 let stream = streams.fold(block.stream);
                 let long_lived = block.kind == MemoryKind::Persistent;
                 let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, stream) });
-                *at(blocks, place) = Some(got.map_err(|error| lack(&error))?);
+                *at(blocks, place) = Some(got.map_err(|error| shortage(&error))?);
             }
             Self::Bfc { allocator, blocks } => {
                 let got = allocator.allocate(&Request::new(bytes.max(1)));
                 *at(blocks, place) = Some(got.map_err(|error| match error {
-                    Error::OutOfMemory(report) => Lack {
+                    Error::OutOfMemory(report) => Shortage {
                         reserved: report.reserved,
                         cached: report.free,
                         largest_free: report.largest_free,
                     },
-                    _ => Lack::default(),
+                    _ => Shortage::default(),
                 })?);
             }
         }
@@ -143,9 +143,9 @@ impl Simulator {
     /// frees it at once.
     pub(super) fn free_later(&mut self, id: u32) {
         match self {
-            Self::Device { engine, blocks, lanes, .. } => {
+            Self::Device { engine, blocks, completions, .. } => {
                 if let Some(block) = blocks[id as usize].take() {
-                    lanes.free_later(engine, id, block);
+                    completions.free_later(engine, id, block);
                 }
             }
             Self::Bfc { .. } => self.free(id),
@@ -154,8 +154,8 @@ impl Simulator {
 
     /// Streams are done with a block.
     pub(super) fn complete(&mut self, id: u32) {
-        if let Self::Device { engine, lanes, .. } = self {
-            lanes.complete(engine, id);
+        if let Self::Device { engine, completions, .. } = self {
+            completions.complete(engine, id);
         }
     }
 
@@ -171,13 +171,13 @@ impl Simulator {
 
     /// Streams are done with all that was freed.
     pub(super) fn complete_all(&mut self) {
-        if let Self::Device { engine, lanes, .. } = self {
-            lanes.complete_all(engine);
+        if let Self::Device { engine, completions, .. } = self {
+            completions.complete_all(engine);
         }
     }
 
     #[inline]
-    pub(super) fn used_by(&mut self, id: u32, stream: StreamId) {
+    pub(super) fn record_stream(&mut self, id: u32, stream: StreamId) {
         if let Self::Device { engine, streams, blocks, .. } = self
             && let Some(block) = blocks[id as usize]
         {
@@ -186,7 +186,7 @@ impl Simulator {
         }
     }
 
-    pub(super) fn held(&self) -> SimulatorStats {
+    pub(super) fn stats(&self) -> SimulatorStats {
         match self {
             Self::Device { engine, streams, .. } => {
                 let stats = engine.stats();
@@ -222,11 +222,11 @@ fn at<T>(blocks: &mut Vec<Option<T>>, place: usize) -> &mut Option<T> {
     &mut blocks[place]
 }
 
-fn lack(error: &DeviceError) -> Lack {
+fn shortage(error: &DeviceError) -> Shortage {
     match *error {
         DeviceError::OutOfMemory { reserved, cached, largest_free, .. } => {
-            Lack { reserved, cached, largest_free }
+            Shortage { reserved, cached, largest_free }
         }
-        _ => Lack::default(),
+        _ => Shortage::default(),
     }
 }

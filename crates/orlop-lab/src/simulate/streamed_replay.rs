@@ -70,7 +70,7 @@ impl StreamedReplay {
     ) -> Result<Self> {
         let nearly = reader.order() == EventOrder::Nearly;
         let mut devices =
-            Feeds { rules, memory, feeds: BTreeMap::new(), held: BinaryHeap::new(), most, events: 0 };
+            DeviceReplays { rules, memory, feeds: BTreeMap::new(), held: BinaryHeap::new(), most, events: 0 };
         let mut warnings = Vec::new();
         let (mut number, mut stream) = (0, None);
         while let Some(item) = reader.next_record(&mut warnings)? {
@@ -101,10 +101,10 @@ impl StreamedReplay {
 }
 
 /// By device, made when it is first named.
-struct Feeds<'a> {
+struct DeviceReplays<'a> {
     rules: &'a Rules,
     memory: Option<u64>,
-    feeds: BTreeMap<u32, Feed>,
+    feeds: BTreeMap<u32, DeviceReplay>,
     /// Events that wait for earlier ones, the earliest first; so many at most.
     held: BinaryHeap<QueuedEvent>,
     most: usize,
@@ -112,9 +112,9 @@ struct Feeds<'a> {
     events: u64,
 }
 
-impl Feeds<'_> {
-    fn get(&mut self, device: u32) -> &mut Feed {
-        self.feeds.entry(device).or_insert_with(|| Feed::new(self.rules, self.memory))
+impl DeviceReplays<'_> {
+    fn get(&mut self, device: u32) -> &mut DeviceReplay {
+        self.feeds.entry(device).or_insert_with(|| DeviceReplay::new(self.rules, self.memory))
     }
 
     /// An event, before which others may have happened that come later.
@@ -144,8 +144,8 @@ impl Feeds<'_> {
 }
 
 /// What is replayed of one device.
-struct Feed {
-    machine: Simulator,
+struct DeviceReplay {
+    simulator: Simulator,
     blocks: EventInterpreter<StreamedBlock>,
     /// The event before, which is replayed when the next is known.
     last: Option<HistoryEvent>,
@@ -203,10 +203,10 @@ impl Ord for QueuedEvent {
     }
 }
 
-impl Feed {
+impl DeviceReplay {
     fn new(rules: &Rules, memory: Option<u64>) -> Self {
         Self {
-            machine: Simulator::new(
+            simulator: Simulator::new(
                 rules,
                 memory.map_or(MemoryCapacity::UNLIMITED, MemoryCapacity::of_device),
                 0,
@@ -252,9 +252,9 @@ impl Feed {
                 self.bytes -= u128::from(block.bytes);
                 if let Some(id) = block.id.filter(|_| !had_failed) {
                     if pending {
-                        self.machine.free_later(id);
+                        self.simulator.free_later(id);
                     } else {
-                        self.machine.free(id);
+                        self.simulator.free(id);
                         self.vacant.push(id);
                     }
                     self.operations += 1;
@@ -262,18 +262,18 @@ impl Feed {
             }
             Some(BlockEvent::Completed(block)) => {
                 if let Some(id) = block.id.filter(|_| !had_failed) {
-                    self.machine.complete(id);
+                    self.simulator.complete(id);
                     self.vacant.push(id);
                 }
             }
             Some(BlockEvent::Use(block)) => {
                 if let Some(id) = block.id.filter(|_| !had_failed) {
-                    self.machine.used_by(id, event.stream);
+                    self.simulator.record_stream(id, event.stream);
                 }
             }
             Some(BlockEvent::Failed) => {
                 if let Some(id) = self.ask(&WorkBlock::new(event.bytes, event.stream)) {
-                    self.machine.free(id);
+                    self.simulator.free(id);
                     self.vacant.push(id);
                 }
                 self.operations += u64::from(!had_failed);
@@ -300,7 +300,7 @@ impl Feed {
             return None;
         }
         let id = self.number();
-        match self.machine.allocate(id, asked) {
+        match self.simulator.allocate(id, asked) {
             Ok(()) => Some(id),
             Err(lack) => {
                 let live = u64::try_from(self.bytes).unwrap_or(u64::MAX);
@@ -323,7 +323,7 @@ impl Feed {
         }
         let peak = u64::try_from(self.peak).unwrap_or(u64::MAX);
         let memory = memory.filter(|&memory| memory < UNLIMITED);
-        let held = self.machine.held();
+        let held = self.simulator.stats();
         SimulationOutcome { operations: self.operations, ..outcome(rules, memory, peak, held, self.failed) }
     }
 }

@@ -10,14 +10,14 @@ const GRAIN: u64 = 512;
 /// The smallest static plan that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Perfect {
+pub struct PerfectPlan {
     /// Its bytes, in multiples of 512 for each block.
     pub bytes: u64,
     /// Whether it is proven that no allocator does with less that hands out multiples of 512 bytes.
     pub optimal: bool,
 }
 
-impl Perfect {
+impl PerfectPlan {
     /// Of a workload's blocks, whose times are the steps.
     pub(super) fn of(work: &Workload) -> Option<Self> {
         let problem = problem(work, true)?;
@@ -82,7 +82,7 @@ mod tests {
     fn perfect(events: &[(EventAction, u64, u64)]) -> (u64, bool) {
         let events = events.iter().map(|&(action, address, bytes)| HistoryEvent::new(action, address, bytes));
         let history = DeviceHistory::from_events(events.collect());
-        let perfect = Perfect::of(&Workload::of(&history)).unwrap();
+        let perfect = PerfectPlan::of(&Workload::of(&history)).unwrap();
         (perfect.bytes, perfect.optimal)
     }
 

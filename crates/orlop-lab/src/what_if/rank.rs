@@ -107,7 +107,7 @@ fn best(rows: &[(Cost, WhatIfRow)]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::smallest_memory::Smallest;
+    use super::super::smallest_memory::SmallestMemory;
     use super::*;
     use crate::simulate::{FailedRequest, Rules, Simulation};
     use orlop_trace::history::{DeviceHistory, Workload};
@@ -123,7 +123,7 @@ mod tests {
         WhatIfRow {
             outcome,
             saves: 0,
-            smallest: Some(Smallest { runs: runs * MIB, retries, fails, without_retry, tried: 1 }),
+            smallest: Some(SmallestMemory { runs: runs * MIB, retries, fails, without_retry, tried: 1 }),
             is_baseline: conf.is_empty(),
             settings: rules.settings(),
             needs_device: false,

@@ -17,7 +17,7 @@ const SHARE: u64 = 1024;
 /// How little memory is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Smallest {
+pub struct SmallestMemory {
     /// It runs in so many bytes.
     pub runs: u64,
     /// Times that all cached memory has to go back there.
@@ -30,7 +30,7 @@ pub struct Smallest {
     pub tried: u32,
 }
 
-impl Smallest {
+impl SmallestMemory {
     /// Between what lives at once and what was held when there was enough. `None` if it does not even run in that.
     pub(super) fn search(
         simulation: &Simulation<'_>,

@@ -1,10 +1,10 @@
 //! All settings side by side.
 
 use super::advice::{Advice, AdviceReason};
-use super::perfect::Perfect;
+use super::perfect::PerfectPlan;
 use super::rank::{self, Advantage, Cost};
 use super::recorded_run::RecordedRun;
-use super::smallest_memory::Smallest;
+use super::smallest_memory::SmallestMemory;
 use super::sweep::settings;
 use crate::simulate::{
     Fidelity, MemoryCapacity, MemoryLimit, Rules, RunConditions, Simulation, SimulationOutcome, UNLIMITED,
@@ -45,7 +45,7 @@ pub struct WhatIfReport {
     /// Bytes that the device had, or that the process could hold of it; `None` if that was left open.
     pub memory: Option<u64>,
     /// What an allocator that knew the future could do.
-    pub perfect: Option<Perfect>,
+    pub perfect: Option<PerfectPlan>,
     /// The settings with which the others are compared.
     pub baseline: String,
     /// Whether the recorded run is known to have had those; else they are PyTorch's defaults.
@@ -78,7 +78,7 @@ pub struct WhatIfRow {
     /// Bytes held fewer than with the settings of the baseline; negative if more.
     pub saves: i64,
     /// The smallest memory in which it runs, if that was asked for and there is one.
-    pub smallest: Option<Smallest>,
+    pub smallest: Option<SmallestMemory>,
     /// Whether these are the settings of the baseline.
     pub is_baseline: bool,
     /// How many settings are other than PyTorch's defaults.
@@ -163,7 +163,7 @@ impl<'a> WhatIf<'a> {
         }
         let (rows, perfect) = rayon::join(
             || rules.par_iter().map(|rules| self.row(rules, limit)).collect::<Vec<_>>(),
-            || if self.plan { Perfect::of(self.work) } else { None },
+            || if self.plan { PerfectPlan::of(self.work) } else { None },
         );
         let mut rows: Vec<WhatIfRow> = rows;
         let held = rows.iter().find(|row| row.is_baseline).map_or(0, |row| row.outcome.peak_reserved);
@@ -249,7 +249,7 @@ impl<'a> WhatIf<'a> {
         let smallest = self.smallest.then(|| {
             // What is held when nothing is scarce is enough; what does not run then runs in no memory.
             let enough = if limit.is_none() { outcome.clone() } else { plenty.run(rules) };
-            enough.out_of_memory.is_none().then(|| Smallest::search(&plenty, rules, &enough)).flatten()
+            enough.out_of_memory.is_none().then(|| SmallestMemory::search(&plenty, rules, &enough)).flatten()
         });
         WhatIfRow {
             outcome,

@@ -3,7 +3,7 @@
 use crate::mock_allocator::MockAllocator;
 use BlockState::{Free, Live, Pending};
 use orlop_core::StreamId;
-use orlop_lab::analyze::{BEFORE, NO_SITE, Naming, SegmentPool, SegmentsInfo, SnapshotInfo, Way};
+use orlop_lab::analyze::{BEFORE, NO_SITE, Naming, ReleaseWay, SegmentPool, SegmentsInfo, SnapshotInfo};
 use orlop_lab::compare::{Diff, Gate, Matching, Measure, Profile, Tolerance, UnknownTolerance};
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
@@ -128,7 +128,10 @@ fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
     // enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10 has.
     let ways: Vec<_> =
         failed.releases.iter().map(|release| (release.way, release.bytes, release.range)).collect();
-    assert_eq!(ways, [(Way::Segments, 10 * MIB, 10 * MIB), (Way::Neighbours, 12 * MIB, 18 * MIB)]);
+    assert_eq!(
+        ways,
+        [(ReleaseWay::Segments, 10 * MIB, 10 * MIB), (ReleaseWay::Neighbours, 12 * MIB, 18 * MIB)]
+    );
     let release = &failed.releases[1];
     assert_eq!((release.blocks, &*release.by_site.top[0].name), (2, "optimizer.py:7 step"));
     assert_eq!(failed.segments.as_ref().and_then(|segments| segments.largest_request), Some(6 * MIB));
@@ -147,7 +150,7 @@ proptest! {
         machine.fail((bytes + 1) * MIB, 0, 0);
         device.events = machine.events;
         let info = SnapshotInfo::of(&history(&Sites::default(), device), Naming::default());
-        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.way == Way::Neighbours);
+        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.way == ReleaseWay::Neighbours);
         let mut best = None;
         for from in 0..blocks.len() {
             for to in from..=blocks.len() {

@@ -6,7 +6,7 @@ use orlop_alloc::engine::{Direct, Pool, Pow2};
 use orlop_alloc::{Allocator as _, AllocatorRef};
 use orlop_core::Device;
 use orlop_lab::LabError;
-use orlop_lab::cpu_bench::{Pass, Replay, Touch};
+use orlop_lab::cpu_bench::{PassProgress, Replay, Touch};
 use orlop_trace::formats::text::Trace;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn a_time_limit_leaves_three_passes() {
 #[test]
 fn passes_are_told_in_order() {
     let (trace, passes) = (trace(), Mutex::new(Vec::new()));
-    let watcher = |pass: Pass| passes.lock().unwrap().push((pass.done, pass.of));
+    let watcher = |pass: PassProgress| passes.lock().unwrap().push((pass.done, pass.of));
     Replay::new(&trace).threads(2).repeat(3).watched(&watcher).run(&engines()[3]).unwrap();
     assert_eq!(*passes.lock().unwrap(), [(1, 3), (2, 3), (3, 3)]);
 }

@@ -19,9 +19,9 @@ fn has_room(devices: usize, is_known: bool) -> Result<(), FormatError> {
 
 /// Which devices there are: so many at most.
 #[derive(Debug, Default)]
-pub(super) struct Admitted(HashSet<u32>);
+pub(super) struct AdmittedDevices(HashSet<u32>);
 
-impl Admitted {
+impl AdmittedDevices {
     /// Lets a device in, if it is known or there is room for one more.
     pub(super) fn admit(&mut self, number: u32) -> Result<(), FormatError> {
         has_room(self.0.len(), self.0.contains(&number))?;
@@ -42,12 +42,12 @@ impl Admitted {
 
 /// Devices in the making, by number.
 #[derive(Debug, Default)]
-pub(crate) struct Gather {
+pub(crate) struct EventCollector {
     places: HashMap<u32, usize>,
     devices: Vec<DeviceHistory>,
 }
 
-impl Gather {
+impl EventCollector {
     /// The device of this number, made if need be.
     pub(crate) fn device(&mut self, number: u32) -> &mut DeviceHistory {
         let place = *self.places.entry(number).or_insert_with(|| {
@@ -74,7 +74,7 @@ impl Gather {
 pub(crate) fn by_device(
     events: impl IntoIterator<Item = (u32, HistoryEvent)>,
 ) -> Result<Vec<DeviceHistory>, FormatError> {
-    let mut gather = Gather::default();
+    let mut gather = EventCollector::default();
     for (device, event) in events {
         gather.told(device)?.events.push(event);
     }
@@ -107,7 +107,7 @@ impl Warnings {
 
 /// Checks that what is freed was allocated, with the same size, and that no two blocks overlap. What was freed without
 /// having been allocated is returned: the event's place, its block's address and size.
-pub(super) fn check(device: &DeviceHistory, warnings: &mut Warnings) -> Vec<Unknown> {
+pub(super) fn check(device: &DeviceHistory, warnings: &mut Warnings) -> Vec<UnknownFree> {
     let mut live: BTreeMap<u64, u64> = BTreeMap::new();
     let mut seen: HashSet<u64> = HashSet::new();
     let mut unknown = Vec::new();
@@ -128,7 +128,12 @@ pub(super) fn check(device: &DeviceHistory, warnings: &mut Warnings) -> Vec<Unkn
                     warnings.push(HistoryWarning::SizeDiffers { device: number, event: place, address });
                 }
                 None if bytes > 0 => {
-                    unknown.push(Unknown { event: place, address, bytes, first: !seen.contains(&address) });
+                    unknown.push(UnknownFree {
+                        event: place,
+                        address,
+                        bytes,
+                        first: !seen.contains(&address),
+                    });
                     seen.insert(address);
                 }
                 _ => {}
@@ -141,7 +146,7 @@ pub(super) fn check(device: &DeviceHistory, warnings: &mut Warnings) -> Vec<Unkn
 
 /// A block that is freed and was not allocated.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Unknown {
+pub(super) struct UnknownFree {
     pub(super) event: usize,
     pub(super) address: u64,
     pub(super) bytes: u64,

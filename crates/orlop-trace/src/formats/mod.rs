@@ -29,7 +29,7 @@ pub mod text;
 
 pub use self::device_numbers::{device_number, numbered_device};
 pub use self::error::{BlockFault, EventColumn, Format, FormatError};
-use self::event_collector::Admitted;
+use self::event_collector::AdmittedDevices;
 #[cfg(test)]
 pub(crate) use self::event_collector::by_device;
-pub(crate) use self::event_collector::{Gather, MAX_DEVICES};
+pub(crate) use self::event_collector::{EventCollector, MAX_DEVICES};

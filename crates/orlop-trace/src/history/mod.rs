@@ -9,6 +9,7 @@
 //! there in the beginning, that is worked out ([`History::find_start`]).
 
 mod action;
+mod address_ranges;
 mod annotation;
 mod equal;
 mod interpreter;
@@ -23,6 +24,7 @@ use orlop_alloc::torch::{ConfError, TorchConf};
 use orlop_core::{MemoryKind, StreamId};
 
 pub use self::action::EventAction;
+pub use self::address_ranges::{AddressRange, carve};
 pub use self::annotation::{Annotation, Stage};
 pub use self::interpreter::{BlockEvent, EventInterpreter};
 pub use self::sites::{Frame, SiteId, Sites, TextId};

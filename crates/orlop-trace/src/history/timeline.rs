@@ -9,7 +9,10 @@
 //! Whoever looks at one moment looks at others, too: a slider in a report. States are kept at distances that grow with
 //! what a state takes, so that all of them together take no more than the events, and a moment is never far from one.
 
-use super::{BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SiteId, SizeRules};
+use super::{
+    AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SiteId,
+    SizeRules, carve,
+};
 use orlop_core::StreamId;
 use std::collections::{BTreeMap, HashMap};
 
@@ -361,37 +364,27 @@ impl TimelineState {
     /// Takes everything out of an address range.
     fn carve(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes);
-        while let Some((start, region)) =
-            self.regions.range(..end).next_back().map(|(&start, region)| (start, *region))
-        {
-            let stop = start + region.bytes;
-            if stop <= address {
-                break;
-            }
-            self.regions.remove(&start);
-            if start < address {
-                self.regions.insert(start, SegmentRange { bytes: address - start, ..region });
-            }
-            if stop > end {
-                self.regions.insert(end, SegmentRange { bytes: stop - end, ..region });
-            }
-        }
-        while let Some(piece) = self.pieces.range(..end).next_back().map(|(_, piece)| *piece) {
-            let stop = piece.address + piece.bytes;
-            if stop <= address {
-                break;
-            }
-            self.pieces.remove(&piece.address);
-            let mut keep = |at: u64, bytes: u64| {
-                let requested = piece.requested.min(bytes);
-                self.pieces.insert(at, SegmentBlock { address: at, bytes, requested, ..piece });
-            };
-            if piece.address < address {
-                keep(piece.address, address - piece.address);
-            }
-            if stop > end {
-                keep(end, stop - end);
-            }
-        }
+        carve(&mut self.regions, address, end, |region| region);
+        carve(&mut self.pieces, address, end, |piece| piece);
+    }
+}
+
+impl AddressRange for SegmentRange {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn part(&self, _: u64, bytes: u64) -> Self {
+        Self { bytes, ..*self }
+    }
+}
+
+impl AddressRange for SegmentBlock {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn part(&self, address: u64, bytes: u64) -> Self {
+        Self { address, bytes, requested: self.requested.min(bytes), ..*self }
     }
 }

@@ -4,7 +4,7 @@ use super::names::Lookup;
 use super::record::EventRecord;
 use super::region_table::is_gain;
 use super::regions::DeferredRecord as ToldRegion;
-use super::thread::{self, Busy};
+use super::thread::{self, RecordingGuard};
 use super::{Backtraces, RecorderInner, backtraces, locked};
 use crate::formats::device_number;
 use crate::history::{EventAction, HistoryEvent};
@@ -54,7 +54,7 @@ impl RecorderInner {
         if bytes < at_least && number.checked_rem(every).is_none_or(|rest| rest != 0) {
             return 0;
         }
-        let _busy = Busy::begin();
+        let _busy = RecordingGuard::begin();
         backtraces::walk(|addresses| locked(&self.names).stack(addresses))
     }
 
@@ -108,7 +108,7 @@ impl RecorderInner {
         let told =
             ToldRegion { record: EventRecord { address, bytes, stream, ..record }, already: event.already };
         if thread.is_some() {
-            let _busy = Busy::begin();
+            let _busy = RecordingGuard::begin();
             self.regions.note(told);
         } else if !self.regions.put_aside(told) {
             self.unseen();
@@ -118,7 +118,7 @@ impl RecorderInner {
     #[cold]
     pub(super) fn mark(&self, text: &str, device: Device, bytes: u64, kind: MemoryKind) {
         let Some(thread) = thread::number() else { return self.unseen() };
-        let _busy = Busy::begin();
+        let _busy = RecordingGuard::begin();
         let record = EventRecord::mark(self.clock.ticks(), EventAction::Annotation, device, thread);
         let text = locked(&self.names).text(text);
         self.rings.push(&EventRecord { text, bytes, kind, ..record });

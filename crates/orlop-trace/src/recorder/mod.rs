@@ -70,9 +70,9 @@ pub use self::backtraces::Backtraces;
 use self::names::{Lookup, NameTables};
 use self::regions::RegionRecorder;
 use self::rings::Rings;
-use self::thread::Busy;
+use self::thread::RecordingGuard;
 use crate::Result;
-use crate::formats::Gather;
+use crate::formats::EventCollector;
 use crate::formats::binary::BinaryWriter;
 use crate::history::{EventAction, History};
 use orlop_alloc::{Event as Told, EventClock, Observer};
@@ -204,14 +204,14 @@ impl Recorder {
     /// What is in the rings: the latest events of each thread, by device and in order of time.
     #[must_use]
     pub fn history(&self) -> History {
-        let _busy = Busy::begin();
+        let _busy = RecordingGuard::begin();
         let inner = &*self.inner;
         let mut blocks = Vec::new();
         // Regions afterwards, so that none is missed of a block that is there.
         inner.rings.read(&mut Vec::new(), &mut blocks);
         let (start, regions) = inner.regions.read();
         let mut lookup = Lookup::default();
-        let mut gather = Gather::default();
+        let mut gather = EventCollector::default();
         for (device, segment) in start {
             gather.device(device).start.push(segment);
         }
@@ -244,7 +244,7 @@ impl Recorder {
     ///
     /// Those of [`BinaryWriter::event`]. What was not written then is lost, and counted so.
     pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<Drained> {
-        let _busy = Busy::begin();
+        let _busy = RecordingGuard::begin();
         let inner = &*self.inner;
         let DrainedFile { lookup, rings } = &mut *locked(&inner.file);
         let mut blocks = Vec::new();

@@ -1,14 +1,16 @@
 //! The regions that are held at one moment.
 
 use super::record::EventRecord;
-use crate::history::{BlockState, EventAction, Segment, SegmentBlock, SiteId, SizeRules};
+use crate::history::{
+    AddressRange, BlockState, EventAction, Segment, SegmentBlock, SiteId, SizeRules, carve,
+};
 use orlop_core::{MemoryKind, StreamId};
 use std::collections::BTreeMap;
 
 /// Regions by device and address; they do not overlap.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RegionTable {
-    regions: BTreeMap<(u32, u64), RecordedRegion>,
+    devices: BTreeMap<u32, BTreeMap<u64, RecordedRegion>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,16 @@ struct RecordedRegion {
     small: bool,
 }
 
+impl AddressRange for RecordedRegion {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn part(&self, _: u64, bytes: u64) -> Self {
+        Self { bytes, ..*self }
+    }
+}
+
 impl RegionTable {
     /// Does what an event says; false if that changes nothing.
     pub(super) fn apply(&mut self, record: &EventRecord, rules: &SizeRules) -> bool {
@@ -28,7 +40,7 @@ impl RegionTable {
         if !self.would_change(record) {
             return false;
         }
-        self.carve(device, address, address + bytes);
+        carve(self.regions_mut(device), address, address + bytes, |region| region);
         if is_gain(record) {
             let mapped = action == EventAction::Mapped;
             let small = if mapped { rules.is_small_page(bytes) } else { rules.is_small_segment(bytes) };
@@ -51,8 +63,19 @@ impl RegionTable {
 
     /// The last region that begins before an address.
     fn last_before(&self, device: u32, address: u64) -> Option<(u64, RecordedRegion)> {
-        let mut below = self.regions.range((device, 0)..(device, address));
-        below.next_back().map(|(&(_, start), &region)| (start, region))
+        let mut below = self.devices.get(&device)?.range(..address);
+        below.next_back().map(|(&start, &region)| (start, region))
+    }
+
+    fn regions_mut(&mut self, device: u32) -> &mut BTreeMap<u64, RecordedRegion> {
+        self.devices.entry(device).or_default()
+    }
+
+    /// All regions, in order of device and address.
+    fn iter(&self) -> impl Iterator<Item = (u32, u64, RecordedRegion)> {
+        self.devices.iter().flat_map(|(&device, regions)| {
+            regions.iter().map(move |(&address, &region)| (device, address, region))
+        })
     }
 
     /// Whether all of a range is held.
@@ -67,53 +90,37 @@ impl RegionTable {
         true
     }
 
-    /// Takes a range out.
-    fn carve(&mut self, device: u32, address: u64, end: u64) {
-        while let Some((start, region)) = self.last_before(device, end) {
-            let stop = start + region.bytes;
-            if stop <= address {
-                break;
-            }
-            self.regions.remove(&(device, start));
-            if start < address {
-                self.regions.insert((device, start), RecordedRegion { bytes: address - start, ..region });
-            }
-            if stop > end {
-                self.regions.insert((device, end), RecordedRegion { bytes: stop - end, ..region });
-            }
-        }
-    }
-
     /// Adds a region where none is. Pages beside others of the stream are one region with them.
     fn add(&mut self, device: u32, mut address: u64, mut region: RecordedRegion) {
         let is_like = |other: &RecordedRegion| other.mapped && region.mapped && other.stream == region.stream;
         let end = address + region.bytes;
-        let behind = self.regions.get(&(device, end)).copied().filter(is_like);
         let ahead = self.last_before(device, address);
+        let regions = self.regions_mut(device);
+        let behind = regions.get(&end).copied().filter(is_like);
         let ahead = ahead.filter(|(start, other)| start + other.bytes == address && is_like(other));
         if let Some(behind) = behind {
-            self.regions.remove(&(device, end));
+            regions.remove(&end);
             region.bytes += behind.bytes;
         }
         if let Some((start, ahead)) = ahead {
             region = RecordedRegion { bytes: region.bytes + ahead.bytes, ..ahead };
             address = start;
         }
-        self.regions.insert((device, address), region);
+        regions.insert(address, region);
     }
 
     /// What is held here and not there.
     pub(super) fn without(&self, other: &Self) -> Self {
         let mut rest = self.clone();
-        for (&(device, address), region) in &other.regions {
-            rest.carve(device, address, address + region.bytes);
+        for (device, address, region) in other.iter() {
+            carve(rest.regions_mut(device), address, address + region.bytes, |region| region);
         }
         rest
     }
 
     /// Records of all of it, coming or going.
     pub(super) fn records(&self, ticks: u64, comes: bool) -> impl Iterator<Item = EventRecord> {
-        self.regions.iter().map(move |(&(device, address), &RecordedRegion { bytes, stream, mapped, .. })| {
+        self.iter().map(move |(device, address, RecordedRegion { bytes, stream, mapped, .. })| {
             let action = match (mapped, comes) {
                 (false, true) => EventAction::RegionGained,
                 (false, false) => EventAction::RegionLost,
@@ -127,8 +134,8 @@ impl RegionTable {
 
     /// As segments with their devices' numbers, free all through: of blocks nothing is known here.
     pub(super) fn segments(&self) -> Vec<(u32, Segment)> {
-        let segment = |(&(device, address), region): (&(u32, u64), &RecordedRegion)| {
-            let &RecordedRegion { bytes, stream, mapped, small } = region;
+        let segment = |(device, address, region)| {
+            let RecordedRegion { bytes, stream, mapped, small } = region;
             let site = SiteId::UNKNOWN;
             let blocks = vec![SegmentBlock { address, bytes, requested: 0, state: BlockState::Free, site }];
             let stream = StreamId::new(stream);
@@ -137,7 +144,7 @@ impl RegionTable {
                 Segment { address, bytes, stream, small, expandable: mapped, pool: (0, 0), site, blocks },
             )
         };
-        self.regions.iter().map(segment).collect()
+        self.iter().map(segment).collect()
     }
 }
 

@@ -35,11 +35,11 @@ fn unusual(state: u32) -> Option<u32> {
 
 /// The calling thread is busy while this lives.
 #[derive(Debug)]
-pub(super) struct Busy {
+pub(super) struct RecordingGuard {
     before: u32,
 }
 
-impl Busy {
+impl RecordingGuard {
     pub(super) fn begin() -> Self {
         let before = STATE.get();
         STATE.set(before | BUSY);
@@ -47,7 +47,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for RecordingGuard {
     fn drop(&mut self) {
         STATE.set(self.before);
     }
@@ -61,8 +61,8 @@ mod tests {
     fn threads_have_numbers_and_none_while_busy() {
         let mine = number().unwrap();
         assert_eq!(number(), Some(mine));
-        let busy = Busy::begin();
-        drop(Busy::begin());
+        let busy = RecordingGuard::begin();
+        drop(RecordingGuard::begin());
         assert_eq!(number(), None);
         drop(busy);
         assert_eq!(number(), Some(mine));

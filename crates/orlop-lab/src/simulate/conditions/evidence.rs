@@ -31,7 +31,7 @@ pub(super) struct RegionRelease {
     /// Bytes that were held before.
     held: u64,
     /// What follows of the same request, if it is one.
-    then: Then,
+    follow_up: FollowUp,
     /// Whether its call site is that of what follows.
     same_site: bool,
     /// Whether segments of the common pools stay that are free as a whole.
@@ -42,7 +42,7 @@ pub(super) struct RegionRelease {
 
 /// What follows where memory went back.
 #[derive(Debug, Clone, Copy)]
-enum Then {
+enum FollowUp {
     /// Nothing of a request.
     Other,
     /// Growth by so many bytes, with this event.
@@ -81,7 +81,7 @@ impl Evidence {
                         None => evidence.releases.push(RegionRelease {
                             first: place,
                             held,
-                            then: Then::Other,
+                            follow_up: FollowUp::Other,
                             same_site: false,
                             is_partial: false,
                             is_private,
@@ -93,7 +93,7 @@ impl Evidence {
                 EventAction::RegionGained | EventAction::Mapped => {
                     match last {
                         Some(release) => {
-                            release.followed(Then::Growth(place, event.bytes), event, history);
+                            release.followed(FollowUp::Growth(place, event.bytes), event, history);
                             release.is_partial = occupancy.has_idle();
                         }
                         None if occupancy.has_idle_large() => {
@@ -107,7 +107,7 @@ impl Evidence {
                 }
                 EventAction::OutOfMemory => {
                     if let Some(release) = last {
-                        release.followed(Then::Failure, event, history);
+                        release.followed(FollowUp::Failure, event, history);
                     }
                     open = false;
                     evidence.fail(event, held, rules.segment_bytes(event.bytes));
@@ -134,10 +134,10 @@ impl Evidence {
 
     /// Whether a request may have given this back, if it found no room.
     pub(super) fn may_be_request(&self, release: &RegionRelease) -> bool {
-        match release.then {
-            Then::Other => false,
-            Then::Failure => release.same_site,
-            Then::Growth(_, bytes) => {
+        match release.follow_up {
+            FollowUp::Other => false,
+            FollowUp::Failure => release.same_site,
+            FollowUp::Growth(_, bytes) => {
                 let retries = release.held.saturating_add(bytes) > self.peak;
                 release.same_site && (retries || self.collects(release.held))
             }
@@ -152,8 +152,8 @@ impl Evidence {
     /// The limit that explains the failures, and what requests gave back.
     pub(super) fn limit(&self) -> Option<MemoryLimit> {
         let (mut at_least, mut below, mut of_process) = (self.peak, self.refused, self.has_fraction);
-        let grown = self.releases.iter().filter_map(|release| match release.then {
-            Then::Growth(_, bytes) => Some((release, release.held.saturating_add(bytes))),
+        let grown = self.releases.iter().filter_map(|release| match release.follow_up {
+            FollowUp::Growth(_, bytes) => Some((release, release.held.saturating_add(bytes))),
             _ => None,
         });
         for (release, refused) in grown {
@@ -193,8 +193,8 @@ impl Evidence {
 }
 
 impl RegionRelease {
-    fn followed(&mut self, then: Then, event: &HistoryEvent, history: &DeviceHistory) {
-        self.then = then;
+    fn followed(&mut self, follow_up: FollowUp, event: &HistoryEvent, history: &DeviceHistory) {
+        self.follow_up = follow_up;
         self.same_site = history.events.get(self.first).is_some_and(|first| first.site == event.site);
     }
 
@@ -207,7 +207,7 @@ impl RegionRelease {
         moments: &Timeline<'_>,
         looks: &mut usize,
     ) -> bool {
-        let Then::Growth(growth, _) = self.then else { return false };
+        let FollowUp::Growth(growth, _) = self.follow_up else { return false };
         // Where more is given back or freed first, another request follows.
         let ends = |action| {
             matches!(action, EventAction::FreeRequested | EventAction::RegionLost | EventAction::Unmapped)

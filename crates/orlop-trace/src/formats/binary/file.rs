@@ -1,10 +1,10 @@
 //! Whole histories to files and back.
 
-use super::super::{Admitted, FormatError};
+use super::super::{AdmittedDevices, FormatError};
 use super::reader::{BinaryReader, BinaryRecord};
 use super::writer::{BinaryWriter, EventOrder};
 use crate::Result;
-use crate::formats::event_collector::Gather;
+use crate::formats::event_collector::EventCollector;
 use crate::history::{History, Segment};
 use std::io::{Read, Write};
 
@@ -25,7 +25,7 @@ use std::io::{Read, Write};
 ///
 /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`], before anything is written.
 pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
-    Admitted::all(history.devices.iter().map(|device| device.device))?;
+    AdmittedDevices::all(history.devices.iter().map(|device| device.device))?;
     let mut file = BinaryWriter::new(writer, EventOrder::Exact)?;
     if let Some(settings) = &history.settings {
         file.settings(settings)?;
@@ -69,7 +69,7 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
 pub fn read_binary(reader: impl Read) -> Result<History> {
     let mut reader = BinaryReader::new(reader)?;
     let mut history = History::default();
-    let mut gather = Gather::default();
+    let mut gather = EventCollector::default();
     let (mut number, mut at_end, mut events) = (0, false, 0_u64);
     while let Some(item) = reader.next_record(&mut history.warnings)? {
         match item {
@@ -114,7 +114,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
     Ok(history)
 }
 
-fn segments(gather: &mut Gather, number: u32, at_end: bool) -> &mut Vec<Segment> {
+fn segments(gather: &mut EventCollector, number: u32, at_end: bool) -> &mut Vec<Segment> {
     let device = gather.device(number);
     if at_end { &mut device.end } else { &mut device.start }
 }

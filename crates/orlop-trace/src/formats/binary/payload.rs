@@ -3,20 +3,20 @@
 use super::super::BlockFault;
 
 /// What a reader says when bytes are wrong.
-pub(super) type Read<T> = Result<T, BlockFault>;
+pub(super) type PayloadResult<T> = Result<T, BlockFault>;
 
 /// The unread rest of a payload.
 #[derive(Debug)]
 pub(super) struct PayloadCursor<'a>(pub(super) &'a [u8]);
 
 impl<'a> PayloadCursor<'a> {
-    pub(super) fn byte(&mut self) -> Read<u8> {
+    pub(super) fn byte(&mut self) -> PayloadResult<u8> {
         let (&byte, rest) = self.0.split_first().ok_or(BlockFault::Record)?;
         self.0 = rest;
         Ok(byte)
     }
 
-    pub(super) fn varint(&mut self) -> Read<u64> {
+    pub(super) fn varint(&mut self) -> PayloadResult<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -33,17 +33,17 @@ impl<'a> PayloadCursor<'a> {
         Err(BlockFault::Number)
     }
 
-    pub(super) fn short(&mut self) -> Read<u32> {
+    pub(super) fn short(&mut self) -> PayloadResult<u32> {
         u32::try_from(self.varint()?).map_err(|_| BlockFault::Number)
     }
 
     /// A number that is told by its difference from another.
-    pub(super) fn since(&mut self, before: u64) -> Read<u64> {
+    pub(super) fn since(&mut self, before: u64) -> PayloadResult<u64> {
         let coded = self.varint()?;
         Ok(before.wrapping_add((coded >> 1) ^ (coded & 1).wrapping_neg()))
     }
 
-    pub(super) fn bytes(&mut self, length: u64) -> Read<&'a [u8]> {
+    pub(super) fn bytes(&mut self, length: u64) -> PayloadResult<&'a [u8]> {
         let length = usize::try_from(length).map_err(|_| BlockFault::Record)?;
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(BlockFault::Record)?;
         self.0 = rest;

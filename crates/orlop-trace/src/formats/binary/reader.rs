@@ -1,9 +1,9 @@
 //! Events out of a file, a block at a time.
 
-use super::super::{Admitted, BlockFault, Format, FormatError};
-use super::payload::{PayloadCursor, Read};
+use super::super::{AdmittedDevices, BlockFault, Format, FormatError};
+use super::payload::{PayloadCursor, PayloadResult};
 use super::side_records::warning;
-use super::start_records::Begun;
+use super::start_records::StartOrder;
 use super::{
     ANNOTATION, AT_END, BLOCK_HEAD, Before, COUNTED, DETAIL, DEVICE, EXPANDABLE, EventOrder, FRAME, HEADER,
     HELD, MAGIC, MAX_BLOCK, MEMORY, NEARLY, OTHER, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT,
@@ -33,8 +33,8 @@ pub struct BinaryReader<'a> {
     next_at: u64,
     events: u64,
     ended: bool,
-    devices: Admitted,
-    begun: Begun,
+    devices: AdmittedDevices,
+    start_order: StartOrder,
     tables: Tables,
 }
 
@@ -114,8 +114,8 @@ impl<'a> BinaryReader<'a> {
             next_at: HEADER as u64,
             events: 0,
             ended: false,
-            devices: Admitted::default(),
-            begun: Begun::default(),
+            devices: AdmittedDevices::default(),
+            start_order: StartOrder::default(),
             tables: Tables::default(),
         })
     }
@@ -180,7 +180,7 @@ impl<'a> BinaryReader<'a> {
             let item = item.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
             self.used = self.payload.len() - cursor.0.len();
             if let Some(item) = item {
-                let in_time = self.begun.look(&item);
+                let in_time = self.start_order.look(&item);
                 in_time.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
                 match item {
                     BinaryRecord::Event(_) => self.events += 1,
@@ -281,7 +281,7 @@ impl fmt::Debug for BinaryReader<'_> {
 
 impl Tables {
     /// The record that begins here; `None` if it only says what others name.
-    fn record(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<Option<BinaryRecord>> {
+    fn record(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<Option<BinaryRecord>> {
         let tag = cursor.byte()?;
         if tag & OTHER != OTHER {
             return self.event(tag, cursor).map(BinaryRecord::Event).map(Some);
@@ -336,7 +336,7 @@ impl Tables {
         }
     }
 
-    fn event(&mut self, tag: u8, cursor: &mut PayloadCursor<'_>) -> Read<HistoryEvent> {
+    fn event(&mut self, tag: u8, cursor: &mut PayloadCursor<'_>) -> PayloadResult<HistoryEvent> {
         self.device.ok_or(BlockFault::Order)?;
         let action = EventAction::from_code(tag & OTHER).ok_or(BlockFault::Tag)?;
         let mut now = self.before;
@@ -368,7 +368,7 @@ impl Tables {
         })
     }
 
-    fn segment(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+    fn segment(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         self.device.ok_or(BlockFault::Order)?;
         let flags = cursor.byte()?;
         let segment = Segment {
@@ -385,7 +385,7 @@ impl Tables {
         Ok(BinaryRecord::Segment { at_end: flags & AT_END != 0, segment })
     }
 
-    fn piece(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+    fn piece(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let base = self.segment.ok_or(BlockFault::Order)?;
         let address = base.wrapping_add(cursor.varint()?);
         let (bytes, requested) = (cursor.varint()?, cursor.varint()?);
@@ -399,20 +399,20 @@ impl Tables {
         Ok(BinaryRecord::Piece(SegmentBlock { address, bytes, requested, state, site }))
     }
 
-    pub(super) fn text(&self, cursor: &mut PayloadCursor<'_>) -> Read<TextId> {
+    pub(super) fn text(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<TextId> {
         self.text_of(cursor.short()?)
     }
 
-    pub(super) fn site(&self, cursor: &mut PayloadCursor<'_>) -> Read<SiteId> {
+    pub(super) fn site(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<SiteId> {
         self.stack_of(cursor.short()?)
     }
 
-    fn text_of(&self, number: u32) -> Read<TextId> {
+    fn text_of(&self, number: u32) -> PayloadResult<TextId> {
         let Some(place) = number.checked_sub(1) else { return Ok(TextId::NONE) };
         self.texts.get(place as usize).copied().ok_or(BlockFault::Reference)
     }
 
-    fn stack_of(&self, number: u32) -> Read<SiteId> {
+    fn stack_of(&self, number: u32) -> PayloadResult<SiteId> {
         let Some(place) = number.checked_sub(1) else { return Ok(SiteId::UNKNOWN) };
         self.stacks.get(place as usize).copied().ok_or(BlockFault::Reference)
     }

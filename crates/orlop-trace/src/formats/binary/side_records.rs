@@ -1,7 +1,7 @@
 //! What a history has beside segments and events: annotations, details of events, blocks of no segment, warnings.
 
 use super::super::BlockFault;
-use super::payload::{PayloadCursor, Read, put};
+use super::payload::{PayloadCursor, PayloadResult, put};
 use super::reader::{BinaryRecord, Tables};
 use super::writer::BinaryWriter;
 use super::{ANNOTATION, COUNTED, DETAIL, HELD, WARNING};
@@ -73,13 +73,13 @@ impl<W: Write> BinaryWriter<W> {
 }
 
 impl Tables {
-    pub(super) fn held(&self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+    pub(super) fn held(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let (address, bytes, requested) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
         let (state, site) = (BlockState::Live, self.site(cursor)?);
         Ok(BinaryRecord::Held(SegmentBlock { address, bytes, requested, state, site }))
     }
 
-    pub(super) fn annotation(&self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+    pub(super) fn annotation(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let time = cursor.varint()?;
         let device =
             cursor.varint()?.checked_sub(1).map(u32::try_from).transpose().map_err(|_| BlockFault::Number)?;
@@ -93,7 +93,7 @@ impl Tables {
         Ok(BinaryRecord::Annotation(Annotation { time, device, name, stage }))
     }
 
-    pub(super) fn detail(&self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+    pub(super) fn detail(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let event = cursor.short()?;
         let context = self.text(cursor)?;
         Ok(BinaryRecord::Detail(EventDetail { event, context, pool: (cursor.varint()?, cursor.varint()?) }))
@@ -120,7 +120,7 @@ fn code(warning: HistoryWarning) -> (u8, [u64; 3]) {
     }
 }
 
-pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> Read<HistoryWarning> {
+pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> PayloadResult<HistoryWarning> {
     let device = u32::try_from(first).map_err(|_| BlockFault::Number)?;
     let event = || usize::try_from(second).map_err(|_| BlockFault::Number);
     Ok(match code {

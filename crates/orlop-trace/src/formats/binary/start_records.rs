@@ -1,22 +1,22 @@
 //! What a device had at the start is told before its events: who replays a file as it is read knows it in time.
 
 use super::super::BlockFault;
-use super::payload::Read;
+use super::payload::PayloadResult;
 use super::reader::BinaryRecord;
 use std::collections::HashSet;
 
 /// Which devices have had events.
 #[derive(Debug, Default)]
-pub(super) struct Begun {
+pub(super) struct StartOrder {
     devices: HashSet<u32>,
     /// The device that records are of, and whether it is one of those.
     device: u32,
     begun: bool,
 }
 
-impl Begun {
+impl StartOrder {
     /// Takes note of a record of a device that may be there.
-    pub(super) fn look(&mut self, item: &BinaryRecord) -> Read<()> {
+    pub(super) fn look(&mut self, item: &BinaryRecord) -> PayloadResult<()> {
         match *item {
             BinaryRecord::Event(_) if !self.begun => {
                 self.begun = true;

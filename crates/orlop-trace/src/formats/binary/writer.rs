@@ -1,6 +1,6 @@
 //! Events into a file, a block at a time.
 
-use super::super::{Admitted, Format, FormatError};
+use super::super::{AdmittedDevices, Format, FormatError};
 use super::payload::{put, put_since};
 use super::{
     AT_END, BLOCK, Before, DEVICE, EXPANDABLE, FRAME, MAGIC, MAX_BLOCK, MEMORY, NEARLY, PIECE, SAME_PLACE,
@@ -47,7 +47,7 @@ pub struct BinaryWriter<W: Write> {
     before: Before,
     /// That of the records so far in this block.
     device: Option<u32>,
-    devices: Admitted,
+    devices: AdmittedDevices,
     /// By their places in the table of sites: the numbers in the file, or 0.
     texts: Vec<u32>,
     text_count: u32,
@@ -70,7 +70,7 @@ impl<W: Write> BinaryWriter<W> {
             payload: Vec::with_capacity(BLOCK + 256),
             before: Before::default(),
             device: None,
-            devices: Admitted::default(),
+            devices: AdmittedDevices::default(),
             texts: Vec::new(),
             text_count: 0,
             sites: Vec::new(),

@@ -9,14 +9,14 @@ use std::io::{self, Read};
 pub(super) const MAX_TOKEN: usize = 16 << 20;
 
 /// Passes bytes on and counts how long the tokens in them are.
-pub(super) struct Bounded<R> {
+pub(super) struct BoundedJson<R> {
     reader: R,
     in_text: bool,
     after_backslash: bool,
     length: usize,
 }
 
-impl<R: Read> Bounded<R> {
+impl<R: Read> BoundedJson<R> {
     pub(super) fn new(reader: R) -> Self {
         Self { reader, in_text: false, after_backslash: false, length: 0 }
     }
@@ -46,7 +46,7 @@ impl<R: Read> Bounded<R> {
     }
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedJson<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(bytes)?;
         if self.look(bytes.get(..count).unwrap_or_default()) {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn passes(json: impl Read) -> bool {
-        io::copy(&mut Bounded::new(json), &mut io::sink()).is_ok()
+        io::copy(&mut BoundedJson::new(json), &mut io::sink()).is_ok()
     }
 
     #[test]

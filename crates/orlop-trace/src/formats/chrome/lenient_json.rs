@@ -75,9 +75,9 @@ pub(super) trait ObjectFields: Default {
 
 /// Of an object whose fields do not count.
 #[derive(Debug, Default)]
-pub(super) struct Nothing;
+pub(super) struct IgnoredObject;
 
-impl ObjectFields for Nothing {
+impl ObjectFields for IgnoredObject {
     fn field<'de, A: MapAccess<'de>>(&mut self, _: FieldName, fields: &mut A) -> Result<(), A::Error> {
         fields.next_value::<IgnoredAny>().map(drop)
     }
@@ -85,7 +85,7 @@ impl ObjectFields for Nothing {
 
 /// A value.
 #[derive(Debug)]
-pub(super) enum Loose<F> {
+pub(super) enum Lenient<F> {
     Object(F),
     Integer(i128),
     Real(f64),
@@ -93,7 +93,7 @@ pub(super) enum Loose<F> {
     Other,
 }
 
-impl<F> Loose<F> {
+impl<F> Lenient<F> {
     /// Empty for anything but a text.
     pub(super) fn text(&self) -> &str {
         if let Self::Text(text) = self { text } else { "" }
@@ -143,57 +143,57 @@ fn whole(number: f64) -> Option<i128> {
     (number.fract() == 0.0 && number.abs() < BOUND).then_some(number as i128)
 }
 
-impl<'de, F: ObjectFields> Deserialize<'de> for Loose<F> {
+impl<'de, F: ObjectFields> Deserialize<'de> for Lenient<F> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_any(LooseVisitor(PhantomData))
+        json.deserialize_any(LenientVisitor(PhantomData))
     }
 }
 
-struct LooseVisitor<F>(PhantomData<F>);
+struct LenientVisitor<F>(PhantomData<F>);
 
-impl<'de, F: ObjectFields> Visitor<'de> for LooseVisitor<F> {
-    type Value = Loose<F>;
+impl<'de, F: ObjectFields> Visitor<'de> for LenientVisitor<F> {
+    type Value = Lenient<F>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Loose<F>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Lenient<F>, A::Error> {
         let mut object = F::default();
         while let Some(key) = fields.next_key()? {
             object.field(key, &mut fields)?;
         }
-        Ok(Loose::Object(object))
+        Ok(Lenient::Object(object))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Loose<F>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Lenient<F>, A::Error> {
         while elements.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Loose::Other)
+        Ok(Lenient::Other)
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Loose<F>, E> {
+    fn visit_str<E>(self, text: &str) -> Result<Lenient<F>, E> {
         let end = text.floor_char_boundary(MAX_TEXT);
-        Ok(Loose::Text(text.get(..end).unwrap_or(text).into()))
+        Ok(Lenient::Text(text.get(..end).unwrap_or(text).into()))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Loose<F>, E> {
-        Ok(Loose::Integer(number.into()))
+    fn visit_i64<E>(self, number: i64) -> Result<Lenient<F>, E> {
+        Ok(Lenient::Integer(number.into()))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Loose<F>, E> {
-        Ok(Loose::Integer(number.into()))
+    fn visit_u64<E>(self, number: u64) -> Result<Lenient<F>, E> {
+        Ok(Lenient::Integer(number.into()))
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Loose<F>, E> {
-        Ok(Loose::Real(number))
+    fn visit_f64<E>(self, number: f64) -> Result<Lenient<F>, E> {
+        Ok(Lenient::Real(number))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Loose<F>, E> {
-        Ok(Loose::Other)
+    fn visit_bool<E>(self, _: bool) -> Result<Lenient<F>, E> {
+        Ok(Lenient::Other)
     }
 
-    fn visit_unit<E>(self) -> Result<Loose<F>, E> {
-        Ok(Loose::Other)
+    fn visit_unit<E>(self) -> Result<Lenient<F>, E> {
+        Ok(Lenient::Other)
     }
 }
 
@@ -201,7 +201,7 @@ impl<'de, F: ObjectFields> Visitor<'de> for LooseVisitor<F> {
 mod tests {
     use super::*;
 
-    fn value(json: &str) -> Loose<Nothing> {
+    fn value(json: &str) -> Lenient<IgnoredObject> {
         serde_json::from_str(json).unwrap()
     }
 

@@ -4,7 +4,7 @@
 //! before and are not freed either have no event, but each event tells how many bytes live after it
 //! ([`CountedBytes::allocated`]). So the sum of all is known, and what is left of it is one block more.
 
-use super::super::event_collector::{Unknown, Warnings};
+use super::super::event_collector::{UnknownFree, Warnings};
 use crate::history::{BlockState, DeviceHistory, EventAction, HistoryWarning, SegmentBlock, SiteId};
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ struct CountedTotals {
 /// there for each event.
 pub(super) fn find(
     device: &mut DeviceHistory,
-    unknown: &[Unknown],
+    unknown: &[UnknownFree],
     counted: &[CountedBytes],
     warnings: &mut Warnings,
 ) {
@@ -96,9 +96,13 @@ fn change(action: EventAction, bytes: u64) -> i128 {
 }
 
 /// Blocks that were freed and not allocated, unless they contradict each other.
-fn freed_later(device: &DeviceHistory, unknown: &[Unknown], warnings: &mut Warnings) -> Vec<SegmentBlock> {
+fn freed_later(
+    device: &DeviceHistory,
+    unknown: &[UnknownFree],
+    warnings: &mut Warnings,
+) -> Vec<SegmentBlock> {
     let mut held: BTreeMap<u64, SegmentBlock> = BTreeMap::new();
-    for &Unknown { event, address, bytes, first } in unknown {
+    for &UnknownFree { event, address, bytes, first } in unknown {
         let end = address.checked_add(bytes);
         let before = end.and_then(|end| held.range(..end).next_back());
         let free = before.is_none_or(|(_, block)| block.address + block.bytes <= address);

@@ -34,11 +34,11 @@ mod lenient_json;
 mod live_at_start;
 mod operations;
 
-use self::bounded_json::Bounded;
-use self::events::{ChromeEvent, EventArguments, What};
+use self::bounded_json::BoundedJson;
+use self::events::{ChromeEvent, ChromeEventKind, EventArguments};
 use self::live_at_start::CountedBytes;
 use self::operations::OperationList;
-use super::event_collector::{Gather, Warnings, check};
+use super::event_collector::{EventCollector, Warnings, check};
 use super::{Format, FormatError, device_number};
 use crate::Result;
 use crate::history::{EventAction, History, HistoryEvent, Sites};
@@ -86,7 +86,7 @@ pub fn read_chrome(reader: impl Read) -> Result<History> {
     let failed = FormatError::read(Format::Chrome);
     let input = input::open(reader).map_err(&failed)?;
     let mut found = MemoryEvents::default();
-    let read = events::read(BufReader::new(Bounded::new(input)), |what, entry| found.take(what, entry));
+    let read = events::read(BufReader::new(BoundedJson::new(input)), |what, entry| found.take(what, entry));
     read.map_err(|error| match error.is_io() {
         true => failed(error.into()),
         false => FormatError::Json { error },
@@ -112,15 +112,15 @@ struct MemoryRow {
 }
 
 impl MemoryEvents {
-    fn take(&mut self, what: What, entry: &ChromeEvent) {
+    fn take(&mut self, what: ChromeEventKind, entry: &ChromeEvent) {
         let known = u32::try_from(self.threads.len() + 1).unwrap_or(0);
         let thread =
             entry.thread.map_or(0, |thread| *self.threads.entry((entry.process, thread)).or_insert(known));
         match what {
-            What::Operation if thread > 0 => self.operations.take(entry, thread, &mut self.sites),
-            What::Operation => {}
-            What::Memory => self.memory(entry, thread, false),
-            What::Failure => self.memory(entry, thread, true),
+            ChromeEventKind::Operation if thread > 0 => self.operations.take(entry, thread, &mut self.sites),
+            ChromeEventKind::Operation => {}
+            ChromeEventKind::Memory => self.memory(entry, thread, false),
+            ChromeEventKind::Failure => self.memory(entry, thread, true),
         }
     }
 
@@ -151,7 +151,7 @@ impl MemoryEvents {
         let Self { mut rows, operations, mut sites, .. } = self;
         rows.sort_by_key(|row| (row.event.time, row.index));
         let mut operations = operations.nested();
-        let mut gather = Gather::default();
+        let mut gather = EventCollector::default();
         let mut counted: HashMap<u32, Vec<CountedBytes>> = HashMap::new();
         for MemoryRow { device, event, counted: told, .. } in rows {
             let site = operations.site(event.thread, event.time, &mut sites);

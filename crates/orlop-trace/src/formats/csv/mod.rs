@@ -25,9 +25,9 @@
 
 mod escape;
 
-use super::event_collector::Gather;
+use super::event_collector::EventCollector;
 use super::table_rows::{Rows, TableRow};
-use super::{Admitted, EventColumn, Format, FormatError};
+use super::{AdmittedDevices, EventColumn, Format, FormatError};
 use crate::Result;
 use crate::history::{EventAction, History, HistoryEvent, SiteId, Sites, TextId};
 use crate::input;
@@ -76,7 +76,7 @@ pub fn sniff(head: &[u8]) -> bool {
 pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
     // Who reads the table sees those that have events.
     let told = history.devices.iter().filter(|device| !device.events.is_empty());
-    Admitted::all(told.map(|device| device.device))?;
+    AdmittedDevices::all(told.map(|device| device.device))?;
     let failed = FormatError::write(Format::Csv);
     let names = COLUMNS.map(|(name, ..)| name).join(",");
     writeln!(writer, "{names}").map_err(&failed)?;
@@ -112,7 +112,7 @@ pub fn read_csv(reader: impl Read) -> Result<History> {
     let input = input::open(reader).map_err(FormatError::read(Format::Csv))?;
     let mut rows = Rows::new(Format::Csv, input);
     let mut sites = Sites::default();
-    let mut gather = Gather::default();
+    let mut gather = EventCollector::default();
     let places = match rows.next()? {
         Some(row) => places(row)?,
         None => return Err(FormatError::NotThis { format: Format::Csv }.into()),

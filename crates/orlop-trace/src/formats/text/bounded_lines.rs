@@ -10,7 +10,7 @@ pub(super) struct LineReader<R: Read>(BufReader<input::Input<R>>);
 
 /// What [`LineReader::line`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Text {
+pub(super) enum LineKind {
     /// A line; its text was stored, without the end.
     Line,
     /// A comment; its text was not stored in full.
@@ -27,12 +27,12 @@ impl<R: Read> LineReader<R> {
     }
 
     /// Puts the next line into `text`.
-    pub(super) fn line(&mut self, text: &mut Vec<u8>) -> io::Result<Text> {
+    pub(super) fn line(&mut self, text: &mut Vec<u8>) -> io::Result<LineKind> {
         line(&mut self.0, text)
     }
 }
 
-fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<Text> {
+fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<LineKind> {
     text.clear();
     let mut begun = false;
     let mut comment = false;
@@ -44,9 +44,9 @@ fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<Text> {
         };
         if piece.is_empty() {
             return Ok(match (begun, comment) {
-                (false, _) => Text::End,
-                (true, true) => Text::Comment,
-                (true, false) => Text::Line,
+                (false, _) => LineKind::End,
+                (true, true) => LineKind::Comment,
+                (true, false) => LineKind::Line,
             });
         }
         if !begun {
@@ -57,13 +57,13 @@ fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<Text> {
         let length = end.unwrap_or(piece.len());
         if !comment {
             if text.len() + length > MAX_LINE {
-                return Ok(Text::TooLong);
+                return Ok(LineKind::TooLong);
             }
             text.extend_from_slice(&piece[..length]);
         }
         reader.consume(length + usize::from(end.is_some()));
         if end.is_some() {
-            return Ok(if comment { Text::Comment } else { Text::Line });
+            return Ok(if comment { LineKind::Comment } else { LineKind::Line });
         }
     }
 }
@@ -72,16 +72,16 @@ fn line(reader: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<Text> {
 mod tests {
     use super::*;
 
-    fn lines(bytes: &[u8]) -> Vec<(Text, Vec<u8>)> {
+    fn lines(bytes: &[u8]) -> Vec<(LineKind, Vec<u8>)> {
         // One byte at a time: the worst a reader may do.
         let mut reader = BufReader::with_capacity(1, bytes);
         let mut found = Vec::new();
         loop {
             let mut text = Vec::new();
             match line(&mut reader, &mut text).unwrap() {
-                Text::End => return found,
-                Text::TooLong => {
-                    found.push((Text::TooLong, Vec::new()));
+                LineKind::End => return found,
+                LineKind::TooLong => {
+                    found.push((LineKind::TooLong, Vec::new()));
                     return found;
                 }
                 kind => found.push((kind, text)),
@@ -92,15 +92,18 @@ mod tests {
     #[test]
     fn lines_end_with_or_without_a_newline() {
         assert_eq!(lines(b""), []);
-        assert_eq!(lines(b"a"), [(Text::Line, b"a".to_vec())]);
-        assert_eq!(lines(b"a\n\nb"), [b"a".to_vec(), vec![], b"b".to_vec()].map(|text| (Text::Line, text)));
+        assert_eq!(lines(b"a"), [(LineKind::Line, b"a".to_vec())]);
+        assert_eq!(
+            lines(b"a\n\nb"),
+            [b"a".to_vec(), vec![], b"b".to_vec()].map(|text| (LineKind::Line, text))
+        );
     }
 
     #[test]
     fn long_lines_are_refused_and_long_comments_are_not() {
         let long = vec![b'7'; MAX_LINE];
-        assert_eq!(lines(&long), [(Text::Line, long.clone())]);
-        assert_eq!(lines(&[&long[..], b"7"].concat()), [(Text::TooLong, vec![])]);
-        assert_eq!(lines(&[b"#", &long[..], &long[..]].concat()), [(Text::Comment, vec![])]);
+        assert_eq!(lines(&long), [(LineKind::Line, long.clone())]);
+        assert_eq!(lines(&[&long[..], b"7"].concat()), [(LineKind::TooLong, vec![])]);
+        assert_eq!(lines(&[b"#", &long[..], &long[..]].concat()), [(LineKind::Comment, vec![])]);
     }
 }

@@ -6,7 +6,7 @@
 //! | `f,<id>` | it is freed |
 //! | `# …`, or blank | nothing |
 //!
-//! Text, because people write traces with `print` and look at them with `less`; gzip, because it makes them
+//! LineKind, because people write traces with `print` and look at them with `less`; gzip, because it makes them
 //! twenty times smaller. The reader holds one line at a time, and takes a file that is compressed for no more than 16 MiB and
 //! 256 times its length: a file from a stranger cannot fill the memory.
 
@@ -17,7 +17,7 @@ mod replay_step;
 mod trace;
 mod trace_builder;
 
-use self::bounded_lines::{LineReader, Text};
+use self::bounded_lines::{LineKind, LineReader};
 pub use self::replay_step::ReplayStep;
 pub use self::trace::{Peak, Trace};
 use crate::{Result, TraceError};
@@ -103,10 +103,10 @@ impl<R: Read> Operations<R> {
             self.line += 1;
             let line = self.line;
             match self.input.line(&mut self.text).map_err(|error| TraceError::read(line, error))? {
-                Text::End => return Ok(None),
-                Text::TooLong => return Err(TraceError::LineTooLong { line, limit: MAX_LINE }),
-                Text::Comment => {}
-                Text::Line => {
+                LineKind::End => return Ok(None),
+                LineKind::TooLong => return Err(TraceError::LineTooLong { line, limit: MAX_LINE }),
+                LineKind::Comment => {}
+                LineKind::Line => {
                     if let Some(operation) = line::parse(&self.text, line)? {
                         return Ok(Some(operation));
                     }

@@ -24,18 +24,18 @@ pub enum ReplayStep {
 /// Marks a free; slots are below, because a trace has fewer operations than that.
 const FREE: u32 = 1 << 31;
 
-const _: () = assert!(super::Trace::MAX_OPERATIONS < FREE as usize && size_of::<Packed>() == 16);
+const _: () = assert!(super::Trace::MAX_OPERATIONS < FREE as usize && size_of::<PackedStep>() == 16);
 
 /// A [`ReplayStep`] in a third less memory: a replay reads it all, and should measure the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Packed {
+pub(super) struct PackedStep {
     bytes: usize,
     slot: u32,
     /// Index of the stream.
     stream: u32,
 }
 
-impl Packed {
+impl PackedStep {
     pub(super) fn allocate(slot: u32, bytes: usize, stream: u32) -> Self {
         Self { bytes, slot, stream }
     }

@@ -4,8 +4,8 @@
 //! lives, the one that was emptied last if there is one. A replay then keeps its blocks in an array of as many slots as
 //! blocks ever lived at once, and looks nothing up.
 
-use super::replay_step::{Packed, ReplayStep};
-use super::trace_builder::Builder;
+use super::replay_step::{PackedStep, ReplayStep};
+use super::trace_builder::TraceBuilder;
 use super::{Operation, Operations};
 use crate::{Result, TraceError};
 use orlop_core::StreamId;
@@ -25,7 +25,7 @@ pub struct Peak {
 /// A trace that makes sense: what is freed lives, and no id lives twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
-    pub(super) steps: Vec<Packed>,
+    pub(super) steps: Vec<PackedStep>,
     /// The distinct streams, by the number that steps use.
     pub(super) streams: Vec<StreamId>,
     /// The most bytes, and the most blocks, that lived at once; not always at the same moment.
@@ -57,7 +57,7 @@ impl Trace {
     /// The first line that is not of the format or does not follow from the lines before, and why.
     pub fn parse(reader: impl Read) -> Result<Self> {
         let mut operations = Operations::new(reader)?;
-        let mut builder = Builder::default();
+        let mut builder = TraceBuilder::default();
         while let Some(operation) = operations.next() {
             builder.push(operation?, operations.line())?;
         }
@@ -70,7 +70,7 @@ impl Trace {
     ///
     /// The first operation that does not follow from those before.
     pub fn from_operations(operations: impl IntoIterator<Item = Operation>) -> Result<Self> {
-        let mut builder = Builder::default();
+        let mut builder = TraceBuilder::default();
         for (line, operation) in (1..).zip(operations) {
             builder.push(operation, line)?;
         }

@@ -1,6 +1,6 @@
 //! Operations in, a checked trace out.
 
-use super::replay_step::Packed;
+use super::replay_step::PackedStep;
 use super::{Operation, Peak, Trace};
 use crate::{Result, TraceError};
 use orlop_core::StreamId;
@@ -15,7 +15,7 @@ enum IdState {
 }
 
 #[derive(Default)]
-pub(super) struct Builder {
+pub(super) struct TraceBuilder {
     trace: Trace,
     ids: HashMap<u64, IdState>,
     streams: HashMap<StreamId, u32>,
@@ -23,7 +23,7 @@ pub(super) struct Builder {
     empty: Vec<u32>,
 }
 
-impl Builder {
+impl TraceBuilder {
     /// Adds what `line` says.
     pub(super) fn push(&mut self, operation: Operation, line: u64) -> Result<()> {
         if self.trace.len() == Trace::MAX_OPERATIONS {
@@ -57,7 +57,7 @@ impl Builder {
             next_stream
         });
         entry.insert_entry(IdState::Live { slot, bytes, since: line });
-        self.trace.steps.push(Packed::allocate(slot, size, stream));
+        self.trace.steps.push(PackedStep::allocate(slot, size, stream));
         let Trace { peak, end, .. } = &mut self.trace;
         *end = Peak { bytes: live, blocks: end.blocks + 1 };
         *peak = Peak { bytes: peak.bytes.max(end.bytes), blocks: peak.blocks.max(end.blocks) };
@@ -71,7 +71,7 @@ impl Builder {
             IdState::Live { slot, bytes, .. } => {
                 *state = IdState::Freed { since: line };
                 self.empty.push(slot);
-                self.trace.steps.push(Packed::free(slot));
+                self.trace.steps.push(PackedStep::free(slot));
                 let end = &mut self.trace.end;
                 *end = Peak { bytes: end.bytes - bytes, blocks: end.blocks - 1 };
                 Ok(())

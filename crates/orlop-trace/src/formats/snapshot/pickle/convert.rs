@@ -33,8 +33,8 @@ impl Dag {
         Self { arena, seen, texts: Vec::new(), frames: Vec::new(), sites: Vec::new(), bytes, steps: 0 }
     }
 
-    pub(super) fn at(&mut self, node: NodeId) -> At<'_> {
-        At { dag: self, node }
+    pub(super) fn at(&mut self, node: NodeId) -> NodeRef<'_> {
+        NodeRef { dag: self, node }
     }
 
     fn step(&mut self) -> Result<(), SnapshotError> {
@@ -71,7 +71,7 @@ impl Dag {
         let mut cursor = PickleArena::cursor(chain);
         while let Some(key) = self.next(&mut cursor)? {
             let Some(value) = self.arena.next(&mut cursor) else { break };
-            record.set(self.word(key), At { dag: self, node: value }, build)?;
+            record.set(self.word(key), NodeRef { dag: self, node: value }, build)?;
         }
         Ok(record.done(build)?)
     }
@@ -109,12 +109,12 @@ impl Dag {
 }
 
 /// A value of a pickle.
-pub(super) struct At<'d> {
+pub(super) struct NodeRef<'d> {
     dag: &'d mut Dag,
     node: NodeId,
 }
 
-impl RecordValue for At<'_> {
+impl RecordValue for NodeRef<'_> {
     type Error = SnapshotError;
 
     fn scalar(self) -> Result<ScalarValue, SnapshotError> {
