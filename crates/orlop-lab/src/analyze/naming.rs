@@ -1,4 +1,4 @@
-//! How reports name call sites: how much of each, how many, and which of them are one.
+//! How reports name call sites: their depth and number, and which of them are grouped.
 
 use super::site_name::{BEFORE, SiteName};
 use orlop_trace::history::{SiteId, Sites};

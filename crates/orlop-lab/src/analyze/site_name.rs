@@ -1,4 +1,4 @@
-//! Which frames of a call site say something to a person.
+//! The name of a call site: the frames that mean something to a person.
 //!
 //! A recorded stack has fifty frames and more, and most are the same for every allocation: the recorder itself, the
 //! allocator, the dispatcher, the interpreter. What somebody wants to read is the line of *their* program, and what

@@ -1,4 +1,4 @@
-//! What a trace is like: sizes, lifetimes, peak.
+//! The description of a plain trace: sizes, lifetimes, peak.
 
 use orlop_trace::formats::text::{ReplayStep, Trace};
 use serde::Serialize;

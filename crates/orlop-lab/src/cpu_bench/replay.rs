@@ -1,4 +1,4 @@
-//! Runs a trace through an allocator, and measures what that costs.
+//! A replay of a plain trace through an allocator, timed.
 //!
 //! A *pass* is the whole trace once, timed as a whole: a clock read costs more than many an allocation. The
 //! first pass finds the allocator empty and is reported apart as *cold*; the others show the steady state of
@@ -16,12 +16,12 @@ use orlop_trace::formats::text::Trace;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A pass that is done.
+/// The progress of a replay, in passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassProgress {
-    /// How many are done with it.
+    /// Passes that are done.
     pub done: usize,
-    /// How many there may be.
+    /// The largest number of passes.
     pub of: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a replay found.
+//! The result of a replay.
 
 use super::Touch;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct ReplayReport {
     /// The trace's name.
     pub trace: String,
-    /// The allocator's name.
+    /// Returns the allocator's name.
     pub allocator: String,
     /// Threads that replayed it at once.
     pub threads: usize,
@@ -44,7 +44,7 @@ pub struct ReplayReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplaySummary {
-    /// The allocator's name.
+    /// Returns the allocator's name.
     pub allocator: String,
     /// How many traces.
     pub traces: usize,

@@ -1,4 +1,4 @@
-//! Where the threads of a replay meet.
+//! The start gate: where the worker threads of a replay meet.
 //!
 //! Not `std::sync::Barrier`, for two reasons. A pass may take microseconds, less than it takes to wake a
 //! sleeping thread: those who wait here stay awake, so that all start at once. And a thread that panics would

@@ -1,4 +1,4 @@
-//! What a replay writes into the blocks it gets, as the program would have.
+//! What a replay writes into its blocks, as a program would.
 
 use orlop_alloc::{Block, Error};
 use serde::{Deserialize, Serialize};

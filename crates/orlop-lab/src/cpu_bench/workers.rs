@@ -1,4 +1,4 @@
-//! The threads of a replay: all make each pass together, and one of them, the leader, notes what the passes cost
+//! The worker threads of a replay. All make each pass together; one of them, the leader, measures what the passes cost
 //! the process.
 //!
 //! A pass may be over before the system has let the other threads run, and then it says nothing about sharing an

@@ -1,4 +1,4 @@
-//! What the program said about itself, as bands over the chart: each from where it begins to where it ends.
+//! The program's annotations as bands over the chart, each from its begin to its end.
 
 use super::block_lives::moment;
 use super::stacks::Stacks;

@@ -1,4 +1,4 @@
-//! The life of each block, in the order of birth: the page's main table.
+//! The lifetime of each block, in order of allocation: the page's main table.
 //!
 //! Times here are *moments*: moment m is after m events, so a history of n events has n + 1 of them. A block born by
 //! event e is there from moment e + 1. Blocks in order of birth are also the order in which the page stacks them.

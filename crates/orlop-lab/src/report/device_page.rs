@@ -1,4 +1,4 @@
-//! A device's part of the page: its columns, and the few things that are not columns.
+//! A device's part of the page: its columns, and the few facts that are not columns.
 
 use super::annotations::{AnnotationBand, annotation_bands};
 use super::block_lives::{BlockLife, lives, moment};

@@ -1,4 +1,4 @@
-//! Call sites as the page gets them: only those that are named, numbered anew from 0.
+//! Call sites of the page: only those that are used, renumbered from 0.
 
 use super::columns::{ColumnPayload, Columns};
 use crate::analyze::SiteName;

@@ -1,4 +1,4 @@
-//! The table of settings, from a sweep.
+//! The page's table of settings, from a sweep.
 
 use super::{ReportRow, WhatIfVerdict};
 use crate::what_if::{self, AdviceReason, WhatIfReport};

@@ -1,21 +1,21 @@
-//! Blocks that were given back while streams still used them, in replays.
+//! The completion queue: frees that are pending until the recording says that they completed.
 //!
-//! Recordings tell when such a block was free at last, but not what it waited for (PyTorch's snapshots have no event for
-//! `record_stream`). So it waits for a stream of the replay's own, a lane, that is as far as the recording says.
+//! A recording has the completion of such a free, but not the stream that it waited for (PyTorch's snapshots have no
+//! event for `record_stream`). So a replay lets it wait for a stream of its own, whose progress follows the recording.
 
 use orlop_alloc::device::{DeviceBlock, Engine, NullDevice};
 use orlop_core::StreamId;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// So many streams at most: engines ask each lane in which something waits, whenever they allocate.
+/// The number of such streams. Engines poll each of them that has pending frees at every allocation.
 const MAX_STREAMS_OF_QUEUE: u64 = 16;
 
-/// Blocks by what their replay knows them by.
+/// Pending frees, by the replay's key for a block.
 #[derive(Debug)]
 pub(super) struct CompletionQueue<Id> {
     streams: Vec<CompletionStream>,
-    /// In which lane a block waits, and for which of its events.
+    /// The stream that a block waits for, by its index, and the event in it.
     waiting: HashMap<Id, (usize, u64)>,
 }
 
@@ -28,12 +28,13 @@ impl<Id> Default for CompletionQueue<Id> {
 #[derive(Debug)]
 struct CompletionStream {
     stream: StreamId,
-    /// Blocks that wait here, in order, and whether they were completed out of it: streams do what they are given in order.
+    /// The events that are waited for, in order, and whether each completed ahead of those before it: a stream itself
+    /// completes its events in order.
     queue: VecDeque<(u64, bool)>,
 }
 
 impl<Id: Eq + Hash> CompletionQueue<Id> {
-    /// Frees a block, which has to wait.
+    /// Frees a block that stays pending.
     pub(super) fn free_later(&mut self, engine: &mut Engine<NullDevice>, id: Id, block: DeviceBlock) {
         let place = self.lane(engine);
         let lane = &mut self.streams[place];
@@ -47,7 +48,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
         }
     }
 
-    /// A block need not wait any more. Whether it did.
+    /// Completes a pending free. Returns whether the block was pending.
     pub(super) fn complete(&mut self, engine: &Engine<NullDevice>, id: Id) -> bool {
         let Some((place, event)) = self.waiting.remove(&id) else { return false };
         let CompletionStream { stream, queue } = &mut self.streams[place];
@@ -64,7 +65,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
         true
     }
 
-    /// Nothing waits any more.
+    /// Completes all pending frees.
     pub(super) fn complete_all(&mut self, engine: &Engine<NullDevice>) {
         self.waiting.clear();
         for CompletionStream { stream, queue } in &mut self.streams {
@@ -73,7 +74,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
         }
     }
 
-    /// A lane in which nothing waits, or where the fewest do.
+    /// Returns the index of a stream without pending frees, or of the one with the fewest.
     fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
         for CompletionStream { stream, queue } in &mut self.streams {
             // The device may have waited for them all, for other reasons.

@@ -1,6 +1,6 @@
-//! Whether the engine does what the allocator did that was recorded: the same addresses, from the recorded state on.
+//! Fidelity: whether the engine reproduces the recorded allocator's addresses, from the recorded start on.
 //!
-//! A replay by PyTorch's rules is worth what this says.
+//! A simulation by PyTorch's rules is as reliable as this figure.
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
@@ -15,32 +15,32 @@ use orlop_trace::history::{
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// How many recorded addresses the engine gave, too.
+/// How many of the recorded addresses the engine reproduces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Fidelity {
-    /// Allocations in the trace.
+    /// Allocations in the recording.
     pub allocations: u64,
-    /// Those that have the address that was recorded.
+    /// Allocations that got the recorded address.
     pub same: u64,
-    /// The first event whose address is another.
+    /// The first event with a different address.
     pub first_difference: Option<usize>,
-    /// Blocks whose free was completed though nothing says that it was requested. They are freed there, as in a
-    /// [`Workload`](orlop_trace::history::Workload); when they were given back in the recorded run is not known.
+    /// Blocks whose free was completed without a recorded request. They are freed at the completion, as in a
+    /// [`Workload`](orlop_trace::history::Workload).
     pub unrequested: u64,
 }
 
 impl Fidelity {
-    /// Whether this is asked of a recording with reason: it tells of segments, and they can be PyTorch's. Its snapshots do
-    /// not tell of threads; recordings of orlop's allocators do, and a profiler's, of which no segment is known.
+    /// Returns `true` if `history` records segments that can be PyTorch's, so that addresses can be compared. PyTorch's
+    /// snapshots have no threads; recordings of orlop's allocators and of profilers do.
     #[must_use]
-    pub fn is_told_by(history: &DeviceHistory) -> bool {
+    pub fn applies_to(history: &DeviceHistory) -> bool {
         history.has_segments() && history.events.iter().all(|event| event.thread == 0)
     }
 
-    /// Replays a device's events by PyTorch's rules, from the segments at the start on. Nothing is set right in between:
-    /// one difference leads to more. What a segment that is gained is called is taken from the trace, and when one goes
-    /// back: that depends on what else the device held. So is when streams were done with what was freed.
+    /// Replays a device's events by PyTorch's rules, from the segments at the start. Nothing is corrected on the way, so
+    /// one difference leads to more. Three facts are taken from the recording, because they depend on the rest of the
+    /// device: the addresses of new segments, when a segment is released, and when a pending free completes.
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
         let mut replay = FidelityReplay::new(history, conf);
@@ -54,7 +54,7 @@ impl Fidelity {
 struct FidelityReplay {
     engine: Engine<NullDevice>,
     streams: FoldedStreams,
-    /// By address in the recording, as the next: what was freed and waits for streams.
+    /// Pending frees, by the address in the recording.
     completions: CompletionQueue<u64>,
     blocks: EventInterpreter<DeviceBlock>,
     fidelity: Fidelity,
@@ -128,7 +128,7 @@ impl FidelityReplay {
             self.fidelity.first_difference.get_or_insert(place);
         }
         if let Some(before) = got.and_then(|block| self.blocks.insert(event.address, block)) {
-            // A block that the trace never frees, and whose place it gives away.
+            // The recording lacks its free.
             let _freed = self.engine.free(before);
         }
     }
@@ -159,7 +159,7 @@ fn pending_at_start(history: &DeviceHistory) -> Vec<u64> {
     order.into_iter().map(|(_, address)| address).collect()
 }
 
-/// Where segments will be that are gained in the trace, and ranges in which pages are mapped.
+/// Tells the device the recorded addresses of future segments, and of the ranges in which pages are mapped.
 fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
     // By where they begin, to where ranges reach, and how much of them has pages.
     let mut whose: BTreeMap<(StreamId, bool, PoolId), PageRange> = BTreeMap::new();
@@ -198,7 +198,7 @@ fn expect(engine: &Engine<NullDevice>, history: &DeviceHistory) {
     }
 }
 
-/// A range of addresses in which there are pages.
+/// A range of addresses with mapped pages.
 struct PageRange {
     begin: u64,
     end: u64,
@@ -212,7 +212,7 @@ impl PageRange {
     }
 }
 
-/// A block from the pool that the recorded one came from.
+/// Allocates from the pool that the recorded block came from.
 fn allocate(engine: &mut Engine<NullDevice>, ask: Ask, pool: PoolId) -> Option<DeviceBlock> {
     if pool == (0, 0) {
         return engine.allocate(ask).ok();
@@ -259,11 +259,11 @@ mod tests {
             .map(|&(action, address, bytes)| HistoryEvent::new(action, address, bytes))
             .collect();
         let history = DeviceHistory::from_events(events);
-        assert!(Fidelity::is_told_by(&history));
+        assert!(Fidelity::applies_to(&history));
         Fidelity::of(&history, &conf.parse().unwrap())
     }
 
-    /// All goes back, and the ranges change places: small blocks are where large ones were.
+    /// All pages are unmapped, and the ranges swap: small blocks get the range of large ones.
     #[test]
     fn ranges_without_pages_are_given_up() {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, Mapped, Unmapped};
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((fidelity.allocations, fidelity.same), (4, 4), "{fidelity:?}");
     }
 
-    /// Two blocks that wait for streams, of which the later one is free first.
+    /// Two pending frees, of which the later one completes first.
     #[test]
     fn what_lingers_is_taken_when_it_is_free() {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionGained};

@@ -1,4 +1,4 @@
-//! Streams, as many as an engine can tell apart without harm.
+//! A bound on the number of streams of a simulation.
 //!
 //! An engine has free lists for each stream, some kilobytes of them, and may look at those of all streams when a request
 //! finds nothing in its own. Programs have a few dozen streams; a file can name one in each event, and would make of a
@@ -7,21 +7,21 @@
 use orlop_core::StreamId;
 use std::collections::HashSet;
 
-/// A replay tells so many streams of a device apart, the first ones; all others are one.
+/// The number of streams of a device that a replay distinguishes: the first ones. All others count as one.
 pub const MAX_STREAMS: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct FoldedStreams {
     known: HashSet<StreamId>,
-    /// The latest that is told apart: mostly the next one, too.
+    /// The last distinguished stream: usually the next one, too.
     last: StreamId,
-    /// What the others are taken for.
+    /// The stream that stands for all others.
     rest: Option<StreamId>,
     folded: u64,
 }
 
 impl FoldedStreams {
-    /// What a stream is taken for.
+    /// Returns the stream that stands for `stream`.
     #[inline]
     pub(super) fn fold(&mut self, stream: StreamId) -> StreamId {
         // The default stream is one more, always told apart.
@@ -39,7 +39,7 @@ impl FoldedStreams {
         stream
     }
 
-    /// Requests and uses that were of streams that are not told apart.
+    /// Returns the number of requests and uses of streams that are not distinguished.
     pub(super) fn folded(&self) -> u64 {
         self.folded
     }

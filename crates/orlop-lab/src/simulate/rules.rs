@@ -1,4 +1,4 @@
-//! Whose rules a workload is replayed by.
+//! The allocators that a simulation can run, with their settings.
 
 use orlop_alloc::device::{ConfError, Policy, TorchConf};
 use std::fmt;
@@ -18,16 +18,16 @@ pub enum Rules {
 }
 
 impl Rules {
-    /// PyTorch's with these settings, as they stand in `PYTORCH_CUDA_ALLOC_CONF`.
+    /// Creates PyTorch's rules with these settings, in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// The first setting that PyTorch would refuse.
     pub fn torch(conf: &str) -> Result<Self, ConfError> {
         conf.parse().map(Self::Torch)
     }
 
-    /// The allocator's name.
+    /// Returns the allocator's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Rules {
         }
     }
 
-    /// The settings to paste into `PYTORCH_CUDA_ALLOC_CONF`; `None` if it is not PyTorch's allocator.
+    /// Returns the settings for `PYTORCH_CUDA_ALLOC_CONF`; `None` if it is not PyTorch's allocator.
     #[must_use]
     pub fn conf(&self) -> Option<String> {
         match self {
@@ -47,14 +47,14 @@ impl Rules {
         }
     }
 
-    /// How many settings are other than PyTorch's defaults; 0 for other allocators.
+    /// Returns the number of settings that differ from PyTorch's defaults; 0 for other allocators.
     pub(crate) fn settings(&self) -> usize {
         let conf = self.conf().unwrap_or_default();
         // Lists of values have commas, too, but no names.
         conf.split(',').filter(|setting| setting.contains('_')).count()
     }
 
-    /// The share of the device's memory that the settings allow.
+    /// Returns the share of the device's memory that the settings allow.
     pub(crate) fn memory_fraction(&self) -> Option<f64> {
         match self {
             Self::Torch(conf) => conf.memory_fraction,
@@ -62,7 +62,8 @@ impl Rules {
         }
     }
 
-    /// Whether the allocator gives nothing back while the device has more: then it needs what it held to run without a retry.
+    /// Returns `true` if the allocator releases nothing while the device has more memory: to run without a retry it
+    /// then needs all that it held.
     pub(crate) fn hold_their_peak(&self) -> bool {
         match self {
             Self::Torch(conf) => conf.max_split_size.is_none() && conf.garbage_collection_threshold <= 0.0,
@@ -70,7 +71,7 @@ impl Rules {
         }
     }
 
-    /// The device engine's rules; `None` for TensorFlow's, which another engine has.
+    /// Returns the policy of the device engine; `None` for TensorFlow's rules, which another engine runs.
     pub(crate) fn policy(&self) -> Option<Policy> {
         match self {
             Self::Torch(conf) => Some(Policy::torch(conf)),

@@ -1,4 +1,4 @@
-//! One workload by one allocator's rules.
+//! A simulation: one workload under one allocator's rules.
 
 use super::conditions::RunConditions;
 use super::rules::Rules;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 /// A replay of a [`Workload`]: the production engine, over addresses instead of memory.
 ///
-/// The blocks that were there at the start are allocated first, in order of address. It ends with the first request that
-/// fails. A request that failed when it was recorded is made, too; if it succeeds, the replay goes on.
+/// Blocks that were live at the start are allocated first, in order of address. The replay ends with the first request
+/// that fails. A request that failed when it was recorded is made too; if it succeeds, the replay continues.
 #[derive(Debug, Clone, Copy)]
 pub struct Simulation<'a> {
     work: &'a Workload,
     room: MemoryCapacity,
-    /// The events at which the cache is emptied.
+    /// The events before which the cache is emptied.
     cache_releases: &'a [u32],
     passes: usize,
 }
@@ -26,38 +26,37 @@ pub struct Simulation<'a> {
 pub struct SimulationOutcome {
     /// The allocator.
     pub rules: String,
-    /// What to paste into `PYTORCH_CUDA_ALLOC_CONF`, if it is PyTorch's.
+    /// The settings for `PYTORCH_CUDA_ALLOC_CONF`, if it is PyTorch's allocator.
     pub conf: Option<String>,
-    /// Bytes that the device had; `None` if it had enough.
+    /// The device's memory in bytes; `None` if it was not limited.
     pub memory: Option<u64>,
-    /// The most bytes that lived at once, as asked for.
+    /// The peak of live bytes, as requested.
     pub peak_live: u64,
-    /// The most bytes that were held from the device.
+    /// The peak of reserved bytes.
     pub peak_reserved: u64,
-    /// `peak_reserved` over `peak_live`; 1 if nothing ever lived.
+    /// `peak_reserved` over `peak_live`; 1 if nothing was ever live.
     pub ratio: f64,
-    /// Bytes held in the end.
+    /// Reserved bytes at the end.
     pub reserved: u64,
-    /// Times that all cached memory had to go back before a request could be served.
+    /// How often all cached memory had to be released before a request could be served.
     pub retries: u64,
-    /// Times that memory was gained from the device.
+    /// Allocations from the device.
     pub device_allocations: u64,
     /// Bytes of pages that were moved.
     pub remapped: u64,
-    /// The same, in the last pass only.
+    /// Bytes of pages that were moved in the last pass.
     pub remapped_last: u64,
-    /// Times that a stream took another's memory and waited for it.
+    /// How often a stream took another stream's memory and waited for it.
     pub steals: u64,
-    /// Times that a stream was made to wait for another, on the device, for memory of that one.
+    /// How often a stream was made to wait, on the device, for the memory of another one.
     pub stream_waits: u64,
     /// The request that failed.
     pub out_of_memory: Option<FailedRequest>,
-    /// Requests and returns, those for the blocks at the start left out.
+    /// Allocations and frees, without those of the blocks at the start.
     pub operations: u64,
-    /// Requests and uses that were of so many streams that no program has: they were replayed as of one
-    /// ([`MAX_STREAMS`](super::MAX_STREAMS)).
+    /// Requests and uses of streams beyond [`MAX_STREAMS`](super::MAX_STREAMS), which were replayed as one stream.
     pub folded: u64,
-    /// How long the replay took, in nanoseconds; `None` where that cannot be told from reading the file.
+    /// The duration of the replay in nanoseconds; `None` where reading the file is part of it.
     pub nanoseconds: Option<u64>,
 }
 
@@ -65,37 +64,37 @@ pub struct SimulationOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FailedRequest {
-    /// The step of the workload; `None` if not even the blocks fitted that were there at the start.
+    /// The step of the workload; `None` if the blocks at the start did not fit.
     pub step: Option<usize>,
     /// The event of the history.
     pub event: Option<u64>,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// Bytes that lived.
+    /// Live bytes.
     pub live: u64,
-    /// Bytes held from the device.
+    /// Reserved bytes.
     pub reserved: u64,
-    /// Bytes of them that were free.
+    /// Reserved bytes that were free.
     pub cached: u64,
     /// The largest free block.
     pub largest_free: u64,
 }
 
 impl<'a> Simulation<'a> {
-    /// Of this workload, on a device with memory enough.
+    /// Creates a simulation of a workload on a device whose memory is not limited.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
         Self { work, room: MemoryCapacity::UNLIMITED, cache_releases: &[], passes: 1 }
     }
 
-    /// On a device of so many bytes.
+    /// Limits the device's memory to `bytes` bytes.
     #[must_use]
     pub fn memory(self, bytes: u64) -> Self {
         self.room(MemoryCapacity::of_device(bytes))
     }
 
-    /// Under the conditions of the recorded run: in the memory that it could hold, and with its calls of `empty_cache`. Other
-    /// memory that is named afterwards takes the place of the run's.
+    /// Adds the conditions of the recorded run: its memory limit, and its calls of `empty_cache`. A limit that is set
+    /// afterwards replaces that of the run.
     #[must_use]
     pub fn under(mut self, conditions: &'a RunConditions) -> Self {
         self.cache_releases = &conditions.cache_releases;
@@ -109,15 +108,15 @@ impl<'a> Simulation<'a> {
         self
     }
 
-    /// The whole of it so often: what was not there at the start, and is in the end, is freed in between. Zero counts as
-    /// one.
+    /// Repeats the workload `passes` times. Between passes, what was not live at the start and is at the end is freed.
+    /// Zero counts as one.
     #[must_use]
     pub fn passes(mut self, passes: usize) -> Self {
         self.passes = passes.max(1);
         self
     }
 
-    /// Replays by these rules.
+    /// Runs the simulation under these rules.
     #[must_use]
     pub fn run(&self, rules: &Rules) -> SimulationOutcome {
         let mut simulator = Simulator::new(rules, self.room, self.work.blocks.len() + 1);
@@ -145,7 +144,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// How many retries the workload takes by these rules in so many bytes; `None` if it does not run in them.
+    /// Returns the number of retries under these rules in `bytes` bytes; `None` if the workload does not run in them.
     pub(crate) fn retries_in(&self, rules: &Rules, bytes: u64) -> Option<u64> {
         let bytes = bytes.min(UNLIMITED);
         let simulation = self.room(MemoryCapacity { bytes, ..self.room });
@@ -154,7 +153,7 @@ impl<'a> Simulation<'a> {
         failed.is_none().then(|| simulator.stats().retries)
     }
 
-    /// Allocates what was there at the start.
+    /// Allocates what was live at the start.
     fn begin(&self, simulator: &mut Simulator) -> Option<FailedRequest> {
         let mut live = 0;
         for (id, block) in (0..).zip(&self.work.blocks[..self.work.at_start]) {
@@ -211,7 +210,7 @@ impl<'a> Simulation<'a> {
         None
     }
 
-    /// Between passes: what is in the end becomes what was at the start.
+    /// Restores the state of the start between passes.
     fn rewind(&self, simulator: &mut Simulator) {
         simulator.complete_all();
         for (id, block) in (0..).zip(&self.work.blocks) {
@@ -228,7 +227,7 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// Of a replay in one pass, whose operations and time are not counted yet.
+/// Creates the outcome of a replay in one pass, without its operations and its duration.
 pub(crate) fn outcome(
     rules: &Rules,
     memory: Option<u64>,
@@ -258,7 +257,7 @@ pub(crate) fn outcome(
 }
 
 impl Shortage {
-    /// The request that it is about, of so many bytes, while so many lived.
+    /// Creates the failure of a request of `bytes` bytes, with `live` live bytes.
     pub(super) fn of(self, step: Option<usize>, bytes: u64, live: u64) -> FailedRequest {
         let Self { reserved, cached, largest_free } = self;
         FailedRequest { step, event: None, bytes, live, reserved, cached, largest_free }

@@ -1,4 +1,4 @@
-//! The engines behind one face: blocks by the number that the workload gives them.
+//! The simulator: the replay's interface to the engines, with blocks by their number in the workload.
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
@@ -10,7 +10,7 @@ use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_trace::history::WorkBlock;
 
-/// So much memory that nothing fails for want of it: address spaces still hold some thousand ranges of it.
+/// The memory of a device that is not limited, in bytes: an address space still has room for thousands of them.
 pub(crate) const UNLIMITED: u64 = 1 << 46;
 
 /// The statistics of a simulated engine.
@@ -22,9 +22,9 @@ pub(super) struct SimulatorStats {
     pub(super) remapped: u64,
     pub(super) steals: u64,
     pub(super) stream_waits: u64,
-    /// Times that memory was gained from the device.
+    /// Allocations from the device.
     pub(super) gained: u64,
-    /// Requests and uses of streams that are not told apart.
+    /// Requests and uses of streams that are not distinguished.
     pub(super) folded: u64,
 }
 
@@ -54,14 +54,14 @@ pub(super) enum Simulator {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryCapacity {
     pub(crate) bytes: u64,
-    /// Whether the device has more, and the process may hold no more than this.
+    /// Whether this limits the process, and the device has more.
     pub(crate) of_process: bool,
 }
 
 impl MemoryCapacity {
     pub(crate) const UNLIMITED: Self = Self { bytes: UNLIMITED, of_process: false };
 
-    /// Of a device of so many bytes.
+    /// The capacity of a device of `bytes` bytes.
     pub(crate) fn of_device(bytes: u64) -> Self {
         Self { bytes: bytes.min(UNLIMITED), of_process: false }
     }
@@ -139,8 +139,8 @@ impl Simulator {
         }
     }
 
-    /// Frees a block that streams are not done with before it is [completed](Self::complete). What knows of no streams
-    /// frees it at once.
+    /// Frees a block that stays pending until it is [completed](Self::complete). Engines without streams free it at
+    /// once.
     pub(super) fn free_later(&mut self, id: u32) {
         match self {
             Self::Device { engine, blocks, completions, .. } => {
@@ -152,14 +152,14 @@ impl Simulator {
         }
     }
 
-    /// Streams are done with a block.
+    /// Completes a pending free.
     pub(super) fn complete(&mut self, id: u32) {
         if let Self::Device { engine, completions, .. } = self {
             completions.complete(engine, id);
         }
     }
 
-    /// Gives all cached memory back, as the program asked for.
+    /// Releases all cached memory, as the program requested.
     pub(super) fn empty_cache(&mut self) {
         match self {
             Self::Device { engine, .. } => engine.empty_cache(),
@@ -169,7 +169,7 @@ impl Simulator {
         }
     }
 
-    /// Streams are done with all that was freed.
+    /// Completes all pending frees.
     pub(super) fn complete_all(&mut self) {
         if let Self::Device { engine, completions, .. } = self {
             completions.complete_all(engine);
@@ -213,7 +213,7 @@ impl Simulator {
     }
 }
 
-/// The place of a number, made if need be.
+/// Returns the entry of a block, extending the table if necessary.
 #[inline]
 fn at<T>(blocks: &mut Vec<Option<T>>, place: usize) -> &mut Option<T> {
     if place >= blocks.len() {

@@ -1,4 +1,4 @@
-//! A replay of a recording of any length: event by event, as they are read.
+//! A replay of a recording of any length, event by event as it is read.
 
 use super::rules::Rules;
 use super::simulation::{FailedRequest, SimulationOutcome, outcome};
@@ -12,27 +12,28 @@ use orlop_trace::history::{
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Read;
 
-/// Events that are nearly in order are put in order while so many are held, of all devices: 64 MiB of them.
+/// The capacity of the reorder queue in events of all devices: 64 MiB of them.
 const HELD: usize = 1 << 20;
 
 const _: () = assert!(size_of::<QueuedEvent>() == 64);
 
-/// A replay of one of orlop's own files, of any length: it holds the blocks that live, and what the events name.
+/// A replay of one of orlop's own files, of any length. It keeps only live blocks, and the names that events use.
 ///
-/// It gives what a [`Simulation`](super::Simulation) of the whole [`History`](orlop_trace::history::History) gives, in one pass
-/// and without the memory, but not how long it took: most of that is reading. Of a file whose events are [nearly](EventOrder::Nearly) in order a million are held at once: those
-/// that come later than that are replayed where they come.
+/// The result is that of a [`Simulation`](super::Simulation) of the whole [`History`](orlop_trace::history::History), in
+/// one pass and in little memory; the duration is missing, since most of it is reading. Where the events of a file are
+/// [nearly](EventOrder::Nearly) in order, a queue of a million events sorts them; an event that comes later than that is
+/// replayed where it comes.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StreamedReplay {
-    /// By device what came out.
+    /// The outcome of each device.
     pub devices: Vec<(u32, SimulationOutcome)>,
-    /// Where the file is cut off or damaged: what came before was replayed.
+    /// Whether the file is cut off or damaged; what comes before that was replayed.
     pub warnings: Vec<HistoryWarning>,
 }
 
 impl StreamedReplay {
-    /// Replays a file, plain or gzip, on devices with memory enough or of so many bytes.
+    /// Replays a file, plain or gzip, on devices of `memory` bytes each, or without a limit.
     ///
     /// ```
     /// use orlop_trace::formats::{binary, rmm};
@@ -53,11 +54,11 @@ impl StreamedReplay {
         Self::of(BinaryReader::new(reader)?, rules, memory)
     }
 
-    /// Replays what a reader has not read yet.
+    /// Replays the rest of what a reader has.
     ///
     /// # Errors
     ///
-    /// Those of the reader. Where a file is cut off or damaged is its end, and a warning.
+    /// Those of the reader. A file that is cut off or damaged ends there, with a warning.
     pub fn of(reader: BinaryReader<'_>, rules: &Rules, memory: Option<u64>) -> Result<Self> {
         Self::holding(HELD, reader, rules, memory)
     }
@@ -100,15 +101,15 @@ impl StreamedReplay {
     }
 }
 
-/// By device, made when it is first named.
+/// The replays of all devices, each created when it is first named.
 struct DeviceReplays<'a> {
     rules: &'a Rules,
     memory: Option<u64>,
     feeds: BTreeMap<u32, DeviceReplay>,
-    /// Events that wait for earlier ones, the earliest first; so many at most.
+    /// The reorder queue, earliest event first, of bounded length.
     held: BinaryHeap<QueuedEvent>,
     most: usize,
-    /// That have been held so far.
+    /// Events that have been queued so far.
     events: u64,
 }
 
@@ -117,7 +118,7 @@ impl DeviceReplays<'_> {
         self.feeds.entry(device).or_insert_with(|| DeviceReplay::new(self.rules, self.memory))
     }
 
-    /// An event, before which others may have happened that come later.
+    /// Queues an event: earlier ones may still follow in the file.
     fn soon(&mut self, device: u32, event: HistoryEvent) {
         let mut first = QueuedEvent { event, place: self.events, device };
         self.events += 1;
@@ -143,13 +144,13 @@ impl DeviceReplays<'_> {
     }
 }
 
-/// What is replayed of one device.
+/// The replay of one device.
 struct DeviceReplay {
     simulator: Simulator,
     blocks: EventInterpreter<StreamedBlock>,
-    /// The event before, which is replayed when the next is known.
+    /// The event before, which is interpreted together with the next.
     last: Option<HistoryEvent>,
-    /// Numbers of no block.
+    /// Unused block numbers.
     vacant: Vec<u32>,
     next: u32,
     bytes: u128,
@@ -224,7 +225,7 @@ impl DeviceReplay {
         }
     }
 
-    /// A piece of a segment, or a block of none, that was there at the start.
+    /// Allocates a block that was live at the start.
     fn at_start(&mut self, block: &SegmentBlock, stream: StreamId) {
         if block.state == BlockState::Live {
             self.allocate(block.address, &WorkBlock::new(block.requested, stream));
@@ -237,7 +238,7 @@ impl DeviceReplay {
         }
     }
 
-    /// An event, and the one after it.
+    /// Replays an event, which `next` follows.
     fn replay(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) {
         let place = self.events;
         self.events += 1;
@@ -286,7 +287,7 @@ impl DeviceReplay {
         self.steps += 1;
     }
 
-    /// A block lives from now on. After a request has failed nothing is asked any more, but what lives is counted.
+    /// Allocates a block. After a failed request nothing is requested any more, but live bytes are still counted.
     fn allocate(&mut self, address: u64, asked: &WorkBlock) {
         let id = self.ask(asked);
         self.blocks.insert(address, StreamedBlock { id, bytes: asked.bytes });
@@ -294,7 +295,7 @@ impl DeviceReplay {
         self.peak = self.peak.max(self.bytes);
     }
 
-    /// Asks for a block: its number, or `None` if this request fails or one has failed before.
+    /// Requests a block. Returns its number, or `None` if this request or an earlier one failed.
     fn ask(&mut self, asked: &WorkBlock) -> Option<u32> {
         if self.failed.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! What a sweep advises: settings to paste, or why there are none.
+//! The advice of a sweep: settings to paste, or why there are none.
 
 use super::rank::Advantage;
 use super::recorded_run::Doubt;

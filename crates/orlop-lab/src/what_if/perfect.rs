@@ -1,4 +1,4 @@
-//! What an allocator that knew the future could do: a static plan.
+//! The smallest static plan: a bound from an allocator that knows the future.
 
 use orlop_plan::{Buffer, Problem, ProblemBuilder, Skyline, verify};
 use orlop_trace::history::{WorkStep, Workload};

@@ -1,4 +1,4 @@
-//! Which of two replays is better, for whoever pays for the memory.
+//! The ranking: which of two replays costs less memory.
 //!
 //! What is held in normal running counts first: it is taken from others all the time, and a fault of the next size more is
 //! what runs out. Then the memory in which the run needs no retry, each of which gives all cached memory back and waits for the

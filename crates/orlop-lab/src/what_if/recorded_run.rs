@@ -1,4 +1,4 @@
-//! The recorded run itself, against which its replay is held before anything is concluded from replays.
+//! The recorded run, which its own replay must reproduce before anything is concluded from replays.
 
 use super::rank::is_same;
 use crate::analyze::peak_reserved_after;
@@ -57,7 +57,7 @@ pub fn recording_doubt(history: &History) -> Option<Doubt> {
     // Others do not tell settings, and have other rules.
     let (conf, _) = history.torch_conf();
     let of_pytorch = history.settings.is_some();
-    let mut told = history.devices.iter().filter(|device| of_pytorch && Fidelity::is_told_by(device));
+    let mut told = history.devices.iter().filter(|device| of_pytorch && Fidelity::applies_to(device));
     told.find_map(|device| no_address(Fidelity::of(device, &conf)))
 }
 
@@ -80,7 +80,7 @@ impl<'a> RecordedRun<'a> {
         Self {
             history,
             conditions,
-            fidelity: Fidelity::is_told_by(history).then(|| Fidelity::of(history, &conf)),
+            fidelity: Fidelity::applies_to(history).then(|| Fidelity::of(history, &conf)),
             peak_reserved: peak_reserved_after(history, history.events.len()),
             has_history: has_history(history),
             failed: failed.map(|place| place as u64),

@@ -1,4 +1,4 @@
-//! Which settings are worth asking about.
+//! The settings that a sweep tries.
 
 use crate::simulate::Rules;
 

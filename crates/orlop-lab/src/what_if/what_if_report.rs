@@ -1,4 +1,4 @@
-//! All settings side by side.
+//! The sweep: a recording under all settings, side by side.
 
 use super::advice::{Advice, AdviceReason};
 use super::perfect::PerfectPlan;

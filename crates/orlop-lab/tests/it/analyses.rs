@@ -198,7 +198,7 @@ fn profile(places: &Places, held: &[(u64, SiteId)]) -> Profile {
 }
 
 #[test]
-fn what_grew_is_told_by_site_even_if_its_line_moved() {
+fn what_grew_applies_to_site_even_if_its_line_moved() {
     let places = places();
     let before = profile(&places, &[(10, places.model), (3, SiteId::UNKNOWN), (4, places.step)]);
     let after =

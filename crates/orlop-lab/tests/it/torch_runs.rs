@@ -66,7 +66,7 @@ fn every_recorded_address_comes_out() {
         let (conf, unknown) = history.torch_conf();
         assert_eq!(unknown, [], "{name}");
         let fidelity = Fidelity::of(device(history), &conf);
-        assert!(Fidelity::is_told_by(device(history)) && fidelity.allocations > 100, "{name}");
+        assert!(Fidelity::applies_to(device(history)) && fidelity.allocations > 100, "{name}");
         assert_eq!((fidelity.same, fidelity.first_difference), (fidelity.allocations, None), "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Any file that this crate knows, told by its first bytes: the one place that knows all formats.
+//! Format detection: any file that this crate reads, recognized by its first bytes.
 //!
 //! To add one: a variant of [`HistoryFormat`], its first bytes in [`HistoryFormat::of`], and its reader in
 //! [`History::parse`].

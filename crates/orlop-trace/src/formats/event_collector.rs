@@ -1,4 +1,4 @@
-//! Events of several devices, sorted out, and checked against each other.
+//! Events sorted by device, and checked against each other.
 
 use super::FormatError;
 use crate::history::{DeviceHistory, EventAction, HistoryEvent, HistoryWarning};

@@ -1,4 +1,4 @@
-//! What happened on the devices of a process: the one form that every reader makes and every tool of the lab takes.
+//! The model of a recording: what happened on the devices of a process. Every reader produces it, and every tool takes it.
 //!
 //! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`], or
 //! [`DeviceHistory::held`] where no segments are known), what happened ([`DeviceHistory::events`]) and what was there in the

@@ -1,13 +1,13 @@
-//! All segments and blocks of a device at any moment of its history.
+//! The timeline: all segments and blocks of a device at any instant of its history.
 //!
-//! Events tell of blocks, not of the pieces that are left between them. So the events are applied to the start, by
-//! address: an allocation takes its part of the free piece around it, a free joins with its free neighbours, and
-//! regions come and go. Recorders write down how much was *asked for*, and not how much was taken; how much follows
-//! from PyTorch's rules (512 bytes at least, and small rests stay with the block), from the end, where the block is
-//! still there then, and from later blocks that begin where this one is thought to go on.
+//! Events are about blocks, not about the free pieces between them. So they are applied to the start, by address: an
+//! allocation takes its part of the free piece around it, a freed block merges with its free neighbours, and regions are
+//! added and removed. Recordings have the *requested* bytes, not those that the allocator took. These follow from
+//! PyTorch's rules (512 bytes at least, and small rests stay with the block), from the end, where the block is still
+//! there, and from later blocks that begin before this one would end.
 //!
-//! Whoever looks at one moment looks at others, too: a slider in a report. States are kept at distances that grow with
-//! what a state takes, so that all of them together take no more than the events, and a moment is never far from one.
+//! Tools look at many instants of one history. So snapshots of the state are kept, at distances that grow with their
+//! size: together they take no more memory than the events, and every instant is near one.
 
 use super::{
     AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SiteId,
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The shortest distance between kept states, in events.
 const DISTANCE: usize = 256;
 
-/// The states of a device's segments over its history.
+/// The segments of a device over its history.
 ///
 /// ```
 /// use orlop_trace::history::DeviceHistory;
@@ -32,7 +32,7 @@ const DISTANCE: usize = 256;
 pub struct Timeline<'a> {
     history: &'a DeviceHistory,
     known: TimelineContext,
-    /// States after so many events, by that number; the first is the start.
+    /// Snapshots of the state, each with the number of events before it; the first is the start.
     kept: Vec<(usize, TimelineState)>,
     strays: u64,
 }
@@ -53,7 +53,7 @@ struct TimelineContext {
 }
 
 impl<'a> Timeline<'a> {
-    /// Walks through the history once. PyTorch's settings are the usual ones.
+    /// Applies all events once, under PyTorch's default settings.
     #[must_use]
     pub fn new(history: &'a DeviceHistory) -> Self {
         Self::with_settings(history, None)
@@ -76,13 +76,13 @@ impl<'a> Timeline<'a> {
         Self { history, known, kept, strays: state.strays }
     }
 
-    /// Segments and their blocks, in order of address, right after the event at this place (from 0).
+    /// Returns the segments with their blocks, in order of address, right after the event with this index.
     #[must_use]
     pub fn at(&self, event: usize) -> Vec<Segment> {
         self.after(event.saturating_add(1))
     }
 
-    /// Segments and their blocks, in order of address, after so many events; after 0 it is the start.
+    /// Returns the segments with their blocks, in order of address, after this many events: after 0, the start.
     #[must_use]
     pub fn after(&self, events: usize) -> Vec<Segment> {
         let events = events.min(self.history.events.len());
@@ -101,8 +101,8 @@ impl<'a> Timeline<'a> {
         &self.known.rules
     }
 
-    /// How many events fit nothing that is there, and were passed over: all those of blocks, if the source tells
-    /// nothing of segments.
+    /// Returns the number of events that fit no segment and were ignored: all events of blocks, if the source does not
+    /// record segments.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.strays

@@ -1,5 +1,6 @@
-//! A device's history as a program for an allocator: blocks by number, each with its life, and what is asked in which
-//! order. Addresses are gone; what is left can be asked of any allocator, and planned.
+//! A workload: a device's history as requests in order, with blocks by number and their lifetimes.
+//!
+//! Without addresses it can be replayed through any allocator, and planned.
 
 use super::{BlockEvent, BlockState, DeviceHistory, EventInterpreter, SiteId, TextId};
 use orlop_core::{MemoryKind, StreamId};
@@ -7,24 +8,23 @@ use orlop_core::{MemoryKind, StreamId};
 /// A block of a [`Workload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkBlock {
-    /// How many bytes were asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// The address that it had; only a key, for comparing.
+    /// The recorded address; only a key for comparisons.
     pub address: u64,
-    /// For which stream.
+    /// The stream of the request.
     pub stream: StreamId,
-    /// By whom.
+    /// The call site.
     pub site: SiteId,
     /// Its tag.
     pub text: TextId,
-    /// What it is for.
+    /// The memory kind.
     pub kind: MemoryKind,
-    /// The step that allocates it; `None` if it was there at the start.
+    /// The step that allocates it; `None` if it was live at the start.
     pub born: Option<usize>,
-    /// The step that frees it; `None` if it is still there in the end.
+    /// The step that frees it; `None` if it is live at the end.
     pub died: Option<usize>,
-    /// Streams were not done with it when it was freed. They are at its step [`Completed`](WorkStep::Completed), or not
-    /// before the end.
+    /// Whether its free stays pending, until its step [`Completed`](WorkStep::Completed) or beyond the end.
     pub lingers: bool,
 }
 
@@ -46,7 +46,7 @@ impl WorkBlock {
     }
 }
 
-/// What is asked.
+/// A step of a [`Workload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkStep {
     /// Allocate this block.
@@ -55,28 +55,28 @@ pub enum WorkStep {
     Use(u32, StreamId),
     /// Free it.
     Free(u32),
-    /// No stream uses it any more, which was freed and [lingers](WorkBlock::lingers).
+    /// Complete its pending free ([`WorkBlock::lingers`]).
     Completed(u32),
-    /// A request for so many bytes that failed when it was recorded.
+    /// A request of this many bytes that failed when it was recorded.
     Failed(u64, StreamId),
 }
 
-/// What a program asked of a device's allocator.
+/// The requests of a program to the allocator of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The blocks; those that were there at the start come first, as [`start`](DeviceHistory::start) and
+    /// The blocks; those that were live at the start come first, as [`start`](DeviceHistory::start) and
     /// [`held`](DeviceHistory::held) have them.
     pub blocks: Vec<WorkBlock>,
-    /// What is asked, in order.
+    /// The steps, in order.
     pub steps: Vec<WorkStep>,
     /// The event of the history that each step comes from.
     pub events: Vec<u32>,
-    /// How many blocks were there at the start.
+    /// The number of blocks that were live at the start.
     pub at_start: usize,
 }
 
 impl Workload {
-    /// Of what happened on a device. Events that do not follow from those before (see
+    /// Creates the workload of a device. Events that do not follow from those before (see
     /// [`HistoryWarning`](super::HistoryWarning)) are left out.
     #[must_use]
     pub fn of(history: &DeviceHistory) -> Self {
@@ -134,7 +134,7 @@ impl Workload {
         id
     }
 
-    /// Bytes that live before a step, as asked for.
+    /// Returns the live bytes before a step, as requested.
     #[must_use]
     pub fn live_before(&self, step: usize) -> u64 {
         let alive = |block: &&WorkBlock| {
@@ -143,7 +143,7 @@ impl Workload {
         self.blocks.iter().filter(alive).fold(0, |sum, block| sum.saturating_add(block.bytes))
     }
 
-    /// The most bytes that lived at once, and the first step after which they did; as asked for, no rounding.
+    /// Returns the peak of live bytes, as requested, and the first step after which it was reached.
     #[must_use]
     pub fn peak(&self) -> (u64, Option<usize>) {
         // Sizes are what a file says: their sum may pass 2^64.

@@ -1,4 +1,4 @@
-//! Events as a recorder is told them, made records; and records, when they are read, made events with their names.
+//! Encoding of observed events as records, and decoding of records into events with their names.
 
 use super::names::Lookup;
 use super::record::EventRecord;

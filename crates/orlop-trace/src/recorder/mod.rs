@@ -1,4 +1,4 @@
-//! Recording what allocators do: who asked, when, for how much.
+//! The recorder: an observer that records requests, times and call sites of allocators.
 //!
 //! A [`Recorder`] is an [`Observer`]. While it is set it notes every event in a ring of the thread on which the event
 //! happens: six words, no lock, nothing shared. While it is not set nobody asks, and an allocator is as fast as without any

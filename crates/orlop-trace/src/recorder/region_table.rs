@@ -1,4 +1,4 @@
-//! The regions that are held at one moment.
+//! The regions that are reserved at one instant.
 
 use super::record::EventRecord;
 use crate::history::{

@@ -1,4 +1,4 @@
-//! What a recorder knows of regions.
+//! The regions of a recorder: their events, and those that are reserved.
 //!
 //! A program gains most of its regions early, and a ring forgets what is old: blocks would be left that are in no region. So
 //! events of regions, which are rare, are not in the rings but here, and behind a lock. There is room for so many; then the

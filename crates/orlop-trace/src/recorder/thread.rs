@@ -1,4 +1,4 @@
-//! What the recorder knows of the calling thread: its number, and whether it is in the midst of recording.
+//! The state of the calling thread: its number, and whether it is recording already.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};

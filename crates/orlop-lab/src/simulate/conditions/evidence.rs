@@ -1,4 +1,4 @@
-//! What the events tell of memory that came and went.
+//! Evidence of a memory limit, from the events of regions.
 
 use super::MemoryLimit;
 use super::occupancy::Occupancy;
@@ -8,7 +8,7 @@ use orlop_trace::history::{BlockState, DeviceHistory, EventAction, HistoryEvent,
 
 #[derive(Debug)]
 pub(super) struct Evidence {
-    /// The most bytes that were held.
+    /// The peak of reserved bytes.
     peak: u64,
     /// From this share of the limit on old segments go back; 0: never.
     threshold: f64,

@@ -29,11 +29,11 @@ use orlop_trace::history::DeviceHistory;
 use orlop_trace::history::Timeline;
 use serde::Serialize;
 
-/// How many blocks are looked at to find out what gave memory back. A run has few retries; a file that claims more is to be
-/// read in time, too, and what is left over is taken for the requests' doing.
+/// How many blocks are inspected to find the cause of releases. A run has few retries; a file that claims more must not
+/// take more time, and the remaining releases are attributed to requests.
 const LOOKS: usize = 1 << 22;
 
-/// What a recorded run had besides its requests. [`Simulation::under`](super::Simulation::under) replays under the same.
+/// The circumstances of a recorded run beside its requests, for [`Simulation::under`](super::Simulation::under).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunConditions {
@@ -62,14 +62,14 @@ impl RunConditions {
     /// Finds the conditions of a run that PyTorch's allocator served under these settings.
     ///
     /// A recording without segments tells nothing of them. One of another allocator
-    /// ([`Fidelity::is_told_by`](super::Fidelity::is_told_by)) only tells how much memory there was when a request failed.
+    /// ([`Fidelity::applies_to`](super::Fidelity::applies_to)) only tells how much memory there was when a request failed.
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
         if !history.has_segments() {
             return Self::default();
         }
         let mut evidence = Evidence::of(history, conf);
-        if !Fidelity::is_told_by(history) {
+        if !Fidelity::applies_to(history) {
             evidence.releases.clear();
         }
         let settings = conf.to_string();

@@ -1,4 +1,4 @@
-//! Which segments are free as a whole, event by event.
+//! The segments that are free as a whole, event by event.
 
 use orlop_trace::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, SizeRules};
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +11,7 @@ pub(super) struct Occupancy<'a> {
     segments: BTreeMap<u64, RegionOccupancy>,
     /// The segment of each block, by address.
     homes: HashMap<u64, u64>,
-    /// Whether a request to free is all there is.
+    /// Whether the recording has no completions, so that a request to free is final.
     at_once: bool,
     idle: usize,
     idle_large: usize,
@@ -38,12 +38,12 @@ impl<'a> Occupancy<'a> {
         occupancy
     }
 
-    /// Whether a segment is free as a whole.
+    /// Returns `true` if a segment is free as a whole.
     pub(super) fn has_idle(&self) -> bool {
         self.idle > 0
     }
 
-    /// Whether one is that serves large requests: what can be collected.
+    /// Returns `true` if a large segment is free as a whole: what a garbage collection can release.
     pub(super) fn has_idle_large(&self) -> bool {
         self.idle_large > 0
     }
@@ -98,7 +98,7 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    /// One more segment is idle, or one fewer.
+    /// Counts one more idle segment, or one fewer.
     fn count(&mut self, small: bool, more: bool) {
         let change = |count: &mut usize| *count = if more { *count + 1 } else { count.saturating_sub(1) };
         change(&mut self.idle);

@@ -1,4 +1,4 @@
-//! Whole histories to files and back.
+//! Reading and writing of whole histories.
 
 use super::super::{AdmittedDevices, FormatError};
 use super::reader::{BinaryReader, BinaryRecord};

@@ -1,4 +1,4 @@
-//! The numbers of a payload, in and out.
+//! Numbers of a block's payload: reading and writing.
 
 use super::super::BlockFault;
 

@@ -1,4 +1,4 @@
-//! What a history has beside segments and events: annotations, details of events, blocks of no segment, warnings.
+//! Records beside segments and events: annotations, details of events, blocks without a segment, warnings.
 
 use super::super::BlockFault;
 use super::payload::{PayloadCursor, PayloadResult, put};

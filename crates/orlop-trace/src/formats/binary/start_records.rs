@@ -1,4 +1,5 @@
-//! What a device had at the start is told before its events: who replays a file as it is read knows it in time.
+//! The order of records: what a device had at the start comes before its events, so that a streaming replay has it in
+//! time.
 
 use super::super::BlockFault;
 use super::payload::PayloadResult;

@@ -1,4 +1,4 @@
-//! JSON values that may be anything: tools write numbers as texts, and leave out what they do not know.
+//! Lenient JSON values: tools write numbers as texts, and omit what they do not know.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What lived on a device before the first event of a trace.
+//! Blocks that were live on a device before the first event of a trace.
 //!
 //! A profile begins in the midst of a run. Blocks that are freed in it and not allocated lived before. Those that lived
 //! before and are not freed either have no event, but each event tells how many bytes live after it

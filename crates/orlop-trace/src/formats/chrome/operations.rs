@@ -1,4 +1,4 @@
-//! What each thread was doing when memory came or went: the call sites of a trace.
+//! The call sites of a trace: the operations that were open on a thread when it allocated or freed.
 //!
 //! Memory events have no stacks. But what a thread does lies on its track as complete events, one within the other:
 //! `aten::empty` in `aten::addmm` in `aten::linear` in whatever the program called. Those that are open at the time of a

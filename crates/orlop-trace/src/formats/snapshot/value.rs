@@ -1,4 +1,4 @@
-//! What records are made from, whichever format they stand in: both readers are [`RecordValue`]s, every record is a
+//! Values of records, in either form of a snapshot: both readers are [`RecordValue`]s, every record is a
 //! [`SnapshotRecord`], and how a snapshot is built is written once.
 
 use super::build::{Build, RecordFault};

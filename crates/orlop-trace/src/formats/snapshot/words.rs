@@ -1,4 +1,4 @@
-//! The words that snapshots are made of: keys of their records, and values that name something.
+//! The vocabulary of snapshots: keys of their records, and values that name something.
 
 /// Makes [`Word`] from the table of words.
 macro_rules! words {

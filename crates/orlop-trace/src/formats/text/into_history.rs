@@ -1,4 +1,4 @@
-//! Traces, which have ids, as histories, which have addresses.
+//! Conversion of plain traces, which have ids, into histories, which have addresses.
 //!
 //! Each block gets addresses that no other block of the trace has, one after the other: a history's blocks may not
 //! overlap, and ids are used again. Times count operations.

@@ -1,4 +1,4 @@
-//! One line.
+//! Parsing of one line.
 
 use super::Operation;
 use crate::{Field, Result, TraceError};

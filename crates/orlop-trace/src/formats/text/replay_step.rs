@@ -1,4 +1,4 @@
-//! One operation of a trace that was read, in 16 bytes.
+//! One step of a plain trace, in 16 bytes.
 
 use orlop_core::StreamId;
 

@@ -1,4 +1,4 @@
-//! Operations in, a checked trace out.
+//! Building a checked trace from operations.
 
 use super::replay_step::PackedStep;
 use super::{Operation, Peak, Trace};

@@ -1,4 +1,4 @@
-//! The machine that a pickle is a program for, without the opcodes that run anything.
+//! The pickle virtual machine, without the opcodes that run code.
 
 use super::arena::{Chain, FALSE, NodeId, ODD, PickleArena, PickleNode, TRUE};
 use super::source::PickleSource;
