@@ -3,7 +3,7 @@
 //! | question | with |
 //! |---|---|
 //! | how long do an allocation and a free take, and how much memory is reserved? | [`Replay`], [`ReplayReport`] |
-//! | how small can a fixed pool be? | [`smallest_pool`] |
+//! | how small can a fixed pool be? | [`smallest_pool()`] |
 //!
 //! The simulations of [`simulate`](crate::simulate) answer what an allocator decides; this answers what it costs on
 //! the machine that runs it.

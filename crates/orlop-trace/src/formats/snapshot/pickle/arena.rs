@@ -17,7 +17,7 @@ const MAX_ITEMS: usize = 1 << 29;
 /// No run.
 const NONE: u32 = u32::MAX;
 
-/// Nodes that every arena has: none, the truth values, and numbers of one byte from [`PickleArena::BYTES`] on.
+/// Nodes that every arena has: none, the truth values, and numbers of one byte from [`BYTES`] on.
 pub(super) const ODD: NodeId = 0;
 pub(super) const FALSE: NodeId = 1;
 pub(super) const TRUE: NodeId = 2;

@@ -18,7 +18,7 @@ const UNSEEN: u32 = u32::MAX;
 /// The values of a pickle, and what some of them have become.
 pub(super) struct Dag {
     arena: PickleArena,
-    /// By node: a text's, a frame's or a site's place in [`Converted`].
+    /// By node: a text's, a frame's or a site's place in the history's tables.
     seen: Vec<u32>,
     texts: Vec<TextId>,
     frames: Vec<u32>,
