@@ -1,4 +1,5 @@
-//! Answers from recordings: what held the memory, what other settings would have cost, what changed between two runs.
+//! Answers from recordings: what held the memory, what other settings would have cost, what changed between
+//! two runs.
 //!
 //! | question | with |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | how does a recording look over time? | [`report`] |
 //! | how fast does a CPU allocator replay a trace, and in how much memory? | [`cpu_bench`] |
 //!
-//! Every answer comes from a [`History`](orlop_trace::history::History), whichever format it was read from, except those
-//! of [`cpu_bench`], which replays the plain [`Trace`](orlop_trace::formats::text::Trace).
+//! Every answer comes from a [`History`](orlop_trace::history::History), whichever format it was read from,
+//! except those of [`cpu_bench`], which replays the plain [`Trace`](orlop_trace::formats::text::Trace).
 //!
 //! ```
 //! use orlop_lab::simulate::{Rules, Simulation};

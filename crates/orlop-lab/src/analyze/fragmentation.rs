@@ -1,7 +1,7 @@
 //! What segments hold besides live bytes, and why it cannot be used.
 //!
-//! Every byte of a segment is in exactly one of five places: asked for, rounding, pending, split, cached. So the five
-//! add up to what is reserved, and each has its own cure.
+//! Every byte of a segment is in exactly one of five places: asked for, rounding, pending, split, cached. So
+//! the five add up to what is reserved, and each has its own cure.
 
 use orlop_trace::history::{BlockState, Segment, SegmentBlock};
 use serde::Serialize;
@@ -19,8 +19,8 @@ pub struct Fragmentation {
     pub rounding: u64,
     /// In blocks that were given back, and that a stream may still use.
     pub pending: u64,
-    /// Free pieces of segments that are in use (PyTorch: inactive split). Only what fits can use them, and the device
-    /// cannot have them back.
+    /// Free pieces of segments that are in use (PyTorch: inactive split). Only what fits can use them, and
+    /// the device cannot have them back.
     pub split: u64,
     /// Segments that are free all through. They can go back to the device.
     pub cached: u64,
@@ -134,8 +134,8 @@ pub struct SegmentsInfo {
     /// Where their bytes are.
     #[serde(flatten)]
     pub bytes: Fragmentation,
-    /// The largest request that would have got memory, if the device's own is known: a free block, or what the device
-    /// has left with all cached segments back.
+    /// The largest request that would have got memory, if the device's own is known: a free block, or what
+    /// the device has left with all cached segments back.
     pub largest_request: Option<u64>,
     /// By pool and stream.
     pub pools: Vec<PoolUse>,

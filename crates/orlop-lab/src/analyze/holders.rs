@@ -1,4 +1,5 @@
-//! The holders of memory at an instant: by call site, stream, kind and tag, and the largest blocks one by one.
+//! The holders of memory at an instant: by call site, stream, kind and tag, and the largest blocks one by
+//! one.
 
 use super::naming::{Naming, SiteGroups};
 use super::site_name::stack_lines;

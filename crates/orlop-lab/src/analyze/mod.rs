@@ -7,8 +7,8 @@
 //! | what did a request that failed lack, and what is the least to give up for it? | [`OutOfMemoryReport`] |
 //! | what are the sizes and lifetimes of a plain trace? | [`TraceInfo`] |
 //!
-//! Call sites are named by the frames that mean something to a person: [`SiteName`]. Bytes of blocks are as requested,
-//! unless noted otherwise; bytes of segments are as the device gave them.
+//! Call sites are named by the frames that mean something to a person: [`SiteName`]. Bytes of blocks are as
+//! requested, unless noted otherwise; bytes of segments are as the device gave them.
 
 mod fragmentation;
 mod holders;

@@ -1,9 +1,10 @@
 //! Why a request failed, and the least that would have had to go for it to fit.
 //!
-//! Two ways lead there. Inside a segment, neighbours can go until what is between them is large enough: of all such
-//! windows the one with the fewest live bytes is found exactly, in one pass with two fingers. Or whole segments can go
-//! back to the device, until it has enough for a new one: which is a knapsack, and is not solved
-//! exactly: either those that hold the fewest live bytes for their size, or one alone, whichever is less.
+//! Two ways lead there. Inside a segment, neighbours can go until what is between them is large enough: of
+//! all such windows the one with the fewest live bytes is found exactly, in one pass with two fingers. Or
+//! whole segments can go back to the device, until it has enough for a new one: which is a knapsack, and is
+//! not solved exactly: either those that hold the fewest live bytes for their size, or one alone, whichever
+//! is less.
 
 use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
 use super::holders::{BlockTotals, BySite, Holdings, Shares, live, steps_after};
@@ -32,8 +33,8 @@ pub struct OutOfMemoryReport {
     pub site: String,
     /// What the device had left.
     pub device_free: u64,
-    /// What the program may hold of the device, where that refused the request: the device had enough left (PyTorch:
-    /// `per_process_memory_fraction`).
+    /// What the program may hold of the device, where that refused the request: the device had enough left
+    /// (PyTorch: `per_process_memory_fraction`).
     pub limit: Option<InferredLimit>,
     /// Who held memory then.
     pub held: Holdings,
@@ -41,7 +42,8 @@ pub struct OutOfMemoryReport {
     pub segments: Option<SegmentsInfo>,
     /// Whether all that was free, in segments and on the device, would have been enough: in one piece.
     pub fragmented: bool,
-    /// What would have made it fit, the least to give up first. Empty if nothing of the allocator's would have.
+    /// What would have made it fit, the least to give up first. Empty if nothing of the allocator's would
+    /// have.
     pub releases: Vec<Release>,
 }
 
@@ -89,8 +91,8 @@ pub struct Release {
 }
 
 impl OutOfMemoryReport {
-    /// Bytes that the device had for this program: what was held and what was left, or what the program had held at
-    /// most if it had a [limit](Self::limit). `None` where the source does not tell what was held.
+    /// Bytes that the device had for this program: what was held and what was left, or what the program had
+    /// held at most if it had a [limit](Self::limit). `None` where the source does not tell what was held.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         let segments = self.segments.as_ref()?;

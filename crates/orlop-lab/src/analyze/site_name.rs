@@ -1,10 +1,11 @@
 //! The name of a call site: the frames that mean something to a person.
 //!
-//! A recorded stack has fifty frames and more, and most are the same for every allocation: the recorder itself, the
-//! allocator, the dispatcher, the interpreter. What somebody wants to read is the line of *their* program, and what
-//! that line called. So a name has two parts: `model.py:101 forward < aten::rsqrt`. Memory that the backward pass
-//! allocates has no line of any program, only the node of the graph: `MulBackward0 < aten::mul_Tensor`. A profiler knows
-//! operators by their names, one within the other: `aten::linear < aten::addmm`.
+//! A recorded stack has fifty frames and more, and most are the same for every allocation: the recorder
+//! itself, the allocator, the dispatcher, the interpreter. What somebody wants to read is the line of *their*
+//! program, and what that line called. So a name has two parts: `model.py:101 forward < aten::rsqrt`. Memory
+//! that the backward pass allocates has no line of any program, only the node of the graph: `MulBackward0 <
+//! aten::mul_Tensor`. A profiler knows operators by their names, one within the other: `aten::linear <
+//! aten::addmm`.
 
 use orlop_trace::history::{Frame, SiteId, Sites};
 use std::fmt::{self, Write as _};
@@ -18,7 +19,8 @@ const LONGEST_FRAME: usize = 400;
 /// What stands where the source names no call site.
 pub const NO_SITE: &str = "(no call site)";
 
-/// What stands for memory that was there when the recording began, if the source does not say who asked for it.
+/// What stands for memory that was there when the recording began, if the source does not say who asked for
+/// it.
 pub const BEFORE: &str = "(held before the recording)";
 
 /// The telling frames of a call site.
@@ -27,12 +29,12 @@ pub const BEFORE: &str = "(held before the recording)";
 pub struct SiteName {
     /// Who called [`SiteName::user`], nearest first; as many as were asked for.
     pub callers: Vec<Frame>,
-    /// The innermost line of the program itself: Python that is in no installed package. If all is in packages, the
-    /// innermost outside PyTorch's own. Without any Python, the node of the backward pass, what the program itself named, or
-    /// the outermost of a profiler's operators.
+    /// The innermost line of the program itself: Python that is in no installed package. If all is in
+    /// packages, the innermost outside PyTorch's own. Without any Python, the node of the backward pass, what
+    /// the program itself named, or the outermost of a profiler's operators.
     pub user: Option<Frame>,
-    /// What that line called: the innermost line of a package, or else the outermost operator. Of a profiler's operators
-    /// alone the innermost that does more than ask for memory.
+    /// What that line called: the innermost line of a package, or else the outermost operator. Of a
+    /// profiler's operators alone the innermost that does more than ask for memory.
     pub op: Option<Frame>,
 }
 
@@ -250,7 +252,8 @@ fn name(sites: &Sites, frames: &[(Frame, FrameOrigin)], depth: usize) -> SiteNam
         .find_map(|origin| first(frames, &[origin]).map(|place| (place, origin)));
     let Some((place, origin)) = user else { return compiled(sites, frames) };
     let inner = &frames[..place];
-    // The nearest line of a package says more than PyTorch's below it: `einops.py einsum`, not `functional.py einsum`.
+    // The nearest line of a package says more than PyTorch's below it: `einops.py einsum`, not `functional.py
+    // einsum`.
     let called = first(inner, &[FrameOrigin::Package]).or_else(|| first(inner, &[FrameOrigin::Torch]));
     let entry =
         |(_, origin): &(Frame, FrameOrigin)| matches!(origin, FrameOrigin::Operator | FrameOrigin::Profiled);
@@ -313,8 +316,8 @@ fn operator(function: &str) -> Option<&str> {
     function.strip_prefix("at::_ops::")?.split_once("::call(").map(|(name, _)| name)
 }
 
-/// `MulBackward0` of `torch::autograd::generated::MulBackward0::apply(…)`, and as a profiler names it, with what runs it or
-/// without.
+/// `MulBackward0` of `torch::autograd::generated::MulBackward0::apply(…)`, and as a profiler names it, with
+/// what runs it or without.
 fn node(function: &str) -> Option<&str> {
     let path = match function.strip_prefix("autograd::engine::evaluate_function: ") {
         Some(path) => path,

@@ -1,5 +1,5 @@
-//! What a history says, device by device: who held the memory at the peak and in the end, what fragmentation cost, and
-//! why requests failed.
+//! What a history says, device by device: who held the memory at the peak and in the end, what fragmentation
+//! cost, and why requests failed.
 
 use super::fragmentation::SegmentsInfo;
 use super::holders::{Holdings, events_after, live, peak};
@@ -55,8 +55,8 @@ pub struct DeviceInfo {
     pub start_bytes: u64,
     /// Whether the source tells of segments.
     pub has_segments: bool,
-    /// The most bytes that were held from the device at once: what segments took, or what the source counted where it tells of
-    /// none. `None` if it does neither.
+    /// The most bytes that were held from the device at once: what segments took, or what the source counted
+    /// where it tells of none. `None` if it does neither.
     pub peak_reserved: Option<u64>,
     /// When the most bytes lived.
     pub peak: InstantInfo,

@@ -50,8 +50,8 @@ pub struct SizeBucket {
     pub bytes: u64,
 }
 
-/// How long blocks lived that were freed: operations from the allocation to the free, so 1 is a block that was
-/// freed next.
+/// How long blocks lived that were freed: operations from the allocation to the free, so 1 is a block that
+/// was freed next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Lifetimes {
     /// The shortest.

@@ -1,7 +1,7 @@
 //! What grew between two runs, and where.
 //!
-//! Between two runs somebody edits the program, and lines move. So sites are matched by file and function, and their
-//! lines are shown; whoever compares two runs of the same program asks for lines.
+//! Between two runs somebody edits the program, and lines move. So sites are matched by file and function,
+//! and their lines are shown; whoever compares two runs of the same program asks for lines.
 
 use super::profile::{DeviceProfile, Profile, SiteProfile};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! Whether a run needs more than it may: a test for memory, that names the line that broke it.
 //!
-//! Everything it measures is counted, not timed: the same program on the same data gives the same numbers each time. So
-//! the tolerance is for what changes on purpose, and can be small.
+//! Everything it measures is counted, not timed: the same program on the same data gives the same numbers
+//! each time. So the tolerance is for what changes on purpose, and can be small.
 
 use super::diff::{Amount, DeviceDiff, Matching, SiteDiff};
 use super::profile::Profile;
@@ -124,7 +124,8 @@ pub struct Check {
     pub limit: u64,
     /// Whether it passes.
     pub passed: bool,
-    /// If not: the call sites that grew, most growth first. Reserved bytes have call sites as far as live bytes grew.
+    /// If not: the call sites that grew, most growth first. Reserved bytes have call sites as far as live
+    /// bytes grew.
     pub sites: Vec<SiteDiff>,
     /// If not: of the growth of reserved bytes, what live bytes did not grow by. It belongs to no call site.
     pub fragmentation: u64,

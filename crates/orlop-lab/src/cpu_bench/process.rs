@@ -23,8 +23,8 @@ pub(crate) fn reset_peak_resident() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
-/// Fields 10 (minor) and 12 (major) of `/proc/self/stat`. Field 2 is the program's name in brackets and may hold
-/// anything, so fields are counted from the last bracket on.
+/// Fields 10 (minor) and 12 (major) of `/proc/self/stat`. Field 2 is the program's name in brackets and may
+/// hold anything, so fields are counted from the last bracket on.
 fn faults(stat: &str) -> Option<u64> {
     let (_, from_third) = stat.rsplit_once(')')?;
     let mut fields = from_third.split_ascii_whitespace().skip(10 - 3);

@@ -25,7 +25,8 @@ pub struct PassProgress {
     pub of: usize,
 }
 
-/// A trace, and how it is to be replayed: by default once, by one thread, writing the first byte of each block.
+/// A trace, and how it is to be replayed: by default once, by one thread, writing the first byte of each
+/// block.
 #[derive(Clone, Copy)]
 pub struct Replay<'a> {
     pub(super) trace: &'a Trace,
@@ -139,8 +140,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Nanoseconds an operation of this replay takes without an allocator: the same loop, by one thread, where
-    /// nothing is allocated.
+    /// Nanoseconds an operation of this replay takes without an allocator: the same loop, by one thread,
+    /// where nothing is allocated.
     #[must_use]
     pub fn overhead(&self) -> f64 {
         let mut slots = pass::slots(self.trace);

@@ -17,8 +17,8 @@ pub struct ReplayReport {
     pub touch: Touch,
     /// Operations of one thread in one pass. An allocation and its free are two.
     pub operations: usize,
-    /// Nanoseconds for an operation, the mean of the threads: the median of the passes after the first, or the
-    /// only pass.
+    /// Nanoseconds for an operation, the mean of the threads: the median of the passes after the first, or
+    /// the only pass.
     pub ns_per_op: f64,
     /// The most bytes that lived at once, as asked for: the trace's peak times the threads.
     pub peak_live: u64,
@@ -26,8 +26,8 @@ pub struct ReplayReport {
     pub peak_reserved: u64,
     /// `peak_reserved / peak_live`; 1 if nothing lived.
     pub ratio: f64,
-    /// Page faults of the process in a pass of all threads, the mean of those that `ns_per_op` is about. Linux
-    /// only.
+    /// Page faults of the process in a pass of all threads, the mean of those that `ns_per_op` is about.
+    /// Linux only.
     pub page_faults: Option<u64>,
     /// The most memory of the process that was resident, in bytes; what was resident before the replay is
     /// part of it. Linux only.

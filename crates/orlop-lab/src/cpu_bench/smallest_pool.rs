@@ -42,8 +42,8 @@ impl SmallestPool {
     }
 }
 
-/// The smallest pool in which `trace` replays, by one thread. `make` gives a new allocator that reserves no more
-/// than it is told; over [`Null`](orlop_alloc::backing::Null) a search costs no memory.
+/// The smallest pool in which `trace` replays, by one thread. `make` gives a new allocator that reserves no
+/// more than it is told; over [`Null`](orlop_alloc::backing::Null) a search costs no memory.
 ///
 /// ```
 /// use orlop_alloc::backing::Null;
@@ -64,8 +64,8 @@ impl SmallestPool {
 ///
 /// # Errors
 ///
-/// [`LabError::NoPoolFits`] if not even 64 times the live peak is enough, and whatever fails for another reason
-/// than lack of memory.
+/// [`LabError::NoPoolFits`] if not even 64 times the live peak is enough, and whatever fails for another
+/// reason than lack of memory.
 pub fn smallest_pool(trace: &Trace, make: impl Fn(usize) -> Result<AllocatorRef>) -> Result<SmallestPool> {
     let peak_live = trace.peak().bytes;
     let mut tried = 0;
@@ -98,11 +98,11 @@ pub fn smallest_pool(trace: &Trace, make: impl Fn(usize) -> Result<AllocatorRef>
     Ok(SmallestPool { bytes: good * STEP, peak_live, tried })
 }
 
-/// Finds the smallest pool with allocators from `search`, then replays in one of that size from `make`, which has
-/// real memory under it.
+/// Finds the smallest pool with allocators from `search`, then replays in one of that size from `make`, which
+/// has real memory under it.
 ///
-/// With several threads the pool is that many times larger. If the threads come to stand so that the pool is too
-/// small even so, it is enlarged by sixteenths.
+/// With several threads the pool is that many times larger. If the threads come to stand so that the pool is
+/// too small even so, it is enlarged by sixteenths.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! The worker threads of a replay. All make each pass together; one of them, the leader, measures what the passes cost
-//! the process.
+//! The worker threads of a replay. All make each pass together; one of them, the leader, measures what the
+//! passes cost the process.
 //!
-//! A pass may be over before the system has let the other threads run, and then it says nothing about sharing an
-//! allocator. So a thread whose pass must wait for the others to begin, or is done before theirs, keeps them company:
-//! it goes on replaying, untimed.
+//! A pass may be over before the system has let the other threads run, and then it says nothing about sharing
+//! an allocator. So a thread whose pass must wait for the others to begin, or is done before theirs, keeps
+//! them company: it goes on replaying, untimed.
 
 use super::pass::{BlockSlots, FailedOperation, pass, slots};
 use super::process;

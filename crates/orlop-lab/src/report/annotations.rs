@@ -20,8 +20,8 @@ pub(super) struct AnnotationBand {
     text: u64,
 }
 
-/// The phases that a device's recording has a part of, in order of their begin. What begins and never ends lasts to
-/// the end; what only ends was there from the beginning.
+/// The phases that a device's recording has a part of, in order of their begin. What begins and never ends
+/// lasts to the end; what only ends was there from the beginning.
 pub(super) fn annotation_bands(
     annotations: &[Annotation],
     history: &DeviceHistory,

@@ -1,7 +1,8 @@
 //! The lifetime of each block, in order of allocation: the page's main table.
 //!
-//! Times here are *moments*: moment m is after m events, so a history of n events has n + 1 of them. A block born by
-//! event e is there from moment e + 1. Blocks in order of birth are also the order in which the page stacks them.
+//! Times here are *moments*: moment m is after m events, so a history of n events has n + 1 of them. A block
+//! born by event e is there from moment e + 1. Blocks in order of birth are also the order in which the page
+//! stacks them.
 
 use orlop_core::{MemoryKind, StreamId};
 use orlop_trace::history::{

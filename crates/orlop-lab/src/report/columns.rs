@@ -1,6 +1,7 @@
 //! Columns of numbers, as compact as a page needs them: LEB128, what grows slowly as differences.
 //!
-//! A page holds a million events in a few megabytes only because deflate sees numbers of one meaning side by side.
+//! A page holds a million events in a few megabytes only because deflate sees numbers of one meaning side by
+//! side.
 
 use serde::Serialize;
 use std::collections::BTreeMap;

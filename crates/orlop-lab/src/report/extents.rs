@@ -1,7 +1,8 @@
-//! Extents: what was reserved from the device, and when, as regions and as pages of regions that grow in place.
+//! Extents: what was reserved from the device, and when, as regions and as pages of regions that grow in
+//! place.
 //!
-//! An extent is a range of addresses from the moment it was gained to the moment it was lost. Pages that are unmapped
-//! from the midst of one leave two.
+//! An extent is a range of addresses from the moment it was gained to the moment it was lost. Pages that are
+//! unmapped from the midst of one leave two.
 
 use super::block_lives::moment;
 use orlop_core::StreamId;

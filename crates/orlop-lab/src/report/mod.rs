@@ -1,9 +1,9 @@
 //! One page that shows a history: when each block lived, who held what, and where the holes were.
 //!
-//! The page is one file that needs nothing else, today or in ten years: no network, no fonts, no libraries. It holds
-//! columns of numbers, not pictures, so it zooms from a million events to one. Everything that a reader can ask of a
-//! moment (stacks, holes, figures) the page works out itself; here it only gets the lives of blocks and the extents of
-//! segments, packed.
+//! The page is one file that needs nothing else, today or in ten years: no network, no fonts, no libraries.
+//! It holds columns of numbers, not pictures, so it zooms from a million events to one. Everything that a
+//! reader can ask of a moment (stacks, holes, figures) the page works out itself; here it only gets the lives
+//! of blocks and the extents of segments, packed.
 //!
 //! ```
 //! use orlop_trace::history::{DeviceHistory, History};
@@ -54,7 +54,8 @@ pub struct ReportRow {
     pub peak_reserved: Option<u64>,
     /// That, by the peak of live bytes.
     pub ratio: Option<f64>,
-    /// The memory, in bytes, in which it would have served the history without giving its cached memory back in between.
+    /// The memory, in bytes, in which it would have served the history without giving its cached memory back
+    /// in between.
     pub without_retry: Option<u64>,
     /// The smallest memory, in bytes, in which it would have served the history.
     pub smallest_memory: Option<u64>,
@@ -124,7 +125,8 @@ impl<'a> ReportData<'a> {
     ///
     /// # Errors
     ///
-    /// [`LabError::NoSuchDevice`] for a device that the history does not have; [`LabError::Write`] if `out` fails.
+    /// [`LabError::NoSuchDevice`] for a device that the history does not have; [`LabError::Write`] if `out`
+    /// fails.
     pub fn write(&self, out: impl Write) -> Result<()> {
         page::write(self, &self.devices()?, out).map_err(|error| LabError::Write { error })
     }

@@ -1,4 +1,5 @@
-//! The page around the data: a template, its style and its program, each a file of its own here, one file there.
+//! The page around the data: a template, its style and its program, each a file of its own here, one file
+//! there.
 
 use super::columns::ColumnPayload;
 use super::device_page::DevicePage;

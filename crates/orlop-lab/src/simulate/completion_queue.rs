@@ -1,7 +1,8 @@
 //! The completion queue: frees that are pending until the recording says that they completed.
 //!
-//! A recording has the completion of such a free, but not the stream that it waited for (PyTorch's snapshots have no
-//! event for `record_stream`). So a replay lets it wait for a stream of its own, whose progress follows the recording.
+//! A recording has the completion of such a free, but not the stream that it waited for (PyTorch's snapshots
+//! have no event for `record_stream`). So a replay lets it wait for a stream of its own, whose progress
+//! follows the recording.
 
 use orlop_alloc::device::{DeviceBlock, Engine, NullDevice};
 use orlop_core::StreamId;
@@ -28,8 +29,8 @@ impl<Id> Default for CompletionQueue<Id> {
 #[derive(Debug)]
 struct CompletionStream {
     stream: StreamId,
-    /// The events that are waited for, in order, and whether each completed ahead of those before it: a stream itself
-    /// completes its events in order.
+    /// The events that are waited for, in order, and whether each completed ahead of those before it: a
+    /// stream itself completes its events in order.
     queue: VecDeque<(u64, bool)>,
 }
 

@@ -6,8 +6,9 @@ use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
 use orlop_alloc::device::{
     Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId,
-    StreamFilter, TorchConf,
+    StreamFilter,
 };
+use orlop_alloc::torch::TorchConf;
 use orlop_core::{Device, StreamId};
 use orlop_trace::history::{
     BlockEvent, BlockState, DeviceHistory, EventAction, EventInterpreter, HistoryEvent, Segment,
@@ -31,16 +32,17 @@ pub struct Fidelity {
 }
 
 impl Fidelity {
-    /// Returns `true` if `history` records segments that can be PyTorch's, so that addresses can be compared. PyTorch's
-    /// snapshots have no threads; recordings of orlop's allocators and of profilers do.
+    /// Returns `true` if `history` records segments that can be PyTorch's, so that addresses can be compared.
+    /// PyTorch's snapshots have no threads; recordings of orlop's allocators and of profilers do.
     #[must_use]
     pub fn applies_to(history: &DeviceHistory) -> bool {
         history.has_segments() && history.events.iter().all(|event| event.thread == 0)
     }
 
-    /// Replays a device's events by PyTorch's rules, from the segments at the start. Nothing is corrected on the way, so
-    /// one difference leads to more. Three facts are taken from the recording, because they depend on the rest of the
-    /// device: the addresses of new segments, when a segment is released, and when a pending free completes.
+    /// Replays a device's events by PyTorch's rules, from the segments at the start. Nothing is corrected on
+    /// the way, so one difference leads to more. Three facts are taken from the recording, because they
+    /// depend on the rest of the device: the addresses of new segments, when a segment is released, and when
+    /// a pending free completes.
     #[must_use]
     pub fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
         let mut replay = FidelityReplay::new(history, conf);
@@ -133,8 +135,8 @@ impl FidelityReplay {
         }
     }
 
-    fn free(&mut self, address: u64, block: DeviceBlock, lingers: bool) {
-        if lingers {
+    fn free(&mut self, address: u64, block: DeviceBlock, stays_pending: bool) {
+        if stays_pending {
             self.completions.free_later(&mut self.engine, address, block);
         } else {
             let _freed = self.engine.free(block);

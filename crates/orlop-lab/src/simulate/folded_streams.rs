@@ -1,8 +1,8 @@
 //! A bound on the number of streams of a simulation.
 //!
-//! An engine has free lists for each stream, some kilobytes of them, and may look at those of all streams when a request
-//! finds nothing in its own. Programs have a few dozen streams; a file can name one in each event, and would make of a
-//! megabyte gigabytes and hours.
+//! An engine has free lists for each stream, some kilobytes of them, and may look at those of all streams
+//! when a request finds nothing in its own. Programs have a few dozen streams; a file can name one in each
+//! event, and would make of a megabyte gigabytes and hours.
 
 use orlop_core::StreamId;
 use std::collections::HashSet;

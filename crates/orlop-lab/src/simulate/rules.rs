@@ -1,6 +1,7 @@
 //! The allocators that a simulation can run, with their settings.
 
-use orlop_alloc::device::{ConfError, Policy, TorchConf};
+use orlop_alloc::device::Policy;
+use orlop_alloc::torch::{ConfError, TorchConf};
 use std::fmt;
 
 /// An allocator, with its settings.
@@ -62,8 +63,8 @@ impl Rules {
         }
     }
 
-    /// Returns `true` if the allocator releases nothing while the device has more memory: to run without a retry it
-    /// then needs all that it held.
+    /// Returns `true` if the allocator releases nothing while the device has more memory: to run without a
+    /// retry it then needs all that it held.
     pub(crate) fn hold_their_peak(&self) -> bool {
         match self {
             Self::Torch(conf) => conf.max_split_size.is_none() && conf.garbage_collection_threshold <= 0.0,

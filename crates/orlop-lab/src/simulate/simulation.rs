@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 /// A replay of a [`Workload`]: the production engine, over addresses instead of memory.
 ///
-/// Blocks that were live at the start are allocated first, in order of address. The replay ends with the first request
-/// that fails. A request that failed when it was recorded is made too; if it succeeds, the replay continues.
+/// Blocks that were live at the start are allocated first, in order of address. The replay ends with the
+/// first request that fails. A request that failed when it was recorded is made too; if it succeeds, the
+/// replay continues.
 #[derive(Debug, Clone, Copy)]
 pub struct Simulation<'a> {
     work: &'a Workload,
@@ -54,7 +55,8 @@ pub struct SimulationOutcome {
     pub out_of_memory: Option<FailedRequest>,
     /// Allocations and frees, without those of the blocks at the start.
     pub operations: u64,
-    /// Requests and uses of streams beyond [`MAX_STREAMS`](super::MAX_STREAMS), which were replayed as one stream.
+    /// Requests and uses of streams beyond [`MAX_STREAMS`](super::MAX_STREAMS), which were replayed as one
+    /// stream.
     pub folded: u64,
     /// The duration of the replay in nanoseconds; `None` where reading the file is part of it.
     pub nanoseconds: Option<u64>,
@@ -93,8 +95,8 @@ impl<'a> Simulation<'a> {
         self.room(MemoryCapacity::of_device(bytes))
     }
 
-    /// Adds the conditions of the recorded run: its memory limit, and its calls of `empty_cache`. A limit that is set
-    /// afterwards replaces that of the run.
+    /// Adds the conditions of the recorded run: its memory limit, and its calls of `empty_cache`. A limit
+    /// that is set afterwards replaces that of the run.
     #[must_use]
     pub fn under(mut self, conditions: &'a RunConditions) -> Self {
         self.cache_releases = &conditions.cache_releases;
@@ -108,8 +110,8 @@ impl<'a> Simulation<'a> {
         self
     }
 
-    /// Repeats the workload `passes` times. Between passes, what was not live at the start and is at the end is freed.
-    /// Zero counts as one.
+    /// Repeats the workload `passes` times. Between passes, what was not live at the start and is at the end
+    /// is freed. Zero counts as one.
     #[must_use]
     pub fn passes(mut self, passes: usize) -> Self {
         self.passes = passes.max(1);
@@ -144,7 +146,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Returns the number of retries under these rules in `bytes` bytes; `None` if the workload does not run in them.
+    /// Returns the number of retries under these rules in `bytes` bytes; `None` if the workload does not run
+    /// in them.
     pub(crate) fn retries_in(&self, rules: &Rules, bytes: u64) -> Option<u64> {
         let bytes = bytes.min(UNLIMITED);
         let simulation = self.room(MemoryCapacity { bytes, ..self.room });
@@ -177,7 +180,7 @@ impl<'a> Simulation<'a> {
             let (id, block) = match *step {
                 WorkStep::Allocate(id) => (id, self.work.blocks[id as usize]),
                 WorkStep::Free(id) => {
-                    if self.work.blocks[id as usize].lingers {
+                    if self.work.blocks[id as usize].stays_pending {
                         simulator.free_later(id);
                     } else {
                         simulator.free(id);

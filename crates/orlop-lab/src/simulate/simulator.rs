@@ -10,7 +10,8 @@ use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
 use orlop_trace::history::WorkBlock;
 
-/// The memory of a device that is not limited, in bytes: an address space still has room for thousands of them.
+/// The memory of a device that is not limited, in bytes: an address space still has room for thousands of
+/// them.
 pub(crate) const UNLIMITED: u64 = 1 << 46;
 
 /// The statistics of a simulated engine.
@@ -139,8 +140,8 @@ impl Simulator {
         }
     }
 
-    /// Frees a block that stays pending until it is [completed](Self::complete). Engines without streams free it at
-    /// once.
+    /// Frees a block that stays pending until it is [completed](Self::complete). Engines without streams free
+    /// it at once.
     pub(super) fn free_later(&mut self, id: u32) {
         match self {
             Self::Device { engine, blocks, completions, .. } => {

@@ -17,12 +17,13 @@ const HELD: usize = 1 << 20;
 
 const _: () = assert!(size_of::<QueuedEvent>() == 64);
 
-/// A replay of one of orlop's own files, of any length. It keeps only live blocks, and the names that events use.
+/// A replay of one of orlop's own files, of any length. It keeps only live blocks, and the names that events
+/// use.
 ///
-/// The result is that of a [`Simulation`](super::Simulation) of the whole [`History`](orlop_trace::history::History), in
-/// one pass and in little memory; the duration is missing, since most of it is reading. Where the events of a file are
-/// [nearly](EventOrder::Nearly) in order, a queue of a million events sorts them; an event that comes later than that is
-/// replayed where it comes.
+/// The result is that of a [`Simulation`](super::Simulation) of the whole
+/// [`History`](orlop_trace::history::History), in one pass and in little memory; the duration is missing,
+/// since most of it is reading. Where the events of a file are [nearly](EventOrder::Nearly) in order, a queue
+/// of a million events sorts them; an event that comes later than that is replayed where it comes.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StreamedReplay {
@@ -49,7 +50,8 @@ impl StreamedReplay {
     ///
     /// # Errors
     ///
-    /// [`FormatError::NotThis`](orlop_trace::formats::FormatError::NotThis) for a file of another format, and others of its kind.
+    /// [`FormatError::NotThis`](orlop_trace::formats::FormatError::NotThis) for a file of another format, and
+    /// others of its kind.
     pub fn run(reader: impl Read, rules: &Rules, memory: Option<u64>) -> Result<Self> {
         Self::of(BinaryReader::new(reader)?, rules, memory)
     }
@@ -287,7 +289,8 @@ impl DeviceReplay {
         self.steps += 1;
     }
 
-    /// Allocates a block. After a failed request nothing is requested any more, but live bytes are still counted.
+    /// Allocates a block. After a failed request nothing is requested any more, but live bytes are still
+    /// counted.
     fn allocate(&mut self, address: u64, asked: &WorkBlock) {
         let id = self.ask(asked);
         self.blocks.insert(address, StreamedBlock { id, bytes: asked.bytes });
@@ -338,8 +341,8 @@ mod tests {
 
     const HELD_HERE: u64 = 16;
 
-    /// Blocks on two devices, freed two places later, of which each run of so many is told backwards; all of a run at one
-    /// time if they `tie`.
+    /// Blocks on two devices, freed two places later, of which each run of so many is told backwards; all of
+    /// a run at one time if they `tie`.
     fn file(run: u64, tie: bool) -> Vec<u8> {
         let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
         for begin in (0..400).step_by(usize::try_from(run).unwrap()) {

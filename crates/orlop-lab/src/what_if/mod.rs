@@ -7,8 +7,8 @@
 //! | in how little memory does it run? | [`SmallestMemory`] |
 //! | what could an allocator do that knew the future? | [`PerfectPlan`] |
 //!
-//! Two figures bound every row: the peak of live bytes, which no allocator can go below, and the smallest static plan
-//! that was found.
+//! Two figures bound every row: the peak of live bytes, which no allocator can go below, and the smallest
+//! static plan that was found.
 
 mod advice;
 mod perfect;

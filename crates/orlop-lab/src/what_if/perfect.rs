@@ -24,7 +24,7 @@ impl PerfectPlan {
         let plan = Skyline::new().plan(&problem);
         verify(&problem, &plan).ok()?;
         // An allocator may wait for the streams that a block was left to, and hold less than the best plan.
-        let bound = if work.blocks.iter().any(|block| block.lingers) {
+        let bound = if work.blocks.iter().any(|block| block.stays_pending) {
             bound_with_waiting(work)?
         } else {
             problem.lower_bound()
@@ -38,13 +38,13 @@ fn bound_with_waiting(work: &Workload) -> Option<u64> {
     problem(work, false).map(|problem| problem.lower_bound())
 }
 
-/// A workload as a planning problem. Blocks that streams are not done with when they are freed are there until they are, if
-/// they `linger`.
+/// A workload as a planning problem. Blocks that streams are not done with when they are freed are there
+/// until they are, if they `linger`.
 fn problem(work: &Workload, linger: bool) -> Option<Problem> {
     let mut builder = ProblemBuilder::new();
     let end = work.steps.len() as u64 + 1;
     let mut stops: Vec<Option<usize>> =
-        work.blocks.iter().map(|block| block.died.filter(|_| !(linger && block.lingers))).collect();
+        work.blocks.iter().map(|block| block.died.filter(|_| !(linger && block.stays_pending))).collect();
     for (place, step) in work.steps.iter().enumerate() {
         match *step {
             // Until then streams use it.
@@ -91,7 +91,8 @@ mod tests {
         use EventAction::{Allocate, FreeCompleted, FreeRequested, OutOfMemory};
         let first = [(Allocate, 0, PAGE), (FreeRequested, 0, PAGE), (FreeCompleted, 0, PAGE)];
         assert_eq!(perfect(&first), (PAGE, true));
-        // The second waits for a stream while the third is allocated: who waits for it, too, needs no more than one of them.
+        // The second waits for a stream while the third is allocated: who waits for it, too, needs no more
+        // than one of them.
         let waits = [
             (Allocate, PAGE, PAGE),
             (FreeRequested, PAGE, PAGE),

@@ -1,10 +1,11 @@
 //! The ranking: which of two replays costs less memory.
 //!
-//! What is held in normal running counts first: it is taken from others all the time, and a fault of the next size more is
-//! what runs out. Then the memory in which the run needs no retry, each of which gives all cached memory back and waits for the
-//! device; then how many retries there were. The smallest memory in which a run comes through says little: at that edge some
-//! settings come through with thousands of retries that hold most in normal running. Differences below a hundredth are none,
-//! since replays are not truer than that.
+//! What is held in normal running counts first: it is taken from others all the time, and a fault of the next
+//! size more is what runs out. Then the memory in which the run needs no retry, each of which gives all
+//! cached memory back and waits for the device; then how many retries there were. The smallest memory in
+//! which a run comes through says little: at that edge some settings come through with thousands of retries
+//! that hold most in normal running. Differences below a hundredth are none, since replays are not truer than
+//! that.
 
 use super::what_if_report::WhatIfRow;
 use std::cmp::Ordering;
@@ -74,9 +75,9 @@ fn compare(one: u64, other: u64) -> Ordering {
 
 /// Sorts rows, best first.
 ///
-/// What differs by less than counts does not order well: of three figures each can be as good as the next, and the first
-/// better than the last. So the best is taken out again and again: those that hold as little as the least, of them those that
-/// need as little as the least, and so on.
+/// What differs by less than counts does not order well: of three figures each can be as good as the next,
+/// and the first better than the last. So the best is taken out again and again: those that hold as little as
+/// the least, of them those that need as little as the least, and so on.
 pub(super) fn sort(rows: Vec<WhatIfRow>) -> Vec<WhatIfRow> {
     let mut rest: Vec<(Cost, WhatIfRow)> = rows.into_iter().map(|row| (Cost::of(&row), row)).collect();
     let mut sorted = Vec::with_capacity(rest.len());
@@ -134,7 +135,8 @@ mod tests {
         sort(rows).into_iter().filter_map(|row| row.outcome.conf).collect()
     }
 
-    /// A training step of a large model: what comes through in the least memory holds half as much again otherwise.
+    /// A training step of a large model: what comes through in the least memory holds half as much again
+    /// otherwise.
     #[test]
     fn what_is_held_counts_before_what_a_run_comes_through_in() {
         let rows = vec![
@@ -151,7 +153,8 @@ mod tests {
         // As good as the settings that there are: nothing is to be changed.
         let rows = vec![row("roundup_power2_divisions:4", 992, 900, 0), row("", 1000, 950, 3)];
         assert_eq!(order(rows), ["", "roundup_power2_divisions:4"]);
-        // As good as each other, and better than those: the fewest retries at the edge, then the fewest settings.
+        // As good as each other, and better than those: the fewest retries at the edge, then the fewest
+        // settings.
         let rows = vec![
             row("", 1200, 1100, 0),
             row("expandable_segments:True,large_segment_size_mb:12", 1000, 990, 0),
@@ -169,7 +172,8 @@ mod tests {
         );
     }
 
-    /// The first holds as little as the present settings, and those as little as the last: which is no better than the first.
+    /// The first holds as little as the present settings, and those as little as the last: which is no better
+    /// than the first.
     #[test]
     fn what_is_better_than_the_baseline_is_found_behind_it() {
         let mut rows = vec![

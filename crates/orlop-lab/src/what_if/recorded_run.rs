@@ -47,8 +47,8 @@ pub enum Doubt {
     },
 }
 
-/// Why nothing follows from a recording, whatever is asked of it: nothing was allocated while it was recorded, or it is a
-/// snapshot of PyTorch's whose events are not those of its segments.
+/// Why nothing follows from a recording, whatever is asked of it: nothing was allocated while it was
+/// recorded, or it is a snapshot of PyTorch's whose events are not those of its segments.
 #[must_use]
 pub fn recording_doubt(history: &History) -> Option<Doubt> {
     if !history.devices.iter().any(has_history) {
@@ -87,7 +87,8 @@ impl<'a> RecordedRun<'a> {
         }
     }
 
-    /// Whether this replay, by the recorded settings and under the conditions of the run, is the recorded run.
+    /// Whether this replay, by the recorded settings and under the conditions of the run, is the recorded
+    /// run.
     pub(super) fn doubt(&self, replay: &SimulationOutcome) -> Option<Doubt> {
         if !self.has_history {
             return Some(Doubt::NoHistory);
@@ -100,7 +101,8 @@ impl<'a> RecordedRun<'a> {
         if failed.is_some() != self.failed.is_some() {
             return Some(Doubt::EndsElsewhere { recorded: self.failed, replayed: failed });
         }
-        // A replay ends where a request fails; a program may go on. With several streams it depends on the clock which one.
+        // A replay ends where a request fails; a program may go on. With several streams it depends on the
+        // clock which one.
         let until = self.failed.and_then(|event| usize::try_from(event).ok());
         // Before its first segment a run holds nothing.
         let recorded = until.map_or(recorded, |until| peak_reserved_after(self.history, until).unwrap_or(0));

@@ -1,9 +1,10 @@
 //! The smallest memory in which a workload runs.
 //!
-//! Whether it runs is not monotone in the memory: with less, an allocator gives cached memory back earlier, and now and
-//! then comes through where it fails with a little more. So there are two figures, both of replays that were made: so
-//! much works, and so much, less, does not. At the edge an allocator gives all cached memory back again and again, and each
-//! time waits for the device; a program that is to run well needs the memory in which it never has to.
+//! Whether it runs is not monotone in the memory: with less, an allocator gives cached memory back earlier,
+//! and now and then comes through where it fails with a little more. So there are two figures, both of
+//! replays that were made: so much works, and so much, less, does not. At the edge an allocator gives all
+//! cached memory back again and again, and each time waits for the device; a program that is to run well
+//! needs the memory in which it never has to.
 
 use crate::simulate::{Rules, Simulation, SimulationOutcome};
 use serde::Serialize;
@@ -31,7 +32,8 @@ pub struct SmallestMemory {
 }
 
 impl SmallestMemory {
-    /// Between what lives at once and what was held when there was enough. `None` if it does not even run in that.
+    /// Between what lives at once and what was held when there was enough. `None` if it does not even run in
+    /// that.
     pub(super) fn search(
         simulation: &Simulation<'_>,
         rules: &Rules,

@@ -9,6 +9,7 @@ use super::sweep::settings;
 use crate::simulate::{
     Fidelity, MemoryCapacity, MemoryLimit, Rules, RunConditions, Simulation, SimulationOutcome, UNLIMITED,
 };
+use orlop_alloc::torch::TorchConf;
 use orlop_trace::history::{DeviceHistory, History, Workload};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -62,9 +63,9 @@ pub struct WhatIfReport {
     pub advice: Option<Advice>,
     /// Why there is advice, or none.
     pub reason: AdviceReason,
-    /// One for each setting: those that run first; of them those that hold least at their peak, that need the least memory
-    /// to run without a retry, that have the fewest retries, and that change the fewest settings. Differences of less than
-    /// one percent do not count.
+    /// One for each setting: those that run first; of them those that hold least at their peak, that need the
+    /// least memory to run without a retry, that have the fewest retries, and that change the fewest
+    /// settings. Differences of less than one percent do not count.
     pub rows: Vec<WhatIfRow>,
 }
 
@@ -84,8 +85,8 @@ pub struct WhatIfRow {
     /// How many settings are other than PyTorch's defaults.
     #[serde(skip)]
     pub(super) settings: usize,
-    /// Whether the settings take a share of the device's memory, and that was not named: that of a recorded run may be only
-    /// what others left of it.
+    /// Whether the settings take a share of the device's memory, and that was not named: that of a recorded
+    /// run may be only what others left of it.
     #[serde(skip)]
     pub(super) needs_device: bool,
 }
@@ -94,7 +95,7 @@ impl<'a> WhatIf<'a> {
     /// Of this workload, with memory enough, over [`settings`], which are compared with PyTorch's defaults.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
-        let baseline = Rules::Torch(orlop_alloc::device::TorchConf::default());
+        let baseline = Rules::Torch(TorchConf::default());
         Self {
             work,
             memory: None,
@@ -107,10 +108,12 @@ impl<'a> WhatIf<'a> {
         }
     }
 
-    /// Of the workload of a device's history, under the [conditions](RunConditions) of the recorded run, and compared with its
-    /// settings. Where the history does not tell the settings, these are PyTorch's defaults.
+    /// Of the workload of a device's history, under the [conditions](RunConditions) of the recorded run, and
+    /// compared with its settings. Where the history does not tell the settings, these are PyTorch's
+    /// defaults.
     ///
-    /// The recorded run is replayed, too: there is no [advice](WhatIfReport::advice) unless the replay is true to it.
+    /// The recorded run is replayed, too: there is no [advice](WhatIfReport::advice) unless the replay is
+    /// true to it.
     #[must_use]
     pub fn recorded(work: &'a Workload, all: &History, history: &'a DeviceHistory) -> Self {
         let sweep = Self { run: Some(RecordedRun::of(all, history)), ..Self::new(work) };
@@ -131,7 +134,8 @@ impl<'a> WhatIf<'a> {
         self
     }
 
-    /// The recorded run had these settings: the others are compared with them. Leave it out where a source does not say.
+    /// The recorded run had these settings: the others are compared with them. Leave it out where a source
+    /// does not say.
     #[must_use]
     pub fn baseline(mut self, rules: Rules) -> Self {
         self.baseline = rules;
@@ -266,15 +270,16 @@ impl WhatIfReport {
     /// The settings of PyTorch's that are better than the baseline, best first, and what is better.
     pub(super) fn gains(&self) -> impl Iterator<Item = (&WhatIfRow, Advantage)> {
         let baseline = self.rows.iter().find(|row| row.is_baseline).map(Cost::of);
-        // Those behind the baseline, too: what is as good as the best may be worse than what is as good as itself (`rank`).
+        // Those behind the baseline, too: what is as good as the best may be worse than what is as good as
+        // itself (`rank`).
         let better = self.rows.iter().filter(|row| {
             row.outcome.conf.is_some() && row.outcome.out_of_memory.is_none() && !row.needs_device
         });
         better.filter_map(move |row| Some((row, Cost::of(row).gain(&baseline?)?)))
     }
 
-    /// The best settings of PyTorch's that are better than the baseline and do without this setting, which not all versions
-    /// know; `None` without [advice](Self::advice).
+    /// The best settings of PyTorch's that are better than the baseline and do without this setting, which
+    /// not all versions know; `None` without [advice](Self::advice).
     #[must_use]
     pub fn advice_without(&self, setting: &str) -> Option<Advice> {
         let has = |row: &WhatIfRow| row.outcome.conf.as_deref().is_some_and(|conf| conf.contains(setting));

@@ -124,8 +124,8 @@ fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
         (14 * MIB, 5 * MIB, device.events.len() - 1)
     );
     assert_eq!((failed.held.bytes, failed.fragmented), (36 * MIB, false));
-    // Segments: 12 (its own), 20 with 2, 9 and 3 in it, 10 (its own). In the middle one, 9 + 3 + the rest of 6 are
-    // enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10 has.
+    // Segments: 12 (its own), 20 with 2, 9 and 3 in it, 10 (its own). In the middle one, 9 + 3 + the rest of
+    // 6 are enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10 has.
     let ways: Vec<_> =
         failed.releases.iter().map(|release| (release.way, release.bytes, release.range)).collect();
     assert_eq!(

@@ -1,7 +1,7 @@
 //! A browser without a window, to look at pages as a user would: real clicks, real frames.
 //!
-//! It is driven over Chromium's debugging pipe: messages in JSON, each ended by a zero byte, on the descriptors 3 and 4.
-//! A shell puts them there, so no library is needed for it.
+//! It is driven over Chromium's debugging pipe: messages in JSON, each ended by a zero byte, on the
+//! descriptors 3 and 4. A shell puts them there, so no library is needed for it.
 
 use serde_json::{Value, json};
 use std::env;

@@ -54,8 +54,9 @@ fn the_replay_under_the_conditions_of_a_run_is_the_run() {
     }
 }
 
-/// Files may claim that memory went back at every request, with as many blocks as there is room for, or that none followed. Each
-/// is swept in seconds; with a look at all blocks, or at all events, for each it would take hours.
+/// Files may claim that memory went back at every request, with as many blocks as there is room for, or that
+/// none followed. Each is swept in seconds; with a look at all blocks, or at all events, for each it would
+/// take hours.
 #[test]
 fn many_releases_are_read_in_time() {
     let (common, region) = (1 << 40, 2 << 40);
@@ -204,7 +205,8 @@ fn two_sites() -> [SiteId; 2] {
 
 const NO_SITES: [SiteId; 2] = [SiteId::UNKNOWN; 2];
 
-/// Nothing but the figures says so: had a limit refused the first growth, what was held later would have passed it.
+/// Nothing but the figures says so: had a limit refused the first growth, what was held later would have
+/// passed it.
 #[test]
 fn a_cache_that_is_emptied_between_two_phases_is_emptied_in_the_replay() {
     let conf = TorchConf::default();
@@ -221,8 +223,8 @@ fn a_cache_that_is_emptied_between_two_phases_is_emptied_in_the_replay() {
     assert_eq!(without.peak_reserved, 3500 * MIB, "what it came to without the call");
 }
 
-/// Each step holds as much as the others, so that a limit at the peak would explain every growth. But a request that a free
-/// block would have served gives nothing back.
+/// Each step holds as much as the others, so that a limit at the peak would explain every growth. But a
+/// request that a free block would have served gives nothing back.
 #[test]
 fn a_cache_that_is_emptied_after_each_step_is_no_limit() {
     let conf = TorchConf::default();

@@ -16,7 +16,8 @@ fn piece(offset: u64, bytes: u64, state: BlockState) -> SegmentBlock {
     SegmentBlock { address: BASE + offset, bytes, requested: bytes, state, site: SiteId::UNKNOWN }
 }
 
-/// Sixteen mebibytes, of which four are held from the beginning; two and six come and go, and sixty-four do not fit.
+/// Sixteen mebibytes, of which four are held from the beginning; two and six come and go, and sixty-four do
+/// not fit.
 fn small() -> History {
     let mut history = History::default();
     let sites = &mut history.sites;

@@ -95,8 +95,8 @@ fn other_runs_are_foretold() {
             100.0 * off
         );
         assert_eq!(outcome.out_of_memory.is_some(), run.out_of_memory, "{run:?}");
-        // A program that goes on without what it did not get asks for other blocks. With two streams it depends on the clock
-        // when memory is free again.
+        // A program that goes on without what it did not get asks for other blocks. With two streams it
+        // depends on the clock when memory is free again.
         let most = if run.model == "streams" { 0.03 } else { 0.004 };
         assert!(off.abs() <= most, "{run:?}: {off}");
         told += 1;
@@ -113,7 +113,7 @@ fn a_replay_that_streams_gives_the_same() {
         let mut file = Vec::new();
         write_binary(history, &mut file).unwrap();
         let work = Workload::of(device(history));
-        assert!(work.blocks.iter().any(|block| block.lingers), "{name}");
+        assert!(work.blocks.iter().any(|block| block.stays_pending), "{name}");
         for (rules, memory) in [(Rules::torch("").unwrap(), None), (Rules::Orlop, Some(3 << 30))] {
             let simulation = Simulation::new(&work);
             let mut whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&rules);

@@ -162,7 +162,8 @@ fn event_by_event_comes_out_what_the_whole_gives() {
 const FLAGS: usize = 10;
 
 prop_compose! {
-    /// A few blocks on a few devices, at few addresses and times: most of what happens is of blocks that live.
+    /// A few blocks on a few devices, at few addresses and times: most of what happens is of blocks that
+    /// live.
     fn busy()(
         start in prop::collection::btree_set((0_u32..3, 0_u64..4), 0..6),
         events in prop::collection::vec((0_u32..3, 0_u64..16, 0_usize..5, 0_u64..8, 0_u64..1 << 24, 0_u64..3), 0..80),
@@ -255,12 +256,14 @@ fn a_stream_in_each_event_costs_no_more_than_the_event() {
     assert_eq!(Fidelity::of(&device, &"".parse().unwrap()).allocations, 50_000);
 }
 
-/// A file of these devices, with an event each, and records before them: the writers refuse to write one of too many.
+/// A file of these devices, with an event each, and records before them: the writers refuse to write one of
+/// too many.
 fn binary_of(before: &[u8], devices: std::ops::Range<u32>) -> Vec<u8> {
     let events = u64::from(devices.end - devices.start);
     let mut payload = before.to_vec();
     for device in devices {
-        // The device's number takes up to two bytes of seven bits; then an allocation, its time, address and bytes.
+        // The device's number takes up to two bytes of seven bits; then an allocation, its time, address and
+        // bytes.
         let number =
             [device & 0x7f | 0x80, device >> 7].map(|digits| u8::try_from(digits).expect("seven bits"));
         payload.extend([&[0x3f][..], &number, &[0, 0, 0, 1]].concat());

@@ -60,8 +60,8 @@ impl HistoryFormat {
 }
 
 impl History {
-    /// Reads a file, plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of `torch.profiler`, a log of
-    /// RMM's, a file of [`binary`] or [`csv`], or lines as of [`Trace`].
+    /// Reads a file, plain or gzip: a PyTorch memory snapshot (pickle or JSON), a trace of `torch.profiler`,
+    /// a log of RMM's, a file of [`binary`] or [`csv`], or lines as of [`Trace`].
     ///
     /// ```no_run
     /// let history = orlop_trace::history::History::read("snapshot.pickle")?;
@@ -95,8 +95,9 @@ impl History {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Empty`] if there are none, [`TraceError::Unknown`] for bytes of no known format, [`TraceError::Snapshot`] and what [`Trace::parse`] says for
-    /// what is wrong with a known one, [`TraceError::Bomb`] for one that unpacks to too much.
+    /// [`TraceError::Empty`] if there are none, [`TraceError::Unknown`] for bytes of no known format,
+    /// [`TraceError::Snapshot`] and what [`Trace::parse`] says for what is wrong with a known one,
+    /// [`TraceError::Bomb`] for one that unpacks to too much.
     pub fn parse(reader: impl Read) -> Result<Self> {
         let read = |error| TraceError::read(1, error);
         let mut input = Input::new(reader).map_err(read)?;

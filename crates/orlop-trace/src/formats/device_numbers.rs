@@ -1,7 +1,7 @@
 //! Devices by number, as histories name them.
 //!
-//! PyTorch's files number CUDA devices from 0 and know no others, so CUDA keeps its numbers. The other families follow
-//! above 2^16: host memory first, then the private-use ones.
+//! PyTorch's files number CUDA devices from 0 and know no others, so CUDA keeps its numbers. The other
+//! families follow above 2^16: host memory first, then the private-use ones.
 
 use orlop_core::{Device, DeviceType};
 

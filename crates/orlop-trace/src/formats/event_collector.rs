@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// So many warnings are kept of a file; the others are counted.
 const MAX_WARNINGS: usize = 100;
 
-/// A history has no more devices: each costs whoever works on it some kilobytes, and a file a few bytes. Readers and
-/// writers of all formats keep to it: what one writes the other reads.
+/// A history has no more devices: each costs whoever works on it some kilobytes, and a file a few bytes.
+/// Readers and writers of all formats keep to it: what one writes the other reads.
 pub(crate) const MAX_DEVICES: u32 = 4096;
 
 /// Whether a device may be among so many: it is, or there is room for one more.
@@ -105,8 +105,8 @@ impl Warnings {
     }
 }
 
-/// Checks that what is freed was allocated, with the same size, and that no two blocks overlap. What was freed without
-/// having been allocated is returned: the event's place, its block's address and size.
+/// Checks that what is freed was allocated, with the same size, and that no two blocks overlap. What was
+/// freed without having been allocated is returned: the event's place, its block's address and size.
 pub(super) fn check(device: &DeviceHistory, warnings: &mut Warnings) -> Vec<UnknownFree> {
     let mut live: BTreeMap<u64, u64> = BTreeMap::new();
     let mut seen: HashSet<u64> = HashSet::new();

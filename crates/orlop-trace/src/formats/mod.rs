@@ -10,9 +10,11 @@
 //! | [`text`] | a line for each allocation and free: sizes and an order | yes | |
 //! | [`perfetto`] | memory counters for ui.perfetto.dev and chrome://tracing | | yes |
 //!
-//! Every reader takes plain or gzip-compressed bytes, holds one line, block or JSON string at a time beside the history
-//! that it makes, and bounds each of those, and what a compressed file unpacks to: a few kilobytes cannot fill the memory
-//! ([`TraceError::Bomb`](crate::TraceError::Bomb)). What does not fit together in a file that can be read otherwise is a [`HistoryWarning`](crate::history::HistoryWarning) of the history.
+//! Every reader takes plain or gzip-compressed bytes, holds one line, block or JSON string at a time beside
+//! the history that it makes, and bounds each of those, and what a compressed file unpacks to: a few
+//! kilobytes cannot fill the memory ([`TraceError::Bomb`](crate::TraceError::Bomb)). What does not fit
+//! together in a file that can be read otherwise is a [`HistoryWarning`](crate::history::HistoryWarning) of
+//! the history.
 
 pub mod binary;
 pub mod chrome;

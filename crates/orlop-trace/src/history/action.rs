@@ -28,7 +28,8 @@ pub enum EventAction {
     Annotation,
 }
 
-/// Each with its name in text files. The place in this table is its number in binary files: add at the end only.
+/// Each with its name in text files. The place in this table is its number in binary files: add at the end
+/// only.
 const ACTIONS: [(EventAction, &str); 11] = [
     (EventAction::Allocate, "allocate"),
     (EventAction::FreeRequested, "free_requested"),

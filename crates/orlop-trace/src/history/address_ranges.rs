@@ -12,8 +12,8 @@ pub trait AddressRange: Copy {
     fn part(&self, address: u64, bytes: u64) -> Self;
 }
 
-/// Takes the addresses from `address` up to `end` out of `ranges`. What a range has outside of them stays, as parts of
-/// what `cut` makes of it.
+/// Takes the addresses from `address` up to `end` out of `ranges`. What a range has outside of them stays, as
+/// parts of what `cut` makes of it.
 ///
 /// ```
 /// use orlop_trace::history::{AddressRange, carve};

@@ -1,6 +1,7 @@
 //! Whether two histories say the same.
 //!
-//! Numbers of sites depend on the order in which a reader met them, so each pair of numbers is looked up, once.
+//! Numbers of sites depend on the order in which a reader met them, so each pair of numbers is looked up,
+//! once.
 
 use super::{
     DeviceHistory, EventDetail, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites, TextId,

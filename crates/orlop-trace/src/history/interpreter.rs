@@ -1,7 +1,8 @@
 //! What events mean for blocks: the one interpretation of a recording that all replays share.
 //!
-//! Events name blocks by address. The interpreter keeps which block is live or pending at which address, so that a
-//! replay gets its own block back with every event, and events that do not follow from those before are recognized.
+//! Events name blocks by address. The interpreter keeps which block is live or pending at which address, so
+//! that a replay gets its own block back with every event, and events that do not follow from those before
+//! are recognized.
 
 use super::{EventAction, HistoryEvent};
 use std::collections::HashMap;
@@ -49,9 +50,9 @@ pub enum BlockEvent<Block> {
 pub struct EventInterpreter<Block> {
     live: HashMap<u64, Block>,
     pending: HashMap<u64, Block>,
-    /// The source records completions. One that does has them right behind the free, mostly; a block whose completion
-    /// comes later is pending. Before the first completion nothing is taken for pending: whether the source records them
-    /// is not known then.
+    /// The source records completions. One that does has them right behind the free, mostly; a block whose
+    /// completion comes later is pending. Before the first completion nothing is taken for pending: whether
+    /// the source records them is not known then.
     has_completions: bool,
 }
 
@@ -73,7 +74,8 @@ impl<Block> EventInterpreter<Block> {
         self.live.insert(address, block)
     }
 
-    /// Makes `block` pending at `address`: it was freed before the first event, and streams still use its memory.
+    /// Makes `block` pending at `address`: it was freed before the first event, and streams still use its
+    /// memory.
     pub fn insert_pending(&mut self, address: u64, block: Block) {
         self.pending.insert(address, block);
     }
@@ -95,16 +97,16 @@ impl<Block> EventInterpreter<Block> {
 }
 
 impl<Block: Copy> EventInterpreter<Block> {
-    /// Interprets an event, which `next` follows. Returns `None` for events that are not about blocks, and for those
-    /// that do not follow from the events before.
+    /// Interprets an event, which `next` follows. Returns `None` for events that are not about blocks, and
+    /// for those that do not follow from the events before.
     pub fn event(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) -> Option<BlockEvent<Block>> {
         let pending = self.stays_pending(event, next);
         match event.action {
             EventAction::Allocate if self.live.contains_key(&event.address) => Some(BlockEvent::Overlap),
             EventAction::Allocate => Some(BlockEvent::Allocate),
             EventAction::Use => self.live.get(&event.address).map(|&block| BlockEvent::Use(block)),
-            // A completion without a request is all that a source records of some blocks (PyTorch: those that go with a
-            // graph's pool); one after a request whose block is not pending means nothing.
+            // A completion without a request is all that a source records of some blocks (PyTorch: those that
+            // go with a graph's pool); one after a request whose block is not pending means nothing.
             EventAction::FreeRequested | EventAction::FreeCompleted => match self.live.remove(&event.address)
             {
                 Some(block) => {

@@ -1,12 +1,13 @@
-//! The model of a recording: what happened on the devices of a process. Every reader produces it, and every tool takes it.
+//! The model of a recording: what happened on the devices of a process. Every reader produces it, and every
+//! tool takes it.
 //!
 //! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`], or
-//! [`DeviceHistory::held`] where no segments are known), what happened ([`DeviceHistory::events`]) and what was there in the
-//! end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name them by number, and are 48 bytes. What
-//! few events have is beside them ([`DeviceHistory::details`]).
+//! [`DeviceHistory::held`] where no segments are known), what happened ([`DeviceHistory::events`]) and what
+//! was there in the end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name them by
+//! number, and are 48 bytes. What few events have is beside them ([`DeviceHistory::details`]).
 //!
-//! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but not what was
-//! there in the beginning, that is worked out ([`History::find_start`]).
+//! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but
+//! not what was there in the beginning, that is worked out ([`History::find_start`]).
 
 mod action;
 mod address_ranges;
@@ -36,8 +37,8 @@ pub use self::workload::{WorkBlock, WorkStep, Workload};
 
 /// What happened, on all devices.
 ///
-/// Two are equal if they say the same: numbers of sites and texts may differ, and warnings, which are about a source, do
-/// not count.
+/// Two are equal if they say the same: numbers of sites and texts may differ, and warnings, which are about a
+/// source, do not count.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct History {
@@ -62,10 +63,12 @@ pub struct DeviceHistory {
     pub device: u32,
     /// Bytes of memory it has, where the source says so.
     pub memory: Option<u64>,
-    /// Segments and blocks when the first event happened, in order of address. Sources that have only events have none.
+    /// Segments and blocks when the first event happened, in order of address. Sources that have only events
+    /// have none.
     pub start: Vec<Segment>,
-    /// Blocks that lived when the first event happened, of which no segment is known: what sources have that tell of blocks
-    /// only. All are live. What is known as a sum only is one block, at an address that no other has.
+    /// Blocks that lived when the first event happened, of which no segment is known: what sources have that
+    /// tell of blocks only. All are live. What is known as a sum only is one block, at an address that no
+    /// other has.
     pub held: Vec<SegmentBlock>,
     /// In the order in which they happened.
     pub events: Vec<HistoryEvent>,
@@ -73,17 +76,18 @@ pub struct DeviceHistory {
     pub details: Vec<EventDetail>,
     /// Segments and blocks after the last event, in order of address. Empty where the source does not tell.
     pub end: Vec<Segment>,
-    /// The most bytes that the allocator held from the device, as the source counted them; `None` where it did not, and
-    /// where its segments tell.
+    /// The most bytes that the allocator held from the device, as the source counted them; `None` where it
+    /// did not, and where its segments tell.
     pub counted_reserved: Option<u64>,
 }
 
 const _: () = assert!(size_of::<HistoryEvent>() == 48);
 
 impl History {
-    /// PyTorch's [`settings`](History::settings) as far as they are understood, and what is wrong with the rest: the
-    /// recorded run may have had a later version, or an earlier one. Where the source does not tell of settings
-    /// ([`History::settings`] is `None`) these are PyTorch's defaults, and the run may have had another allocator.
+    /// PyTorch's [`settings`](History::settings) as far as they are understood, and what is wrong with the
+    /// rest: the recorded run may have had a later version, or an earlier one. Where the source does not tell
+    /// of settings ([`History::settings`] is `None`) these are PyTorch's defaults, and the run may have had
+    /// another allocator.
     #[must_use]
     pub fn torch_conf(&self) -> (TorchConf, Vec<ConfError>) {
         TorchConf::known(self.settings.as_deref().unwrap_or_default())
@@ -97,7 +101,8 @@ impl DeviceHistory {
         Self { events, ..Self::default() }
     }
 
-    /// Whether the source tells of segments at all. Where it does not, nothing is known of what blocks are in.
+    /// Whether the source tells of segments at all. Where it does not, nothing is known of what blocks are
+    /// in.
     #[must_use]
     pub fn has_segments(&self) -> bool {
         let gains = |action| matches!(action, EventAction::RegionGained | EventAction::Mapped);
@@ -183,8 +188,8 @@ pub struct HistoryEvent {
 }
 
 impl HistoryEvent {
-    /// At time 0 on the default stream, by an unknown site on thread 0: the least that there is to tell. The fields are for
-    /// the rest.
+    /// At time 0 on the default stream, by an unknown site on thread 0: the least that there is to tell. The
+    /// fields are for the rest.
     #[must_use]
     pub fn new(action: EventAction, address: u64, bytes: u64) -> Self {
         Self {

@@ -1,13 +1,14 @@
 //! The timeline: all segments and blocks of a device at any instant of its history.
 //!
-//! Events are about blocks, not about the free pieces between them. So they are applied to the start, by address: an
-//! allocation takes its part of the free piece around it, a freed block merges with its free neighbours, and regions are
-//! added and removed. Recordings have the *requested* bytes, not those that the allocator took. These follow from
-//! PyTorch's rules (512 bytes at least, and small rests stay with the block), from the end, where the block is still
-//! there, and from later blocks that begin before this one would end.
+//! Events are about blocks, not about the free pieces between them. So they are applied to the start, by
+//! address: an allocation takes its part of the free piece around it, a freed block merges with its free
+//! neighbours, and regions are added and removed. Recordings have the *requested* bytes, not those that the
+//! allocator took. These follow from PyTorch's rules (512 bytes at least, and small rests stay with the
+//! block), from the end, where the block is still there, and from later blocks that begin before this one
+//! would end.
 //!
-//! Tools look at many instants of one history. So snapshots of the state are kept, at distances that grow with their
-//! size: together they take no more memory than the events, and every instant is near one.
+//! Tools look at many instants of one history. So snapshots of the state are kept, at distances that grow
+//! with their size: together they take no more memory than the events, and every instant is near one.
 
 use super::{
     AddressRange, BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SiteId,
@@ -82,7 +83,8 @@ impl<'a> Timeline<'a> {
         self.after(event.saturating_add(1))
     }
 
-    /// Returns the segments with their blocks, in order of address, after this many events: after 0, the start.
+    /// Returns the segments with their blocks, in order of address, after this many events: after 0, the
+    /// start.
     #[must_use]
     pub fn after(&self, events: usize) -> Vec<Segment> {
         let events = events.min(self.history.events.len());
@@ -101,8 +103,8 @@ impl<'a> Timeline<'a> {
         &self.known.rules
     }
 
-    /// Returns the number of events that fit no segment and were ignored: all events of blocks, if the source does not
-    /// record segments.
+    /// Returns the number of events that fit no segment and were ignored: all events of blocks, if the source
+    /// does not record segments.
     #[must_use]
     pub fn strays(&self) -> u64 {
         self.strays

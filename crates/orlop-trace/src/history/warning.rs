@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The most warnings that a history keeps, the last of which then counts the others ([`HistoryWarning::More`]).
+/// The most warnings that a history keeps, the last of which then counts the others
+/// ([`HistoryWarning::More`]).
 pub const MAX_WARNINGS: usize = 100;
 
 /// An inconsistency in a recording, which reading survives.
@@ -100,8 +101,8 @@ impl HistoryWarning {
         warnings.iter().map(count).fold(0, u64::saturating_add)
     }
 
-    /// Adds a warning that a file contains, in whatever order it has them. Beyond [`MAX_WARNINGS`] they are only
-    /// counted.
+    /// Adds a warning that a file contains, in whatever order it has them. Beyond [`MAX_WARNINGS`] they are
+    /// only counted.
     pub fn add_to(self, warnings: &mut Vec<Self>) {
         if warnings.len() < MAX_WARNINGS { warnings.push(self) } else { warn(warnings, self) }
     }

@@ -25,7 +25,7 @@ pub struct WorkBlock {
     /// The step that frees it; `None` if it is live at the end.
     pub died: Option<usize>,
     /// Whether its free stays pending, until its step [`Completed`](WorkStep::Completed) or beyond the end.
-    pub lingers: bool,
+    pub stays_pending: bool,
 }
 
 impl WorkBlock {
@@ -41,7 +41,7 @@ impl WorkBlock {
             kind: MemoryKind::default(),
             born: None,
             died: None,
-            lingers: false,
+            stays_pending: false,
         }
     }
 }
@@ -55,7 +55,7 @@ pub enum WorkStep {
     Use(u32, StreamId),
     /// Free it.
     Free(u32),
-    /// Complete its pending free ([`WorkBlock::lingers`]).
+    /// Complete its pending free ([`WorkBlock::stays_pending`]).
     Completed(u32),
     /// A request of this many bytes that failed when it was recorded.
     Failed(u64, StreamId),
@@ -106,7 +106,7 @@ impl Workload {
                         kind: event.kind,
                         born: Some(work.steps.len()),
                         died: None,
-                        lingers: false,
+                        stays_pending: false,
                     });
                     interpreter.insert(event.address, id);
                     WorkStep::Allocate(id)
@@ -114,7 +114,7 @@ impl Workload {
                 Some(BlockEvent::Use(id)) => WorkStep::Use(id, event.stream),
                 Some(BlockEvent::Free { block: id, pending, .. }) => {
                     let block = &mut work.blocks[id as usize];
-                    (block.died, block.lingers) = (Some(work.steps.len()), pending);
+                    (block.died, block.stays_pending) = (Some(work.steps.len()), pending);
                     WorkStep::Free(id)
                 }
                 Some(BlockEvent::Completed(id)) => WorkStep::Completed(id),

@@ -150,8 +150,8 @@ impl RecorderInner {
     }
 }
 
-/// Records in order of time. At one time a region comes before blocks, and goes after them: the clock may be coarse. Regions
-/// keep their order, and so do blocks.
+/// Records in order of time. At one time a region comes before blocks, and goes after them: the clock may be
+/// coarse. Regions keep their order, and so do blocks.
 fn in_order(mut blocks: Vec<EventRecord>, mut regions: Vec<EventRecord>) -> Vec<EventRecord> {
     blocks.sort_by_key(|record| record.ticks);
     regions.sort_by_key(|record| record.ticks);

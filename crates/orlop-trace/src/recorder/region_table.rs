@@ -19,7 +19,8 @@ struct RecordedRegion {
     stream: u64,
     /// Whether it consists of pages.
     mapped: bool,
-    /// Whether it serves small requests. The length of what came tells, and that is forgotten when pages are joined.
+    /// Whether it serves small requests. The length of what came tells, and that is forgotten when pages are
+    /// joined.
     small: bool,
 }
 

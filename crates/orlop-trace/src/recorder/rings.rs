@@ -51,8 +51,8 @@ impl Rings {
         ring.push(record.words());
     }
 
-    /// Appends the records since those places, which are moved on, and says how many had been overwritten. Without places
-    /// all that are there.
+    /// Appends the records since those places, which are moved on, and says how many had been overwritten.
+    /// Without places all that are there.
     pub(super) fn read(&self, from: &mut Vec<u64>, records: &mut Vec<EventRecord>) -> u64 {
         from.resize(self.places.len(), 0);
         let mut lost = 0;

@@ -10,7 +10,8 @@ const NUMBERS: u32 = (1 << 24) - 1;
 const BUSY: u32 = 1 << 31;
 
 thread_local! {
-    /// The number, from 1; 0 before it is known. One word without a destructor: it can be read while the thread ends.
+    /// The number, from 1; 0 before it is known. One word without a destructor: it can be read while the
+    /// thread ends.
     static STATE: Cell<u32> = const { Cell::new(0) };
 }
 

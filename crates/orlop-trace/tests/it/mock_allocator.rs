@@ -1,4 +1,5 @@
-//! Histories made for tests, by a small allocator that follows PyTorch's rules and knows the truth after every event.
+//! Histories made for tests, by a small allocator that follows PyTorch's rules and knows the truth after
+//! every event.
 
 use orlop_core::StreamId;
 use orlop_trace::history::{

@@ -1,9 +1,10 @@
-//! Recordings of orlop's own allocators tell of their regions: whoever reads one knows what the allocator held.
+//! Recordings of orlop's own allocators tell of their regions: whoever reads one knows what the allocator
+//! held.
 
 use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::central::Central;
-use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
+use orlop_alloc::device::{DeviceAllocator, NullDevice, PieceState, Policy, TorchConf};
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_core::{Device, StreamId};
@@ -83,7 +84,8 @@ fn only(history: &History) -> &DeviceHistory {
     device
 }
 
-/// Walks through a recording: blocks that are handed out lie in what is held. Gives the bytes held in the end, and the most.
+/// Walks through a recording: blocks that are handed out lie in what is held. Gives the bytes held in the
+/// end, and the most.
 fn walk(device: &DeviceHistory) -> (u64, u64) {
     let mut held: BTreeMap<u64, u64> = device.start.iter().map(|held| (held.address, held.bytes)).collect();
     let holds = |held: &BTreeMap<u64, u64>, from: u64, to: u64| {
@@ -182,7 +184,7 @@ fn segments_are_the_engines_own() {
     let blocks: Vec<_> =
         segments.iter().flat_map(|s| &s.blocks).filter(live).map(|b| (b.address, b.bytes)).collect();
     let pieces = own.iter().flat_map(|own| &own.pieces);
-    let pieces = pieces.filter(|piece| piece.state == orlop_alloc::device::PieceState::Live);
+    let pieces = pieces.filter(|piece| piece.state == PieceState::Live);
     assert_eq!(blocks, pieces.map(|piece| (piece.address as u64, piece.bytes as u64)).collect::<Vec<_>>());
 }
 

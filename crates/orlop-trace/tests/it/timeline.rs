@@ -175,7 +175,8 @@ fn far_events_are_near_a_kept_state() {
 
 #[test]
 fn a_block_ends_where_another_begins() {
-    // Rounding up to a power of two, which the rules know nothing of, and rests that they would not split off.
+    // Rounding up to a power of two, which the rules know nothing of, and rests that they would not split
+    // off.
     let events = vec![
         raw(EventAction::RegionGained, 1 << 30, 20 << 20, 0),
         raw(EventAction::Allocate, 1 << 30, 18 << 20, 0),
@@ -216,8 +217,8 @@ fn settings_say_how_long_blocks_are() {
     assert_eq!(taken(Some("roundup_power2_divisions:4")), 1280);
 }
 
-/// An allocator that rounds less than PyTorch's: a block begins where the one before is thought to go on, and is longer
-/// than that.
+/// An allocator that rounds less than PyTorch's: a block begins where the one before is thought to go on, and
+/// is longer than that.
 #[test]
 fn blocks_may_be_closer_together_than_pytorchs() {
     let events =

@@ -2,9 +2,11 @@
 
 use super::MemoryLimit;
 use super::occupancy::Occupancy;
-use orlop_alloc::device::{Policy, TorchConf};
-use orlop_trace::history::Timeline;
-use orlop_trace::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SizeRules};
+use orlop_alloc::device::Policy;
+use orlop_alloc::torch::TorchConf;
+use orlop_trace::history::{
+    BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SizeRules, Timeline,
+};
 
 #[derive(Debug)]
 pub(super) struct Evidence {
@@ -198,8 +200,8 @@ impl RegionRelease {
         self.same_site = history.events.get(self.first).is_some_and(|first| first.site == event.site);
     }
 
-    /// Whether a free block would have served the request that grew, so that it gave nothing back. What it may have waited
-    /// for does not count. What is looked at for that is taken from `looks`.
+    /// Whether a free block would have served the request that grew, so that it gave nothing back. What it
+    /// may have waited for does not count. What is looked at for that is taken from `looks`.
     pub(super) fn was_needless(
         &self,
         history: &DeviceHistory,

@@ -3,8 +3,8 @@
 use orlop_trace::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, SizeRules};
 use std::collections::{BTreeMap, HashMap};
 
-/// The segments of the common pools that are held, and how many blocks are in each. Pages that are mapped one by one are
-/// left out: no collection takes them.
+/// The segments of the common pools that are held, and how many blocks are in each. Pages that are mapped one
+/// by one are left out: no collection takes them.
 #[derive(Debug)]
 pub(super) struct Occupancy<'a> {
     rules: &'a SizeRules,

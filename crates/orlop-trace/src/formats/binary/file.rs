@@ -23,7 +23,8 @@ use std::io::{Read, Write};
 ///
 /// # Errors
 ///
-/// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`], before anything is written.
+/// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`], before anything is
+/// written.
 pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
     AdmittedDevices::all(history.devices.iter().map(|device| device.device))?;
     let mut file = BinaryWriter::new(writer, EventOrder::Exact)?;
@@ -60,8 +61,8 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
 }
 
 /// Reads a history, plain or gzip. Of a file that is cut off or damaged it has all up to there, and
-/// [`CutOff`](crate::history::HistoryWarning::CutOff) or [`Damaged`](crate::history::HistoryWarning::Damaged) says
-/// where that is.
+/// [`CutOff`](crate::history::HistoryWarning::CutOff) or [`Damaged`](crate::history::HistoryWarning::Damaged)
+/// says where that is.
 ///
 /// # Errors
 ///

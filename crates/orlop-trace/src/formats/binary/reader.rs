@@ -19,9 +19,11 @@ use orlop_core::{MemoryKind, StreamId};
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
-/// The events of a file, one after the other. Beside a block it holds only what the events name: [`BinaryReader::sites`].
+/// The events of a file, one after the other. Beside a block it holds only what the events name:
+/// [`BinaryReader::sites`].
 ///
-/// Ends after the first error; what came before it is good. [`FormatError::CutOff`] and [`FormatError::Damaged`] say where.
+/// Ends after the first error; what came before it is good. [`FormatError::CutOff`] and
+/// [`FormatError::Damaged`] say where.
 pub struct BinaryReader<'a> {
     input: Box<dyn BufRead + 'a>,
     order: EventOrder,

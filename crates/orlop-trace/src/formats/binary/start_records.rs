@@ -1,5 +1,5 @@
-//! The order of records: what a device had at the start comes before its events, so that a streaming replay has it in
-//! time.
+//! The order of records: what a device had at the start comes before its events, so that a streaming replay
+//! has it in time.
 
 use super::super::BlockFault;
 use super::payload::PayloadResult;

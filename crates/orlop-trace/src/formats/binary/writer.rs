@@ -18,7 +18,8 @@ pub enum EventOrder {
     /// As they happened.
     #[default]
     Exact,
-    /// Nearly: several threads' events were written a batch after the other. Who reads the whole file sorts them by time.
+    /// Nearly: several threads' events were written a batch after the other. Who reads the whole file sorts
+    /// them by time.
     Nearly,
 }
 
@@ -105,8 +106,8 @@ impl<W: Write> BinaryWriter<W> {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`] for an event of one device more
-    /// than a file may have, of which nothing is written then.
+    /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`] for an event of
+    /// one device more than a file may have, of which nothing is written then.
     pub fn event(&mut self, device: u32, event: &HistoryEvent, sites: &Sites) -> Result<()> {
         self.admit(device)?;
         let (site, text) = (self.site(event.site, sites)?, self.text(event.text, sites)?);

@@ -1,11 +1,12 @@
 //! JSON whose strings and numbers are of bounded length.
 //!
-//! The parser holds a string as a whole. A few kilobytes of gzip could make one of gigabytes; here it is an error before
-//! that. Numbers, names and blanks between them are bounded by the same count.
+//! The parser holds a string as a whole. A few kilobytes of gzip could make one of gigabytes; here it is an
+//! error before that. Numbers, names and blanks between them are bounded by the same count.
 
 use std::io::{self, Read};
 
-/// The longest token, in bytes. Traces with call stacks and configurations have texts of some hundred kilobytes.
+/// The longest token, in bytes. Traces with call stacks and configurations have texts of some hundred
+/// kilobytes.
 pub(super) const MAX_TOKEN: usize = 16 << 20;
 
 /// Passes bytes on and counts how long the tokens in them are.

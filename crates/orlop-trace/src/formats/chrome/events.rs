@@ -5,8 +5,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use std::fmt;
 use std::io::Read;
 
-/// Categories of what runs on a thread of the program: operators, Python, what the program itself names. Kernels and calls
-/// of the driver are others.
+/// Categories of what runs on a thread of the program: operators, Python, what the program itself names.
+/// Kernels and calls of the driver are others.
 const OPERATIONS: [&str; 4] = ["cpu_op", "python_function", "user_annotation", "Operator"];
 
 /// An event. What is not there, or is something else, is `None`, 0 or empty.
@@ -127,7 +127,8 @@ impl ObjectFields for EventArguments {
     }
 }
 
-/// Calls `take` for each event that counts of a trace: an array of events, or an object that has them in `traceEvents`.
+/// Calls `take` for each event that counts of a trace: an array of events, or an object that has them in
+/// `traceEvents`.
 pub(super) fn read(
     reader: impl Read,
     mut take: impl FnMut(ChromeEventKind, &ChromeEvent),

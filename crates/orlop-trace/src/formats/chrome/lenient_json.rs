@@ -121,7 +121,8 @@ impl<F> Lenient<F> {
         if let Self::Text(text) = self { text } else { Box::default() }
     }
 
-    /// Of microseconds, to which numbers beyond 2^53 are not exact. 0 for what is none, and for times before 0.
+    /// Of microseconds, to which numbers beyond 2^53 are not exact. 0 for what is none, and for times before
+    /// 0.
     pub(super) fn nanoseconds(&self) -> u64 {
         let exact = match self {
             Self::Integer(micros) => Some(micros.saturating_mul(1000)),

@@ -1,8 +1,8 @@
 //! Blocks that were live on a device before the first event of a trace.
 //!
-//! A profile begins in the midst of a run. Blocks that are freed in it and not allocated lived before. Those that lived
-//! before and are not freed either have no event, but each event tells how many bytes live after it
-//! ([`CountedBytes::allocated`]). So the sum of all is known, and what is left of it is one block more.
+//! A profile begins in the midst of a run. Blocks that are freed in it and not allocated lived before. Those
+//! that lived before and are not freed either have no event, but each event tells how many bytes live after
+//! it ([`CountedBytes::allocated`]). So the sum of all is known, and what is left of it is one block more.
 
 use super::super::event_collector::{UnknownFree, Warnings};
 use crate::history::{BlockState, DeviceHistory, EventAction, HistoryWarning, SegmentBlock, SiteId};
@@ -29,8 +29,8 @@ struct CountedTotals {
     reserved: Option<u64>,
 }
 
-/// Adds to a device what lived before, and the most that was held: `unknown` was freed and not allocated, `counted` is
-/// there for each event.
+/// Adds to a device what lived before, and the most that was held: `unknown` was freed and not allocated,
+/// `counted` is there for each event.
 pub(super) fn find(
     device: &mut DeviceHistory,
     unknown: &[UnknownFree],

@@ -1,7 +1,7 @@
 //! Traces of `torch.profiler` with `profile_memory=True`, as `export_chrome_trace` writes them.
 //!
-//! Among the trace's events are instants named `[memory]`, one for each allocation and free of every device, with these
-//! arguments:
+//! Among the trace's events are instants named `[memory]`, one for each allocation and free of every device,
+//! with these arguments:
 //!
 //! | argument | what |
 //! |---|---|
@@ -12,21 +12,23 @@
 //! | `Total Reserved` | bytes that the allocator holds; 0 where it does not count |
 //! | `Ev Idx` | the event's place, for those of one microsecond |
 //!
-//! `[OutOfMemory]` instants are failed requests. The host's memory is a device of its own, as every other. Operators,
-//! functions of Python and what the program names (`cpu_op`, `python_function`, `user_annotation`) become call sites: those
-//! in the midst of which a thread asked for memory, the innermost first. All else is left out. The trace is read as a
-//! stream: of it only the memory events are held, and of the operations times and names.
+//! `[OutOfMemory]` instants are failed requests. The host's memory is a device of its own, as every other.
+//! Operators, functions of Python and what the program names (`cpu_op`, `python_function`, `user_annotation`)
+//! become call sites: those in the midst of which a thread asked for memory, the innermost first. All else is
+//! left out. The trace is read as a stream: of it only the memory events are held, and of the operations
+//! times and names.
 //!
 //! # What was there before
 //!
-//! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its start, and
-//! are [`held`](crate::history::DeviceHistory::held). Blocks that lived through all of it have no event, but they are in
-//! `Total Allocated`: what the first total has beyond what is known is one more block, at an address behind all others. So as
-//! many bytes live after each event as the profiler counted. Where it did not count, they are missing.
+//! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its
+//! start, and are [`held`](crate::history::DeviceHistory::held). Blocks that lived through all of it have no
+//! event, but they are in `Total Allocated`: what the first total has beyond what is known is one more block,
+//! at an address behind all others. So as many bytes live after each event as the profiler counted. Where it
+//! did not count, they are missing.
 //!
 //! Nothing tells of segments. The most that was held is the largest `Total Reserved`:
-//! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events are a
-//! [warning](crate::history::HistoryWarning::TotalMisfit).
+//! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events
+//! are a [warning](crate::history::HistoryWarning::TotalMisfit).
 
 mod bounded_json;
 mod events;

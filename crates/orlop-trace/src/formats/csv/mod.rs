@@ -15,13 +15,14 @@
 //! | `text` | the tag, or what an annotation says |
 //! | `frames` | the call site, innermost first: `function\|file\|line`, with `;` between the frames |
 //!
-//! `\`, `|`, `;`, and the ends of lines are written as `\\`, `\p`, `\s`, `\n` and `\r` in texts and names, so that every event is
-//! one line and every `|` and `;` separates. A text that a spreadsheet would take for a formula (`=`, `+`, `-` or `@` first)
-//! begins with `\x3d` and the like instead. Cells are quoted as RFC 4180 has it. Segments, blocks that were
-//! held before, settings and warnings have no place here: [`binary`](super::binary) keeps them.
+//! `\`, `|`, `;`, and the ends of lines are written as `\\`, `\p`, `\s`, `\n` and `\r` in texts and names, so
+//! that every event is one line and every `|` and `;` separates. A text that a spreadsheet would take for a
+//! formula (`=`, `+`, `-` or `@` first) begins with `\x3d` and the like instead. Cells are quoted as RFC 4180
+//! has it. Segments, blocks that were held before, settings and warnings have no place here:
+//! [`binary`](super::binary) keeps them.
 //!
-//! The reader finds the columns by their names, in any order and with others among them; `device`, `time_ns`, `action`,
-//! `address` and `bytes` must be there.
+//! The reader finds the columns by their names, in any order and with others among them; `device`, `time_ns`,
+//! `action`, `address` and `bytes` must be there.
 
 mod escape;
 

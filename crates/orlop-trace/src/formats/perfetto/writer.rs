@@ -48,8 +48,8 @@ impl PerfettoWriter {
         self
     }
 
-    /// Counters at most twice in so many nanoseconds: the moment with the most live bytes, so that no peak is lost, and
-    /// the last one. 0, as it is without this, writes every change.
+    /// Counters at most twice in so many nanoseconds: the moment with the most live bytes, so that no peak is
+    /// lost, and the last one. 0, as it is without this, writes every change.
     pub fn resolution(mut self, nanoseconds: u64) -> Self {
         self.resolution = nanoseconds;
         self

@@ -1,7 +1,7 @@
 //! From records to a [`History`]: what readers hand over, put in order and checked.
 //!
-//! A history promises that a segment's blocks follow each other without gaps, that segments do not overlap, and that no
-//! range passes the last address. Files promise nothing: what does not fit is mended and told
+//! A history promises that a segment's blocks follow each other without gaps, that segments do not overlap,
+//! and that no range passes the last address. Files promise nothing: what does not fit is mended and told
 //! ([`HistoryWarning::BrokenSegment`]).
 
 use super::records::SegmentFields;

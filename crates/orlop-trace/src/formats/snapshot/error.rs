@@ -68,7 +68,8 @@ pub enum SnapshotError {
         /// How many are allowed.
         limit: u64,
     },
-    /// So few values stand for so many records that reading them would take time and memory out of proportion.
+    /// So few values stand for so many records that reading them would take time and memory out of
+    /// proportion.
     #[error("the same values are used again and again: {records} steps for a file of {bytes} bytes")]
     Swollen {
         /// Records and fields that were read.

@@ -1,4 +1,5 @@
-//! Snapshots as JSON: the same records, read as they come. No document is kept, only the history that is made of it.
+//! Snapshots as JSON: the same records, read as they come. No document is kept, only the history that is made
+//! of it.
 
 use super::build::Build;
 use super::error::SnapshotError;

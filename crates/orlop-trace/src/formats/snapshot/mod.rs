@@ -11,9 +11,9 @@
 //! | `build` | records put in order and checked |
 //! | `write` | a history as a snapshot, once for both |
 //!
-//! A snapshot is a dict of `segments` (each with its `blocks`), `device_traces` (a list of events for each device),
-//! `allocator_settings` and `external_annotations`. What else newer versions write is passed over. Source: `Snapshot` in
-//! `torch/cuda/_memory_viz.py`, `torch/csrc/cuda/Module.cpp`.
+//! A snapshot is a dict of `segments` (each with its `blocks`), `device_traces` (a list of events for each
+//! device), `allocator_settings` and `external_annotations`. What else newer versions write is passed over.
+//! Source: `Snapshot` in `torch/cuda/_memory_viz.py`, `torch/csrc/cuda/Module.cpp`.
 //!
 //! [`History`]: crate::history::History
 

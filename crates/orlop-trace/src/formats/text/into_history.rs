@@ -1,7 +1,7 @@
 //! Conversion of plain traces, which have ids, into histories, which have addresses.
 //!
-//! Each block gets addresses that no other block of the trace has, one after the other: a history's blocks may not
-//! overlap, and ids are used again. Times count operations.
+//! Each block gets addresses that no other block of the trace has, one after the other: a history's blocks
+//! may not overlap, and ids are used again. Times count operations.
 
 use super::{ReplayStep, Trace};
 use crate::history::{DeviceHistory, EventAction, History, HistoryEvent};

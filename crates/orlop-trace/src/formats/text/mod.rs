@@ -6,9 +6,9 @@
 //! | `f,<id>` | it is freed |
 //! | `# …`, or blank | nothing |
 //!
-//! LineKind, because people write traces with `print` and look at them with `less`; gzip, because it makes them
-//! twenty times smaller. The reader holds one line at a time, and takes a file that is compressed for no more than 16 MiB and
-//! 256 times its length: a file from a stranger cannot fill the memory.
+//! LineKind, because people write traces with `print` and look at them with `less`; gzip, because it makes
+//! them twenty times smaller. The reader holds one line at a time, and takes a file that is compressed for no
+//! more than 16 MiB and 256 times its length: a file from a stranger cannot fill the memory.
 
 mod bounded_lines;
 mod into_history;

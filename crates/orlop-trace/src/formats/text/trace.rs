@@ -1,8 +1,8 @@
 //! A whole trace in memory, made to be replayed.
 //!
 //! Ids are resolved once, when the trace is read: each block gets a slot that no other block has while it
-//! lives, the one that was emptied last if there is one. A replay then keeps its blocks in an array of as many slots as
-//! blocks ever lived at once, and looks nothing up.
+//! lives, the one that was emptied last if there is one. A replay then keeps its blocks in an array of as
+//! many slots as blocks ever lived at once, and looks nothing up.
 
 use super::replay_step::{PackedStep, ReplayStep};
 use super::trace_builder::TraceBuilder;

@@ -2,12 +2,13 @@
 //!
 //! Pieces follow each other without gaps in a region, and free neighbours are one piece, as in the allocator.
 //!
-//! A block that comes back ([`StartState::take`]) is as long as its request, rounded. Behind it there may have been a
-//! rest that was not worth splitting off, at most [`SizeRules::kept`] bytes; then no free piece can begin there, since
-//! every free piece is longer than that: it was split off as longer, or was a block that was longer. So a rest that is
-//! too short for a free piece is the block's. If more is free behind the block, it may be the block's rest and another free piece that
-//! merged when the block was freed. The block is *open* then. It closes when something before, that is, met later, is
-//! found to have begun behind it: what lies between is the block's if it is too short to be free.
+//! A block that comes back ([`StartState::take`]) is as long as its request, rounded. Behind it there may
+//! have been a rest that was not worth splitting off, at most [`SizeRules::kept`] bytes; then no free piece
+//! can begin there, since every free piece is longer than that: it was split off as longer, or was a block
+//! that was longer. So a rest that is too short for a free piece is the block's. If more is free behind the
+//! block, it may be the block's rest and another free piece that merged when the block was freed. The block
+//! is *open* then. It closes when something before, that is, met later, is found to have begun behind it:
+//! what lies between is the block's if it is too short to be free.
 
 use crate::history::{BlockState, Segment, SegmentBlock, SiteId, SizeRules};
 use orlop_core::StreamId;
@@ -160,8 +161,8 @@ impl StartState {
         self.pieces.insert(at, StartChunk::free(bytes));
     }
 
-    /// Gives the free piece at `address` to the open block that it follows, if it is too short to be free. It ends where
-    /// something is known to begin.
+    /// Gives the free piece at `address` to the open block that it follows, if it is too short to be free. It
+    /// ends where something is known to begin.
     fn close(&mut self, address: u64, bytes: u64) -> bool {
         let Some((start, block)) = self.before(address) else { return false };
         let Some((_, region)) = self.region(start) else { return false };

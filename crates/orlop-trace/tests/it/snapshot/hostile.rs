@@ -1,4 +1,5 @@
-//! Files that mean harm: none crashes, hangs or takes memory out of proportion, and each is told what is wrong with it.
+//! Files that mean harm: none crashes, hangs or takes memory out of proportion, and each is told what is
+//! wrong with it.
 
 use super::{GPT, unpacked};
 use flate2::Compression;

@@ -101,7 +101,8 @@ fn traces_of_lines_become_snapshots() {
     );
 }
 
-/// A snapshot has a list for every number: a recording's CPU comes behind the GPUs, and not after four billion lists.
+/// A snapshot has a list for every number: a recording's CPU comes behind the GPUs, and not after four
+/// billion lists.
 #[test]
 fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
     let mut history = History::parse(RICH.as_bytes()).expect("it is a snapshot");

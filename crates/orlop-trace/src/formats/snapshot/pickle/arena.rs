@@ -1,7 +1,7 @@
 //! The values of a pickle: nodes that name each other by number.
 //!
-//! Lists and dicts grow while the program runs, a batch at a time, and others grow in between. Each is a chain of runs in
-//! one array of numbers; a run at the array's end grows in place.
+//! Lists and dicts grow while the program runs, a batch at a time, and others grow in between. Each is a
+//! chain of runs in one array of numbers; a run at the array's end grows in place.
 
 use crate::formats::snapshot::SnapshotError;
 use crate::formats::snapshot::words::Word;
@@ -9,8 +9,8 @@ use crate::formats::snapshot::words::Word;
 /// A node's number.
 pub(super) type NodeId = u32;
 
-/// The most nodes, and the most places in lists and dicts. A snapshot has about one node in 25 bytes; with these limits no
-/// file, however well compressed, takes more than a few gigabytes.
+/// The most nodes, and the most places in lists and dicts. A snapshot has about one node in 25 bytes; with
+/// these limits no file, however well compressed, takes more than a few gigabytes.
 const MAX_NODES: usize = 1 << 27;
 const MAX_ITEMS: usize = 1 << 29;
 

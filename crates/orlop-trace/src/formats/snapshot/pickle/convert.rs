@@ -8,8 +8,8 @@ use crate::formats::snapshot::value::{RecordValue, ScalarValue, SnapshotRecord};
 use crate::formats::snapshot::words::Word;
 use crate::history::{SiteId, TextId};
 
-/// Records, fields and places of lists that may be read for each byte of the file. Without sharing there cannot be more
-/// than two.
+/// Records, fields and places of lists that may be read for each byte of the file. Without sharing there
+/// cannot be more than two.
 const STEPS_PER_BYTE: u64 = 2;
 
 /// A node that was not converted.

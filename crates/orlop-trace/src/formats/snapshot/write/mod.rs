@@ -1,11 +1,12 @@
 //! A history as a snapshot, in either form.
 //!
-//! [`whole`] says what stands where; a [`SnapshotOutput`] says how it is written. A snapshot has microseconds and no
-//! threads, memory kinds or [uses](EventAction::Use): those of a history that has them are left out.
+//! [`whole`] says what stands where; a [`SnapshotOutput`] says how it is written. A snapshot has microseconds
+//! and no threads, memory kinds or [uses](EventAction::Use): those of a history that has them are left out.
 //!
-//! A snapshot's segments are those in the end. A recording does not have them; they follow from its events, as far as these
-//! tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer. What was recorded without regions
-//! has no segments. The viewer has devices by place in a list, so the CPU of a recording comes behind the last GPU.
+//! A snapshot's segments are those in the end. A recording does not have them; they follow from its events,
+//! as far as these tell of regions, so that what was recorded of any allocator shows in PyTorch's viewer.
+//! What was recorded without regions has no segments. The viewer has devices by place in a list, so the CPU
+//! of a recording comes behind the last GPU.
 
 mod json;
 mod pickle;
@@ -43,8 +44,8 @@ const MICROSECOND: u64 = 1000;
 ///
 /// # Errors
 ///
-/// [`TraceError::Write`] if the writer fails, [`SnapshotError::Device`] for more than 4096 devices, those counted that only
-/// annotations name.
+/// [`TraceError::Write`] if the writer fails, [`SnapshotError::Device`] for more than 4096 devices, those
+/// counted that only annotations name.
 pub fn write_pickle(history: &History, writer: impl Write) -> Result<()> {
     let numbers = numbers(history)?;
     Pickle::write(writer, |out| whole(history, &numbers, out)).map_err(|error| TraceError::Write { error })
@@ -60,9 +61,9 @@ pub fn write_json(history: &History, writer: impl Write) -> Result<()> {
     Json::write(writer, |out| whole(history, &numbers, out)).map_err(|error| TraceError::Write { error })
 }
 
-/// Under which number each device is written. There is a list of events for every number up to the largest: devices that
-/// are not numbered in a row, as the CPU in a recording, come behind the others, and between them once there is no room.
-/// Numbers that only annotations name are nobody else's.
+/// Under which number each device is written. There is a list of events for every number up to the largest:
+/// devices that are not numbered in a row, as the CPU in a recording, come behind the others, and between
+/// them once there is no room. Numbers that only annotations name are nobody else's.
 fn numbers(history: &History) -> Result<BTreeMap<u32, u32>> {
     let devices = history.devices.iter().map(|device| device.device);
     let (low, high): (BTreeSet<u32>, BTreeSet<u32>) = devices.partition(|&device| device < MAX_DEVICES);
@@ -177,9 +178,9 @@ fn end<'a>(device: &'a DeviceHistory, history: &History) -> Cow<'a, [Segment]> {
     Cow::Owned(Timeline::with_settings(device, history.settings.as_deref()).after(device.events.len()))
 }
 
-/// Whether segments follow from the events: not where a source tells of blocks only, nor where it tells of some segments, and
-/// what is handed out lies outside of these. A snapshot with some of its segments would be worse than one with none: whoever
-/// reads it takes the blocks outside for mistakes.
+/// Whether segments follow from the events: not where a source tells of blocks only, nor where it tells of
+/// some segments, and what is handed out lies outside of these. A snapshot with some of its segments would be
+/// worse than one with none: whoever reads it takes the blocks outside for mistakes.
 fn tells_of_regions(device: &DeviceHistory) -> bool {
     let gains =
         |event: &HistoryEvent| matches!(event.action, EventAction::RegionGained | EventAction::Mapped);

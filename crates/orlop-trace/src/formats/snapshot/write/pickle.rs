@@ -1,8 +1,8 @@
 //! Pickle, protocol 4, without its optional frames.
 //!
-//! Words, texts, frames and whole call sites are written once and then named by their memo, as PyTorch's are. Only
-//! opcodes that the viewer's own reader knows are used, and lists come in batches of a thousand, as from Python: the
-//! viewer puts each batch on its call stack.
+//! Words, texts, frames and whole call sites are written once and then named by their memo, as PyTorch's are.
+//! Only opcodes that the viewer's own reader knows are used, and lists come in batches of a thousand, as from
+//! Python: the viewer puts each batch on its call stack.
 
 use super::SnapshotOutput;
 use crate::formats::snapshot::words::Word;
