@@ -77,15 +77,15 @@ fn answer(
     if arguments.memory.is_some() {
         sweep = sweep.memory(arguments.memory);
     }
-    let before = device.held.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
+    let before = device.unplaced.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let held = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
     WhatIfEntry {
         file: arguments.file.display().to_string(),
         device: device.device,
         warnings: HistoryWarning::count(&history.warnings),
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
-        held_before: (!device.held.is_empty())
-            .then_some(HeldBefore { bytes: before, blocks: device.held.len() as u64 }),
+        held_before: (!device.unplaced.is_empty())
+            .then_some(HeldBefore { bytes: before, blocks: device.unplaced.len() as u64 }),
         has_segments: info.has_segments,
         recorded_reserved: (!device.end.is_empty()).then_some(held),
         failed,

@@ -95,7 +95,7 @@ impl StreamedReplay {
                 BinaryRecord::Memory(_) | BinaryRecord::Detail(_) | BinaryRecord::CountedReserved(_) => {
                     devices.get(number);
                 }
-                BinaryRecord::Held(block) => devices.get(number).at_start(&block, StreamId::DEFAULT),
+                BinaryRecord::Unplaced(block) => devices.get(number).at_start(&block, StreamId::DEFAULT),
                 _ => {}
             }
         }

@@ -71,9 +71,9 @@ fn as_much_lives_as_the_profiler_counted() {
     let reserved = counted.iter().map(|event| number(event, "Total Reserved")).max();
     assert_eq!((gpu.counted_reserved, reserved), (Some(4_867_489_792), Some(4_867_489_792)));
     // Two blocks are freed later; what is left of the sum is one more, which no other touches.
-    let held: Vec<u64> = gpu.held.iter().map(|block| block.bytes).collect();
+    let held: Vec<u64> = gpu.unplaced.iter().map(|block| block.bytes).collect();
     assert_eq!(held, [512, 16_384, 890_609_664]);
-    let rest = gpu.held.last().expect("three blocks");
+    let rest = gpu.unplaced.last().expect("three blocks");
     let end = |address: u64, bytes: u64| address + bytes <= rest.address;
     assert!(gpu.events.iter().all(|event| end(event.address, event.bytes)));
 }
@@ -169,7 +169,7 @@ fn without_totals_only_what_is_freed_lived_before() {
     let history = read(&trace);
     assert_eq!(history.warnings, []);
     let gpu = &history.devices[0];
-    assert_eq!((gpu.held.len(), gpu.counted_reserved), (2, None));
+    assert_eq!((gpu.unplaced.len(), gpu.counted_reserved), (2, None));
     assert_eq!(Workload::of(gpu).peak().0, 2_207_944_192);
 }
 

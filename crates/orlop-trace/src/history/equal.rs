@@ -48,7 +48,7 @@ impl NamePairs<'_> {
     fn devices(&mut self, left: &DeviceHistory, right: &DeviceHistory) -> bool {
         (left.device, left.memory, left.counted_reserved)
             == (right.device, right.memory, right.counted_reserved)
-            && pairs(&left.held, &right.held, |left, right| self.blocks(left, right))
+            && pairs(&left.unplaced, &right.unplaced, |left, right| self.blocks(left, right))
             && pairs(&left.start, &right.start, |left, right| self.segments(left, right))
             && pairs(&left.end, &right.end, |left, right| self.segments(left, right))
             && pairs(&left.events, &right.events, |left, right| self.events(left, right))

@@ -2,7 +2,7 @@
 //! tool takes it.
 //!
 //! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`], or
-//! [`DeviceHistory::held`] where no segments are known), what happened ([`DeviceHistory::events`]) and what
+//! [`DeviceHistory::unplaced`] where no segments are known), what happened ([`DeviceHistory::events`]) and what
 //! was there in the end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name them by
 //! number, and are 48 bytes. What few events have is beside them ([`DeviceHistory::details`]).
 //!
@@ -66,10 +66,9 @@ pub struct DeviceHistory {
     /// Segments and blocks when the first event happened, in order of address. Sources that have only events
     /// have none.
     pub start: Vec<Segment>,
-    /// Blocks that lived when the first event happened, of which no segment is known: what sources have that
-    /// tell of blocks only. All are live. What is known as a sum only is one block, at an address that no
-    /// other has.
-    pub held: Vec<SegmentBlock>,
+    /// Unplaced blocks: live when the first event happened, in no known segment. Sources that record only blocks have
+    /// these. A known sum of bytes without known blocks is one block, at an address that no other has.
+    pub unplaced: Vec<SegmentBlock>,
     /// In the order in which they happened.
     pub events: Vec<HistoryEvent>,
     /// What only some events have, in the order of the events; [`DeviceHistory::detail`] finds it.
@@ -138,7 +137,7 @@ pub struct Segment {
     pub blocks: Vec<SegmentBlock>,
 }
 
-/// A piece of a [`Segment`], or a block of which no segment is known ([`DeviceHistory::held`]).
+/// A piece of a [`Segment`], or a block of which no segment is known ([`DeviceHistory::unplaced`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentBlock {
     /// Where it begins.

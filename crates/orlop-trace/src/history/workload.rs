@@ -65,7 +65,7 @@ pub enum WorkStep {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
     /// The blocks; those that were live at the start come first, as [`start`](DeviceHistory::start) and
-    /// [`held`](DeviceHistory::held) have them.
+    /// [`unplaced`](DeviceHistory::unplaced) have them.
     pub blocks: Vec<WorkBlock>,
     /// The steps, in order.
     pub steps: Vec<WorkStep>,
@@ -86,7 +86,7 @@ impl Workload {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
             live.map(|block| (segment.stream, block))
         });
-        let outside = history.held.iter().map(|block| (StreamId::DEFAULT, block));
+        let outside = history.unplaced.iter().map(|block| (StreamId::DEFAULT, block));
         for (stream, block) in pieces.chain(outside) {
             let requested = WorkBlock::new(block.requested, stream);
             let id = work.push(WorkBlock { address: block.address, site: block.site, ..requested });

@@ -78,7 +78,7 @@ fn a_trace_of_torchs_profiler_is_read() {
     let work = Workload::of(gpu);
     assert_eq!((work.at_start, work.blocks[0].bytes, work.blocks[0].died), (1, 512, Some(0)));
     // So was something of the host's, of which only the sum is told.
-    assert_eq!((host.held.len(), host.held[0].bytes), (1, 6_291_456 - 24));
+    assert_eq!((host.unplaced.len(), host.unplaced[0].bytes), (1, 6_291_456 - 24));
     assert_eq!((gpu.counted_reserved, host.counted_reserved), (Some(23_068_672), None));
     assert!(history.warnings.is_empty());
     let functions = |event: &HistoryEvent| -> Vec<&str> {

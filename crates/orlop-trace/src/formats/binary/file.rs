@@ -46,8 +46,8 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
                 file.segment(device.device, at_end, segment, sites)?;
             }
         }
-        for block in &device.held {
-            file.held(device.device, block, sites)?;
+        for block in &device.unplaced {
+            file.unplaced(device.device, block, sites)?;
         }
         for event in &device.events {
             file.event(device.device, event, sites)?;
@@ -97,7 +97,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
                     segment.blocks.push(block);
                 }
             }
-            BinaryRecord::Held(block) => gather.device(number).held.push(block),
+            BinaryRecord::Unplaced(block) => gather.device(number).unplaced.push(block),
             BinaryRecord::CountedReserved(bytes) => gather.device(number).counted_reserved = Some(bytes),
             BinaryRecord::Annotation(annotation) => history.annotations.push(annotation),
             BinaryRecord::Detail(detail) => gather.device(number).details.push(detail),

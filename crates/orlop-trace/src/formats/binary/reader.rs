@@ -82,7 +82,7 @@ pub enum BinaryRecord {
     /// What only some events have.
     Detail(EventDetail),
     /// A block that was live at the start, of which no segment is known.
-    Held(SegmentBlock),
+    Unplaced(SegmentBlock),
     /// [`DeviceHistory::counted_reserved`](crate::history::DeviceHistory::counted_reserved).
     CountedReserved(u64),
 }
@@ -190,7 +190,7 @@ impl<'a> BinaryReader<'a> {
                     // These are of device 0 where the file has named none before.
                     BinaryRecord::Memory(_)
                     | BinaryRecord::Detail(_)
-                    | BinaryRecord::Held(_)
+                    | BinaryRecord::Unplaced(_)
                     | BinaryRecord::CountedReserved(_)
                         if self.devices.is_empty() =>
                     {
@@ -332,7 +332,7 @@ impl Tables {
             MEMORY => Ok(Some(BinaryRecord::Memory(cursor.varint()?))),
             ANNOTATION => self.annotation(cursor).map(Some),
             DETAIL => self.detail(cursor).map(Some),
-            HELD => self.held(cursor).map(Some),
+            HELD => self.unplaced(cursor).map(Some),
             COUNTED => Ok(Some(BinaryRecord::CountedReserved(cursor.varint()?))),
             _ => Err(BlockFault::Tag),
         }

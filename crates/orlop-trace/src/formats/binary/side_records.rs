@@ -50,7 +50,7 @@ impl<W: Write> BinaryWriter<W> {
     }
 
     /// A block of the start that no segment is known of.
-    pub(super) fn held(&mut self, device: u32, block: &SegmentBlock, sites: &Sites) -> Result<()> {
+    pub(super) fn unplaced(&mut self, device: u32, block: &SegmentBlock, sites: &Sites) -> Result<()> {
         let site = self.site(block.site, sites)?;
         self.on(device);
         let payload = self.payload();
@@ -73,10 +73,10 @@ impl<W: Write> BinaryWriter<W> {
 }
 
 impl Tables {
-    pub(super) fn held(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
+    pub(super) fn unplaced(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let (address, bytes, requested) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
         let (state, site) = (BlockState::Live, self.site(cursor)?);
-        Ok(BinaryRecord::Held(SegmentBlock { address, bytes, requested, state, site }))
+        Ok(BinaryRecord::Unplaced(SegmentBlock { address, bytes, requested, state, site }))
     }
 
     pub(super) fn annotation(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {

@@ -27,7 +27,9 @@ impl StartOrder {
                 self.device = device;
                 self.begun = self.devices.contains(&device);
             }
-            BinaryRecord::Segment { .. } | BinaryRecord::Piece(_) | BinaryRecord::Held(_) if self.begun => {
+            BinaryRecord::Segment { .. } | BinaryRecord::Piece(_) | BinaryRecord::Unplaced(_)
+                if self.begun =>
+            {
                 return Err(BlockFault::Late);
             }
             _ => {}

@@ -37,17 +37,17 @@ pub(super) fn find(
     counted: &[CountedBytes],
     warnings: &mut Warnings,
 ) {
-    device.held = freed_later(device, unknown, warnings);
+    device.unplaced = freed_later(device, unknown, warnings);
     let totals = CountedTotals::of(device, counted, warnings);
     device.counted_reserved = totals.reserved;
     let Some((event, before)) = totals.before else { return };
-    let known: i128 = device.held.iter().map(|block| i128::from(block.bytes)).sum();
+    let known: i128 = device.unplaced.iter().map(|block| i128::from(block.bytes)).sum();
     let rest = u64::try_from(before - known).ok();
     match rest.and_then(|rest| Some((rest, room(device, rest)?))) {
         Some((0, _)) => {}
         Some((bytes, address)) => {
-            device.held.push(live(address, bytes));
-            device.held.sort_by_key(|block| block.address);
+            device.unplaced.push(live(address, bytes));
+            device.unplaced.sort_by_key(|block| block.address);
         }
         None => warnings.push(HistoryWarning::TotalMisfit { device: device.device, event }),
     }
@@ -123,7 +123,7 @@ fn live(address: u64, bytes: u64) -> SegmentBlock {
 fn room(device: &DeviceHistory, bytes: u64) -> Option<u64> {
     let events = device.events.iter().filter(|event| change(event.action, event.bytes) != 0);
     let events = events.map(|event| (event.address, event.bytes));
-    let blocks = events.chain(device.held.iter().map(|block| (block.address, block.bytes)));
+    let blocks = events.chain(device.unplaced.iter().map(|block| (block.address, block.bytes)));
     let ends = blocks.map(|(address, bytes)| (address, address.saturating_add(bytes)));
     let taken = ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
     let (first, end) = taken.unwrap_or((0, ALIGNMENT));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn held(device: &DeviceHistory) -> Vec<(u64, u64)> {
-        device.held.iter().map(|block| (block.address, block.bytes)).collect()
+        device.unplaced.iter().map(|block| (block.address, block.bytes)).collect()
     }
 
     use EventAction::{Allocate, FreeRequested, OutOfMemory};

@@ -21,7 +21,7 @@
 //! # What was there before
 //!
 //! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its
-//! start, and are [`held`](crate::history::DeviceHistory::held). Blocks that lived through all of it have no
+//! start, and are [`unplaced`](crate::history::DeviceHistory::unplaced). Blocks that lived through all of it have no
 //! event, but they are in `Total Allocated`: what the first total has beyond what is known is one more block,
 //! at an address behind all others. So as many bytes live after each event as the profiler counted. Where it
 //! did not count, they are missing.
@@ -214,7 +214,7 @@ mod tests {
         let events = &history.devices[0].events;
         assert_eq!(events.iter().map(|event| event.time).collect::<Vec<_>>(), [1500, 5000, 5000]);
         assert_eq!(events[1].action, EventAction::Allocate);
-        assert!(history.warnings.is_empty() && history.devices[0].held.is_empty());
+        assert!(history.warnings.is_empty() && history.devices[0].unplaced.is_empty());
     }
 
     #[test]
@@ -227,7 +227,8 @@ mod tests {
             memory("5", 200, 8, ""),
             memory("6", 200, -9, ""),
         ]);
-        let held: Vec<_> = history.devices[0].held.iter().map(|block| (block.address, block.bytes)).collect();
+        let held: Vec<_> =
+            history.devices[0].unplaced.iter().map(|block| (block.address, block.bytes)).collect();
         assert_eq!(held, [(100, 50)]);
         let freed = |event, address| HistoryWarning::FreedUnknown { device: 0, event, address };
         assert_eq!(

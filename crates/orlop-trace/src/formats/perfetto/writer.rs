@@ -120,7 +120,7 @@ impl PerfettoWriter {
 /// Kinds of which the device has blocks.
 fn kinds(device: &DeviceHistory) -> Vec<MemoryKind> {
     let mut used = [false; MemoryKind::COUNT];
-    used[MemoryKind::Default.index()] = !(device.start.is_empty() && device.held.is_empty());
+    used[MemoryKind::Default.index()] = !(device.start.is_empty() && device.unplaced.is_empty());
     for event in device.events.iter().filter(|event| event.action == EventAction::Allocate) {
         used[event.kind.index()] = true;
     }
