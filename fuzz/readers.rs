@@ -3,17 +3,17 @@
 //!
 //! Whatever the bytes, a reader answers with a value or a typed error. What was read can be looked at and written.
 
+use orlop::lab::simulate::{Rules, Simulation, StreamedReplay};
 use orlop::memory::device::{Policy, TorchConf};
 use orlop::plan::Problem;
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};
 use orlop::tensor::interchange::safetensors::{SafeTensors, ShardIndex};
 use orlop::tensor::interchange::{archive, npy};
-use orlop::trace::Trace;
+use orlop::trace::formats::snapshot::{write_json, write_pickle};
+use orlop::trace::formats::text::Trace;
 use orlop::trace::formats::{binary, chrome, csv, perfetto, rmm};
 use orlop::trace::history::{DeviceHistory, History, Workload};
-use orlop::trace::snapshot::{write_json, write_pickle};
-use orlop::trace::what_if::{Rules, Simulation, StreamedReplay};
 use orlop::types::{ByteSize, DType, Device, MemoryFormat, MemoryKind};
 use std::io;
 

@@ -16,7 +16,7 @@ use orlop_benches::peers::{self, MutexMap, Peer, ReadyTlsf};
 use orlop_benches::scenes::{self, Contender, Known, Touch};
 use orlop_benches::{Named, Results, operations, traces};
 use orlop_core::{Device, MemoryKind};
-use orlop_trace::Trace;
+use orlop_trace::formats::text::Trace;
 use std::time::{Duration, Instant};
 
 struct Bench<'a> {

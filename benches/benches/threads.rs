@@ -7,7 +7,7 @@ use orlop_alloc::engine::Pow2;
 use orlop_benches::peers::{self, MutexMap};
 use orlop_benches::scenes::{self, Contender};
 use orlop_benches::{Named, traces};
-use orlop_trace::Trace;
+use orlop_trace::formats::text::Trace;
 use std::time::Duration;
 
 const WINDOW: Duration = Duration::from_millis(300);

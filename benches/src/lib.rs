@@ -3,7 +3,7 @@
 pub mod peers;
 pub mod scenes;
 
-use orlop_trace::{ReplayStep, Trace};
+use orlop_trace::formats::text::{ReplayStep, Trace};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

@@ -5,7 +5,7 @@
 use crate::peers::{self, Peer};
 use crate::{Named, Operation, Operations, operations};
 use orlop_alloc::{AllocatorRef, Block, Request};
-use orlop_trace::Trace;
+use orlop_trace::formats::text::Trace;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -37,6 +37,7 @@ pub mod profile;
 pub mod registry;
 mod report;
 mod shield;
+pub mod torch;
 
 pub use self::allocator::{Allocator, Found, Semantics, TagUse, Usage};
 pub use self::block::{

@@ -1,10 +1,11 @@
 //! Which allocators there are: those of the process's registry, by name.
 
 use crate::arguments::NULL;
+use orlop::lab::LabError;
+use orlop::lab::cpu_bench::{Replay, ReplayReport, replay_in_smallest_pool};
 use orlop::memory::backing::{self, Global, Null};
 use orlop::memory::registry::{FactoryOptions, registry};
 use orlop::memory::{AllocatorRef, Result};
-use orlop::trace::{Replay, ReplayReport, TraceError, replay_in_smallest_pool};
 use orlop::types::Device;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ pub(crate) fn canonical(name: String) -> String {
 }
 
 /// Replays through a new allocator of this name.
-pub(crate) fn replay(name: &str, replay: &Replay<'_>, backing: &Global) -> Result<ReplayReport, TraceError> {
+pub(crate) fn replay(name: &str, replay: &Replay<'_>, backing: &Global) -> Result<ReplayReport, LabError> {
     let options = FactoryOptions::new().backing(Arc::clone(backing));
     if name == PAGES {
         let live = usize::try_from(replay.trace().peak().bytes).unwrap_or(usize::MAX);
@@ -68,8 +69,8 @@ pub(crate) fn replay(name: &str, replay: &Replay<'_>, backing: &Global) -> Resul
     replay_in_smallest_pool(replay, search, real).map(|(_, report)| report)
 }
 
-fn make(name: &str, options: &FactoryOptions) -> Result<AllocatorRef, TraceError> {
-    registry().make(name, options).map_err(|error| TraceError::Make { allocator: name.into(), error })
+fn make(name: &str, options: &FactoryOptions) -> Result<AllocatorRef, LabError> {
+    registry().make(name, options).map_err(|error| LabError::Make { allocator: name.into(), error })
 }
 
 /// The backing of this name, or the one that orlop would take.

@@ -2,9 +2,9 @@
 
 use crate::arguments::{self, ConvertArguments, RecordingForm};
 use crate::{histories, output, table, target};
+use orlop::trace::formats::snapshot;
 use orlop::trace::formats::{binary, csv, perfetto};
 use orlop::trace::history::{History, HistoryWarning};
-use orlop::trace::snapshot;
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;

@@ -4,7 +4,7 @@ use crate::arguments::DiffArguments;
 use crate::histories::{self, ProfileSource};
 use crate::output;
 use crate::table::{self, bytes, count, more, plain};
-use orlop::trace::lab::{Amount, DeviceDiff, Diff, Matching, SiteDiff};
+use orlop::lab::compare::{Amount, DeviceDiff, Diff, Matching, SiteDiff};
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -5,7 +5,7 @@ use crate::diff::{amounts, name, sites};
 use crate::histories::{self, ProfileSource};
 use crate::table::{self, bytes, count, more};
 use crate::{output, target};
-use orlop::trace::lab::{Check, Gate, Measure, Profile, SiteDiff, Tolerance};
+use orlop::lab::compare::{Check, Gate, Measure, Profile, SiteDiff, Tolerance};
 use serde::Serialize;
 use std::path::Path;
 

@@ -2,10 +2,10 @@
 
 use crate::inputs::cannot_open;
 use crate::{output, table};
+use orlop::lab::compare::Profile;
+use orlop::lab::what_if::{Doubt, recording_doubt};
 use orlop::trace::formats::numbered_device;
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning};
-use orlop::trace::lab::Profile;
-use orlop::trace::what_if::{Doubt, recording_doubt};
 use orlop::types::Device;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read};

@@ -4,7 +4,7 @@ use crate::arguments::InfoArguments;
 use crate::inputs::{self, NamedTrace};
 use crate::output;
 use crate::table::{self, bytes, count};
-use orlop::trace::{Lifetimes, SizeBucket, TraceInfo};
+use orlop::lab::analyze::{Lifetimes, SizeBucket, TraceInfo};
 use serde::Serialize;
 use std::fmt::Write as _;
 

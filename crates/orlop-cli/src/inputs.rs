@@ -1,6 +1,7 @@
 //! The traces that were named.
 
-use orlop::trace::{Field, Trace, TraceError};
+use orlop::trace::formats::text::Trace;
+use orlop::trace::{Field, TraceError};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 

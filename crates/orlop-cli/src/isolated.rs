@@ -7,7 +7,7 @@
 
 use crate::arguments::ReplayArguments;
 use crate::output::PREFIX;
-use orlop::trace::ReplayReport;
+use orlop::lab::cpu_bench::ReplayReport;
 use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -2,7 +2,7 @@
 //! while one is timed.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use orlop::trace::Pass;
+use orlop::lab::cpu_bench::PassProgress;
 use std::time::{Duration, Instant};
 
 /// A run that is over sooner needs no bar.
@@ -33,7 +33,7 @@ impl Progress {
     }
 
     /// A pass of that run is done.
-    pub(crate) fn pass(&self, run: usize, pass: Pass) {
+    pub(crate) fn pass(&self, run: usize, pass: PassProgress) {
         self.at(run as u64 * MARKS + pass.done as u64 * MARKS / pass.of.max(1) as u64);
     }
 

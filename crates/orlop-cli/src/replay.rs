@@ -7,8 +7,8 @@ use crate::isolated;
 use crate::output;
 use crate::progress::Progress;
 use crate::table;
+use orlop::lab::cpu_bench::{Replay, ReplayReport, ReplaySummary, Touch};
 use orlop::memory::backing::{Backing as _, Global};
-use orlop::trace::{Replay, ReplayReport, Summary, Touch};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ fn text(
     reports: &[ReplayReport],
     backing: &str,
 ) -> String {
-    let means = if traces.len() > 1 { Summary::by_allocator(reports) } else { Vec::new() };
+    let means = if traces.len() > 1 { ReplaySummary::by_allocator(reports) } else { Vec::new() };
     let mut text = table::replay(reports, &means);
     let idle = traces.iter().map(|named| Replay::new(&named.trace).repeat(8).overhead());
     let overhead = idle.fold(0.0, f64::max);

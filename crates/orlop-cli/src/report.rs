@@ -3,9 +3,9 @@
 use crate::arguments::ReportArguments;
 use crate::table::{self, bytes};
 use crate::{histories, output, target};
+use orlop::lab::report::{ReportData, ReportRow};
+use orlop::lab::what_if::WhatIf;
 use orlop::trace::history::{DeviceHistory, History, Workload};
-use orlop::trace::report::{ReportData, ReportRow};
-use orlop::trace::what_if::WhatIf;
 use serde::Serialize;
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Vec<String>> {
@@ -62,7 +62,7 @@ fn rows(history: &History, device: Option<u32>) -> Vec<ReportRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orlop::trace::report::WhatIfVerdict;
+    use orlop::lab::report::WhatIfVerdict;
 
     #[test]
     fn only_settings_that_a_recording_tells_are_called_recorded() {

@@ -2,9 +2,9 @@
 
 use crate::arguments::{self, AllocatorChoice, ReplayArguments};
 use crate::{histories, output, table, what_if};
+use orlop::lab::simulate::{Rules, Simulation, SimulationOutcome, StreamedReplay};
 use orlop::trace::formats::binary::BinaryReader;
 use orlop::trace::history::{DeviceHistory, Workload};
-use orlop::trace::what_if::{Rules, Simulation, SimulationOutcome, StreamedReplay};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::num::NonZeroUsize;

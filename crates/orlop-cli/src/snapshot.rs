@@ -3,9 +3,9 @@
 use crate::arguments::SnapshotInfoArguments;
 use crate::table::{self, bytes, count, duration, percent, plain};
 use crate::{histories, output};
-use orlop::trace::lab::{
-    DeviceInfo, Fragmentation, Holder, Holdings, MomentInfo, Naming, OutOfMemoryReport, Release,
-    SegmentsInfo, Shares, SnapshotInfo, Way,
+use orlop::lab::analyze::{
+    DeviceInfo, Fragmentation, Holder, Holdings, InstantInfo, Naming, OutOfMemoryReport, Release, ReleaseWay,
+    SegmentsInfo, Shares, SnapshotInfo,
 };
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -114,7 +114,7 @@ fn device_text(text: &mut String, device: &DeviceInfo) {
     }
 }
 
-fn moment_text(text: &mut String, what: &str, moment: &MomentInfo) {
+fn moment_text(text: &mut String, what: &str, moment: &InstantInfo) {
     if let Some(segments) = &moment.segments {
         let _ = writeln!(text, "\n{what}: {}", segments_text(segments));
         text.push_str(&pools(segments));
@@ -252,10 +252,10 @@ fn release_text(release: &Release) -> String {
     let what = format!("{} in {} blocks", bytes(release.bytes), count(release.blocks));
     let range = bytes(release.range);
     match release.way {
-        Way::Neighbours => {
+        ReleaseWay::Neighbours => {
             format!("{what}, neighbours at {:#x}, which leaves {range} in one piece", release.address)
         }
-        Way::Segments if release.segments == 1 => {
+        ReleaseWay::Segments if release.segments == 1 => {
             format!(
                 "{what}, all of the segment at {:#x}, which gives {range} back to the device",
                 release.address

@@ -1,15 +1,15 @@
 //! Tables for people.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
+use orlop::lab::cpu_bench::{ReplayReport, ReplaySummary};
 use orlop::trace::formats::numbered_device;
-use orlop::trace::{ReplayReport, Summary};
 use orlop::types::ByteSize;
 
 /// What stands where nothing is known.
 const UNKNOWN: &str = "–";
 
 /// The reports, a trace's together, and below them the means.
-pub(crate) fn replay(reports: &[ReplayReport], means: &[Summary]) -> String {
+pub(crate) fn replay(reports: &[ReplayReport], means: &[ReplaySummary]) -> String {
     let mut table = new(
         ["trace", "allocator"],
         ["operations", "ns/op", "cold", "peak live", "peak reserved", "ratio", "page faults", "RSS"],

@@ -2,12 +2,10 @@
 
 use crate::arguments::WhatIfArguments;
 use crate::{histories, output, snapshot, table};
+use orlop::lab::analyze::{DeviceInfo, Naming, OutOfMemoryReport, SnapshotInfo};
+use orlop::lab::simulate::{MAX_STREAMS, MemoryLimit, SimulationOutcome};
+use orlop::lab::what_if::{AdviceReason, Doubt, SmallestMemory, WhatIf, WhatIfReport, WhatIfRow};
 use orlop::trace::history::{DeviceHistory, History, HistoryWarning, Workload};
-use orlop::trace::lab::{DeviceInfo, Naming, OutOfMemoryReport, SnapshotInfo};
-use orlop::trace::what_if::{
-    AdviceReason, Doubt, MAX_STREAMS, MemoryLimit, SimulationOutcome, Smallest, WhatIf, WhatIfReport,
-    WhatIfRow,
-};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -79,15 +77,15 @@ fn answer(
     if arguments.memory.is_some() {
         sweep = sweep.memory(arguments.memory);
     }
-    let before = device.held.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
+    let before = device.unplaced.iter().fold(0, |sum: u64, block| sum.saturating_add(block.requested));
     let held = device.end.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
     WhatIfEntry {
         file: arguments.file.display().to_string(),
         device: device.device,
         warnings: HistoryWarning::count(&history.warnings),
         unknown_settings: unknown.iter().map(ToString::to_string).collect(),
-        held_before: (!device.held.is_empty())
-            .then_some(HeldBefore { bytes: before, blocks: device.held.len() as u64 }),
+        held_before: (!device.unplaced.is_empty())
+            .then_some(HeldBefore { bytes: before, blocks: device.unplaced.len() as u64 }),
         has_segments: info.has_segments,
         recorded_reserved: (!device.end.is_empty()).then_some(held),
         failed,
@@ -248,7 +246,7 @@ fn columns(row: &WhatIfRow) -> [String; 9] {
 }
 
 /// The smallest memory in which it runs, and how often it gives its cached memory back there.
-fn runs_in(smallest: Smallest) -> String {
+fn runs_in(smallest: SmallestMemory) -> String {
     let memory = mebibytes(smallest.runs);
     match smallest.retries {
         0 => memory,

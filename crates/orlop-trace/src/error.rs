@@ -1,8 +1,8 @@
-//! What can go wrong with a trace: typed, with the line it went wrong on.
+//! The error of this crate: typed, with the place in the file.
 
 use crate::formats::FormatError;
+use crate::formats::snapshot::SnapshotError;
 use crate::input::is_bomb;
-use crate::snapshot::SnapshotError;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -170,52 +170,6 @@ pub enum TraceError {
         /// How many are allowed.
         limit: u64,
     },
-    /// An allocator failed in the midst of a replay.
-    #[error("{allocator}: operation {operation} of {operations}: {error}")]
-    Replay {
-        /// Which.
-        allocator: Box<str>,
-        /// The operation that failed.
-        operation: usize,
-        /// Of how many.
-        operations: usize,
-        /// Why.
-        error: orlop_alloc::Error,
-    },
-    /// There is no allocator to replay through.
-    #[error("{allocator}: cannot be made: {error}")]
-    Make {
-        /// Which.
-        allocator: Box<str>,
-        /// Why.
-        error: orlop_alloc::Error,
-    },
-    /// The threads cannot all be started.
-    #[error("{threads} threads cannot be started: {error}")]
-    Threads {
-        /// How many.
-        threads: usize,
-        /// Why.
-        error: io::Error,
-    },
-    /// The allocator's blocks are to be written to, and cannot be.
-    #[error("{allocator}: its memory cannot be reached from the host: replay without touching it")]
-    Untouchable {
-        /// Which.
-        allocator: Box<str>,
-    },
-    /// No pool of any sensible size holds the trace.
-    #[error(
-        "{allocator}: the trace does not fit into a pool of {largest} bytes either, {times} times its peak"
-    )]
-    NoPoolFits {
-        /// Which.
-        allocator: Box<str>,
-        /// The largest that was tried.
-        largest: usize,
-        /// As a multiple of the live peak.
-        times: usize,
-    },
     /// What is to be written is what is read: the input would be lost.
     #[error("{}: this is the same file as the input {}, which would be lost: name another output", output.display(), input.display())]
     OutputIsInput {
@@ -223,12 +177,6 @@ pub enum TraceError {
         output: PathBuf,
         /// What is read.
         input: PathBuf,
-    },
-    /// The history has nothing of this device.
-    #[error("nothing is known of device {device}")]
-    NoSuchDevice {
-        /// Which.
-        device: u32,
     },
 }
 
@@ -262,15 +210,5 @@ impl TraceError {
     #[must_use]
     pub fn in_file(self, path: &Path) -> Self {
         Self::InFile { path: path.to_owned(), error: Box::new(self) }
-    }
-
-    /// Whether an allocator ran out of memory.
-    #[must_use]
-    pub fn is_out_of_memory(&self) -> bool {
-        match self {
-            Self::InFile { error, .. } => error.is_out_of_memory(),
-            Self::Replay { error, .. } => error.is_out_of_memory(),
-            _ => false,
-        }
     }
 }

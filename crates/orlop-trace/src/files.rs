@@ -4,8 +4,8 @@ use crate::{Result, TraceError};
 use std::fs;
 use std::path::Path;
 
-/// Refuses an output that is one of the inputs, under whatever name: through a link, as a hard link, or spelt otherwise.
-/// What is no file (a terminal, a pipe) loses nothing.
+/// Refuses an output that is one of the inputs, under whatever name: through a link, as a hard link, or spelt
+/// otherwise. What is no file (a terminal, a pipe) loses nothing.
 ///
 /// ```
 /// use orlop_trace::check_output;

@@ -1,4 +1,5 @@
-//! Bytes of a file, unpacked if they are packed, with a bound on what a packed file may become: what every reader reads.
+//! Bytes of a file, unpacked if they are packed, with a bound on what a packed file may become: what every
+//! reader reads.
 
 use flate2::read::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read};
@@ -9,8 +10,8 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// How much a packed file may hold, whatever its length.
 const UNPACKED_BYTES: u64 = 16 << 20;
 
-/// How many bytes more it may hold for each of its own. Snapshots become 18 times as large, as JSON 50 times; gzip can do
-/// 1032.
+/// How many bytes more it may hold for each of its own. Snapshots become 18 times as large, as JSON 50 times;
+/// gzip can do 1032.
 const UNPACKED_RATIO: u64 = 256;
 
 /// A file that unpacks to more than [`UNPACKED_RATIO`] allows.

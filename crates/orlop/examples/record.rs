@@ -7,10 +7,10 @@
 //! The page needs no network: every block over time, who held the memory at each moment, where the holes were. For a
 //! recording in a file see `orlop::trace::recorder`; `orlop report FILE` makes the same page from it.
 
+use orlop::lab::report::ReportData;
 use orlop::memory::Tag;
 use orlop::prelude::*;
 use orlop::trace::recorder::Recorder;
-use orlop::trace::report::ReportData;
 use orlop::types::ByteSize;
 use std::error::Error;
 use std::fs::File;

@@ -17,7 +17,11 @@
 )]
 #![cfg_attr(
     feature = "trace",
-    doc = "| [`trace`] | allocation traces: read, inspect, replay | `orlop-trace` |"
+    doc = "| [`trace`] | recordings of allocators: record, read, write | `orlop-trace` |"
+)]
+#![cfg_attr(
+    feature = "lab",
+    doc = "| [`lab`] | answers from recordings: analyze, simulate, compare, report | `orlop-lab` |"
 )]
 //!
 //! The modules of `orlop-core` and `orlop-alloc` have names of their own here, because `orlop::core` and `orlop::alloc`
@@ -45,6 +49,8 @@ pub mod prelude;
 
 pub use orlop_alloc as memory;
 pub use orlop_core as types;
+#[cfg(feature = "lab")]
+pub use orlop_lab as lab;
 #[cfg(feature = "plan")]
 pub use orlop_plan as plan;
 pub use orlop_sync as sync;

@@ -6,7 +6,7 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with its direct layers. It may use those, and everything below them.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
     ("orlop-plan", &["orlop-core"]),
@@ -14,10 +14,11 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("orlop-tensor", &["orlop-alloc"]),
     ("orlop-cuda", &["orlop-alloc"]),
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
-    ("orlop-trace", &["orlop-alloc", "orlop-plan"]),
+    ("orlop-trace", &["orlop-alloc"]),
+    ("orlop-lab", &["orlop-trace", "orlop-plan"]),
     ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),
-    ("orlop", &["orlop-cuda", "orlop-trace", "orlop-onnx"]),
+    ("orlop", &["orlop-cuda", "orlop-lab", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),
     ("orlop-testkit", &["orlop-tensor"]),
     ("orlop-cudasim", &[]),

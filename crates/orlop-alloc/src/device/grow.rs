@@ -3,10 +3,11 @@
 use super::backing::DeviceBacking;
 use super::chunks::{Chunk, Index, NONE, State};
 use super::engine::{Engine, Search};
-use super::policy::{Growth, REGION_STEP};
+use super::policy::Growth;
 use super::pool::{Region, at};
 use super::stitch::usable;
 use crate::RegionAction;
+use crate::torch::SEGMENT_STEP_BYTES;
 
 impl<B: DeviceBacking> Engine<B> {
     /// A chunk from new memory, in no index; `retry` after everything was given back.
@@ -30,7 +31,7 @@ impl<B: DeviceBacking> Engine<B> {
                 let peak = self.high_water;
                 if bytes as u64 > self.held_to(peak) - peak && self.is_beyond_peak(search, bytes) {
                     // A region for several requests would be much of what a small program holds.
-                    bytes = bytes.min(search.size.checked_next_multiple_of(REGION_STEP)?);
+                    bytes = bytes.min(search.size.checked_next_multiple_of(SEGMENT_STEP_BYTES)?);
                 }
             }
         }
@@ -166,7 +167,7 @@ impl<B: DeviceBacking> Engine<B> {
         match self.policy.growth {
             Growth::Pages { small, .. } if self.pools[pool as usize].small => small,
             Growth::Pages { large, .. } => large,
-            Growth::Regions => REGION_STEP,
+            Growth::Regions => SEGMENT_STEP_BYTES,
         }
     }
 

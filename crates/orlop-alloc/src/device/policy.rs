@@ -1,20 +1,9 @@
 //! The rules of a device engine, as data.
 
-use super::conf::{ROUNDING_INTERVALS, TorchConf};
-
-const MIB: usize = 1 << 20;
-
-/// Blocks are multiples of this (`kMinBlockSize`).
-const GRANULE: usize = 512;
-
-/// A region for small requests (`kSmallBuffer`).
-pub(super) const SMALL_REGION: usize = 2 * MIB;
-
-/// Requests from here on get regions of their own (`kMinLargeAlloc`).
-const OWN_REGION_FROM: usize = 10 * MIB;
-
-/// Which are multiples of this (`kRoundLarge`).
-pub(super) const REGION_STEP: usize = 2 * MIB;
+use crate::torch::{
+    MIN_BLOCK_BYTES, ROUNDING_INTERVALS, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES,
+    TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
+};
 
 /// What an engine does where allocators differ. One engine runs them all: "what would have fitted?" is a loop over
 /// policies.
@@ -105,17 +94,17 @@ impl Policy {
     #[must_use]
     pub fn torch(conf: &TorchConf) -> Self {
         let growth = match conf.expandable_segments {
-            true => Growth::Pages { small: SMALL_REGION, large: conf.large_segment_size },
+            true => Growth::Pages { small: SMALL_SEGMENT_BYTES, large: conf.large_segment_size },
             false => Growth::Regions,
         };
         Self {
             name: "torch",
-            granule: GRANULE,
+            granule: MIN_BLOCK_BYTES,
             rounding: conf.roundup_power2_divisions,
-            small_limit: MIB,
+            small_limit: SMALL_REQUEST_BYTES,
             growth,
             large_region: conf.large_segment_size,
-            large_rest: MIB,
+            large_rest: UNSPLIT_REST_BYTES,
             max_split: conf.max_split_size.unwrap_or(usize::MAX),
             max_non_split_rounding: conf.max_non_split_rounding,
             collect_from: conf.garbage_collection_threshold,
@@ -130,8 +119,8 @@ impl Policy {
     pub fn orlop() -> Self {
         Self {
             name: "orlop",
-            growth: Growth::Pages { small: REGION_STEP, large: REGION_STEP },
-            large_rest: GRANULE - 1,
+            growth: Growth::Pages { small: SEGMENT_STEP_BYTES, large: SEGMENT_STEP_BYTES },
+            large_rest: MIN_BLOCK_BYTES - 1,
             small_index: IndexKind::Segregated,
             beyond: Beyond {
                 poll_one: true,
@@ -162,17 +151,7 @@ impl Policy {
     #[must_use]
     #[inline]
     pub fn round(&self, bytes: usize) -> Option<usize> {
-        if bytes <= self.granule {
-            return Some(self.granule);
-        }
-        let interval = (bytes.ilog2() as usize).saturating_sub(20).min(ROUNDING_INTERVALS - 1);
-        let divisions = self.rounding[interval];
-        let step = if divisions > 1 && bytes > self.granule.saturating_mul(divisions) {
-            ((1_usize << bytes.ilog2()) >> divisions.ilog2()).max(1)
-        } else {
-            self.granule
-        };
-        bytes.checked_next_multiple_of(step).filter(|&size| size <= isize::MAX.unsigned_abs())
+        round_size(bytes, self.granule, &self.rounding)
     }
 
     /// Returns whether a free block of `block` bytes may serve a request of `size` bytes, rounded: the one rule of fit, for
@@ -191,12 +170,7 @@ impl Policy {
     /// How large a region for a request of `size` bytes is, rounded; `None` if no memory is so large.
     #[must_use]
     pub fn region_bytes(&self, size: usize) -> Option<usize> {
-        let usual = match size {
-            _ if size <= self.small_limit => SMALL_REGION,
-            _ if size < OWN_REGION_FROM => self.large_region,
-            _ => 0,
-        };
-        if usual >= size && usual > 0 { Some(usual) } else { size.checked_next_multiple_of(REGION_STEP) }
+        segment_size(size, self.small_limit, self.large_region)
     }
 
     /// Whether free chunks of one region may belong to different streams.
@@ -207,7 +181,7 @@ impl Policy {
 
     /// What cannot be is put right, for the fields are anybody's: the granule is a power of two, and pages are multiples of it.
     pub(super) fn put_right(mut self) -> Self {
-        self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(GRANULE);
+        self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(MIN_BLOCK_BYTES);
         if let Growth::Pages { small, large } = &mut self.growth {
             for page in [small, large] {
                 *page = (*page).max(1).checked_next_multiple_of(self.granule).unwrap_or(self.granule);
@@ -220,13 +194,8 @@ impl Policy {
     #[must_use]
     #[inline]
     pub fn kept_rest(&self, small: bool, size: usize) -> usize {
-        if small || matches!(self.growth, Growth::Pages { .. }) {
-            self.granule - 1
-        } else if size >= self.max_split {
-            usize::MAX
-        } else {
-            self.large_rest
-        }
+        let finely = small || matches!(self.growth, Growth::Pages { .. });
+        kept_rest(size, finely, self.granule, self.max_split, self.large_rest)
     }
 }
 

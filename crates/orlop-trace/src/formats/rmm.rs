@@ -1,7 +1,8 @@
 //! Logs of RAPIDS' memory manager (RMM): `rmm::mr::logging_resource_adaptor`, `rmm.enable_logging`, or
 //! `spark.rapids.memory.gpu.debug`.
 //!
-//! A line for each event, `Thread,Time,Action,Pointer,Size,Stream`. RMM's versions differ, and all of these are read:
+//! A line for each event, `Thread,Time,Action,Pointer,Size,Stream`. RMM's versions differ, and all of these
+//! are read:
 //!
 //! | column | forms |
 //! |---|---|
@@ -9,13 +10,14 @@
 //! | `Action` | `allocate`, `free` (also `deallocate`), `allocate failure` |
 //! | `Pointer`, `Stream` | hexadecimal with or without `0x`; `(nil)` |
 //!
-//! The first line may name the columns, in any order and with others among them; without it they are in this order. Logs
-//! that Spark writes have none. A log is of one device, which only its file's name tells: the history has device 0.
+//! The first line may name the columns, in any order and with others among them; without it they are in this
+//! order. Logs that Spark writes have none. A log is of one device, which only its file's name tells: the
+//! history has device 0.
 //!
 //! What an adaptor logs is what its upstream was asked for; `free` is logged before the upstream is told.
 
-use super::gather::{Warnings, by_device, check};
-use super::rows::{Rows, TableRow, number};
+use super::event_collector::{Warnings, by_device, check};
+use super::table_rows::{Rows, TableRow, number};
 use super::{EventColumn, Format, FormatError};
 use crate::Result;
 use crate::history::{EventAction, History, HistoryEvent, HistoryWarning, SiteId, TextId};
@@ -66,7 +68,8 @@ pub fn sniff(head: &[u8]) -> bool {
 /// # Ok::<(), orlop_trace::TraceError>(())
 /// ```
 ///
-/// Frees of blocks that were not allocated in the log, frees with another size, and blocks that overlap are warnings.
+/// Frees of blocks that were not allocated in the log, frees with another size, and blocks that overlap are
+/// warnings.
 ///
 /// # Errors
 ///
@@ -162,8 +165,8 @@ impl RmmLog {
         number
     }
 
-    /// A time of day as one that goes on after midnight: on the day that brings it nearest to what was read before, as
-    /// threads write a little out of order and nobody waits for half a day.
+    /// A time of day as one that goes on after midnight: on the day that brings it nearest to what was read
+    /// before, as threads write a little out of order and nobody waits for half a day.
     fn going_on(&mut self, time: u64) -> u64 {
         if time >= DAY {
             return time;

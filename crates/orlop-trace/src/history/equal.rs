@@ -1,6 +1,7 @@
 //! Whether two histories say the same.
 //!
-//! Numbers of sites depend on the order in which a reader met them, so each pair of numbers is looked up, once.
+//! Numbers of sites depend on the order in which a reader met them, so each pair of numbers is looked up,
+//! once.
 
 use super::{
     DeviceHistory, EventDetail, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites, TextId,
@@ -47,7 +48,7 @@ impl NamePairs<'_> {
     fn devices(&mut self, left: &DeviceHistory, right: &DeviceHistory) -> bool {
         (left.device, left.memory, left.counted_reserved)
             == (right.device, right.memory, right.counted_reserved)
-            && pairs(&left.held, &right.held, |left, right| self.blocks(left, right))
+            && pairs(&left.unplaced, &right.unplaced, |left, right| self.blocks(left, right))
             && pairs(&left.start, &right.start, |left, right| self.segments(left, right))
             && pairs(&left.end, &right.end, |left, right| self.segments(left, right))
             && pairs(&left.events, &right.events, |left, right| self.events(left, right))

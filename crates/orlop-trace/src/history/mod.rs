@@ -1,37 +1,44 @@
-//! What happened on the devices of a process: the one form that every reader makes and every tool of the lab takes.
+//! The model of a recording: what happened on the devices of a process. Every reader produces it, and every
+//! tool takes it.
 //!
 //! A history is of a part of a run, mostly. It has what was there when it began ([`DeviceHistory::start`], or
-//! [`DeviceHistory::held`] where no segments are known), what happened ([`DeviceHistory::events`]) and what was there in the
-//! end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name them by number, and are 48 bytes. What
-//! few events have is beside them ([`DeviceHistory::details`]).
+//! [`DeviceHistory::unplaced`] where no segments are known), what happened ([`DeviceHistory::events`]) and what
+//! was there in the end ([`DeviceHistory::end`]). Call sites are kept once, in [`Sites`]; events name them by
+//! number, and are 48 bytes. What few events have is beside them ([`DeviceHistory::details`]).
 //!
-//! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but not what was
-//! there in the beginning, that is worked out ([`History::find_start`]).
+//! [`History::read`] takes any file that this crate knows. Where a source has what was there in the end but
+//! not what was there in the beginning, that is worked out ([`History::find_start`]).
 
+mod action;
+mod address_ranges;
 mod annotation;
 mod equal;
-mod of_trace;
-mod read;
+mod interpreter;
 mod sites;
+mod size_rules;
 mod start;
+mod timeline;
 mod warning;
 mod workload;
 
-use orlop_alloc::device::{ConfError, TorchConf};
+use orlop_alloc::torch::{ConfError, TorchConf};
 use orlop_core::{MemoryKind, StreamId};
 
+pub use self::action::EventAction;
+pub use self::address_ranges::{AddressRange, carve};
 pub use self::annotation::{Annotation, Stage};
+pub use self::interpreter::{BlockEvent, EventInterpreter};
 pub use self::sites::{Frame, SiteId, Sites, TextId};
-pub(crate) use self::start::PoolRules;
+pub use self::size_rules::SizeRules;
+pub use self::timeline::Timeline;
+pub(crate) use self::warning::warn;
 pub use self::warning::{HistoryWarning, MAX_WARNINGS};
-pub(crate) use self::warning::{warn, warn_as_told};
-pub(crate) use self::workload::Completions;
 pub use self::workload::{WorkBlock, WorkStep, Workload};
 
 /// What happened, on all devices.
 ///
-/// Two are equal if they say the same: numbers of sites and texts may differ, and warnings, which are about a source, do
-/// not count.
+/// Two are equal if they say the same: numbers of sites and texts may differ, and warnings, which are about a
+/// source, do not count.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct History {
@@ -56,28 +63,30 @@ pub struct DeviceHistory {
     pub device: u32,
     /// Bytes of memory it has, where the source says so.
     pub memory: Option<u64>,
-    /// Segments and blocks when the first event happened, in order of address. Sources that have only events have none.
+    /// Segments and blocks when the first event happened, in order of address. Sources that have only events
+    /// have none.
     pub start: Vec<Segment>,
-    /// Blocks that lived when the first event happened, of which no segment is known: what sources have that tell of blocks
-    /// only. All are live. What is known as a sum only is one block, at an address that no other has.
-    pub held: Vec<SegmentBlock>,
+    /// Unplaced blocks: live when the first event happened, in no known segment. Sources that record only blocks have
+    /// these. A known sum of bytes without known blocks is one block, at an address that no other has.
+    pub unplaced: Vec<SegmentBlock>,
     /// In the order in which they happened.
     pub events: Vec<HistoryEvent>,
     /// What only some events have, in the order of the events; [`DeviceHistory::detail`] finds it.
     pub details: Vec<EventDetail>,
     /// Segments and blocks after the last event, in order of address. Empty where the source does not tell.
     pub end: Vec<Segment>,
-    /// The most bytes that the allocator held from the device, as the source counted them; `None` where it did not, and
-    /// where its segments tell.
+    /// The most bytes that the allocator held from the device, as the source counted them; `None` where it
+    /// did not, and where its segments tell.
     pub counted_reserved: Option<u64>,
 }
 
 const _: () = assert!(size_of::<HistoryEvent>() == 48);
 
 impl History {
-    /// PyTorch's [`settings`](History::settings) as far as they are understood, and what is wrong with the rest: the
-    /// recorded run may have had a later version, or an earlier one. Where the source does not tell of settings
-    /// ([`History::settings`] is `None`) these are PyTorch's defaults, and the run may have had another allocator.
+    /// PyTorch's [`settings`](History::settings) as far as they are understood, and what is wrong with the
+    /// rest: the recorded run may have had a later version, or an earlier one. Where the source does not tell
+    /// of settings ([`History::settings`] is `None`) these are PyTorch's defaults, and the run may have had
+    /// another allocator.
     #[must_use]
     pub fn torch_conf(&self) -> (TorchConf, Vec<ConfError>) {
         TorchConf::known(self.settings.as_deref().unwrap_or_default())
@@ -85,7 +94,14 @@ impl History {
 }
 
 impl DeviceHistory {
-    /// Whether the source tells of segments at all. Where it does not, nothing is known of what blocks are in.
+    /// Creates the history of device 0 from its events alone.
+    #[must_use]
+    pub fn from_events(events: Vec<HistoryEvent>) -> Self {
+        Self { events, ..Self::default() }
+    }
+
+    /// Whether the source tells of segments at all. Where it does not, nothing is known of what blocks are
+    /// in.
     #[must_use]
     pub fn has_segments(&self) -> bool {
         let gains = |action| matches!(action, EventAction::RegionGained | EventAction::Mapped);
@@ -121,7 +137,7 @@ pub struct Segment {
     pub blocks: Vec<SegmentBlock>,
 }
 
-/// A piece of a [`Segment`], or a block of which no segment is known ([`DeviceHistory::held`]).
+/// A piece of a [`Segment`], or a block of which no segment is known ([`DeviceHistory::unplaced`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentBlock {
     /// Where it begins.
@@ -171,8 +187,8 @@ pub struct HistoryEvent {
 }
 
 impl HistoryEvent {
-    /// At time 0 on the default stream, by an unknown site on thread 0: the least that there is to tell. The fields are for
-    /// the rest.
+    /// At time 0 on the default stream, by an unknown site on thread 0: the least that there is to tell. The
+    /// fields are for the rest.
     #[must_use]
     pub fn new(action: EventAction, address: u64, bytes: u64) -> Self {
         Self {
@@ -198,32 +214,4 @@ pub struct EventDetail {
     pub context: TextId,
     /// The private pool that it happened in; (0, 0) is the common one.
     pub pool: (u64, u64),
-}
-
-/// What an event of a recording records: an allocation, a free, a change of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EventAction {
-    /// A block was handed out.
-    Allocate,
-    /// A block was given back; [`EventAction::FreeCompleted`] follows when no stream uses it any more.
-    FreeRequested,
-    /// The memory of a block that was given back is free.
-    FreeCompleted,
-    /// Another stream uses a block (PyTorch: `record_stream`).
-    Use,
-    /// A region was gained from the device (PyTorch: `segment_alloc`).
-    RegionGained,
-    /// A region went back to the device (PyTorch: `segment_free`).
-    RegionLost,
-    /// Pages were mapped into a region that grows in place (PyTorch: `segment_map`).
-    Mapped,
-    /// Pages were unmapped (PyTorch: `segment_unmap`).
-    Unmapped,
-    /// A request failed.
-    OutOfMemory,
-    /// A snapshot was taken.
-    Snapshot,
-    /// The program said something: the event's text.
-    Annotation,
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The most warnings that a history keeps, the last of which then counts the others ([`HistoryWarning::More`]).
+/// The most warnings that a history keeps, the last of which then counts the others
+/// ([`HistoryWarning::More`]).
 pub const MAX_WARNINGS: usize = 100;
 
 /// An inconsistency in a recording, which reading survives.
@@ -99,6 +100,12 @@ impl HistoryWarning {
         let count = |warning: &Self| if let Self::More { count } = *warning { count } else { 1 };
         warnings.iter().map(count).fold(0, u64::saturating_add)
     }
+
+    /// Adds a warning that a file contains, in whatever order it has them. Beyond [`MAX_WARNINGS`] they are
+    /// only counted.
+    pub fn add_to(self, warnings: &mut Vec<Self>) {
+        if warnings.len() < MAX_WARNINGS { warnings.push(self) } else { warn(warnings, self) }
+    }
 }
 
 impl fmt::Display for HistoryWarning {
@@ -168,11 +175,6 @@ pub(crate) fn warn(warnings: &mut Vec<HistoryWarning>, warning: HistoryWarning) 
     }
 }
 
-/// Adds a warning that a file tells, in whatever order it has them; a file of many is cut short the same way.
-pub(crate) fn warn_as_told(warnings: &mut Vec<HistoryWarning>, warning: HistoryWarning) {
-    if warnings.len() < MAX_WARNINGS { warnings.push(warning) } else { warn(warnings, warning) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,8 +194,8 @@ mod tests {
 
         let mut told = Vec::new();
         for event in 0..250 {
-            warn_as_told(&mut told, HistoryWarning::More { count: event });
-            warn_as_told(&mut told, HistoryWarning::UnknownAction { device: 0, event: 0 });
+            HistoryWarning::More { count: event }.add_to(&mut told);
+            HistoryWarning::UnknownAction { device: 0, event: 0 }.add_to(&mut told);
         }
         assert!(told.len() <= MAX_WARNINGS + 1);
         assert_eq!(HistoryWarning::count(&told), (0..250).sum::<u64>() + 250);

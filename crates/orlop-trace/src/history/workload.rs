@@ -1,37 +1,37 @@
-//! A device's history as a program for an allocator: blocks by number, each with its life, and what is asked in which
-//! order. Addresses are gone; what is left can be asked of any allocator, and planned.
+//! A workload: a device's history as requests in order, with blocks by number and their lifetimes.
+//!
+//! Without addresses it can be replayed through any allocator, and planned.
 
-use super::{BlockState, DeviceHistory, EventAction, HistoryEvent, SiteId, TextId};
+use super::{BlockEvent, BlockState, DeviceHistory, EventInterpreter, SiteId, TextId};
 use orlop_core::{MemoryKind, StreamId};
-use std::collections::HashMap;
 
 /// A block of a [`Workload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkBlock {
-    /// How many bytes were asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// The address that it had; only a key, for comparing.
+    /// The recorded address; only a key for comparisons.
     pub address: u64,
-    /// For which stream.
+    /// The stream of the request.
     pub stream: StreamId,
-    /// By whom.
+    /// The call site.
     pub site: SiteId,
     /// Its tag.
     pub text: TextId,
-    /// What it is for.
+    /// The memory kind.
     pub kind: MemoryKind,
-    /// The step that allocates it; `None` if it was there at the start.
+    /// The step that allocates it; `None` if it was live at the start.
     pub born: Option<usize>,
-    /// The step that frees it; `None` if it is still there in the end.
+    /// The step that frees it; `None` if it is live at the end.
     pub died: Option<usize>,
-    /// Streams were not done with it when it was freed. They are at its step [`Completed`](WorkStep::Completed), or not
-    /// before the end.
-    pub lingers: bool,
+    /// Whether its free stays pending, until its step [`Completed`](WorkStep::Completed) or beyond the end.
+    pub stays_pending: bool,
 }
 
 impl WorkBlock {
-    /// So many bytes for a stream: what an allocator is asked.
-    pub(crate) fn asked(bytes: u64, stream: StreamId) -> Self {
+    /// Creates a block of `bytes` bytes on `stream`, at no address and with no life yet: a request.
+    #[must_use]
+    pub fn new(bytes: u64, stream: StreamId) -> Self {
         Self {
             bytes,
             address: 0,
@@ -41,12 +41,12 @@ impl WorkBlock {
             kind: MemoryKind::default(),
             born: None,
             died: None,
-            lingers: false,
+            stays_pending: false,
         }
     }
 }
 
-/// What is asked.
+/// A step of a [`Workload`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkStep {
     /// Allocate this block.
@@ -55,50 +55,48 @@ pub enum WorkStep {
     Use(u32, StreamId),
     /// Free it.
     Free(u32),
-    /// No stream uses it any more, which was freed and [lingers](WorkBlock::lingers).
+    /// Complete its pending free ([`WorkBlock::stays_pending`]).
     Completed(u32),
-    /// A request for so many bytes that failed when it was recorded.
+    /// A request of this many bytes that failed when it was recorded.
     Failed(u64, StreamId),
 }
 
-/// What a program asked of a device's allocator.
+/// The requests of a program to the allocator of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The blocks; those that were there at the start come first, as [`start`](DeviceHistory::start) and
-    /// [`held`](DeviceHistory::held) have them.
+    /// The blocks; those that were live at the start come first, as [`start`](DeviceHistory::start) and
+    /// [`unplaced`](DeviceHistory::unplaced) have them.
     pub blocks: Vec<WorkBlock>,
-    /// What is asked, in order.
+    /// The steps, in order.
     pub steps: Vec<WorkStep>,
     /// The event of the history that each step comes from.
     pub events: Vec<u32>,
-    /// How many blocks were there at the start.
+    /// The number of blocks that were live at the start.
     pub at_start: usize,
 }
 
 impl Workload {
-    /// Of what happened on a device. Events that do not follow from those before (see
+    /// Creates the workload of a device. Events that do not follow from those before (see
     /// [`HistoryWarning`](super::HistoryWarning)) are left out.
     #[must_use]
     pub fn of(history: &DeviceHistory) -> Self {
         let mut work = Self::default();
-        let mut live: HashMap<u64, u32> = HashMap::new();
-        let mut lingering: HashMap<u64, u32> = HashMap::new();
-        let mut completions = Completions::default();
+        let mut interpreter = EventInterpreter::new();
         let pieces = history.start.iter().flat_map(|segment| {
             let live = segment.blocks.iter().filter(|block| block.state == BlockState::Live);
             live.map(|block| (segment.stream, block))
         });
-        let outside = history.held.iter().map(|block| (StreamId::DEFAULT, block));
+        let outside = history.unplaced.iter().map(|block| (StreamId::DEFAULT, block));
         for (stream, block) in pieces.chain(outside) {
-            let asked = WorkBlock::asked(block.requested, stream);
-            let id = work.push(WorkBlock { address: block.address, site: block.site, ..asked });
-            live.insert(block.address, id);
+            let requested = WorkBlock::new(block.requested, stream);
+            let id = work.push(WorkBlock { address: block.address, site: block.site, ..requested });
+            interpreter.insert(block.address, id);
         }
         work.at_start = work.blocks.len();
         for (place, event) in (0..).zip(&history.events) {
-            let lingers = completions.lingers(event, history.events.get(place as usize + 1));
-            let step = match event.action {
-                EventAction::Allocate if !live.contains_key(&event.address) => {
+            let next = history.events.get(place as usize + 1);
+            let step = match interpreter.event(event, next) {
+                Some(BlockEvent::Allocate) => {
                     let id = work.push(WorkBlock {
                         bytes: event.bytes,
                         address: event.address,
@@ -108,35 +106,20 @@ impl Workload {
                         kind: event.kind,
                         born: Some(work.steps.len()),
                         died: None,
-                        lingers: false,
+                        stays_pending: false,
                     });
-                    live.insert(event.address, id);
+                    interpreter.insert(event.address, id);
                     WorkStep::Allocate(id)
                 }
-                EventAction::Use => match live.get(&event.address) {
-                    Some(&id) => WorkStep::Use(id, event.stream),
-                    None => continue,
-                },
-                EventAction::OutOfMemory => WorkStep::Failed(event.bytes, event.stream),
-                // A completion without a request is all that a source tells of some blocks (PyTorch: those that go
-                // with a graph's pool); one after it finds nothing.
-                EventAction::FreeRequested | EventAction::FreeCompleted => {
-                    match live.remove(&event.address) {
-                        Some(id) => {
-                            work.blocks[id as usize].died = Some(work.steps.len());
-                            if lingers {
-                                work.blocks[id as usize].lingers = true;
-                                lingering.insert(event.address, id);
-                            }
-                            WorkStep::Free(id)
-                        }
-                        None => match lingering.remove(&event.address) {
-                            Some(id) => WorkStep::Completed(id),
-                            None => continue,
-                        },
-                    }
+                Some(BlockEvent::Use(id)) => WorkStep::Use(id, event.stream),
+                Some(BlockEvent::Free { block: id, pending, .. }) => {
+                    let block = &mut work.blocks[id as usize];
+                    (block.died, block.stays_pending) = (Some(work.steps.len()), pending);
+                    WorkStep::Free(id)
                 }
-                _ => continue,
+                Some(BlockEvent::Completed(id)) => WorkStep::Completed(id),
+                Some(BlockEvent::Failed) => WorkStep::Failed(event.bytes, event.stream),
+                Some(BlockEvent::Overlap) | None => continue,
             };
             work.steps.push(step);
             work.events.push(place);
@@ -151,12 +134,7 @@ impl Workload {
         id
     }
 
-    /// A request that failed, as a block that nobody got.
-    pub(crate) fn request(&self, bytes: u64, stream: StreamId) -> WorkBlock {
-        WorkBlock::asked(bytes, stream)
-    }
-
-    /// Bytes that live before a step, as asked for.
+    /// Returns the live bytes before a step, as requested.
     #[must_use]
     pub fn live_before(&self, step: usize) -> u64 {
         let alive = |block: &&WorkBlock| {
@@ -165,7 +143,7 @@ impl Workload {
         self.blocks.iter().filter(alive).fold(0, |sum, block| sum.saturating_add(block.bytes))
     }
 
-    /// The most bytes that lived at once, and the first step after which they did; as asked for, no rounding.
+    /// Returns the peak of live bytes, as requested, and the first step after which it was reached.
     #[must_use]
     pub fn peak(&self) -> (u64, Option<usize>) {
         // Sizes are what a file says: their sum may pass 2^64.
@@ -183,32 +161,5 @@ impl Workload {
             }
         }
         (u64::try_from(peak.0).unwrap_or(u64::MAX), peak.1)
-    }
-}
-
-/// Tells which blocks streams are not done with when they are freed.
-///
-/// A source that tells of completions tells of them at once, mostly. Where the next event is another, the block waits. What is
-/// freed before the first completion is taken for free at once: whether the source tells of them is not known then.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Completions {
-    /// The source tells of them.
-    told: bool,
-}
-
-impl Completions {
-    /// Whether this event, which is followed by that one, frees a block that still waits for streams. Ask in order.
-    pub(crate) fn lingers(&mut self, event: &HistoryEvent, next: Option<&HistoryEvent>) -> bool {
-        match event.action {
-            EventAction::FreeCompleted => self.told = true,
-            EventAction::FreeRequested if self.told => {
-                let at_once = |next: &HistoryEvent| {
-                    next.action == EventAction::FreeCompleted && next.address == event.address
-                };
-                return !next.is_some_and(at_once);
-            }
-            _ => {}
-        }
-        false
     }
 }

@@ -1,29 +1,29 @@
-//! Recording what allocators do: who asked, when, for how much.
+//! The recorder: an observer that records requests, times and call sites of allocators.
 //!
-//! A [`Recorder`] is an [`Observer`]. While it is set it notes every event in a ring of the thread on which the event
-//! happens: six words, no lock, nothing shared. While it is not set nobody asks, and an allocator is as fast as without any
-//! of this.
+//! A [`Recorder`] is an [`Observer`]. While it is set it notes every event in a ring of the thread on which
+//! the event happens: six words, no lock, nothing shared. While it is not set nobody asks, and an allocator
+//! is as fast as without any of this.
 //!
-//! * **Memory is bounded.** A ring has room for so many events ([`RecorderBuilder::capacity`]); then the oldest are
-//!   overwritten. So what led to a failure is there when it is looked at, like in a flight recorder. What was overwritten
-//!   before anybody read it is counted ([`Recorder::lost`]).
+//! * **Memory is bounded.** A ring has room for so many events ([`RecorderBuilder::capacity`]); then the
+//!   oldest are overwritten. So what led to a failure is there when it is looked at, like in a flight
+//!   recorder. What was overwritten before anybody read it is counted ([`Recorder::lost`]).
 //! * **Long runs go to a file.** [`Recorder::drain`] writes what is new since the last call to a
 //!   [`BinaryWriter`]; call it often enough that no ring runs over.
 //! * **Nobody waits.** Readers and writers do not: see the module `ring`. Threads have rings by
 //!   [slots](orlop_sync::thread_slot); those beyond the thirty-second share some, behind a lock each.
 //!   Annotations, backtraces and changes of regions are rare, and take a lock of the recorder's.
-//! * **No recursion.** Blocks that the recorder itself takes from a watched allocator are not noted, but counted as lost.
-//!   Regions are noted that an allocator gains for them: others' blocks will lie there, too.
+//! * **No recursion.** Blocks that the recorder itself takes from a watched allocator are not noted, but
+//!   counted as lost. Regions are noted that an allocator gains for them: others' blocks will lie there, too.
 //!
-//! Threads' events are merged by the time stamps, which are of the processor's counter where that counts alike on all
-//! processors (see [`EventClock`]), and of the system's clock elsewhere. A block's return is stamped before the block can be
-//! handed out again, and its allocation after, so that they come in order.
+//! Threads' events are merged by the time stamps, which are of the processor's counter where that counts
+//! alike on all processors (see [`EventClock`]), and of the system's clock elsewhere. A block's return is
+//! stamped before the block can be handed out again, and its allocation after, so that they come in order.
 //!
-//! Regions are noted when the allocator's lock is held, and told a little later; the stamp is of when they were noted. So
-//! a region comes before all blocks in it and goes after them, whichever threads they are of. Regions that were there when
-//! the recording began come first, as gained or mapped then. Where many events were overwritten, regions are not forgotten:
-//! a history begins with them, and a file that is drained to is told of what was gained and lost meanwhile (see the module
-//! `regions`).
+//! Regions are noted when the allocator's lock is held, and told a little later; the stamp is of when they
+//! were noted. So a region comes before all blocks in it and goes after them, whichever threads they are of.
+//! Regions that were there when the recording began come first, as gained or mapped then. Where many events
+//! were overwritten, regions are not forgotten: a history begins with them, and a file that is drained to is
+//! told of what was gained and lost meanwhile (see the module `regions`).
 //!
 //! A request that fails is noted each time an allocator fails to serve it, also when a
 //! [`Context`](orlop_alloc::Context) then finds memory elsewhere.
@@ -53,10 +53,10 @@
 //! ```
 
 mod backtraces;
-mod held;
+mod event_codec;
 mod names;
-mod note;
 mod record;
+mod region_table;
 mod regions;
 #[doc(hidden)]
 pub mod ring;
@@ -70,9 +70,9 @@ pub use self::backtraces::Backtraces;
 use self::names::{Lookup, NameTables};
 use self::regions::RegionRecorder;
 use self::rings::Rings;
-use self::thread::Busy;
+use self::thread::RecordingGuard;
 use crate::Result;
-use crate::formats::Gather;
+use crate::formats::EventCollector;
 use crate::formats::binary::BinaryWriter;
 use crate::history::{EventAction, History};
 use orlop_alloc::{Event as Told, EventClock, Observer};
@@ -137,10 +137,11 @@ impl Default for RecorderBuilder {
 }
 
 impl RecorderBuilder {
-    /// Room for so many events of each thread, rounded up to a power of two: 48 bytes each. 65,536 without this.
+    /// Room for so many events of each thread, rounded up to a power of two: 48 bytes each. 65,536 without
+    /// this.
     ///
-    /// And for as many changes of the regions of all allocators together, some 64 bytes each as they come. Which regions are
-    /// held is known beyond that.
+    /// And for as many changes of the regions of all allocators together, some 64 bytes each as they come.
+    /// Which regions are held is known beyond that.
     pub fn capacity(mut self, events: usize) -> Self {
         self.capacity = events;
         self
@@ -204,14 +205,14 @@ impl Recorder {
     /// What is in the rings: the latest events of each thread, by device and in order of time.
     #[must_use]
     pub fn history(&self) -> History {
-        let _busy = Busy::begin();
+        let _busy = RecordingGuard::begin();
         let inner = &*self.inner;
         let mut blocks = Vec::new();
         // Regions afterwards, so that none is missed of a block that is there.
         inner.rings.read(&mut Vec::new(), &mut blocks);
         let (start, regions) = inner.regions.read();
         let mut lookup = Lookup::default();
-        let mut gather = Gather::default();
+        let mut gather = EventCollector::default();
         for (device, segment) in start {
             gather.device(device).start.push(segment);
         }
@@ -221,9 +222,11 @@ impl Recorder {
         History { devices: gather.finish(), sites: lookup.sites, ..History::default() }
     }
 
-    /// Writes what was noted since the last call. Always to the same writer: what a file's events name is written once.
+    /// Writes what was noted since the last call. Always to the same writer: what a file's events name is
+    /// written once.
     ///
-    /// A file that several calls write is only [nearly](crate::formats::binary::EventOrder::Nearly) in order of time.
+    /// A file that several calls write is only [nearly](crate::formats::binary::EventOrder::Nearly) in order
+    /// of time.
     ///
     /// ```
     /// use orlop_trace::formats::binary::{BinaryWriter, EventOrder, read_binary};
@@ -244,7 +247,7 @@ impl Recorder {
     ///
     /// Those of [`BinaryWriter::event`]. What was not written then is lost, and counted so.
     pub fn drain<W: Write>(&self, writer: &mut BinaryWriter<W>) -> Result<Drained> {
-        let _busy = Busy::begin();
+        let _busy = RecordingGuard::begin();
         let inner = &*self.inner;
         let DrainedFile { lookup, rings } = &mut *locked(&inner.file);
         let mut blocks = Vec::new();
@@ -265,8 +268,8 @@ impl Recorder {
         failed.map(|()| Drained { events: written, lost })
     }
 
-    /// How many events were never read and cannot be any more: overwritten before a [`Recorder::drain`] or, if there was
-    /// none, before now; and those of memory that the recorder took itself.
+    /// How many events were never read and cannot be any more: overwritten before a [`Recorder::drain`] or,
+    /// if there was none, before now; and those of memory that the recorder took itself.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let inner = &*self.inner;

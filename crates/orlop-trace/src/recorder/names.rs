@@ -1,4 +1,4 @@
-//! Texts and call sites that records name by number.
+//! Tables of the texts and call sites that records name by number.
 
 use crate::history::{SiteId, Sites, TextId};
 use std::collections::HashMap;

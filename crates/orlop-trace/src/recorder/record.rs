@@ -1,6 +1,5 @@
 //! An event in six words.
 
-use crate::formats::actions;
 use crate::formats::device_number;
 use crate::history::{EventAction, HistoryEvent, SiteId, TextId};
 use orlop_core::{Device, MemoryKind, StreamId};
@@ -50,7 +49,7 @@ impl EventRecord {
 
     #[inline]
     pub(super) fn words(&self) -> [u64; WORDS] {
-        let what = u64::from(actions::code(self.action));
+        let what = u64::from(self.action.code());
         let kind = (self.kind.index() as u64) << ACTION_BITS;
         let device = u64::from(self.device) << (ACTION_BITS + KIND_BITS);
         let thread = u64::from(self.thread) << (ACTION_BITS + KIND_BITS + DEVICE_BITS);
@@ -72,7 +71,7 @@ impl EventRecord {
             site: bits(names, 32, 32)?,
             thread: bits(rest, ACTION_BITS + KIND_BITS + DEVICE_BITS, 24)?,
             device: bits(rest, ACTION_BITS + KIND_BITS, DEVICE_BITS)?,
-            action: actions::of_code(action)?,
+            action: EventAction::from_code(action)?,
             kind: *MemoryKind::ALL.get(kind)?,
         })
     }

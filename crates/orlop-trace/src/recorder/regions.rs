@@ -1,29 +1,30 @@
-//! What a recorder knows of regions.
+//! The regions of a recorder: their events, and those that are reserved.
 //!
-//! A program gains most of its regions early, and a ring forgets what is old: blocks would be left that are in no region. So
-//! events of regions, which are rare, are not in the rings but here, and behind a lock. There is room for so many; then the
-//! oldest is let go, and what it did to the regions is kept: a history begins with the regions that were held before the
-//! first event that is left, and a file is told of them.
+//! A program gains most of its regions early, and a ring forgets what is old: blocks would be left that are
+//! in no region. So events of regions, which are rare, are not in the rings but here, and behind a lock.
+//! There is room for so many; then the oldest is let go, and what it did to the regions is kept: a history
+//! begins with the regions that were held before the first event that is left, and a file is told of them.
 //!
 //! # What is news
 //!
-//! Who watches one allocator by two ways is told of the same region twice. What changes nothing is no news, and nobody who
-//! reads is told. But two allocators are told of in any order: one may gain the very addresses that another lost, and be told
-//! of first. So events are kept in order of their stamps, news or not, and what is news follows from that order.
+//! Who watches one allocator by two ways is told of the same region twice. What changes nothing is no news,
+//! and nobody who reads is told. But two allocators are told of in any order: one may gain the very addresses
+//! that another lost, and be told of first. So events are kept in order of their stamps, news or not, and
+//! what is news follows from that order.
 //!
-//! Who is set as observer again is told of all that is held again. That is only noted if it is news when it is told: it would
-//! fill the log.
+//! Who is set as observer again is told of all that is held again. That is only noted if it is news when it
+//! is told: it would fill the log.
 //!
 //! # What is told in the midst of recording
 //!
-//! A recorder takes memory, also with this module's lock held, and that may be from an allocator that is watched. Whatever
-//! is yet to be told of regions is told then, and is others' business. So it is put aside, in a place that has its memory from
-//! the beginning, and taken in at the next opportunity.
+//! A recorder takes memory, also with this module's lock held, and that may be from an allocator that is
+//! watched. Whatever is yet to be told of regions is told then, and is others' business. So it is put aside,
+//! in a place that has its memory from the beginning, and taken in at the next opportunity.
 
-use super::held::RegionTable;
 use super::locked;
 use super::record::EventRecord;
-use crate::history::{PoolRules, Segment};
+use super::region_table::RegionTable;
+use crate::history::{Segment, SizeRules};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -49,7 +50,7 @@ pub(super) struct DeferredRecord {
 #[derive(Debug)]
 struct RegionLog {
     capacity: usize,
-    rules: PoolRules,
+    rules: SizeRules,
     /// What is held before the first of the events.
     before: RegionTable,
     /// In order of their stamps.
@@ -82,7 +83,7 @@ impl RegionRecorder {
     pub(super) fn new(capacity: usize) -> Self {
         let log = RegionLog {
             capacity: capacity.max(1),
-            rules: PoolRules::parse(""),
+            rules: SizeRules::parse(""),
             before: RegionTable::default(),
             events: VecDeque::new(),
             now: Some(RegionTable::default()),
@@ -125,7 +126,8 @@ impl RegionRecorder {
         (log.before.segments(), news.map(|noted| noted.record).collect())
     }
 
-    /// The events since the last call, in order, and how many had been let go. What those did is among the events.
+    /// The events since the last call, in order, and how many had been let go. What those did is among the
+    /// events.
     pub(super) fn drain(&self) -> (Vec<EventRecord>, u64) {
         let log = &mut *locked(&self.log);
         self.take_in(log);

@@ -1,16 +1,16 @@
 //! A ring of records that one thread writes and any other may read meanwhile. The oldest are overwritten.
 //!
-//! The writer waits for nobody and never looks whether somebody reads. So a reader may find a record that is being
-//! overwritten, and must notice: *begun* counts the records whose writing began, *done* those that are whole. A reader
-//! takes the records before *done*, then looks at *begun*, and drops those whose place may have been used again by then (a
-//! sequence lock with as many versions as there are places).
+//! The writer waits for nobody and never looks whether somebody reads. So a reader may find a record that is
+//! being overwritten, and must notice: *begun* counts the records whose writing began, *done* those that are
+//! whole. A reader takes the records before *done*, then looks at *begun*, and drops those whose place may
+//! have been used again by then (a sequence lock with as many versions as there are places).
 //!
 //! # Ordering
 //!
-//! *Done* is stored with release after a record's words, and loaded with acquire before they are read: what it counts is
-//! written (`ring.done`, `ring.read_done`). Words are stored with release and loaded with acquire: whoever reads a word of
-//! a record sees that its writing began, and so drops what was there before (`ring.word`, `ring.read_word`). All four are
-//! plain moves on x86.
+//! *Done* is stored with release after a record's words, and loaded with acquire before they are read: what
+//! it counts is written (`ring.done`, `ring.read_done`). Words are stored with release and loaded with
+//! acquire: whoever reads a word of a record sees that its writing began, and so drops what was there before
+//! (`ring.word`, `ring.read_word`). All four are plain moves on x86.
 
 use crossbeam_utils::CachePadded;
 use orlop_sync::{
@@ -50,13 +50,13 @@ impl<const W: usize> Ring<W> {
         Self { counts: CachePadded::default(), places: (0..capacity).map(place).collect() }
     }
 
-    /// Writes a record over the oldest. By one thread at a time: if it is not always the same one, what hands the ring over
-    /// orders their accesses.
+    /// Writes a record over the oldest. By one thread at a time: if it is not always the same one, what hands
+    /// the ring over orders their accesses.
     #[inline]
     pub fn push(&self, record: [u64; W]) {
         let RingCounters { begun, done } = &*self.counts;
-        // Relaxed: only writers change it, one at a time. Not *done*, which tells the same: a writer that reads it would hide
-        // its readers from the model checker, which remembers one access to each word.
+        // Relaxed: only writers change it, one at a time. Not *done*, which tells the same: a writer that
+        // reads it would hide its readers from the model checker, which remembers one access to each word.
         let number = begun.load(Ordering::Relaxed);
         begun.store(number + 1, Ordering::Relaxed);
         if let Some(place) = self.places.get(self.place(number)) {

@@ -2,7 +2,7 @@
 
 use super::record::{EventRecord, WORDS};
 use super::ring::Ring;
-use super::thread::Busy;
+use super::thread::RecordingGuard;
 use orlop_sync::thread_slot::{self, OWNED, SLOTS};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -43,7 +43,7 @@ impl Rings {
     fn push_slowly(&self, slot: usize, place: &RingSlot, record: &EventRecord) {
         let ring = place.ring.get_or_init(|| {
             // The memory may come from an allocator that is watched.
-            let _busy = Busy::begin();
+            let _busy = RecordingGuard::begin();
             Ring::new(self.capacity)
         });
         let shared = slot >= OWNED;
@@ -51,8 +51,8 @@ impl Rings {
         ring.push(record.words());
     }
 
-    /// Appends the records since those places, which are moved on, and says how many had been overwritten. Without places
-    /// all that are there.
+    /// Appends the records since those places, which are moved on, and says how many had been overwritten.
+    /// Without places all that are there.
     pub(super) fn read(&self, from: &mut Vec<u64>, records: &mut Vec<EventRecord>) -> u64 {
         from.resize(self.places.len(), 0);
         let mut lost = 0;

@@ -147,7 +147,7 @@ fn memory_that_the_recorder_takes_is_not_recorded() {
     let recorder = Recorder::new();
     let allocator = watched(&recorder);
     drop(allocator.allocate(&Request::new(1)).unwrap());
-    let busy = Busy::begin();
+    let busy = RecordingGuard::begin();
     drop(allocator.allocate(&Request::new(2)).unwrap());
     recorder.annotate("within");
     drop(busy);
@@ -160,13 +160,13 @@ fn regions_that_are_told_while_recording_are_known() {
     let recorder = Recorder::new();
     let allocator = AllocatorRef::new(Direct::new(System::new())).erase();
     allocator.set_observer(Some(Arc::new(recorder.clone())));
-    let busy = Busy::begin();
+    let busy = RecordingGuard::begin();
     let block = allocator.allocate(&Request::new(100)).unwrap();
     drop(busy);
     let events = recorder.history().devices.remove(0).events;
     assert_eq!(events.iter().map(|event| event.action).collect::<Vec<_>>(), [EventAction::RegionGained]);
     let mut file = BinaryWriter::new(Vec::new(), EventOrder::Nearly).unwrap();
-    let busy = Busy::begin();
+    let busy = RecordingGuard::begin();
     drop(block);
     drop(busy);
     assert_eq!(recorder.drain(&mut file).unwrap(), Drained { events: 2, lost: 0 });

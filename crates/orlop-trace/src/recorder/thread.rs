@@ -1,4 +1,4 @@
-//! What the recorder knows of the calling thread: its number, and whether it is in the midst of recording.
+//! The state of the calling thread: its number, and whether it is recording already.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,8 @@ const NUMBERS: u32 = (1 << 24) - 1;
 const BUSY: u32 = 1 << 31;
 
 thread_local! {
-    /// The number, from 1; 0 before it is known. One word without a destructor: it can be read while the thread ends.
+    /// The number, from 1; 0 before it is known. One word without a destructor: it can be read while the
+    /// thread ends.
     static STATE: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -35,11 +36,11 @@ fn unusual(state: u32) -> Option<u32> {
 
 /// The calling thread is busy while this lives.
 #[derive(Debug)]
-pub(super) struct Busy {
+pub(super) struct RecordingGuard {
     before: u32,
 }
 
-impl Busy {
+impl RecordingGuard {
     pub(super) fn begin() -> Self {
         let before = STATE.get();
         STATE.set(before | BUSY);
@@ -47,7 +48,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for RecordingGuard {
     fn drop(&mut self) {
         STATE.set(self.before);
     }
@@ -61,8 +62,8 @@ mod tests {
     fn threads_have_numbers_and_none_while_busy() {
         let mine = number().unwrap();
         assert_eq!(number(), Some(mine));
-        let busy = Busy::begin();
-        drop(Busy::begin());
+        let busy = RecordingGuard::begin();
+        drop(RecordingGuard::begin());
         assert_eq!(number(), None);
         drop(busy);
         assert_eq!(number(), Some(mine));

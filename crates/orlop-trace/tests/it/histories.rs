@@ -151,7 +151,7 @@ prop_compose! {
             device.start = start.into_iter().map(named).collect();
             device.end = end.into_iter().map(named).collect();
             device.counted_reserved = counted;
-            device.held = held
+            device.unplaced = held
                 .into_iter()
                 .map(|(block, site)| SegmentBlock { site: name(site), ..block })
                 .collect();

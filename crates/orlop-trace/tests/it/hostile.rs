@@ -2,7 +2,8 @@
 
 use flate2::Compression;
 use flate2::read::GzEncoder;
-use orlop_trace::{MAX_LINE, Operation, Operations, Trace, TraceError};
+use orlop_trace::TraceError;
+use orlop_trace::formats::text::{MAX_LINE, Operation, Operations, Trace};
 use proptest::prelude::*;
 use std::io::Read;
 

@@ -1,17 +1,19 @@
-//! Recordings of orlop's own allocators tell of their regions: whoever reads one knows what the allocator held.
+//! Recordings of orlop's own allocators tell of their regions: whoever reads one knows what the allocator
+//! held.
 
 use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::central::Central;
-use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
+use orlop_alloc::device::{DeviceAllocator, NullDevice, PieceState, Policy, TorchConf};
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_core::{Device, StreamId};
 use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
-use orlop_trace::history::{BlockState, DeviceHistory, EventAction, History, Segment};
-use orlop_trace::lab::{Moments, Naming, SnapshotInfo};
+use orlop_trace::formats::snapshot::write_pickle;
+use orlop_trace::history::{
+    BlockState, DeviceHistory, EventAction, History, Segment, SegmentBlock, Timeline,
+};
 use orlop_trace::recorder::Recorder;
-use orlop_trace::snapshot::write_pickle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -82,7 +84,8 @@ fn only(history: &History) -> &DeviceHistory {
     device
 }
 
-/// Walks through a recording: blocks that are handed out lie in what is held. Gives the bytes held in the end, and the most.
+/// Walks through a recording: blocks that are handed out lie in what is held. Gives the bytes held in the
+/// end, and the most.
 fn walk(device: &DeviceHistory) -> (u64, u64) {
     let mut held: BTreeMap<u64, u64> = device.start.iter().map(|held| (held.address, held.bytes)).collect();
     let holds = |held: &BTreeMap<u64, u64>, from: u64, to: u64| {
@@ -147,15 +150,15 @@ fn blocks_lie_in_regions_and_the_sums_are_the_allocators() {
         assert_eq!(recorder.lost(), 0);
         assert_eq!(walk(device), (stats.usage.reserved, stats.usage.peak_reserved), "{name}");
 
-        let moments = Moments::with_settings(device, history.settings.as_deref());
-        assert_eq!(sum(&moments.after(device.events.len())), stats.usage.reserved, "{name}");
-        assert_eq!(moments.strays(), 0, "{name}");
-        let info = SnapshotInfo::of(&history, Naming::default()).devices.remove(0);
-        assert_eq!(info.peak_reserved, Some(stats.usage.peak_reserved), "{name}");
-        let segments = info.end.segments.unwrap();
-        assert_eq!(segments.bytes.reserved, stats.usage.reserved, "{name}");
-        assert_eq!(segments.bytes.requested, stats.totals.all.requested_bytes, "{name}");
-        assert_eq!(info.end.held.blocks, kept.len() as u64, "{name}");
+        let timeline = Timeline::with_settings(device, history.settings.as_deref());
+        assert_eq!(sum(&timeline.after(device.events.len())), stats.usage.reserved, "{name}");
+        assert_eq!(timeline.strays(), 0, "{name}");
+        let segments = timeline.after(device.events.len());
+        let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+        let live: Vec<&SegmentBlock> = blocks.filter(|block| block.state == BlockState::Live).collect();
+        let requested: u64 = live.iter().map(|block| block.requested).sum();
+        assert_eq!(requested, stats.totals.all.requested_bytes, "{name}");
+        assert_eq!(live.len(), kept.len(), "{name}");
     }
 }
 
@@ -171,17 +174,17 @@ fn segments_are_the_engines_own() {
     let _kept = run(&allocator, 5, 300);
     let history = recorder.history();
     let device = only(&history);
-    let segments = Moments::new(device).after(device.events.len());
+    let segments = Timeline::new(device).after(device.events.len());
     let own = engine.with_engine(|engine| engine.segments());
     let fields = |segment: &Segment| (segment.address, segment.bytes, segment.stream, segment.small);
     let told: Vec<_> = segments.iter().map(fields).collect();
     let held = own.iter().map(|own| (own.address as u64, own.bytes as u64, own.stream, own.small));
     assert_eq!(told, held.collect::<Vec<_>>());
-    let live = |block: &&orlop_trace::history::SegmentBlock| block.state == BlockState::Live;
+    let live = |block: &&SegmentBlock| block.state == BlockState::Live;
     let blocks: Vec<_> =
         segments.iter().flat_map(|s| &s.blocks).filter(live).map(|b| (b.address, b.bytes)).collect();
     let pieces = own.iter().flat_map(|own| &own.pieces);
-    let pieces = pieces.filter(|piece| piece.state == orlop_alloc::device::PieceState::Live);
+    let pieces = pieces.filter(|piece| piece.state == PieceState::Live);
     assert_eq!(blocks, pieces.map(|piece| (piece.address as u64, piece.bytes as u64)).collect::<Vec<_>>());
 }
 
@@ -215,7 +218,7 @@ fn a_recording_that_begins_later_has_the_regions_that_are_there() {
         let _kept = run(&allocator, 2, 100);
         let history = recorder.history();
         let device = only(&history);
-        let last = Moments::new(device).after(device.events.len());
+        let last = Timeline::new(device).after(device.events.len());
         assert_eq!(sum(&last), allocator.usage().reserved, "{}", allocator.name());
     }
 }
@@ -229,7 +232,7 @@ fn regions_are_known_after_their_events_were_overwritten() {
         let history = recorder.history();
         assert!(recorder.lost() > 0);
         let device = only(&history);
-        let last = Moments::new(device).after(device.events.len());
+        let last = Timeline::new(device).after(device.events.len());
         assert_eq!(sum(&last), allocator.usage().reserved, "{}", allocator.name());
     }
 }
@@ -287,7 +290,7 @@ fn a_file_has_the_regions_that_were_overwritten_before_it_was_drained_to() {
         }
         let history = History::parse(&file.finish().unwrap()[..]).unwrap();
         let device = only(&history);
-        let last = Moments::new(device).after(device.events.len());
+        let last = Timeline::new(device).after(device.events.len());
         assert_eq!(sum(&last), allocator.usage().reserved, "{}", allocator.name());
     }
 }
@@ -308,7 +311,7 @@ fn size_classes_are_known_after_pages_were_overwritten() {
     let device = only(&history);
     let own = engine.with_engine(|engine| engine.segments());
     assert_eq!(
-        Moments::new(device)
+        Timeline::new(device)
             .after(device.events.len())
             .iter()
             .map(|s| (s.bytes, s.small))
@@ -346,9 +349,7 @@ fn a_failure_is_told_with_what_the_device_had_left() {
         (EventAction::FreeRequested, 7, mib(100)),
     ];
     assert_eq!(told, expected);
-    let info = SnapshotInfo::of(&history, Naming::default());
-    let failure = &info.devices[0].out_of_memory[0];
-    assert_eq!((failure.device_free, failure.memory()), (mib(156), Some(mib(256))));
+    assert_eq!(device.events[6].address, mib(156), "what the device had left");
 }
 
 #[test]

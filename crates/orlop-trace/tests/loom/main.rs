@@ -1,7 +1,7 @@
 //! Every interleaving of a ring's writer with its readers, in two places of two words.
 //!
-//! Run by `cargo xtask loom`; `cargo xtask loom --mutate` weakens each named ordering in turn and expects a test here to
-//! fail.
+//! Run by `cargo xtask loom`; `cargo xtask loom --mutate` weakens each named ordering in turn and expects a
+//! test here to fail.
 #![cfg(loom)]
 
 use loom::sync::Arc;

@@ -1,11 +1,11 @@
-//! Whole histories to files and back.
+//! Reading and writing of whole histories.
 
-use super::super::{Admitted, FormatError};
+use super::super::{AdmittedDevices, FormatError};
 use super::reader::{BinaryReader, BinaryRecord};
 use super::writer::{BinaryWriter, EventOrder};
 use crate::Result;
-use crate::formats::gather::Gather;
-use crate::history::{History, Segment, warn_as_told};
+use crate::formats::event_collector::EventCollector;
+use crate::history::{History, Segment};
 use std::io::{Read, Write};
 
 /// Writes a history with all that it has: segments at the start and the end, settings, annotations,
@@ -23,9 +23,10 @@ use std::io::{Read, Write};
 ///
 /// # Errors
 ///
-/// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`], before anything is written.
+/// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`], before anything is
+/// written.
 pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
-    Admitted::all(history.devices.iter().map(|device| device.device))?;
+    AdmittedDevices::all(history.devices.iter().map(|device| device.device))?;
     let mut file = BinaryWriter::new(writer, EventOrder::Exact)?;
     if let Some(settings) = &history.settings {
         file.settings(settings)?;
@@ -45,8 +46,8 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
                 file.segment(device.device, at_end, segment, sites)?;
             }
         }
-        for block in &device.held {
-            file.held(device.device, block, sites)?;
+        for block in &device.unplaced {
+            file.unplaced(device.device, block, sites)?;
         }
         for event in &device.events {
             file.event(device.device, event, sites)?;
@@ -60,8 +61,8 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
 }
 
 /// Reads a history, plain or gzip. Of a file that is cut off or damaged it has all up to there, and
-/// [`CutOff`](crate::history::HistoryWarning::CutOff) or [`Damaged`](crate::history::HistoryWarning::Damaged) says
-/// where that is.
+/// [`CutOff`](crate::history::HistoryWarning::CutOff) or [`Damaged`](crate::history::HistoryWarning::Damaged)
+/// says where that is.
 ///
 /// # Errors
 ///
@@ -69,9 +70,9 @@ pub fn write_binary(history: &History, writer: impl Write) -> Result<()> {
 pub fn read_binary(reader: impl Read) -> Result<History> {
     let mut reader = BinaryReader::new(reader)?;
     let mut history = History::default();
-    let mut gather = Gather::default();
+    let mut gather = EventCollector::default();
     let (mut number, mut at_end, mut events) = (0, false, 0_u64);
-    while let Some(item) = reader.item_or_end(&mut history.warnings)? {
+    while let Some(item) = reader.next_record(&mut history.warnings)? {
         match item {
             BinaryRecord::Event(event) => {
                 events += 1;
@@ -85,7 +86,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
                 gather.device(number);
             }
             BinaryRecord::Settings(text) => history.settings = Some(reader.sites().name(text).to_owned()),
-            BinaryRecord::Warning(warning) => warn_as_told(&mut history.warnings, warning),
+            BinaryRecord::Warning(warning) => warning.add_to(&mut history.warnings),
             BinaryRecord::Segment { at_end: end, segment } => {
                 at_end = end;
                 segments(&mut gather, number, at_end).push(segment);
@@ -96,7 +97,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
                     segment.blocks.push(block);
                 }
             }
-            BinaryRecord::Held(block) => gather.device(number).held.push(block),
+            BinaryRecord::Unplaced(block) => gather.device(number).unplaced.push(block),
             BinaryRecord::CountedReserved(bytes) => gather.device(number).counted_reserved = Some(bytes),
             BinaryRecord::Annotation(annotation) => history.annotations.push(annotation),
             BinaryRecord::Detail(detail) => gather.device(number).details.push(detail),
@@ -114,7 +115,7 @@ pub fn read_binary(reader: impl Read) -> Result<History> {
     Ok(history)
 }
 
-fn segments(gather: &mut Gather, number: u32, at_end: bool) -> &mut Vec<Segment> {
+fn segments(gather: &mut EventCollector, number: u32, at_end: bool) -> &mut Vec<Segment> {
     let device = gather.device(number);
     if at_end { &mut device.end } else { &mut device.start }
 }

@@ -1,14 +1,15 @@
 //! Our own format: some ten bytes an event, written and read event by event, and of use when it is cut off.
 //!
-//! A recorder writes for days and must hold no more than a block; a program that is killed leaves a file whose blocks are
-//! all good but the last. So the file is a sequence of blocks, each with its length and checksum, and a block is a
-//! sequence of records: events, and the texts, frames and call sites that the events after them name.
+//! A recorder writes for days and must hold no more than a block; a program that is killed leaves a file
+//! whose blocks are all good but the last. So the file is a sequence of blocks, each with its length and
+//! checksum, and a block is a sequence of records: events, and the texts, frames and call sites that the
+//! events after them name.
 //!
 //! # Format, version 1
 //!
-//! Fixed-width numbers are little-endian. *varint*: seven bits a byte, the lowest first, the high bit set on all but the
-//! last; at most ten bytes. *signed*: the difference of two numbers modulo 2^64 as a signed one `d`, as a varint of
-//! `(d << 1) ^ (d >> 63)`.
+//! Fixed-width numbers are little-endian. *varint*: seven bits a byte, the lowest first, the high bit set on
+//! all but the last; at most ten bytes. *signed*: the difference of two numbers modulo 2^64 as a signed one
+//! `d`, as a varint of `(d << 1) ^ (d >> 63)`.
 //!
 //! ```text
 //! file    = header block* end
@@ -23,8 +24,8 @@
 //!           u64 events in the file
 //! ```
 //!
-//! A record begins with a byte. If its low four bits are below 15 they are an event's action, and the high four say what
-//! follows:
+//! A record begins with a byte. If its low four bits are below 15 they are an event's action, and the high
+//! four say what follows:
 //!
 //! ```text
 //! event   = u8 action | flags
@@ -61,20 +62,19 @@
 //!
 //! # Reading what strangers wrote
 //!
-//! A block's bytes are read as they come, whatever its length says, and checked before they are used. Events cost some
-//! sixty bytes in memory for four in the file at least, [`BinaryReader`] itself only keeps texts and sites. A file that
-//! names more than 4096 devices is refused, as in all formats, and none is written.
+//! A block's bytes are read as they come, whatever its length says, and checked before they are used. Events
+//! cost some sixty bytes in memory for four in the file at least, [`BinaryReader`] itself only keeps texts
+//! and sites. A file that names more than 4096 devices is refused, as in all formats, and none is written.
 
-mod begun;
-mod beside;
-mod block;
 mod file;
+mod payload;
 mod reader;
+mod side_records;
+mod start_records;
 mod writer;
 
 pub use self::file::{read_binary, write_binary};
-pub use self::reader::BinaryReader;
-pub(crate) use self::reader::BinaryRecord;
+pub use self::reader::{BinaryReader, BinaryRecord};
 pub use self::writer::{BinaryWriter, EventOrder};
 
 /// What a file begins with: no text, and damaged by whoever takes it for one.

@@ -1,9 +1,9 @@
 //! Events out of a file, a block at a time.
 
-use super::super::{Admitted, BlockFault, Format, FormatError, actions};
-use super::begun::Begun;
-use super::beside::warning;
-use super::block::{PayloadCursor, Read};
+use super::super::{AdmittedDevices, BlockFault, Format, FormatError};
+use super::payload::{PayloadCursor, PayloadResult};
+use super::side_records::warning;
+use super::start_records::StartOrder;
 use super::{
     ANNOTATION, AT_END, BLOCK_HEAD, Before, COUNTED, DETAIL, DEVICE, EXPANDABLE, EventOrder, FRAME, HEADER,
     HELD, MAGIC, MAX_BLOCK, MEMORY, NEARLY, OTHER, PIECE, SAME_PLACE, SEGMENT, SETTINGS, SITE, SMALL, TEXT,
@@ -11,17 +11,19 @@ use super::{
 };
 use crate::Result;
 use crate::history::{
-    Annotation, BlockState, EventDetail, HistoryEvent, HistoryWarning, Segment, SegmentBlock, SiteId, Sites,
-    TextId,
+    Annotation, BlockState, EventAction, EventDetail, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
+    SiteId, Sites, TextId,
 };
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
 use std::fmt;
 use std::io::{self, BufRead, Read as _};
 
-/// The events of a file, one after the other. Beside a block it holds only what the events name: [`BinaryReader::sites`].
+/// The events of a file, one after the other. Beside a block it holds only what the events name:
+/// [`BinaryReader::sites`].
 ///
-/// Ends after the first error; what came before it is good. [`FormatError::CutOff`] and [`FormatError::Damaged`] say where.
+/// Ends after the first error; what came before it is good. [`FormatError::CutOff`] and
+/// [`FormatError::Damaged`] say where.
 pub struct BinaryReader<'a> {
     input: Box<dyn BufRead + 'a>,
     order: EventOrder,
@@ -33,8 +35,8 @@ pub struct BinaryReader<'a> {
     next_at: u64,
     events: u64,
     ended: bool,
-    devices: Admitted,
-    begun: Begun,
+    devices: AdmittedDevices,
+    start_order: StartOrder,
     tables: Tables,
 }
 
@@ -54,17 +56,34 @@ pub(super) struct Tables {
 
 /// A record of a binary file.
 #[derive(Debug)]
-pub(crate) enum BinaryRecord {
+#[non_exhaustive]
+pub enum BinaryRecord {
+    /// An event of the current device.
     Event(HistoryEvent),
+    /// The records that follow belong to this device.
     Device(u32),
+    /// [`History::settings`](crate::history::History::settings).
     Settings(TextId),
+    /// A warning of the history that was written.
     Warning(HistoryWarning),
-    Segment { at_end: bool, segment: Segment },
+    /// A segment without its blocks, which follow as [`BinaryRecord::Piece`].
+    Segment {
+        /// Whether it belongs to the end of the recording, and not to its start.
+        at_end: bool,
+        /// The segment.
+        segment: Segment,
+    },
+    /// A block of the last segment.
     Piece(SegmentBlock),
+    /// [`DeviceHistory::memory`](crate::history::DeviceHistory::memory).
     Memory(u64),
+    /// An annotation of the program.
     Annotation(Annotation),
+    /// What only some events have.
     Detail(EventDetail),
-    Held(SegmentBlock),
+    /// A block that was live at the start, of which no segment is known.
+    Unplaced(SegmentBlock),
+    /// [`DeviceHistory::counted_reserved`](crate::history::DeviceHistory::counted_reserved).
     CountedReserved(u64),
 }
 
@@ -97,8 +116,8 @@ impl<'a> BinaryReader<'a> {
             next_at: HEADER as u64,
             events: 0,
             ended: false,
-            devices: Admitted::default(),
-            begun: Begun::default(),
+            devices: AdmittedDevices::default(),
+            start_order: StartOrder::default(),
             tables: Tables::default(),
         })
     }
@@ -135,15 +154,16 @@ impl<'a> BinaryReader<'a> {
         item
     }
 
-    /// The next record. Where the file is cut off or damaged is its end, and a warning.
-    pub(crate) fn item_or_end(
-        &mut self,
-        warnings: &mut Vec<HistoryWarning>,
-    ) -> Result<Option<BinaryRecord>, FormatError> {
+    /// Reads the next record of any kind. A file that is cut off or damaged ends there, with a warning.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Read`], [`FormatError::TooManyDevices`].
+    pub fn next_record(&mut self, warnings: &mut Vec<HistoryWarning>) -> Result<Option<BinaryRecord>> {
         let end = match self.item() {
             Err(FormatError::CutOff { at }) => HistoryWarning::CutOff { at },
             Err(FormatError::Damaged { at, .. }) => HistoryWarning::Damaged { at },
-            item => return item,
+            item => return Ok(item?),
         };
         warnings.push(end);
         Ok(None)
@@ -162,7 +182,7 @@ impl<'a> BinaryReader<'a> {
             let item = item.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
             self.used = self.payload.len() - cursor.0.len();
             if let Some(item) = item {
-                let in_time = self.begun.look(&item);
+                let in_time = self.start_order.look(&item);
                 in_time.map_err(|fault| FormatError::Damaged { at: self.at, fault })?;
                 match item {
                     BinaryRecord::Event(_) => self.events += 1,
@@ -170,7 +190,7 @@ impl<'a> BinaryReader<'a> {
                     // These are of device 0 where the file has named none before.
                     BinaryRecord::Memory(_)
                     | BinaryRecord::Detail(_)
-                    | BinaryRecord::Held(_)
+                    | BinaryRecord::Unplaced(_)
                     | BinaryRecord::CountedReserved(_)
                         if self.devices.is_empty() =>
                     {
@@ -263,7 +283,7 @@ impl fmt::Debug for BinaryReader<'_> {
 
 impl Tables {
     /// The record that begins here; `None` if it only says what others name.
-    fn record(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<Option<BinaryRecord>> {
+    fn record(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<Option<BinaryRecord>> {
         let tag = cursor.byte()?;
         if tag & OTHER != OTHER {
             return self.event(tag, cursor).map(BinaryRecord::Event).map(Some);
@@ -312,15 +332,15 @@ impl Tables {
             MEMORY => Ok(Some(BinaryRecord::Memory(cursor.varint()?))),
             ANNOTATION => self.annotation(cursor).map(Some),
             DETAIL => self.detail(cursor).map(Some),
-            HELD => self.held(cursor).map(Some),
+            HELD => self.unplaced(cursor).map(Some),
             COUNTED => Ok(Some(BinaryRecord::CountedReserved(cursor.varint()?))),
             _ => Err(BlockFault::Tag),
         }
     }
 
-    fn event(&mut self, tag: u8, cursor: &mut PayloadCursor<'_>) -> Read<HistoryEvent> {
+    fn event(&mut self, tag: u8, cursor: &mut PayloadCursor<'_>) -> PayloadResult<HistoryEvent> {
         self.device.ok_or(BlockFault::Order)?;
-        let action = actions::of_code(tag & OTHER).ok_or(BlockFault::Tag)?;
+        let action = EventAction::from_code(tag & OTHER).ok_or(BlockFault::Tag)?;
         let mut now = self.before;
         now.time = cursor.since(now.time)?;
         if tag & SAME_PLACE == 0 {
@@ -350,7 +370,7 @@ impl Tables {
         })
     }
 
-    fn segment(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+    fn segment(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         self.device.ok_or(BlockFault::Order)?;
         let flags = cursor.byte()?;
         let segment = Segment {
@@ -367,7 +387,7 @@ impl Tables {
         Ok(BinaryRecord::Segment { at_end: flags & AT_END != 0, segment })
     }
 
-    fn piece(&mut self, cursor: &mut PayloadCursor<'_>) -> Read<BinaryRecord> {
+    fn piece(&mut self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
         let base = self.segment.ok_or(BlockFault::Order)?;
         let address = base.wrapping_add(cursor.varint()?);
         let (bytes, requested) = (cursor.varint()?, cursor.varint()?);
@@ -381,20 +401,20 @@ impl Tables {
         Ok(BinaryRecord::Piece(SegmentBlock { address, bytes, requested, state, site }))
     }
 
-    pub(super) fn text(&self, cursor: &mut PayloadCursor<'_>) -> Read<TextId> {
+    pub(super) fn text(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<TextId> {
         self.text_of(cursor.short()?)
     }
 
-    pub(super) fn site(&self, cursor: &mut PayloadCursor<'_>) -> Read<SiteId> {
+    pub(super) fn site(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<SiteId> {
         self.stack_of(cursor.short()?)
     }
 
-    fn text_of(&self, number: u32) -> Read<TextId> {
+    fn text_of(&self, number: u32) -> PayloadResult<TextId> {
         let Some(place) = number.checked_sub(1) else { return Ok(TextId::NONE) };
         self.texts.get(place as usize).copied().ok_or(BlockFault::Reference)
     }
 
-    fn stack_of(&self, number: u32) -> Read<SiteId> {
+    fn stack_of(&self, number: u32) -> PayloadResult<SiteId> {
         let Some(place) = number.checked_sub(1) else { return Ok(SiteId::UNKNOWN) };
         self.stacks.get(place as usize).copied().ok_or(BlockFault::Reference)
     }

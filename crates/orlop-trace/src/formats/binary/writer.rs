@@ -1,7 +1,7 @@
 //! Events into a file, a block at a time.
 
-use super::super::{Admitted, Format, FormatError, actions};
-use super::block::{put, put_since};
+use super::super::{AdmittedDevices, Format, FormatError};
+use super::payload::{put, put_since};
 use super::{
     AT_END, BLOCK, Before, DEVICE, EXPANDABLE, FRAME, MAGIC, MAX_BLOCK, MEMORY, NEARLY, PIECE, SAME_PLACE,
     SEGMENT, SETTINGS, SITE, SMALL, TEXT, VERSION, WITH_SITE, WITH_STREAM, WITH_THREAD,
@@ -18,7 +18,8 @@ pub enum EventOrder {
     /// As they happened.
     #[default]
     Exact,
-    /// Nearly: several threads' events were written a batch after the other. Who reads the whole file sorts them by time.
+    /// Nearly: several threads' events were written a batch after the other. Who reads the whole file sorts
+    /// them by time.
     Nearly,
 }
 
@@ -47,7 +48,7 @@ pub struct BinaryWriter<W: Write> {
     before: Before,
     /// That of the records so far in this block.
     device: Option<u32>,
-    devices: Admitted,
+    devices: AdmittedDevices,
     /// By their places in the table of sites: the numbers in the file, or 0.
     texts: Vec<u32>,
     text_count: u32,
@@ -70,7 +71,7 @@ impl<W: Write> BinaryWriter<W> {
             payload: Vec::with_capacity(BLOCK + 256),
             before: Before::default(),
             device: None,
-            devices: Admitted::default(),
+            devices: AdmittedDevices::default(),
             texts: Vec::new(),
             text_count: 0,
             sites: Vec::new(),
@@ -105,8 +106,8 @@ impl<W: Write> BinaryWriter<W> {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`] for an event of one device more
-    /// than a file may have, of which nothing is written then.
+    /// [`FormatError::Write`], [`FormatError::TextTooLong`]; [`FormatError::TooManyDevices`] for an event of
+    /// one device more than a file may have, of which nothing is written then.
     pub fn event(&mut self, device: u32, event: &HistoryEvent, sites: &Sites) -> Result<()> {
         self.admit(device)?;
         let (site, text) = (self.site(event.site, sites)?, self.text(event.text, sites)?);
@@ -129,7 +130,7 @@ impl<W: Write> BinaryWriter<W> {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let payload = &mut self.payload;
         payload.push(
-            actions::code(event.action)
+            event.action.code()
                 | flag(same_place, SAME_PLACE)
                 | flag(!same_stream, WITH_STREAM)
                 | flag(!same_site, WITH_SITE)

@@ -1,12 +1,12 @@
 //! The trace's events, one after the other, without a tree of the whole.
 
-use super::loose::{FieldName, Loose, Nothing, ObjectFields};
+use super::lenient_json::{FieldName, IgnoredObject, Lenient, ObjectFields};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Read;
 
-/// Categories of what runs on a thread of the program: operators, Python, what the program itself names. Kernels and calls
-/// of the driver are others.
+/// Categories of what runs on a thread of the program: operators, Python, what the program itself names.
+/// Kernels and calls of the driver are others.
 const OPERATIONS: [&str; 4] = ["cpu_op", "python_function", "user_annotation", "Operator"];
 
 /// An event. What is not there, or is something else, is `None`, 0 or empty.
@@ -28,7 +28,7 @@ pub(super) struct ChromeEvent {
 
 /// What an event is, of those that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum ChromeEventKind {
     /// An allocation or a free.
     Memory,
     /// A request that failed.
@@ -50,11 +50,11 @@ pub(super) struct EventArguments {
 }
 
 impl ChromeEvent {
-    fn what(&self) -> Option<What> {
+    fn what(&self) -> Option<ChromeEventKind> {
         match &*self.name {
-            "[memory]" => Some(What::Memory),
-            "[OutOfMemory]" => Some(What::Failure),
-            _ => (self.complete && self.operation).then_some(What::Operation),
+            "[memory]" => Some(ChromeEventKind::Memory),
+            "[OutOfMemory]" => Some(ChromeEventKind::Failure),
+            _ => (self.complete && self.operation).then_some(ChromeEventKind::Operation),
         }
     }
 }
@@ -63,7 +63,7 @@ impl ObjectFields for ChromeEvent {
     fn field<'de, A: MapAccess<'de>>(&mut self, key: FieldName, fields: &mut A) -> Result<(), A::Error> {
         match key {
             FieldName::Arguments => {
-                if let Loose::Object(arguments) = fields.next_value()? {
+                if let Lenient::Object(arguments) = fields.next_value()? {
                     self.arguments = arguments;
                 }
                 return Ok(());
@@ -77,7 +77,7 @@ impl ObjectFields for ChromeEvent {
             | FieldName::Thread => {}
             _ => return fields.next_value::<IgnoredAny>().map(drop),
         }
-        let value = fields.next_value::<Loose<Nothing>>()?;
+        let value = fields.next_value::<Lenient<IgnoredObject>>()?;
         match key {
             FieldName::Name => self.name = value.into_text(),
             FieldName::Phase => self.complete = value.text() == "X",
@@ -107,7 +107,7 @@ impl ObjectFields for EventArguments {
             fields.next_value::<IgnoredAny>()?;
             return Ok(());
         }
-        let value = fields.next_value::<Loose<Nothing>>()?;
+        let value = fields.next_value::<Lenient<IgnoredObject>>()?;
         match key {
             FieldName::Address => self.address = value.unsigned(),
             FieldName::Bytes => self.bytes = value.signed(),
@@ -127,8 +127,12 @@ impl ObjectFields for EventArguments {
     }
 }
 
-/// Calls `take` for each event that counts of a trace: an array of events, or an object that has them in `traceEvents`.
-pub(super) fn read(reader: impl Read, mut take: impl FnMut(What, &ChromeEvent)) -> serde_json::Result<()> {
+/// Calls `take` for each event that counts of a trace: an array of events, or an object that has them in
+/// `traceEvents`.
+pub(super) fn read(
+    reader: impl Read,
+    mut take: impl FnMut(ChromeEventKind, &ChromeEvent),
+) -> serde_json::Result<()> {
     let mut json = serde_json::Deserializer::from_reader(reader);
     json.deserialize_any(EventVisitor { take: &mut take })?;
     json.end()
@@ -138,7 +142,7 @@ struct EventVisitor<'f, F> {
     take: &'f mut F,
 }
 
-impl<'de, F: FnMut(What, &ChromeEvent)> Visitor<'de> for EventVisitor<'_, F> {
+impl<'de, F: FnMut(ChromeEventKind, &ChromeEvent)> Visitor<'de> for EventVisitor<'_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,8 +150,8 @@ impl<'de, F: FnMut(What, &ChromeEvent)> Visitor<'de> for EventVisitor<'_, F> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<(), A::Error> {
-        while let Some(event) = events.next_element::<Loose<ChromeEvent>>()? {
-            if let Loose::Object(entry) = event
+        while let Some(event) = events.next_element::<Lenient<ChromeEvent>>()? {
+            if let Lenient::Object(entry) = event
                 && let Some(what) = entry.what()
             {
                 (self.take)(what, &entry);
@@ -175,7 +179,7 @@ struct Events<'f, F> {
     take: &'f mut F,
 }
 
-impl<'de, F: FnMut(What, &ChromeEvent)> DeserializeSeed<'de> for Events<'_, F> {
+impl<'de, F: FnMut(ChromeEventKind, &ChromeEvent)> DeserializeSeed<'de> for Events<'_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -187,7 +191,7 @@ impl<'de, F: FnMut(What, &ChromeEvent)> DeserializeSeed<'de> for Events<'_, F> {
 mod tests {
     use super::*;
 
-    fn found(text: &str) -> serde_json::Result<Vec<What>> {
+    fn found(text: &str) -> serde_json::Result<Vec<ChromeEventKind>> {
         let mut found = Vec::new();
         read(text.as_bytes(), |what, _| found.push(what))?;
         Ok(found)
@@ -197,11 +201,11 @@ mod tests {
     fn anything_may_stand_beside_what_counts() {
         let memory = r#"{"args":{"Addr":[1,{"a":null}],"Bytes":"x","more":{}},"ts":null,"tid":"stream 7","name":"[memory]"}"#;
         let others = r#"1,-1.5e300,"x",null,true,[[1],{}],{},{"name":7},{"name":["[memory]"]},{"args":3}"#;
-        assert_eq!(found(&format!("[{others},{memory}]")).unwrap(), [What::Memory]);
+        assert_eq!(found(&format!("[{others},{memory}]")).unwrap(), [ChromeEventKind::Memory]);
         assert_eq!(
             found(&format!(r#"{{"a":[{memory}],"traceEvents":[{memory}],"b":{{"traceEvents":1}}}}"#))
                 .unwrap(),
-            [What::Memory]
+            [ChromeEventKind::Memory]
         );
         assert_eq!(found("[]").unwrap(), []);
     }
@@ -210,8 +214,8 @@ mod tests {
     fn operations_are_complete_events_of_threads() {
         let event = |fields: &str| format!(r#"[{{"name":"aten::empty","dur":[1],{fields}}}]"#);
         for (fields, expected) in [
-            (r#""ph":"X","cat":"cpu_op""#, &[What::Operation][..]),
-            (r#""cat":"user_annotation","ph":"X""#, &[What::Operation]),
+            (r#""ph":"X","cat":"cpu_op""#, &[ChromeEventKind::Operation][..]),
+            (r#""cat":"user_annotation","ph":"X""#, &[ChromeEventKind::Operation]),
             (r#""ph":"X","cat":"kernel""#, &[]),
             (r#""ph":"i","cat":"cpu_op""#, &[]),
             (r#""ph":"X","cat":["cpu_op"]"#, &[]),
@@ -219,7 +223,10 @@ mod tests {
         ] {
             assert_eq!(found(&event(fields)).unwrap(), expected, "{fields}");
         }
-        assert_eq!(found(r#"[{"name":"[OutOfMemory]","ph":"X","cat":"cpu_op"}]"#).unwrap(), [What::Failure]);
+        assert_eq!(
+            found(r#"[{"name":"[OutOfMemory]","ph":"X","cat":"cpu_op"}]"#).unwrap(),
+            [ChromeEventKind::Failure]
+        );
     }
 
     #[test]

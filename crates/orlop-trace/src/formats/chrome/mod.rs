@@ -1,7 +1,7 @@
 //! Traces of `torch.profiler` with `profile_memory=True`, as `export_chrome_trace` writes them.
 //!
-//! Among the trace's events are instants named `[memory]`, one for each allocation and free of every device, with these
-//! arguments:
+//! Among the trace's events are instants named `[memory]`, one for each allocation and free of every device,
+//! with these arguments:
 //!
 //! | argument | what |
 //! |---|---|
@@ -12,33 +12,35 @@
 //! | `Total Reserved` | bytes that the allocator holds; 0 where it does not count |
 //! | `Ev Idx` | the event's place, for those of one microsecond |
 //!
-//! `[OutOfMemory]` instants are failed requests. The host's memory is a device of its own, as every other. Operators,
-//! functions of Python and what the program names (`cpu_op`, `python_function`, `user_annotation`) become call sites: those
-//! in the midst of which a thread asked for memory, the innermost first. All else is left out. The trace is read as a
-//! stream: of it only the memory events are held, and of the operations times and names.
+//! `[OutOfMemory]` instants are failed requests. The host's memory is a device of its own, as every other.
+//! Operators, functions of Python and what the program names (`cpu_op`, `python_function`, `user_annotation`)
+//! become call sites: those in the midst of which a thread asked for memory, the innermost first. All else is
+//! left out. The trace is read as a stream: of it only the memory events are held, and of the operations
+//! times and names.
 //!
 //! # What was there before
 //!
-//! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its start, and
-//! are [`held`](crate::history::DeviceHistory::held). Blocks that lived through all of it have no event, but they are in
-//! `Total Allocated`: what the first total has beyond what is known is one more block, at an address behind all others. So as
-//! many bytes live after each event as the profiler counted. Where it did not count, they are missing.
+//! A profile begins in the midst of a run. Blocks that are freed without having been allocated lived at its
+//! start, and are [`unplaced`](crate::history::DeviceHistory::unplaced). Blocks that lived through all of it have no
+//! event, but they are in `Total Allocated`: what the first total has beyond what is known is one more block,
+//! at an address behind all others. So as many bytes live after each event as the profiler counted. Where it
+//! did not count, they are missing.
 //!
 //! Nothing tells of segments. The most that was held is the largest `Total Reserved`:
-//! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events are a
-//! [warning](crate::history::HistoryWarning::TotalMisfit).
+//! [`counted_reserved`](crate::history::DeviceHistory::counted_reserved). Totals that contradict the events
+//! are a [warning](crate::history::HistoryWarning::TotalMisfit).
 
-mod bounded;
+mod bounded_json;
 mod events;
-mod held;
-mod loose;
+mod lenient_json;
+mod live_at_start;
 mod operations;
 
-use self::bounded::Bounded;
-use self::events::{ChromeEvent, EventArguments, What};
-use self::held::CountedBytes;
+use self::bounded_json::BoundedJson;
+use self::events::{ChromeEvent, ChromeEventKind, EventArguments};
+use self::live_at_start::CountedBytes;
 use self::operations::OperationList;
-use super::gather::{Gather, Warnings, check};
+use super::event_collector::{EventCollector, Warnings, check};
 use super::{Format, FormatError, device_number};
 use crate::Result;
 use crate::history::{EventAction, History, HistoryEvent, Sites};
@@ -86,7 +88,7 @@ pub fn read_chrome(reader: impl Read) -> Result<History> {
     let failed = FormatError::read(Format::Chrome);
     let input = input::open(reader).map_err(&failed)?;
     let mut found = MemoryEvents::default();
-    let read = events::read(BufReader::new(Bounded::new(input)), |what, entry| found.take(what, entry));
+    let read = events::read(BufReader::new(BoundedJson::new(input)), |what, entry| found.take(what, entry));
     read.map_err(|error| match error.is_io() {
         true => failed(error.into()),
         false => FormatError::Json { error },
@@ -112,15 +114,15 @@ struct MemoryRow {
 }
 
 impl MemoryEvents {
-    fn take(&mut self, what: What, entry: &ChromeEvent) {
+    fn take(&mut self, what: ChromeEventKind, entry: &ChromeEvent) {
         let known = u32::try_from(self.threads.len() + 1).unwrap_or(0);
         let thread =
             entry.thread.map_or(0, |thread| *self.threads.entry((entry.process, thread)).or_insert(known));
         match what {
-            What::Operation if thread > 0 => self.operations.take(entry, thread, &mut self.sites),
-            What::Operation => {}
-            What::Memory => self.memory(entry, thread, false),
-            What::Failure => self.memory(entry, thread, true),
+            ChromeEventKind::Operation if thread > 0 => self.operations.take(entry, thread, &mut self.sites),
+            ChromeEventKind::Operation => {}
+            ChromeEventKind::Memory => self.memory(entry, thread, false),
+            ChromeEventKind::Failure => self.memory(entry, thread, true),
         }
     }
 
@@ -151,7 +153,7 @@ impl MemoryEvents {
         let Self { mut rows, operations, mut sites, .. } = self;
         rows.sort_by_key(|row| (row.event.time, row.index));
         let mut operations = operations.nested();
-        let mut gather = Gather::default();
+        let mut gather = EventCollector::default();
         let mut counted: HashMap<u32, Vec<CountedBytes>> = HashMap::new();
         for MemoryRow { device, event, counted: told, .. } in rows {
             let site = operations.site(event.thread, event.time, &mut sites);
@@ -163,7 +165,7 @@ impl MemoryEvents {
         for device in &mut history.devices {
             let unknown = check(device, &mut warnings);
             let counted = counted.remove(&device.device).unwrap_or_default();
-            held::find(device, &unknown, &counted, &mut warnings);
+            live_at_start::find(device, &unknown, &counted, &mut warnings);
         }
         history.warnings = warnings.finish();
         Ok(history)
@@ -212,7 +214,7 @@ mod tests {
         let events = &history.devices[0].events;
         assert_eq!(events.iter().map(|event| event.time).collect::<Vec<_>>(), [1500, 5000, 5000]);
         assert_eq!(events[1].action, EventAction::Allocate);
-        assert!(history.warnings.is_empty() && history.devices[0].held.is_empty());
+        assert!(history.warnings.is_empty() && history.devices[0].unplaced.is_empty());
     }
 
     #[test]
@@ -225,7 +227,8 @@ mod tests {
             memory("5", 200, 8, ""),
             memory("6", 200, -9, ""),
         ]);
-        let held: Vec<_> = history.devices[0].held.iter().map(|block| (block.address, block.bytes)).collect();
+        let held: Vec<_> =
+            history.devices[0].unplaced.iter().map(|block| (block.address, block.bytes)).collect();
         assert_eq!(held, [(100, 50)]);
         let freed = |event, address| HistoryWarning::FreedUnknown { device: 0, event, address };
         assert_eq!(

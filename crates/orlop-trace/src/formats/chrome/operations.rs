@@ -1,19 +1,20 @@
-//! What each thread was doing when memory came or went: the call sites of a trace.
+//! The call sites of a trace: the operations that were open on a thread when it allocated or freed.
 //!
-//! Memory events have no stacks. But what a thread does lies on its track as complete events, one within the other:
-//! `aten::empty` in `aten::addmm` in `aten::linear` in whatever the program called. Those that are open at the time of a
-//! memory event, on its thread, are its frames.
+//! Memory events have no stacks. But what a thread does lies on its track as complete events, one within the
+//! other: `aten::empty` in `aten::addmm` in `aten::linear` in whatever the program called. Those that are
+//! open at the time of a memory event, on its thread, are its frames.
 //!
-//! Operations are sorted by time, and opened and closed once each while the memory events pass by. They are expected to
-//! nest. Where two overlap, because times are rounded or made up, the later one is within the earlier one if most of it is,
-//! and follows it otherwise.
+//! Operations are sorted by time, and opened and closed once each while the memory events pass by. They are
+//! expected to nest. Where two overlap, because times are rounded or made up, the later one is within the
+//! earlier one if most of it is, and follows it otherwise.
 
 use super::events::ChromeEvent;
 use crate::history::{SiteId, Sites};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// A call site has so many frames, the innermost: those of operators, and as much of Python as leads to a program's line.
+/// A call site has so many frames, the innermost: those of operators, and as much of Python as leads to a
+/// program's line.
 const FRAMES: usize = 32;
 
 /// So many operations are open on a thread; what is deeper is left out. Python's own limit is about this.
@@ -117,7 +118,8 @@ fn frame(name: &str, sites: &mut Sites) -> u32 {
     if let Some((function, file, line)) = python {
         return sites.frame(function, file, line);
     }
-    // `<built-in method linear of type object at 0x7f…>`: the same method has another address in the next run.
+    // `<built-in method linear of type object at 0x7f…>`: the same method has another address in the next
+    // run.
     match name.split_once(" at 0x").filter(|_| name.starts_with("<built-in ")) {
         Some((method, _)) => sites.frame(&format!("{method}>"), "??", 0),
         None => sites.frame(name, "??", 0),
@@ -127,6 +129,7 @@ fn frame(name: &str, sites: &mut Sites) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Frame;
 
     /// Operations of one thread by name, time and length.
     fn nested(operations: &[(&str, u64, u64)], sites: &mut Sites) -> NestedOperations {
@@ -201,8 +204,12 @@ mod tests {
         ];
         let frames: Vec<u32> = names.iter().map(|name| frame(name, &mut sites)).collect();
         let site = sites.stack(&frames);
+        let line = |frame: Frame| match sites.name(frame.file) {
+            "" | "??" => sites.name(frame.function).to_owned(),
+            file => format!("{file}:{} {}", frame.line, sites.name(frame.function)),
+        };
         assert_eq!(
-            sites.full(site),
+            sites.frames(site).map(line).collect::<Vec<_>>(),
             [
                 "torch/nn/modules/module.py:1518 _call_impl",
                 "<string>:2 __init__",

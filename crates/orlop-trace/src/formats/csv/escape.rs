@@ -10,8 +10,8 @@ const ESCAPES: [(char, char); 5] = [('\\', '\\'), ('|', 'p'), (';', 's'), ('\n',
 /// What makes a spreadsheet take a cell for a formula, at its beginning.
 const FORMULA: [char; 4] = ['=', '+', '-', '@'];
 
-/// A text without separators. Space at its ends is kept by a backslash: cells are trimmed. So is what would begin a formula: a
-/// recording names what others wrote, and tables are opened in spreadsheets.
+/// A text without separators. Space at its ends is kept by a backslash: cells are trimmed. So is what would
+/// begin a formula: a recording names what others wrote, and tables are opened in spreadsheets.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     let special = |c: char| ESCAPES.iter().any(|&(from, _)| from == c);
     let trimmed = text.starts_with(is_space) || text.ends_with(is_space);
@@ -38,7 +38,8 @@ fn is_space(c: char) -> bool {
     c.is_ascii_whitespace()
 }
 
-/// The text that [`escaped`] was given; `None` if it is not UTF-8, or a backslash stands before something else.
+/// The text that [`escaped`] was given; `None` if it is not UTF-8, or a backslash stands before something
+/// else.
 pub(super) fn unescaped(cell: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(cell).ok()?;
     if !text.contains('\\') {
@@ -85,7 +86,7 @@ pub(super) fn site(cell: &[u8], sites: &mut Sites) -> Option<SiteId> {
         if parts.next().is_some() {
             return None;
         }
-        let line = u32::try_from(super::super::rows::number(line, 10)?).ok()?;
+        let line = u32::try_from(super::super::table_rows::number(line, 10)?).ok()?;
         frames.push(sites.frame(&unescaped(function)?, &unescaped(file)?, line));
     }
     Some(sites.stack(&frames))

@@ -15,21 +15,22 @@
 //! | `text` | the tag, or what an annotation says |
 //! | `frames` | the call site, innermost first: `function\|file\|line`, with `;` between the frames |
 //!
-//! `\`, `|`, `;`, and the ends of lines are written as `\\`, `\p`, `\s`, `\n` and `\r` in texts and names, so that every event is
-//! one line and every `|` and `;` separates. A text that a spreadsheet would take for a formula (`=`, `+`, `-` or `@` first)
-//! begins with `\x3d` and the like instead. Cells are quoted as RFC 4180 has it. Segments, blocks that were
-//! held before, settings and warnings have no place here: [`binary`](super::binary) keeps them.
+//! `\`, `|`, `;`, and the ends of lines are written as `\\`, `\p`, `\s`, `\n` and `\r` in texts and names, so
+//! that every event is one line and every `|` and `;` separates. A text that a spreadsheet would take for a
+//! formula (`=`, `+`, `-` or `@` first) begins with `\x3d` and the like instead. Cells are quoted as RFC 4180
+//! has it. Segments, blocks that were held before, settings and warnings have no place here:
+//! [`binary`](super::binary) keeps them.
 //!
-//! The reader finds the columns by their names, in any order and with others among them; `device`, `time_ns`, `action`,
-//! `address` and `bytes` must be there.
+//! The reader finds the columns by their names, in any order and with others among them; `device`, `time_ns`,
+//! `action`, `address` and `bytes` must be there.
 
 mod escape;
 
-use super::gather::Gather;
-use super::rows::{Rows, TableRow};
-use super::{Admitted, EventColumn, Format, FormatError, actions};
+use super::event_collector::EventCollector;
+use super::table_rows::{Rows, TableRow};
+use super::{AdmittedDevices, EventColumn, Format, FormatError};
 use crate::Result;
-use crate::history::{History, HistoryEvent, SiteId, Sites, TextId};
+use crate::history::{EventAction, History, HistoryEvent, SiteId, Sites, TextId};
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
 use std::io::{Read, Write};
@@ -76,7 +77,7 @@ pub fn sniff(head: &[u8]) -> bool {
 pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
     // Who reads the table sees those that have events.
     let told = history.devices.iter().filter(|device| !device.events.is_empty());
-    Admitted::all(told.map(|device| device.device))?;
+    AdmittedDevices::all(told.map(|device| device.device))?;
     let failed = FormatError::write(Format::Csv);
     let names = COLUMNS.map(|(name, ..)| name).join(",");
     writeln!(writer, "{names}").map_err(&failed)?;
@@ -94,7 +95,7 @@ pub fn write_csv(history: &History, mut writer: impl Write) -> Result<()> {
 
 fn write_event(device: u32, event: &HistoryEvent, sites: &Sites, line: &mut Vec<u8>) -> std::io::Result<()> {
     let &HistoryEvent { time, address, bytes, stream, thread, kind, .. } = event;
-    let action = actions::name(event.action);
+    let action = event.action.name();
     write!(line, "{device},{time},{action},{address:#x},{bytes},{:#x},{thread},{kind},", stream.get())?;
     escape::quote(&escape::escaped(sites.name(event.text)), line);
     line.push(b',');
@@ -112,7 +113,7 @@ pub fn read_csv(reader: impl Read) -> Result<History> {
     let input = input::open(reader).map_err(FormatError::read(Format::Csv))?;
     let mut rows = Rows::new(Format::Csv, input);
     let mut sites = Sites::default();
-    let mut gather = Gather::default();
+    let mut gather = EventCollector::default();
     let places = match rows.next()? {
         Some(row) => places(row)?,
         None => return Err(FormatError::NotThis { format: Format::Csv }.into()),
@@ -151,7 +152,7 @@ fn read_event(
 ) -> Result<(u32, HistoryEvent), FormatError> {
     let [device, time, action, address, bytes, stream, thread, kind, text, frames] = *places;
     let action = cell(row, action);
-    let action = actions::of_name(action).ok_or_else(|| row.unexpected(EventColumn::Action, action))?;
+    let action = EventAction::from_name(action).ok_or_else(|| row.unexpected(EventColumn::Action, action))?;
     let kind = match cell(row, kind) {
         b"" => MemoryKind::Default,
         name => std::str::from_utf8(name)

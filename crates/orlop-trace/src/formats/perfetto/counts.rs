@@ -41,7 +41,7 @@ impl DeviceCounts {
         let has = |action| device.events.iter().any(|event| event.action == action);
         let follows_completion = has(EventAction::FreeRequested) && has(EventAction::FreeCompleted);
         let mut counts = Self { follows_completion, ..Self::default() };
-        for block in &device.held {
+        for block in &device.unplaced {
             counts.begin(block.address, block.requested, MemoryKind::Default);
         }
         for segment in &device.start {

@@ -96,14 +96,14 @@ impl Serialize for ArgumentValue<'_> {
 }
 
 /// Where the entries go.
-pub(super) struct Out<W> {
+pub(super) struct EntryWriter<W> {
     writer: W,
     /// The time that is 0 in the trace.
     zero: u64,
     first: bool,
 }
 
-impl<W: Write> Out<W> {
+impl<W: Write> EntryWriter<W> {
     pub(super) fn new(mut writer: W, zero: u64) -> io::Result<Self> {
         writer.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         Ok(Self { writer, zero, first: true })

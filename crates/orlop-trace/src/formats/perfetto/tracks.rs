@@ -1,20 +1,20 @@
 //! The counter tracks of a device.
 
 use super::counts::DeviceCounts;
-use super::entry::{ArgumentValue, Out, PerfettoEntry};
+use super::entry::{ArgumentValue, EntryWriter, PerfettoEntry};
 use orlop_core::MemoryKind;
 use std::io::{self, Write};
 
 /// What the counters say at a moment.
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct CounterSample {
     time: u64,
     live: [u64; MemoryKind::COUNT],
     reserved: u64,
     pending: u64,
 }
 
-impl Sample {
+impl CounterSample {
     fn of(counts: &DeviceCounts, time: u64) -> Self {
         Self { time, live: counts.live, reserved: counts.reserved, pending: counts.pending }
     }
@@ -26,21 +26,21 @@ impl Sample {
 
 /// Writes counters when they change.
 #[derive(Debug)]
-pub(super) struct Tracks {
+pub(super) struct CounterTracks {
     number: u32,
     resolution: u64,
     /// Kinds that the device has blocks of.
     kinds: Vec<MemoryKind>,
     has_reserved: bool,
     has_pending: bool,
-    written: Option<Sample>,
+    written: Option<CounterSample>,
     /// When the time began of which the moments below are.
     since: u64,
     /// The moment with the most live bytes, and the last one.
-    waiting: Option<(Sample, Sample)>,
+    waiting: Option<(CounterSample, CounterSample)>,
 }
 
-impl Tracks {
+impl CounterTracks {
     pub(super) fn new(number: u32, resolution: u64, kinds: Vec<MemoryKind>) -> Self {
         let (written, waiting) = (None, None);
         Self {
@@ -60,9 +60,9 @@ impl Tracks {
         &mut self,
         counts: &DeviceCounts,
         time: u64,
-        out: &mut Out<W>,
+        out: &mut EntryWriter<W>,
     ) -> io::Result<()> {
-        let now = Sample::of(counts, time);
+        let now = CounterSample::of(counts, time);
         if self.written.is_none() || time >= self.since.saturating_add(self.resolution) {
             self.flush(out)?;
             self.since = time;
@@ -75,13 +75,13 @@ impl Tracks {
     }
 
     /// Writes what waits.
-    pub(super) fn flush<W: Write>(&mut self, out: &mut Out<W>) -> io::Result<()> {
+    pub(super) fn flush<W: Write>(&mut self, out: &mut EntryWriter<W>) -> io::Result<()> {
         let Some((most, last)) = self.waiting.take() else { return Ok(()) };
         self.write(most, out)?;
         self.write(last, out)
     }
 
-    fn write<W: Write>(&mut self, now: Sample, out: &mut Out<W>) -> io::Result<()> {
+    fn write<W: Write>(&mut self, now: CounterSample, out: &mut EntryWriter<W>) -> io::Result<()> {
         let before = self.written.replace(now);
         let counter = |name| PerfettoEntry::counter(name, self.number, now.time);
         if before.is_none_or(|before| before.live != now.live) {

@@ -2,8 +2,8 @@
 
 use super::super::{Format, FormatError, numbered_device};
 use super::counts::{CountedBlock, DeviceCounts};
-use super::entry::{ArgumentValue, Out, PerfettoEntry};
-use super::tracks::Tracks;
+use super::entry::{ArgumentValue, EntryWriter, PerfettoEntry};
+use super::tracks::CounterTracks;
 use crate::Result;
 use crate::history::{DeviceHistory, EventAction, History, HistoryEvent, Sites};
 use orlop_core::MemoryKind;
@@ -48,8 +48,8 @@ impl PerfettoWriter {
         self
     }
 
-    /// Counters at most twice in so many nanoseconds: the moment with the most live bytes, so that no peak is lost, and
-    /// the last one. 0, as it is without this, writes every change.
+    /// Counters at most twice in so many nanoseconds: the moment with the most live bytes, so that no peak is
+    /// lost, and the last one. 0, as it is without this, writes every change.
     pub fn resolution(mut self, nanoseconds: u64) -> Self {
         self.resolution = nanoseconds;
         self
@@ -66,7 +66,7 @@ impl PerfettoWriter {
 
     fn try_write(self, history: &History, writer: impl Write) -> io::Result<()> {
         let zero = history.devices.iter().filter_map(|device| Some(device.events.first()?.time)).min();
-        let mut out = Out::new(writer, zero.unwrap_or(0))?;
+        let mut out = EntryWriter::new(writer, zero.unwrap_or(0))?;
         for device in &history.devices {
             self.device(device, &history.sites, zero.unwrap_or(0), &mut out)?;
         }
@@ -78,7 +78,7 @@ impl PerfettoWriter {
         device: &DeviceHistory,
         sites: &Sites,
         zero: u64,
-        out: &mut Out<W>,
+        out: &mut EntryWriter<W>,
     ) -> io::Result<()> {
         let number = device.device;
         let name = match numbered_device(number) {
@@ -87,7 +87,7 @@ impl PerfettoWriter {
         };
         out.put(PerfettoEntry::metadata("process_name", number).with("name", ArgumentValue::Text(&name)))?;
         let mut counts = DeviceCounts::at_start(device);
-        let mut tracks = Tracks::new(number, self.resolution, kinds(device));
+        let mut tracks = CounterTracks::new(number, self.resolution, kinds(device));
         tracks.note(&counts, zero, out)?;
         if self.blocks {
             for (address, known) in counts.blocks() {
@@ -120,7 +120,7 @@ impl PerfettoWriter {
 /// Kinds of which the device has blocks.
 fn kinds(device: &DeviceHistory) -> Vec<MemoryKind> {
     let mut used = [false; MemoryKind::COUNT];
-    used[MemoryKind::Default.index()] = !(device.start.is_empty() && device.held.is_empty());
+    used[MemoryKind::Default.index()] = !(device.start.is_empty() && device.unplaced.is_empty());
     for event in device.events.iter().filter(|event| event.action == EventAction::Allocate) {
         used[event.kind.index()] = true;
     }
@@ -134,7 +134,12 @@ fn begins<'a>(number: u32, time: u64, address: u64, known: CountedBlock) -> Perf
 }
 
 /// What is no counter.
-fn mark<W: Write>(number: u32, event: &HistoryEvent, sites: &Sites, out: &mut Out<W>) -> io::Result<()> {
+fn mark<W: Write>(
+    number: u32,
+    event: &HistoryEvent,
+    sites: &Sites,
+    out: &mut EntryWriter<W>,
+) -> io::Result<()> {
     let name = match event.action {
         EventAction::OutOfMemory => "out of memory",
         EventAction::Snapshot => "snapshot",

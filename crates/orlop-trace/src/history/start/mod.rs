@@ -1,36 +1,37 @@
 //! What was there before the first event, worked out from what was there after the last.
 //!
-//! A recording begins in the middle of a run. The segments at its end are known to the byte, so the events are undone
-//! from the last to the first: a block that was allocated becomes free and merges with the free memory beside it, a block
-//! that was freed comes back, segments go and return. What is left is the state that the allocator was in, block by
-//! block, and replaying the events from there under the same rules gives every recorded address.
+//! A recording begins in the middle of a run. The segments at its end are known to the byte, so the events
+//! are undone from the last to the first: a block that was allocated becomes free and merges with the free
+//! memory beside it, a block that was freed comes back, segments go and return. What is left is the state
+//! that the allocator was in, block by block, and replaying the events from there under the same rules gives
+//! every recorded address.
 //!
-//! One thing is not written anywhere: how long a freed block was. Events have what was *asked for*; the allocator rounds
-//! that up, and keeps what is too little to split off (see `rules`). That rest is found from two facts about memory whose
-//! pieces have a least size: a free piece beside the block that is smaller than any free piece can be belongs to the
-//! block; and where the memory behind the block was in use again before the block was freed, the use begins where the
-//! block ends (see `state`). Only if nothing ever happened in the memory behind it is the block taken to have no rest.
+//! One thing is not written anywhere: how long a freed block was. Events have what was *asked for*; the
+//! allocator rounds that up, and keeps what is too little to split off (see [`SizeRules`]). That rest is
+//! found from two facts about memory whose pieces have a least size: a free piece beside the block that is
+//! smaller than any free piece can be belongs to the block; and where the memory behind the block was in use
+//! again before the block was freed, the use begins where the block ends (see `state`). Only if nothing ever
+//! happened in the memory behind it is the block taken to have no rest.
 //!
 //! What cannot be undone is told as a [`HistoryWarning`] and left out.
 
-mod rules;
 mod state;
 
-pub(crate) use self::rules::PoolRules;
 use self::state::{StartRegion, StartState};
 use super::{
-    BlockState, DeviceHistory, EventAction, EventDetail, History, HistoryWarning, MAX_WARNINGS, warn,
+    BlockState, DeviceHistory, EventAction, EventDetail, History, HistoryWarning, MAX_WARNINGS, SizeRules,
+    warn,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 
 impl History {
-    /// Sets [`start`](DeviceHistory::start) of every device from its segments at the end and its events, by PyTorch's
-    /// rules under [`settings`](History::settings). Readers of snapshots have done so.
+    /// Sets [`start`](DeviceHistory::start) of every device from its segments at the end and its events, by
+    /// PyTorch's rules under [`settings`](History::settings). Readers of snapshots have done so.
     ///
-    /// A device that has neither segments nor events about them is left as it is. What does not fit is added to
-    /// [`warnings`](History::warnings).
+    /// A device that has neither segments nor events about them is left as it is. What does not fit is added
+    /// to [`warnings`](History::warnings).
     pub fn find_start(&mut self) {
-        let rules = PoolRules::parse(self.settings.as_deref().unwrap_or_default());
+        let rules = SizeRules::parse(self.settings.as_deref().unwrap_or_default());
         for device in &mut self.devices {
             let told = |action| matches!(action, EventAction::RegionGained | EventAction::RegionLost);
             let mapped = |action| matches!(action, EventAction::Mapped | EventAction::Unmapped);
@@ -56,7 +57,8 @@ struct Undo {
     state: StartState,
     /// Whether the source tells when a block was given back, or only when its memory was free.
     requests: bool,
-    /// Blocks that were freed where no segment is, until their allocation is found: where, the event, the bytes.
+    /// Blocks that were freed where no segment is, until their allocation is found: where, the event, the
+    /// bytes.
     outside: HashMap<u64, (usize, u64)>,
     /// The first ones of those that were found, which come last.
     warnings: VecDeque<HistoryWarning>,
@@ -64,7 +66,7 @@ struct Undo {
 }
 
 impl Undo {
-    fn new(device: &DeviceHistory, rules: PoolRules) -> Self {
+    fn new(device: &DeviceHistory, rules: SizeRules) -> Self {
         Self {
             device: device.device,
             state: StartState::of(&device.end, rules),
@@ -110,7 +112,7 @@ impl Undo {
             }
             EventAction::RegionGained => self.state.remove_region(address, bytes),
             EventAction::RegionLost => {
-                self.state.add_region(address, region(false, self.state.rules().is_small_region(bytes)))
+                self.state.add_region(address, region(false, self.state.rules().is_small_segment(bytes)))
             }
             EventAction::Mapped => self.state.unmap(address, bytes),
             EventAction::Unmapped => {
@@ -129,8 +131,8 @@ impl Undo {
     fn allocated(&mut self, event: usize, address: u64, bytes: u64) {
         let device = self.device;
         match self.state.block(address) {
-            // One whose free was completed and never requested (PyTorch: a graph's, which go with its pool) is taken for
-            // pending up to here.
+            // One whose free was completed and never requested (PyTorch: a graph's, which go with its pool)
+            // is taken for pending up to here.
             Some(block) => {
                 if block.requested != bytes {
                     self.warn(HistoryWarning::SizeDiffers { device, event, address });
@@ -181,8 +183,9 @@ impl Undo {
     }
 }
 
-/// Whether the source tells when a block is given back. It does not if a block was allocated and then free without that.
-/// If there is neither, the frees are completions of what was given back before the first event.
+/// Whether the source tells when a block is given back. It does not if a block was allocated and then free
+/// without that. If there is neither, the frees are completions of what was given back before the first
+/// event.
 fn has_requests(device: &DeviceHistory) -> bool {
     if device.events.iter().any(|event| event.action == EventAction::FreeRequested) {
         return true;

@@ -2,15 +2,15 @@
 //!
 //! Pieces follow each other without gaps in a region, and free neighbours are one piece, as in the allocator.
 //!
-//! A block that comes back ([`StartState::take`]) is as long as its request, rounded. Behind it there may have been a
-//! rest that was not worth splitting off, at most [`PoolRules::kept`] bytes; then no free piece can begin there, since
-//! every free piece is longer than that: it was split off as longer, or was a block that was longer. So a rest that is
-//! too short for a free piece is the block's. If more is free behind the block, it may be the block's rest and another free piece that
-//! merged when the block was freed. The block is *open* then. It closes when something before, that is, met later, is
-//! found to have begun behind it: what lies between is the block's if it is too short to be free.
+//! A block that comes back ([`StartState::take`]) is as long as its request, rounded. Behind it there may
+//! have been a rest that was not worth splitting off, at most [`SizeRules::kept`] bytes; then no free piece
+//! can begin there, since every free piece is longer than that: it was split off as longer, or was a block
+//! that was longer. So a rest that is too short for a free piece is the block's. If more is free behind the
+//! block, it may be the block's rest and another free piece that merged when the block was freed. The block
+//! is *open* then. It closes when something before, that is, met later, is found to have begun behind it:
+//! what lies between is the block's if it is too short to be free.
 
-use super::rules::PoolRules;
-use crate::history::{BlockState, Segment, SegmentBlock, SiteId};
+use crate::history::{BlockState, Segment, SegmentBlock, SiteId, SizeRules};
 use orlop_core::StreamId;
 use std::collections::BTreeMap;
 
@@ -50,14 +50,14 @@ impl StartChunk {
 }
 
 pub(super) struct StartState {
-    rules: PoolRules,
+    rules: SizeRules,
     regions: BTreeMap<u64, StartRegion>,
     pieces: BTreeMap<u64, StartChunk>,
 }
 
 impl StartState {
     /// Segments that overlap those before, or that their blocks do not fill, are left out.
-    pub(super) fn of(segments: &[Segment], rules: PoolRules) -> Self {
+    pub(super) fn of(segments: &[Segment], rules: SizeRules) -> Self {
         let mut state = Self { rules, regions: BTreeMap::new(), pieces: BTreeMap::new() };
         let mut next = 0;
         for segment in segments {
@@ -79,7 +79,7 @@ impl StartState {
         state
     }
 
-    pub(super) fn rules(&self) -> &PoolRules {
+    pub(super) fn rules(&self) -> &SizeRules {
         &self.rules
     }
 
@@ -161,12 +161,12 @@ impl StartState {
         self.pieces.insert(at, StartChunk::free(bytes));
     }
 
-    /// Gives the free piece at `address` to the open block that it follows, if it is too short to be free. It ends where
-    /// something is known to begin.
+    /// Gives the free piece at `address` to the open block that it follows, if it is too short to be free. It
+    /// ends where something is known to begin.
     fn close(&mut self, address: u64, bytes: u64) -> bool {
         let Some((start, block)) = self.before(address) else { return false };
         let Some((_, region)) = self.region(start) else { return false };
-        if !block.open || bytes > self.rules.kept(&region, block.bytes) {
+        if !block.open || bytes > self.rules.kept(region.small || region.expandable, block.bytes) {
             return false;
         }
         self.pieces.remove(&address);
@@ -186,7 +186,7 @@ impl StartState {
         // The settings may have been others when it was allocated.
         let sizes = [self.rules.round(requested), self.rules.granules(requested), requested.max(1)];
         let Some(least) = sizes.into_iter().find(|&size| size <= room) else { return false };
-        let kept = self.rules.kept(&region, least);
+        let kept = self.rules.kept(region.small || region.expandable, least);
         let rest = room - least;
         let (bytes, open) = if rest <= kept { (room, false) } else { (least, true) };
         let site = SiteId::UNKNOWN;

@@ -1,11 +1,12 @@
-//! Files that mean harm: none crashes, hangs or takes memory out of proportion, and each is told what is wrong with it.
+//! Files that mean harm: none crashes, hangs or takes memory out of proportion, and each is told what is
+//! wrong with it.
 
 use super::{GPT, unpacked};
 use flate2::Compression;
 use flate2::read::GzEncoder;
 use orlop_trace::TraceError;
+use orlop_trace::formats::snapshot::{SnapshotError, write_pickle};
 use orlop_trace::history::History;
-use orlop_trace::snapshot::{SnapshotError, write_pickle};
 use proptest::prelude::*;
 use std::io::Read;
 

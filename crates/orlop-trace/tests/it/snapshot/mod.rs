@@ -1,5 +1,5 @@
-//! Memory snapshots: the shipped ones, what they were like at the start, both ways through both forms, and files that
-//! mean harm.
+//! Memory snapshots: the shipped ones, what they were like at the start, both ways through both forms, and
+//! files that mean harm.
 
 mod hostile;
 mod round_trip;

@@ -1,9 +1,10 @@
 //! Written and read again, a history is the same; and Python reads what is written.
 
 use super::{GPT, MADE_UP, read, unpacked};
+use orlop_trace::TraceError;
+use orlop_trace::formats::snapshot::{SnapshotError, write_json, write_pickle};
+use orlop_trace::formats::text::Trace;
 use orlop_trace::history::History;
-use orlop_trace::snapshot::{SnapshotError, write_json, write_pickle};
-use orlop_trace::{Trace, TraceError};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -100,7 +101,8 @@ fn traces_of_lines_become_snapshots() {
     );
 }
 
-/// A snapshot has a list for every number: a recording's CPU comes behind the GPUs, and not after four billion lists.
+/// A snapshot has a list for every number: a recording's CPU comes behind the GPUs, and not after four
+/// billion lists.
 #[test]
 fn devices_that_are_not_numbered_in_a_row_come_behind_the_others() {
     let mut history = History::parse(RICH.as_bytes()).expect("it is a snapshot");

@@ -3,8 +3,8 @@
 use super::{GPT, MADE_UP, read};
 use orlop_trace::history::{BlockState, EventAction, History, HistoryWarning, MAX_WARNINGS, Stage, Workload};
 
-/// What a file has: of events, allocations, frees, segments at the end, blocks there, those in use at the start, call
-/// sites, and the most bytes that were asked for and in use.
+/// What a file has: of events, allocations, frees, segments at the end, blocks there, those in use at the
+/// start, call sites, and the most bytes that were asked for and in use.
 #[derive(Debug, PartialEq, Eq)]
 struct Figures {
     events: usize,

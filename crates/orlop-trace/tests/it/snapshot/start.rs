@@ -78,8 +78,8 @@ proptest! {
             if found == truth {
                 continue;
             }
-            // What a large block kept of the memory behind it, which nothing used while the block was there, cannot be
-            // told from the free piece that follows.
+            // What a large block kept of the memory behind it, which nothing used while the block was there,
+            // cannot be told from the free piece that follows.
             let hidden = truth.1 - found.1;
             prop_assert!(hidden <= 1 << 20 && truth.2 != BlockState::Free, "{:?} {:?}", found, truth);
             prop_assert_eq!((found.0, found.2), (truth.0, truth.2));
@@ -145,8 +145,8 @@ fn found(end: Vec<Segment>, text: &str) -> (Vec<(u64, u64, BlockState)>, Vec<His
 #[test]
 fn pages_come_and_go_and_free_neighbours_are_one_piece() {
     use BlockState::{Free, Live};
-    // At the end 16 KiB are mapped from 0x10000: a live block and free memory. Then, backwards: pages behind it were
-    // mapped too, in two parts, and a block lay across them.
+    // At the end 16 KiB are mapped from 0x10000: a live block and free memory. Then, backwards: pages behind
+    // it were mapped too, in two parts, and a block lay across them.
     let end = vec![segment(0x10000, true, &[(0x1000, Live), (0x3000, Free)])];
     let (start, warnings) = found(
         end,
@@ -172,7 +172,8 @@ fn pages_come_and_go_and_free_neighbours_are_one_piece() {
 fn a_rest_belongs_to_the_block_when_something_began_behind_it() {
     use BlockState::{Free, Live};
     const MIB: u64 = 1 << 20;
-    // Two blocks were freed, the left one last. It was asked for with 4 MiB, and the right one began 1 MiB behind that.
+    // Two blocks were freed, the left one last. It was asked for with 4 MiB, and the right one began 1 MiB
+    // behind that.
     let end = vec![segment(0x1000_0000, false, &[(20 * MIB, Free)])];
     let text = "free 10500000 300000\n done 10500000 300000\n free 10000000 400000\n done 10000000 400000";
     let (start, warnings) = found(end.clone(), text);

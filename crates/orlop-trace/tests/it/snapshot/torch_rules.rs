@@ -1,6 +1,6 @@
-//! PyTorch's caching allocator in its default configuration, as far as the tests need it: best fit by size and address,
-//! splitting, merging, regions, frees that wait for streams. It says where each block would have gone, and makes
-//! recordings.
+//! PyTorch's caching allocator in its default configuration, as far as the tests need it: best fit by size
+//! and address, splitting, merging, regions, frees that wait for streams. It says where each block would have
+//! gone, and makes recordings.
 
 use orlop_core::StreamId;
 use orlop_trace::history::{

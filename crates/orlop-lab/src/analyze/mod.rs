@@ -1,0 +1,32 @@
+//! Analysis: where the bytes of one recording went.
+//!
+//! | question | with |
+//! |---|---|
+//! | which call sites hold the memory, at the peak and at the end? | [`SnapshotInfo`] |
+//! | what does fragmentation cost? | [`Fragmentation`], [`SegmentsInfo`] |
+//! | what did a request that failed lack, and what is the least to give up for it? | [`OutOfMemoryReport`] |
+//! | what are the sizes and lifetimes of a plain trace? | [`TraceInfo`] |
+//!
+//! Call sites are named by the frames that mean something to a person: [`SiteName`]. Bytes of blocks are as
+//! requested, unless noted otherwise; bytes of segments are as the device gave them.
+
+mod fragmentation;
+mod holders;
+mod naming;
+mod out_of_memory;
+mod site_name;
+#[cfg(test)]
+mod site_name_tests;
+mod snapshot_info;
+mod trace_info;
+
+pub use self::fragmentation::{Fragmentation, PoolUse, SegmentPool, SegmentsInfo};
+pub use self::holders::{Holder, Holdings, Share, Shares};
+pub(crate) use self::holders::{live, peak};
+pub use self::naming::Naming;
+pub(crate) use self::naming::SiteGroups;
+pub use self::out_of_memory::{InferredLimit, OutOfMemoryReport, Release, ReleaseWay};
+pub use self::site_name::{BEFORE, NO_SITE, SiteName, stack_lines};
+pub use self::snapshot_info::{DeviceInfo, InstantInfo, SnapshotInfo};
+pub(crate) use self::snapshot_info::{peak_reserved, peak_reserved_after, with_start};
+pub use self::trace_info::{Lifetimes, SizeBucket, TraceInfo};

@@ -1,0 +1,343 @@
+//! Why a request failed, and the least that would have had to go for it to fit.
+//!
+//! Two ways lead there. Inside a segment, neighbours can go until what is between them is large enough: of
+//! all such windows the one with the fewest live bytes is found exactly, in one pass with two fingers. Or
+//! whole segments can go back to the device, until it has enough for a new one: which is a knapsack, and is
+//! not solved exactly: either those that hold the fewest live bytes for their size, or one alone, whichever
+//! is less.
+
+use super::fragmentation::{Fragmentation, SegmentsInfo, is_cached};
+use super::holders::{BlockTotals, BySite, Holdings, Shares, live, steps_after};
+use super::naming::{Naming, SiteGroups};
+use orlop_trace::history::Timeline;
+use orlop_trace::history::{
+    BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SegmentBlock, SizeRules, Workload,
+};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// The analysis of a request that failed for lack of memory.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct OutOfMemoryReport {
+    /// The place of the event, from 0.
+    pub event: usize,
+    /// When, in nanoseconds since the first event.
+    pub time_ns: u64,
+    /// How many bytes were asked for.
+    pub requested: u64,
+    /// For which stream.
+    pub stream: u64,
+    /// By whom.
+    pub site: String,
+    /// What the device had left.
+    pub device_free: u64,
+    /// What the program may hold of the device, where that refused the request: the device had enough left
+    /// (PyTorch: `per_process_memory_fraction`).
+    pub limit: Option<InferredLimit>,
+    /// Who held memory then.
+    pub held: Holdings,
+    /// The segments then; `None` where the source does not tell.
+    pub segments: Option<SegmentsInfo>,
+    /// Whether all that was free, in segments and on the device, would have been enough: in one piece.
+    pub fragmented: bool,
+    /// What would have made it fit, the least to give up first. Empty if nothing of the allocator's would
+    /// have.
+    pub releases: Vec<Release>,
+}
+
+/// Bounds on a memory limit, inferred from requests that it allowed and refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct InferredLimit {
+    /// So many bytes were held before.
+    pub at_least: u64,
+    /// So many would have been held then.
+    pub below: u64,
+}
+
+/// How room is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ReleaseWay {
+    /// Neighbours in one segment go.
+    Neighbours,
+    /// Whole segments go back to the device.
+    Segments,
+}
+
+/// Something that could have been released so that a request fits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Release {
+    /// How.
+    pub way: ReleaseWay,
+    /// Where the freed range begins; of segments, the first one.
+    pub address: u64,
+    /// How long the range is, free pieces included; of segments, all of them together.
+    pub range: u64,
+    /// How many segments are touched.
+    pub segments: u64,
+    /// Live bytes that go, with their rounding.
+    pub bytes: u64,
+    /// Live blocks that go.
+    pub blocks: u64,
+    /// Bytes in it that only wait for a stream.
+    pub pending: u64,
+    /// Who holds what goes.
+    pub by_site: Shares,
+}
+
+impl OutOfMemoryReport {
+    /// Bytes that the device had for this program: what was held and what was left, or what the program had
+    /// held at most if it had a [limit](Self::limit). `None` where the source does not tell what was held.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        let segments = self.segments.as_ref()?;
+        match self.limit {
+            Some(limit) => Some(limit.at_least),
+            None => self.device_free.checked_add(segments.bytes.reserved),
+        }
+    }
+
+    /// Of an [`OutOfMemory`](orlop_trace::history::EventAction::OutOfMemory) event at this place.
+    pub(super) fn of(
+        place: usize,
+        event: &HistoryEvent,
+        history: &DeviceHistory,
+        work: &Workload,
+        moments: &Timeline<'_>,
+        names: &mut SiteGroups<'_>,
+        naming: Naming,
+    ) -> Self {
+        let steps = steps_after(work, place);
+        let segments = moments.after(place);
+        let there: HashMap<u64, bool> =
+            live(work, steps).map(|block| (block.address, block.born.is_none())).collect();
+        let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
+        let bytes = Fragmentation::of(&segments);
+        let limit = InferredLimit::of(place, event, history, moments.rules(), bytes.reserved);
+        let left = limit.map_or(event.address, |limit| limit.at_least.saturating_sub(bytes.reserved));
+        let request = RequestToFit { rules: moments.rules(), bytes: event.bytes, pool, left };
+        let ways = [request.neighbours(event, &segments), request.segments(&segments)];
+        let mut releases: Vec<Release> =
+            ways.into_iter().flatten().map(|found| found.release(&there, names, naming)).collect();
+        releases.sort_by_key(|release| release.bytes);
+        let memory = Some(left.saturating_add(bytes.reserved));
+        let free = [bytes.split, bytes.cached].into_iter().fold(left, u64::saturating_add);
+        let begin = history.events.first().map_or(0, |first| first.time);
+        Self {
+            event: place,
+            time_ns: event.time.saturating_sub(begin),
+            requested: event.bytes,
+            stream: event.stream.get(),
+            site: names.label(event.site, false),
+            device_free: event.address,
+            limit,
+            held: Holdings::after(steps, work, history, names, naming),
+            segments: (!segments.is_empty()).then(|| SegmentsInfo::of(&segments, memory)),
+            fragmented: free >= event.bytes,
+            releases,
+        }
+    }
+}
+
+impl InferredLimit {
+    /// That refused this request, while so many bytes were held: the device had enough left for a segment.
+    fn of(
+        place: usize,
+        event: &HistoryEvent,
+        history: &DeviceHistory,
+        rules: &SizeRules,
+        reserved: u64,
+    ) -> Option<Self> {
+        if !history.has_segments() {
+            return None;
+        }
+        let growth = rules.segment_bytes(event.bytes).filter(|&growth| growth <= event.address)?;
+        let mut held: u64 = history.start.iter().map(|segment| segment.bytes).fold(0, u64::saturating_add);
+        let mut at_least = held;
+        for event in history.events.iter().take(place) {
+            match event.action {
+                EventAction::RegionGained | EventAction::Mapped => held = held.saturating_add(event.bytes),
+                EventAction::RegionLost | EventAction::Unmapped => held = held.saturating_sub(event.bytes),
+                _ => {}
+            }
+            at_least = at_least.max(held);
+        }
+        let below = reserved.saturating_add(growth);
+        // Or else something took memory for a while that is not told of.
+        (at_least < below).then_some(Self { at_least, below })
+    }
+}
+
+/// The failed request, and the memory that the device could provide.
+#[derive(Debug, Clone, Copy)]
+struct RequestToFit<'a> {
+    rules: &'a SizeRules,
+    bytes: u64,
+    /// The pool that has to serve it.
+    pool: (u64, u64),
+    /// So many bytes could still be gained.
+    left: u64,
+}
+
+/// Blocks that could be released.
+#[derive(Debug)]
+struct ReleaseCandidate<'a> {
+    way: ReleaseWay,
+    address: u64,
+    range: u64,
+    segments: u64,
+    blocks: Vec<&'a SegmentBlock>,
+}
+
+impl RequestToFit<'_> {
+    /// The window in a segment that serves such requests with the fewest live bytes.
+    fn neighbours<'a>(&self, event: &HistoryEvent, segments: &'a [Segment]) -> Option<ReleaseCandidate<'a>> {
+        let serves = |segment: &&Segment| {
+            segment.stream == event.stream
+                && segment.pool == self.pool
+                && segment.small == self.rules.is_small(self.bytes)
+        };
+        let windows = segments.iter().filter(serves).filter_map(|segment| {
+            let window = self.window(segment)?;
+            Some((window, segment))
+        });
+        let (window, segment) = windows.min_by_key(|(window, _)| window.live)?;
+        let blocks = segment.blocks.get(window.from..window.to)?;
+        Some(ReleaseCandidate {
+            way: ReleaseWay::Neighbours,
+            address: blocks.first()?.address,
+            range: window.bytes,
+            segments: 1,
+            blocks: blocks.iter().collect(),
+        })
+    }
+
+    /// The window of one segment with the fewest live bytes.
+    fn window(&self, segment: &Segment) -> Option<Window> {
+        let mut best: Option<Window> = None;
+        let mut window = Window { from: 0, to: 0, bytes: 0, live: 0 };
+        for from in 0..segment.blocks.len() {
+            window.from = from;
+            // What grows in place can go on where it ends.
+            let more = |window: &Window| {
+                let last = segment.expandable && window.to == segment.blocks.len();
+                window.bytes.saturating_add(if last { self.left } else { 0 }) < self.bytes
+            };
+            while more(&window) {
+                let Some(block) = segment.blocks.get(window.to) else { return best };
+                window.bytes = window.bytes.saturating_add(block.bytes);
+                window.live = window.live.saturating_add(live_bytes(block));
+                window.to += 1;
+            }
+            if window.to > from && best.is_none_or(|best| window.live < best.live) {
+                best = Some(window);
+            }
+            let Some(block) = segment.blocks.get(from) else { return best };
+            if window.to == from {
+                // Nothing of the segment is needed: then nothing has to go.
+                return best;
+            }
+            window.bytes = window.bytes.saturating_sub(block.bytes);
+            window.live = window.live.saturating_sub(live_bytes(block));
+        }
+        best
+    }
+
+    /// Segments that go back until the device can give a new one.
+    fn segments<'a>(&self, segments: &'a [Segment]) -> Option<ReleaseCandidate<'a>> {
+        let growth = self.rules.segment_bytes(self.bytes)?;
+        let (cached, used): (Vec<&Segment>, Vec<&Segment>) = segments
+            .iter()
+            .filter(|segment| segment.pool == (0, 0) && !segment.expandable)
+            .partition(|segment| is_cached(segment));
+        let cached = cached.iter().fold(self.left, |sum, segment| sum.saturating_add(segment.bytes));
+        let missing = growth.checked_sub(cached).filter(|&missing| missing > 0)?;
+        let mut offers: Vec<(u64, &Segment)> = used
+            .into_iter()
+            .map(|segment| (segment.blocks.iter().map(live_bytes).fold(0, u64::saturating_add), segment))
+            .collect();
+        // Fewest live bytes for their size first: a/b < c/d as a·d < c·b.
+        offers.sort_by(|(live, segment), (other_live, other)| {
+            let cross = |live: u64, bytes: u64| u128::from(live) * u128::from(bytes);
+            cross(*live, other.bytes).cmp(&cross(*other_live, segment.bytes))
+        });
+        let alone =
+            offers.iter().filter(|(_, segment)| segment.bytes >= missing).min_by_key(|(live, _)| *live);
+        let alone = alone.copied();
+        let mut gained: u64 = 0;
+        let mut taken = Vec::new();
+        for offer in offers {
+            if gained >= missing {
+                break;
+            }
+            gained = gained.saturating_add(offer.1.bytes);
+            taken.push(offer);
+        }
+        if gained < missing {
+            return None;
+        }
+        // The last one may have made others needless.
+        taken.sort_by_key(|(live, _)| Reverse(*live));
+        taken.retain(|(_, segment)| {
+            let needless = gained.saturating_sub(segment.bytes) >= missing;
+            if needless {
+                gained -= segment.bytes;
+            }
+            !needless
+        });
+        let together = taken.iter().fold(0, |sum: u64, (live, _)| sum.saturating_add(*live));
+        if let Some(alone) = alone.filter(|(live, _)| *live < together) {
+            gained = alone.1.bytes;
+            taken = vec![alone];
+        }
+        taken.sort_by_key(|(_, segment)| segment.address);
+        Some(ReleaseCandidate {
+            way: ReleaseWay::Segments,
+            address: taken.first()?.1.address,
+            range: gained,
+            segments: taken.len() as u64,
+            blocks: taken.iter().flat_map(|(_, segment)| &segment.blocks).collect(),
+        })
+    }
+}
+
+/// A run of blocks.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    from: usize,
+    to: usize,
+    bytes: u64,
+    live: u64,
+}
+
+fn live_bytes(block: &SegmentBlock) -> u64 {
+    if block.state == BlockState::Live { block.bytes } else { 0 }
+}
+
+impl ReleaseCandidate<'_> {
+    /// `there`: whether the block at an address was there when the recording began.
+    fn release(&self, there: &HashMap<u64, bool>, names: &mut SiteGroups<'_>, naming: Naming) -> Release {
+        let (mut sites, mut all) = (BySite::default(), BlockTotals::default());
+        for block in self.blocks.iter().filter(|block| block.state == BlockState::Live) {
+            let there = there.get(&block.address).copied().unwrap_or(true);
+            sites.add_site(names, block.site, there, block.bytes);
+            all.add(block.bytes);
+        }
+        let pending = self.blocks.iter().filter(|block| block.state == BlockState::Pending);
+        Release {
+            way: self.way,
+            address: self.address,
+            range: self.range,
+            segments: self.segments,
+            bytes: all.bytes,
+            blocks: all.blocks,
+            pending: pending.fold(0, |sum, block| sum.saturating_add(block.bytes)),
+            by_site: sites.shares(names, all, naming),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The description of a plain trace: sizes, lifetimes, peak.
+
+use orlop_trace::formats::text::{ReplayStep, Trace};
+use serde::Serialize;
+
+/// The description of a trace. Bytes are as asked for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TraceInfo {
+    /// Allocations and frees.
+    pub operations: usize,
+    /// Allocations.
+    pub allocations: usize,
+    /// Frees.
+    pub frees: usize,
+    /// Streams named.
+    pub streams: usize,
+    /// Bytes of all allocations together.
+    pub allocated_bytes: u64,
+    /// The most bytes that lived at once.
+    pub peak_live_bytes: u64,
+    /// The most blocks that lived at once.
+    pub peak_live_blocks: usize,
+    /// Bytes that are never freed.
+    pub end_live_bytes: u64,
+    /// Blocks that are never freed.
+    pub end_live_blocks: usize,
+    /// The size in the middle of all allocations.
+    pub median_bytes: u64,
+    /// The largest allocation.
+    pub largest_bytes: u64,
+    /// How many different sizes were asked for.
+    pub distinct_sizes: usize,
+    /// Allocations by size, smallest first; empty ranges are left out.
+    pub sizes: Vec<SizeBucket>,
+    /// How long blocks lived; `None` if nothing was freed.
+    pub lifetimes: Option<Lifetimes>,
+}
+
+/// Allocations of similar size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SizeBucket {
+    /// The smallest size: 0, or a power of two.
+    pub from_bytes: u64,
+    /// The largest size: 0, or one less than twice that power.
+    pub to_bytes: u64,
+    /// How many allocations.
+    pub allocations: usize,
+    /// Their bytes together.
+    pub bytes: u64,
+}
+
+/// How long blocks lived that were freed: operations from the allocation to the free, so 1 is a block that
+/// was freed next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Lifetimes {
+    /// The shortest.
+    pub min: usize,
+    /// A quarter lived no longer.
+    pub p25: usize,
+    /// Half lived no longer.
+    pub p50: usize,
+    /// Three quarters lived no longer.
+    pub p75: usize,
+    /// 90 of 100 lived no longer.
+    pub p90: usize,
+    /// 99 of 100 lived no longer.
+    pub p99: usize,
+    /// The longest.
+    pub max: usize,
+}
+
+impl TraceInfo {
+    /// Describes `trace`.
+    #[must_use]
+    pub fn of(trace: &Trace) -> Self {
+        let mut sizes = Vec::new();
+        let mut lifetimes = Vec::new();
+        let mut born = vec![0; trace.slots()];
+        for (index, step) in trace.steps().enumerate() {
+            match step {
+                ReplayStep::Allocate { slot, bytes, .. } => {
+                    born[slot] = index;
+                    sizes.push(bytes as u64);
+                }
+                ReplayStep::Free { slot } => lifetimes.push(index - born[slot]),
+            }
+        }
+        sizes.sort_unstable();
+        lifetimes.sort_unstable();
+        Self {
+            operations: trace.len(),
+            allocations: sizes.len(),
+            frees: lifetimes.len(),
+            streams: trace.streams().len(),
+            allocated_bytes: sum(&sizes),
+            peak_live_bytes: trace.peak().bytes,
+            peak_live_blocks: trace.peak().blocks,
+            end_live_bytes: trace.live_at_end().bytes,
+            end_live_blocks: trace.live_at_end().blocks,
+            median_bytes: quantile(&sizes, 50).unwrap_or(0),
+            largest_bytes: sizes.last().copied().unwrap_or(0),
+            distinct_sizes: sizes.chunk_by(|a, b| a == b).count(),
+            sizes: sizes.chunk_by(|&a, &b| class(a) == class(b)).map(bucket).collect(),
+            lifetimes: Lifetimes::of(&lifetimes),
+        }
+    }
+}
+
+impl Lifetimes {
+    fn of(sorted: &[usize]) -> Option<Self> {
+        Some(Self {
+            min: *sorted.first()?,
+            p25: quantile(sorted, 25)?,
+            p50: quantile(sorted, 50)?,
+            p75: quantile(sorted, 75)?,
+            p90: quantile(sorted, 90)?,
+            p99: quantile(sorted, 99)?,
+            max: *sorted.last()?,
+        })
+    }
+}
+
+/// Which sizes go together: those with the same highest bit.
+fn class(bytes: u64) -> Option<u32> {
+    bytes.checked_ilog2()
+}
+
+/// A bucket of sizes of one class; not empty.
+fn bucket(sizes: &[u64]) -> SizeBucket {
+    let (from_bytes, to_bytes) = match sizes.first().copied().and_then(class) {
+        Some(log2) => (1 << log2, u64::MAX >> (u64::BITS - 1 - log2)),
+        None => (0, 0),
+    };
+    SizeBucket { from_bytes, to_bytes, allocations: sizes.len(), bytes: sum(sizes) }
+}
+
+/// Over the whole life of a trace the sum may pass what 64 bits hold; then it stays at their end.
+fn sum(sizes: &[u64]) -> u64 {
+    sizes.iter().fold(0, |sum, &size| sum.saturating_add(size))
+}
+
+/// The smallest value that at least `percent` of 100 do not pass (nearest rank).
+fn quantile<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
+    let rank = (sorted.len() as u128 * percent as u128).div_ceil(100);
+    sorted.get(usize::try_from(rank).ok()?.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_trace_is_described_exactly() {
+        let text = "a,0,0\na,1,1\na,2,100\na,3,127\na,4,128\nf,4\nf,0\nf,2\na,5,128,7\n";
+        let info = TraceInfo::of(&Trace::parse(text.as_bytes()).unwrap());
+        assert_eq!((info.operations, info.allocations, info.frees, info.streams), (9, 6, 3, 2));
+        assert_eq!((info.allocated_bytes, info.peak_live_bytes, info.peak_live_blocks), (484, 356, 5));
+        assert_eq!((info.end_live_bytes, info.end_live_blocks), (256, 3));
+        assert_eq!((info.median_bytes, info.largest_bytes, info.distinct_sizes), (100, 128, 5));
+        let buckets: Vec<_> =
+            info.sizes.iter().map(|b| (b.from_bytes, b.to_bytes, b.allocations, b.bytes)).collect();
+        assert_eq!(buckets, [(0, 0, 1, 0), (1, 1, 1, 1), (64, 127, 2, 227), (128, 255, 2, 256)]);
+        assert_eq!(
+            info.lifetimes,
+            Some(Lifetimes { min: 1, p25: 1, p50: 5, p75: 6, p90: 6, p99: 6, max: 6 })
+        );
+    }
+
+    #[test]
+    fn nothing_is_described_as_nothing() {
+        let info = TraceInfo::of(&Trace::default());
+        assert_eq!((info.operations, info.median_bytes, info.lifetimes), (0, 0, None));
+        assert!(info.sizes.is_empty());
+    }
+
+    #[test]
+    fn buckets_reach_the_largest_size() {
+        let bucket = bucket(&[u64::MAX, u64::MAX]);
+        assert_eq!((bucket.from_bytes, bucket.to_bytes, bucket.bytes), (1 << 63, u64::MAX, u64::MAX));
+    }
+}

@@ -1,0 +1,181 @@
+//! Whether a run needs more than it may: a test for memory, that names the line that broke it.
+//!
+//! Everything it measures is counted, not timed: the same program on the same data gives the same numbers
+//! each time. So the tolerance is for what changes on purpose, and can be small.
+
+use super::diff::{Amount, DeviceDiff, Matching, SiteDiff};
+use super::profile::Profile;
+use serde::{Serialize, Serializer};
+use std::cmp::Reverse;
+use std::fmt;
+use std::str::FromStr;
+
+/// How much more than the baseline is allowed. Prints and parses as `1.5%`.
+///
+/// ```
+/// use orlop_lab::compare::Tolerance;
+///
+/// let tolerance: Tolerance = "1.5%".parse()?;
+/// assert_eq!(tolerance.limit(2000), 2030);
+/// assert!("1.5".parse::<Tolerance>().is_err());
+/// # Ok::<(), orlop_lab::compare::UnknownTolerance>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub struct Tolerance {
+    /// In hundredths of a percent.
+    hundredths: u32,
+}
+
+/// The text is no tolerance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a tolerance is a percentage with at most two decimals, as `1%` or `0.25%`")]
+pub struct UnknownTolerance;
+
+impl Tolerance {
+    /// The largest figure that passes.
+    #[must_use]
+    pub fn limit(self, baseline: u64) -> u64 {
+        let more = u128::from(baseline) * u128::from(self.hundredths) / 10_000;
+        baseline.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.hundredths / 100, self.hundredths % 100);
+        match rest {
+            0 => write!(f, "{whole}%"),
+            rest if rest % 10 == 0 => write!(f, "{whole}.{}%", rest / 10),
+            rest => write!(f, "{whole}.{rest:02}%"),
+        }
+    }
+}
+
+impl FromStr for Tolerance {
+    type Err = UnknownTolerance;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTolerance> {
+        let number = text.trim().strip_suffix('%').ok_or(UnknownTolerance)?.trim_end();
+        let (whole, rest) = number.split_once('.').unwrap_or((number, "0"));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(whole) || !digits(rest) || rest.len() > 2 {
+            return Err(UnknownTolerance);
+        }
+        let whole: u32 = whole.parse().map_err(|_| UnknownTolerance)?;
+        let rest: u32 = format!("{rest:0<2}").parse().map_err(|_| UnknownTolerance)?;
+        let hundredths = whole.checked_mul(100).and_then(|whole| whole.checked_add(rest));
+        hundredths.map(|hundredths| Self { hundredths }).ok_or(UnknownTolerance)
+    }
+}
+
+impl Serialize for Tolerance {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Measure {
+    /// The most bytes that lived at once.
+    PeakLive,
+    /// The most bytes that segments took at once.
+    PeakReserved,
+    /// Blocks handed out.
+    Allocations,
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::PeakLive => "peak live",
+            Self::PeakReserved => "peak reserved",
+            Self::Allocations => "allocations",
+        })
+    }
+}
+
+/// The verdict on a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Gate {
+    /// Whether nothing is above its limit.
+    pub passed: bool,
+    /// How much more than the baseline was allowed.
+    pub tolerance: Tolerance,
+    /// Everything that was measured.
+    pub checks: Vec<Check>,
+}
+
+/// One figure, against its limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Check {
+    /// On which device.
+    pub device: u32,
+    /// What.
+    pub measure: Measure,
+    /// The baseline, and the run.
+    #[serde(flatten)]
+    pub amount: Amount,
+    /// The most that passes.
+    pub limit: u64,
+    /// Whether it passes.
+    pub passed: bool,
+    /// If not: the call sites that grew, most growth first. Reserved bytes have call sites as far as live
+    /// bytes grew.
+    pub sites: Vec<SiteDiff>,
+    /// If not: of the growth of reserved bytes, what live bytes did not grow by. It belongs to no call site.
+    pub fragmentation: u64,
+}
+
+impl Gate {
+    /// Compares a run with its baseline. What only one of them tells is not compared.
+    #[must_use]
+    pub fn check(run: &Profile, baseline: &Profile, tolerance: Tolerance) -> Self {
+        let mut checks = Vec::new();
+        for device in baseline.devices_of_both(run) {
+            let diff = DeviceDiff::of(&baseline.device(device), &run.device(device), Matching::Function);
+            let measures = [
+                (Measure::PeakLive, Some(diff.peak_live)),
+                (Measure::PeakReserved, diff.peak_reserved),
+                (Measure::Allocations, Some(diff.allocations)),
+            ];
+            for (measure, amount) in measures {
+                let Some(amount) = amount else { continue };
+                let limit = tolerance.limit(amount.before);
+                let passed = amount.after <= limit;
+                let live = diff.peak_live.growth().max(0);
+                let is_reserved = measure == Measure::PeakReserved;
+                // What no live byte needs no call site has made.
+                let sites = if passed || (is_reserved && live == 0) {
+                    Vec::new()
+                } else {
+                    culprits(&diff.sites, measure)
+                };
+                let lost = if passed || !is_reserved { 0 } else { amount.growth() - live };
+                let fragmentation = u64::try_from(lost).unwrap_or(0);
+                checks.push(Check { device, measure, amount, limit, passed, sites, fragmentation });
+            }
+        }
+        Self { passed: checks.iter().all(|check| check.passed), tolerance, checks }
+    }
+
+    /// What is above its limit.
+    pub fn breaches(&self) -> impl Iterator<Item = &Check> {
+        self.checks.iter().filter(|check| !check.passed)
+    }
+}
+
+/// The sites that grew in what is measured.
+fn culprits(sites: &[SiteDiff], measure: Measure) -> Vec<SiteDiff> {
+    let growth = |site: &SiteDiff| match measure {
+        Measure::PeakLive | Measure::PeakReserved => site.peak.growth(),
+        Measure::Allocations => site.allocations.growth(),
+    };
+    let mut sites: Vec<SiteDiff> = sites.iter().filter(|site| growth(site) > 0).cloned().collect();
+    sites.sort_by_key(|site| Reverse(growth(site)));
+    sites
+}

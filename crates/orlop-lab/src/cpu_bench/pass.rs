@@ -1,0 +1,83 @@
+//! The loop that is timed.
+
+use super::touch::{Touch, TouchAll, TouchFirst, TouchNone, TouchPages, Toucher};
+use crate::LabError;
+use orlop_alloc::{AllocatorRef, Block, Error, Request};
+use orlop_trace::formats::text::{ReplayStep, Trace};
+use std::hint::black_box;
+
+/// The index, from 0, of the operation that failed, and its error.
+#[derive(Debug)]
+pub(super) struct FailedOperation {
+    operation: usize,
+    error: Error,
+}
+
+impl FailedOperation {
+    #[cold]
+    pub(super) fn explain(self, trace: &Trace, allocator: &AllocatorRef) -> LabError {
+        use orlop_alloc::Allocator as _;
+        let Self { operation, error } = self;
+        let allocator = allocator.name().into();
+        match error {
+            Error::NotHostAccessible { .. } => LabError::Untouchable { allocator },
+            error => LabError::Replay { allocator, operation: operation + 1, operations: trace.len(), error },
+        }
+    }
+}
+
+/// A replay's blocks by slot.
+pub(super) type BlockSlots = Vec<Option<Block>>;
+
+pub(super) fn slots(trace: &Trace) -> BlockSlots {
+    std::iter::repeat_with(|| None).take(trace.slots()).collect()
+}
+
+/// Replays the trace once. `slots` is empty before, and holds what the trace never frees after.
+pub(super) fn pass(
+    trace: &Trace,
+    touch: Touch,
+    allocator: &AllocatorRef,
+    slots: &mut [Option<Block>],
+) -> Result<(), FailedOperation> {
+    match touch {
+        Touch::None => steps::<TouchNone>(trace, allocator, slots),
+        Touch::First => steps::<TouchFirst>(trace, allocator, slots),
+        Touch::Pages => steps::<TouchPages>(trace, allocator, slots),
+        Touch::All => steps::<TouchAll>(trace, allocator, slots),
+    }
+}
+
+/// The same loop with nobody to ask: no block is got, and none is freed.
+pub(super) fn idle(trace: &Trace, slots: &mut [Option<Block>]) {
+    for step in trace.steps() {
+        match step {
+            ReplayStep::Allocate { slot, bytes, stream } => {
+                black_box(Request::new(bytes).stream(stream));
+                slots[slot] = black_box(None);
+            }
+            ReplayStep::Free { slot } => slots[slot] = None,
+        }
+    }
+}
+
+#[inline]
+fn steps<T: Toucher>(
+    trace: &Trace,
+    allocator: &AllocatorRef,
+    slots: &mut [Option<Block>],
+) -> Result<(), FailedOperation> {
+    for (operation, step) in trace.steps().enumerate() {
+        match step {
+            ReplayStep::Allocate { slot, bytes, stream } => {
+                let request = Request::new(bytes).stream(stream);
+                let mut block =
+                    allocator.allocate(&request).map_err(|error| FailedOperation { operation, error })?;
+                T::touch(&mut block).map_err(|error| FailedOperation { operation, error })?;
+                slots[slot] = Some(block);
+            }
+            ReplayStep::Free { slot } => slots[slot] = None,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The result of a replay.
+
+use super::Touch;
+use serde::{Deserialize, Serialize};
+
+/// The cost of one trace under one allocator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ReplayReport {
+    /// The trace's name.
+    pub trace: String,
+    /// Returns the allocator's name.
+    pub allocator: String,
+    /// Threads that replayed it at once.
+    pub threads: usize,
+    /// What was written into blocks.
+    pub touch: Touch,
+    /// Operations of one thread in one pass. An allocation and its free are two.
+    pub operations: usize,
+    /// Nanoseconds for an operation, the mean of the threads: the median of the passes after the first, or
+    /// the only pass.
+    pub ns_per_op: f64,
+    /// The most bytes that lived at once, as asked for: the trace's peak times the threads.
+    pub peak_live: u64,
+    /// The most bytes that the allocator held from its backing.
+    pub peak_reserved: u64,
+    /// `peak_reserved / peak_live`; 1 if nothing lived.
+    pub ratio: f64,
+    /// Page faults of the process in a pass of all threads, the mean of those that `ns_per_op` is about.
+    /// Linux only.
+    pub page_faults: Option<u64>,
+    /// The most memory of the process that was resident, in bytes; what was resident before the replay is
+    /// part of it. Linux only.
+    pub rss: Option<u64>,
+    /// Nanoseconds for an operation in the first pass, if there were others.
+    pub cold_ns_per_op: Option<f64>,
+    /// Page faults in the first pass, if there were others.
+    pub cold_page_faults: Option<u64>,
+    /// Passes in all.
+    pub passes: usize,
+}
+
+/// One allocator over several traces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ReplaySummary {
+    /// Returns the allocator's name.
+    pub allocator: String,
+    /// How many traces.
+    pub traces: usize,
+    /// The geometric mean of `ns_per_op`.
+    pub ns_per_op: f64,
+    /// The geometric mean of `ratio`.
+    pub ratio: f64,
+}
+
+impl ReplaySummary {
+    /// One for each allocator, in the order of their first report. Geometric means, because traces differ by
+    /// factors: no trace counts more for being slower.
+    #[must_use]
+    pub fn by_allocator(reports: &[ReplayReport]) -> Vec<Self> {
+        let mut names: Vec<&str> = Vec::new();
+        for report in reports {
+            if !names.contains(&report.allocator.as_str()) {
+                names.push(&report.allocator);
+            }
+        }
+        let summary = |name: &str| {
+            let own = || reports.iter().filter(|report| report.allocator == name);
+            Self {
+                allocator: name.to_owned(),
+                traces: own().count(),
+                ns_per_op: geometric_mean(own().map(|report| report.ns_per_op)),
+                ratio: geometric_mean(own().map(|report| report.ratio)),
+            }
+        };
+        names.into_iter().map(summary).collect()
+    }
+}
+
+/// Of the positive ones; 0 if there are none. (An empty trace takes no time.)
+fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (count, sum) = values
+        .filter(|value| *value > 0.0)
+        .fold((0_u32, 0.0), |(count, sum), value| (count + 1, sum + value.ln()));
+    if count == 0 { 0.0 } else { (sum / f64::from(count)).exp() }
+}
+
+#[cfg(test)]
+pub(super) fn sample(trace: &str, allocator: &str, ns_per_op: f64, ratio: f64) -> ReplayReport {
+    ReplayReport {
+        trace: trace.into(),
+        allocator: allocator.into(),
+        threads: 1,
+        touch: Touch::First,
+        operations: 4,
+        ns_per_op,
+        peak_live: 100,
+        peak_reserved: 200,
+        ratio,
+        page_faults: None,
+        rss: None,
+        cold_ns_per_op: None,
+        cold_page_faults: None,
+        passes: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_geometric_and_by_allocator() {
+        let reports = [
+            sample("x", "b", 10.0, 2.0),
+            sample("x", "a", 7.0, 1.0),
+            sample("y", "b", 1000.0, 8.0),
+            sample("empty", "b", 0.0, 4.0),
+        ];
+        let [b, a] = ReplaySummary::by_allocator(&reports).try_into().unwrap();
+        assert_eq!((b.allocator.as_str(), b.traces, a.allocator.as_str(), a.traces), ("b", 3, "a", 1));
+        assert!((b.ns_per_op - 100.0).abs() < 1e-9 && (b.ratio - 4.0).abs() < 1e-9);
+        assert!((a.ns_per_op - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn reports_survive_json() {
+        let report = sample("x", "a", 1.5, 2.0);
+        let text = serde_json::to_string(&report).unwrap();
+        assert!(text.contains(r#""touch":"first""#) && text.contains(r#""ns_per_op":1.5"#));
+        assert_eq!(serde_json::from_str::<ReplayReport>(&text).unwrap(), report);
+    }
+}

@@ -1,0 +1,183 @@
+//! How small a fixed pool may be: the measure of an allocator's fragmentation that no growth policy blurs.
+//!
+//! Found by bisection: each candidate is a pool in which the whole trace is replayed. Whether a trace fits is
+//! not monotone in the pool's size: where a block goes depends on what is free behind it, and now and then a
+//! trace fits into a pool and not into one slightly larger. The answer is therefore a size that *was replayed
+//! and works* while the next smaller one does not; somewhere below there may be another that works.
+
+use super::{Replay, ReplayReport, Touch};
+use crate::{LabError, Result};
+use orlop_alloc::{Allocator as _, AllocatorRef};
+use orlop_trace::formats::text::Trace;
+
+/// Candidates are multiples of this: the granule of the engines that pools are made of.
+const STEP: usize = 256;
+
+/// The first candidate that must work, as a multiple of the live peak. It is doubled while it does not.
+const FIRST_TIMES: usize = 4;
+
+/// The largest multiple of the live peak that is tried.
+const LAST_TIMES: usize = 64;
+
+/// By what share a pool is enlarged while several threads do not fit into it together.
+const THREADS_SHARE: usize = 16;
+
+/// A pool that holds a trace, when one of 256 bytes less does not.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct SmallestPool {
+    /// Its size.
+    pub bytes: usize,
+    /// The trace's live peak.
+    pub peak_live: u64,
+    /// How many sizes were tried.
+    pub tried: usize,
+}
+
+impl SmallestPool {
+    /// Size over live peak: 1 is perfect. 1 too if nothing ever lived.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        if self.peak_live == 0 { 1.0 } else { self.bytes as f64 / self.peak_live as f64 }
+    }
+}
+
+/// The smallest pool in which `trace` replays, by one thread. `make` gives a new allocator that reserves no
+/// more than it is told; over [`Null`](orlop_alloc::backing::Null) a search costs no memory.
+///
+/// ```
+/// use orlop_alloc::backing::Null;
+/// use orlop_alloc::central::{Central, Policy};
+/// use orlop_core::Device;
+/// use orlop_lab::cpu_bench::smallest_pool;
+/// use orlop_trace::formats::text::Trace;
+///
+/// // 512 bytes lie free when 512 are asked for, but in two places.
+/// let trace = Trace::parse("a,0,256\na,1,256\na,2,256\nf,0\nf,2\na,3,512\n".as_bytes())?;
+/// let pool = smallest_pool(&trace, |bytes| {
+///     let builder = Central::builder(Null::new(Device::CPU)).policy(Policy::tensorflow_fixed());
+///     Ok(builder.limit(bytes).build().erase())
+/// })?;
+/// assert_eq!((pool.peak_live, pool.bytes), (768, 1024));
+/// # Ok::<(), orlop_lab::LabError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`LabError::NoPoolFits`] if not even 64 times the live peak is enough, and whatever fails for another
+/// reason than lack of memory.
+pub fn smallest_pool(trace: &Trace, make: impl Fn(usize) -> Result<AllocatorRef>) -> Result<SmallestPool> {
+    let peak_live = trace.peak().bytes;
+    let mut tried = 0;
+    let mut fits = |steps: usize| {
+        tried += 1;
+        let allocator = make(steps.saturating_mul(STEP))?;
+        match Replay::new(trace).touch(Touch::None).run(&allocator) {
+            Ok(_) => Ok(None),
+            Err(error) if error.is_out_of_memory() => Ok(Some(allocator)),
+            Err(error) => Err(error),
+        }
+    };
+    // In steps from here on: the least that all live bytes could fit in.
+    let least = usize::try_from(peak_live).unwrap_or(usize::MAX).div_ceil(STEP).max(1);
+    let mut times = FIRST_TIMES;
+    let mut good = least.saturating_mul(times);
+    while let Some(full) = fits(good)? {
+        if times >= LAST_TIMES {
+            let largest = good.saturating_mul(STEP);
+            return Err(LabError::NoPoolFits { allocator: full.name().into(), largest, times });
+        }
+        times *= 2;
+        good = least.saturating_mul(times);
+    }
+    let mut bad = least - 1;
+    while good - bad > 1 {
+        let middle = bad + (good - bad) / 2;
+        if fits(middle)?.is_none() { good = middle } else { bad = middle }
+    }
+    Ok(SmallestPool { bytes: good * STEP, peak_live, tried })
+}
+
+/// Finds the smallest pool with allocators from `search`, then replays in one of that size from `make`, which
+/// has real memory under it.
+///
+/// With several threads the pool is that many times larger. If the threads come to stand so that the pool is
+/// too small even so, it is enlarged by sixteenths.
+///
+/// # Errors
+///
+/// As for [`smallest_pool`] and [`Replay::run`].
+pub fn replay_in_smallest_pool(
+    replay: &Replay<'_>,
+    search: impl Fn(usize) -> Result<AllocatorRef>,
+    make: impl Fn(usize) -> Result<AllocatorRef>,
+) -> Result<(SmallestPool, ReplayReport)> {
+    let pool = smallest_pool(replay.trace(), search)?;
+    let threads = replay.thread_count();
+    let together = pool.bytes.saturating_mul(threads);
+    let more = together / THREADS_SHARE;
+    let mut bytes = together;
+    loop {
+        match replay.run(&make(bytes)?) {
+            Err(error) if threads > 1 && error.is_out_of_memory() && bytes / FIRST_TIMES < together => {
+                bytes = bytes.saturating_add(more).next_multiple_of(STEP);
+            }
+            result => return result.map(|report| (pool, report)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop_alloc::backing::{Backing, Null, System};
+    use orlop_alloc::central::{Central, Policy};
+    use orlop_alloc::engine::Direct;
+    use orlop_core::Device;
+
+    fn fixed<B: Backing + 'static>(backing: B, bytes: usize) -> AllocatorRef {
+        Central::builder(backing).policy(Policy::tensorflow_fixed()).limit(bytes).build().erase()
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "a search asks for an allocator that may fail to be made")]
+    fn null(bytes: usize) -> Result<AllocatorRef> {
+        Ok(fixed(Null::new(Device::CPU), bytes))
+    }
+
+    fn trace(text: &str) -> Trace {
+        Trace::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn blocks_that_stack_need_no_more_than_their_sum() {
+        let pool = smallest_pool(&trace("a,0,256\na,1,512\nf,1\na,2,256\n"), null).unwrap();
+        assert_eq!((pool.bytes, pool.peak_live), (768, 768));
+        assert!((pool.ratio() - 1.0).abs() < 1e-12);
+        assert_eq!(smallest_pool(&trace("a,0,1\n"), null).unwrap().bytes, 256);
+        assert_eq!(smallest_pool(&trace("a,0,0\n"), null).unwrap().bytes, 256);
+    }
+
+    #[test]
+    fn small_blocks_need_many_times_their_bytes() {
+        let many: String = (0..100).map(|id| format!("a,{id},8\n")).collect();
+        assert_eq!(smallest_pool(&trace(&many), null).unwrap().bytes, 100 * 256);
+    }
+
+    #[test]
+    fn an_allocator_without_bounds_fits_and_one_without_memory_never_does() {
+        let any = |_| Ok(Direct::new(System::new()).erase());
+        assert_eq!(smallest_pool(&trace("a,0,100\na,1,1000\n"), any).unwrap().bytes, 1280);
+        let error = smallest_pool(&trace("a,0,100\n"), |_| null(0)).unwrap_err();
+        assert!(matches!(error, LabError::NoPoolFits { times: 64, .. }), "{error}");
+    }
+
+    #[test]
+    fn threads_get_a_pool_that_holds_them_all() {
+        let trace = trace("a,0,256\na,1,256\na,2,256\nf,0\nf,2\na,3,512\nf,1\nf,3\n");
+        let real = |bytes| Ok(fixed(System::new(), bytes));
+        let replay = Replay::new(&trace).threads(3).repeat(20);
+        let (pool, report) = replay_in_smallest_pool(&replay, null, real).unwrap();
+        assert_eq!((pool.bytes, report.peak_live), (1024, 3 * 768));
+        assert!(report.peak_reserved >= 3 * 1024);
+    }
+}

@@ -1,0 +1,143 @@
+//! What a replay writes into its blocks, as a program would.
+
+use orlop_alloc::{Block, Error};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// How much of each new block is written. Pages that are never written cost nothing and are not resident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Touch {
+    /// Nothing: the cost of the allocator alone. Works for memory that the host cannot reach.
+    None,
+    /// The first byte.
+    #[default]
+    First,
+    /// A byte of each 4 KiB, and the last one.
+    Pages,
+    /// Every byte.
+    All,
+}
+
+impl Touch {
+    /// All of them, least first.
+    pub const ALL: [Self; 4] = [Self::None, Self::First, Self::Pages, Self::All];
+
+    /// Its name on the command line and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::First => "first",
+            Self::Pages => "pages",
+            Self::All => "all",
+        }
+    }
+}
+
+impl fmt::Display for Touch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Touch {
+    type Err = UnknownTouch;
+
+    fn from_str(name: &str) -> Result<Self, UnknownTouch> {
+        Self::ALL.into_iter().find(|touch| touch.name() == name).ok_or(UnknownTouch)
+    }
+}
+
+/// The text names no [`Touch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected none, first, pages or all")]
+pub struct UnknownTouch;
+
+/// The smallest page of the systems we know.
+const PAGE: usize = 4096;
+
+/// What is written: not zero, lest a system that merges equal pages sees through us.
+const MARK: u8 = 0xa5;
+
+/// A [`Touch`] as a type, so that the replay's loop is compiled for each and asks nothing.
+pub(super) trait Toucher {
+    fn touch(block: &mut Block) -> Result<(), Error>;
+}
+
+pub(super) struct TouchNone;
+pub(super) struct TouchFirst;
+pub(super) struct TouchPages;
+pub(super) struct TouchAll;
+
+impl Toucher for TouchNone {
+    #[inline]
+    fn touch(_: &mut Block) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Toucher for TouchFirst {
+    #[inline]
+    fn touch(block: &mut Block) -> Result<(), Error> {
+        if let Some(first) = block.bytes_mut()?.first_mut() {
+            *first = MARK;
+        }
+        Ok(())
+    }
+}
+
+impl Toucher for TouchPages {
+    fn touch(block: &mut Block) -> Result<(), Error> {
+        let bytes = block.bytes_mut()?;
+        for byte in bytes.iter_mut().step_by(PAGE) {
+            *byte = MARK;
+        }
+        // Blocks need not begin with a page: the last one may reach into one more.
+        if let Some(last) = bytes.last_mut() {
+            *last = MARK;
+        }
+        Ok(())
+    }
+}
+
+impl Toucher for TouchAll {
+    fn touch(block: &mut Block) -> Result<(), Error> {
+        block.bytes_mut()?.fill(MARK);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop_alloc::Request;
+    use orlop_alloc::backing::System;
+    use orlop_alloc::engine::Direct;
+
+    #[test]
+    fn each_way_writes_what_it_says() {
+        let touched = |bytes: usize, touch: fn(&mut Block) -> Result<(), Error>| {
+            let mut block = Direct::new(System::new()).allocate(&Request::new(bytes).zeroed()).unwrap();
+            touch(&mut block).unwrap();
+            let marked = block.bytes().unwrap().iter().enumerate().filter(|&(_, &byte)| byte == MARK);
+            marked.map(|(at, _)| at).collect::<Vec<_>>()
+        };
+        assert_eq!(touched(5000, TouchNone::touch), [0; 0]);
+        assert_eq!(touched(5000, TouchFirst::touch), [0]);
+        assert_eq!(touched(9000, TouchPages::touch), [0, 4096, 8192, 8999]);
+        assert_eq!(touched(3, TouchAll::touch), [0, 1, 2]);
+        for touch in [TouchFirst::touch, TouchPages::touch, TouchAll::touch] {
+            assert_eq!(touched(0, touch), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for touch in Touch::ALL {
+            assert_eq!(touch.to_string().parse(), Ok(touch));
+        }
+        assert_eq!("some".parse::<Touch>(), Err(UnknownTouch));
+    }
+}

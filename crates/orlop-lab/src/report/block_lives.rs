@@ -1,0 +1,192 @@
+//! The lifetime of each block, in order of allocation: the page's main table.
+//!
+//! Times here are *moments*: moment m is after m events, so a history of n events has n + 1 of them. A block
+//! born by event e is there from moment e + 1. Blocks in order of birth are also the order in which the page
+//! stacks them.
+
+use orlop_core::{MemoryKind, StreamId};
+use orlop_trace::history::{
+    BlockState, DeviceHistory, EventAction, Segment, SegmentBlock, SiteId, TextId, WorkStep, Workload,
+};
+use std::collections::HashMap;
+
+/// PyTorch hands out multiples of this many bytes.
+const GRAIN: u64 = 512;
+
+/// A block's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockLife {
+    /// The first moment it is there.
+    pub(super) born: u64,
+    /// The first moment it is given back: not live any more.
+    pub(super) freed: u64,
+    /// The first moment its memory is free.
+    pub(super) done: u64,
+    /// Bytes asked for.
+    pub(super) bytes: u64,
+    /// Bytes that its segment loses to it.
+    pub(super) held: u64,
+    pub(super) address: u64,
+    pub(super) stream: StreamId,
+    pub(super) site: SiteId,
+    pub(super) text: TextId,
+    pub(super) kind: MemoryKind,
+    /// Who gave it back.
+    pub(super) freed_by: SiteId,
+}
+
+/// The lives of all blocks of a device, and the moment after its last event.
+pub(super) fn lives(history: &DeviceHistory) -> (Vec<BlockLife>, u64) {
+    let work = Workload::of(history);
+    let end = moment(history.events.len());
+    let waiting_at_start = pieces(&history.start, BlockState::Pending).map(|(segment, block)| BlockLife {
+        born: 0,
+        freed: 0,
+        done: end,
+        bytes: block.requested,
+        held: block.bytes,
+        address: block.address,
+        stream: segment.stream,
+        site: block.site,
+        text: TextId::NONE,
+        kind: MemoryKind::default(),
+        freed_by: SiteId::UNKNOWN,
+    });
+    let mut lives: Vec<BlockLife> = waiting_at_start.collect();
+    let waiting = lives.len();
+    let grain = if history.has_segments() { GRAIN } else { 1 };
+    let event_of = |step: usize| work.events.get(step).map_or(0, |&event| event as usize);
+    lives.extend(work.blocks.iter().map(|block| BlockLife {
+        born: block.born.map_or(0, |step| moment(event_of(step))),
+        freed: block.died.map_or(end, |step| moment(event_of(step))),
+        done: block.died.map_or(end, |step| moment(event_of(step))),
+        bytes: block.bytes,
+        held: block.bytes.checked_next_multiple_of(grain).unwrap_or(block.bytes),
+        address: block.address,
+        stream: block.stream,
+        site: block.site,
+        text: block.text,
+        kind: block.kind,
+        freed_by: SiteId::UNKNOWN,
+    }));
+    complete(history, &work, &mut lives, waiting);
+    hold(history, &mut lives[waiting..], end);
+    (lives, end)
+}
+
+/// The first moment that sees this event.
+pub(super) fn moment(event: usize) -> u64 {
+    u64::try_from(event).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// When the memory of those that were given back was free, and who gave them back.
+fn complete(history: &DeviceHistory, work: &Workload, lives: &mut [BlockLife], waiting: usize) {
+    let two_steps = history.events.iter().any(|event| event.action == EventAction::FreeCompleted);
+    let end = moment(history.events.len());
+    let mut pending: HashMap<u64, usize> = HashMap::new();
+    pending.extend(lives[..waiting].iter().enumerate().map(|(place, life)| (life.address, place)));
+    let mut steps = work.steps.iter().zip(&work.events).peekable();
+    for (place, event) in history.events.iter().enumerate() {
+        let step = steps.next_if(|&(_, &at)| at as usize == place).map(|(step, _)| step);
+        match (step, event.action) {
+            (Some(&WorkStep::Free(block)), action) => {
+                let Some(life) = lives.get_mut(waiting + block as usize) else { continue };
+                life.freed_by = event.site;
+                if action == EventAction::FreeRequested && two_steps {
+                    life.done = end;
+                    pending.insert(event.address, waiting + block as usize);
+                }
+            }
+            (Some(WorkStep::Allocate(_) | WorkStep::Completed(_)), _)
+            | (None, EventAction::FreeCompleted) => {
+                let life = pending.remove(&event.address).and_then(|block| lives.get_mut(block));
+                if let Some(life) = life {
+                    life.done = moment(place);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What blocks hold of their segments is known of those that were there at the start or are there in the end.
+fn hold(history: &DeviceHistory, lives: &mut [BlockLife], end: u64) {
+    let at = |segments| -> HashMap<u64, u64> {
+        pieces(segments, BlockState::Live).map(|(_, block)| (block.address, block.bytes)).collect()
+    };
+    let (start, last) = (at(&history.start), at(&history.end));
+    for life in lives {
+        let held = match (life.born, life.freed) {
+            (0, _) => start.get(&life.address),
+            (_, freed) if freed == end => last.get(&life.address),
+            _ => None,
+        };
+        if let Some(&held) = held {
+            life.held = held;
+        }
+    }
+}
+
+fn pieces(segments: &[Segment], state: BlockState) -> impl Iterator<Item = (&Segment, SegmentBlock)> {
+    segments.iter().flat_map(move |segment| {
+        segment.blocks.iter().filter(move |block| block.state == state).map(move |&block| (segment, block))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::{block, segment};
+    use orlop_trace::history::HistoryEvent;
+
+    fn history(events: Vec<HistoryEvent>) -> DeviceHistory {
+        DeviceHistory::from_events(events)
+    }
+
+    #[test]
+    fn moments_are_between_events() {
+        let (lives, end) = lives(&history(vec![
+            HistoryEvent::new(EventAction::Allocate, 16, 100),
+            HistoryEvent::new(EventAction::FreeRequested, 16, 100),
+            HistoryEvent::new(EventAction::Snapshot, 0, 0),
+            HistoryEvent::new(EventAction::FreeCompleted, 16, 100),
+            HistoryEvent::new(EventAction::Allocate, 16, 7),
+        ]));
+        assert_eq!(end, 6);
+        let spans: Vec<_> = lives.iter().map(|life| (life.born, life.freed, life.done, life.bytes)).collect();
+        assert_eq!(spans, [(1, 2, 4, 100), (5, 6, 6, 7)]);
+    }
+
+    #[test]
+    fn frees_in_one_step_are_complete_at_once() {
+        for action in [EventAction::FreeRequested, EventAction::FreeCompleted] {
+            let (lives, _) = lives(&history(vec![
+                HistoryEvent::new(EventAction::Allocate, 1, 1),
+                HistoryEvent::new(action, 1, 1),
+            ]));
+            assert_eq!((lives[0].freed, lives[0].done), (2, 2), "{action:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_at_the_start_is_never_live() {
+        let mut history = history(vec![HistoryEvent::new(EventAction::FreeCompleted, 0, 512)]);
+        history.start =
+            vec![segment(0, &[block(0, 512, BlockState::Pending), block(512, 1024, BlockState::Live)])];
+        let (lives, _) = lives(&history);
+        assert_eq!((lives[0].freed, lives[0].done), (0, 1));
+        assert_eq!((lives[1].born, lives[1].freed, lives[1].held), (0, 2, 1024));
+    }
+
+    #[test]
+    fn a_free_that_never_completes_waits_to_the_end() {
+        let (lives, end) = lives(&history(vec![
+            HistoryEvent::new(EventAction::Allocate, 1, 1),
+            HistoryEvent::new(EventAction::Allocate, 2, 1),
+            HistoryEvent::new(EventAction::FreeRequested, 1, 1),
+            HistoryEvent::new(EventAction::FreeRequested, 2, 1),
+            HistoryEvent::new(EventAction::FreeCompleted, 2, 1),
+        ]));
+        assert_eq!((lives[0].freed, lives[0].done, lives[1].done), (3, end, 5));
+    }
+}

@@ -1,0 +1,168 @@
+//! A device's part of the page: its columns, and the few facts that are not columns.
+
+use super::annotations::{AnnotationBand, annotation_bands};
+use super::block_lives::{BlockLife, lives, moment};
+use super::columns::{ColumnPayload, Columns};
+use super::extents::{Extent, ExtentClass, Extents};
+use super::stacks::Stacks;
+use orlop_core::StreamId;
+use orlop_trace::formats::numbered_device;
+use orlop_trace::history::{Annotation, DeviceHistory, EventAction, HistoryEvent};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// The page's data of a device, besides the columns.
+#[derive(Debug, Serialize)]
+pub(super) struct DevicePage {
+    device: u32,
+    /// What it is called: the number alone for GPUs.
+    name: String,
+    memory: Option<u64>,
+    /// The most bytes that were held from it, as the source counted them.
+    counted_reserved: Option<u64>,
+    events: usize,
+    /// What all addresses are counted from, as text: a browser's numbers are too short for it.
+    base: String,
+    /// Whether the source tells of segments; without, there are no holes to show.
+    segments: bool,
+    streams: Vec<String>,
+    pools: Vec<String>,
+    out_of_memory: Vec<FailureMark>,
+    snapshots: Vec<u64>,
+    notes: Vec<AnnotationBand>,
+    columns: Columns,
+}
+
+/// A request that failed.
+#[derive(Debug, Serialize)]
+struct FailureMark {
+    moment: u64,
+    bytes: u64,
+    free: u64,
+    site: u64,
+}
+
+/// Streams, numbered in the order in which they are met; the default one is 0.
+#[derive(Debug)]
+struct StreamNumbers {
+    ids: HashMap<StreamId, u64>,
+    names: Vec<String>,
+}
+
+impl StreamNumbers {
+    fn number(&mut self, stream: StreamId) -> u64 {
+        let next = u64::try_from(self.names.len()).unwrap_or(0);
+        *self.ids.entry(stream).or_insert_with(|| {
+            self.names.push(stream.to_string());
+            next
+        })
+    }
+}
+
+impl DevicePage {
+    pub(super) fn of(
+        history: &DeviceHistory,
+        annotations: &[Annotation],
+        stacks: &mut Stacks<'_>,
+        payload: &mut ColumnPayload,
+    ) -> Self {
+        let (lives, _) = lives(history);
+        let extents = Extents::of(history);
+        let first =
+            lives.iter().map(|life| life.address).chain(extents.list.iter().map(|extent| extent.address));
+        let base = first.min().unwrap_or(0);
+        let mut streams = StreamNumbers { ids: HashMap::new(), names: Vec::new() };
+        streams.number(StreamId::DEFAULT);
+        let mut columns = Columns::default();
+        events(&history.events, payload, &mut columns);
+        blocks(&lives, base, stacks, &mut streams, payload, &mut columns);
+        regions(&extents.list, base, stacks, &mut streams, payload, &mut columns);
+        let of = |action| moments(&history.events, action);
+        Self {
+            device: history.device,
+            name: name(history.device),
+            memory: history.memory,
+            counted_reserved: history.counted_reserved,
+            events: history.events.len(),
+            base: base.to_string(),
+            segments: history.has_segments(),
+            streams: streams.names,
+            pools: extents.pools.iter().map(|(first, second)| format!("({first}, {second})")).collect(),
+            out_of_memory: of(EventAction::OutOfMemory)
+                .map(|(moment, event)| FailureMark {
+                    moment,
+                    bytes: event.bytes,
+                    free: event.address,
+                    site: stacks.number(event.site),
+                })
+                .collect(),
+            snapshots: of(EventAction::Snapshot).map(|(moment, _)| moment).collect(),
+            notes: annotation_bands(annotations, history, stacks),
+            columns,
+        }
+    }
+}
+
+fn name(number: u32) -> String {
+    match numbered_device(number).filter(|device| !device.is_cuda()) {
+        Some(device) => device.to_string(),
+        None => number.to_string(),
+    }
+}
+
+fn moments(events: &[HistoryEvent], action: EventAction) -> impl Iterator<Item = (u64, &HistoryEvent)> {
+    let places = events.iter().enumerate().map(|(place, event)| (moment(place), event));
+    places.filter(move |(_, event)| event.action == action)
+}
+
+fn events(events: &[HistoryEvent], payload: &mut ColumnPayload, columns: &mut Columns) {
+    let start = events.iter().map(|event| event.time).min().unwrap_or(0);
+    payload.deltas(columns, "time", events.iter().map(|event| event.time - start));
+    payload.plain(columns, "action", events.iter().map(|event| u64::from(event.action.code())));
+}
+
+fn blocks(
+    lives: &[BlockLife],
+    base: u64,
+    stacks: &mut Stacks<'_>,
+    streams: &mut StreamNumbers,
+    payload: &mut ColumnPayload,
+    columns: &mut Columns,
+) {
+    payload.deltas(columns, "born", lives.iter().map(|life| life.born));
+    payload.plain(columns, "life", lives.iter().map(|life| life.freed.saturating_sub(life.born)));
+    payload.plain(columns, "wait", lives.iter().map(|life| life.done.saturating_sub(life.freed)));
+    payload.plain(columns, "bytes", lives.iter().map(|life| life.bytes));
+    payload.plain(columns, "rest", lives.iter().map(|life| life.held.saturating_sub(life.bytes)));
+    payload.deltas(columns, "address", lives.iter().map(|life| life.address - base));
+    payload.plain(columns, "stream", lives.iter().map(|life| streams.number(life.stream)));
+    payload.plain(columns, "site", lives.iter().map(|life| stacks.number(life.site)));
+    payload.plain(columns, "freed_by", lives.iter().map(|life| stacks.number(life.freed_by)));
+    payload.plain(columns, "text", lives.iter().map(|life| stacks.text_id(life.text)));
+    payload.plain(columns, "kind", lives.iter().map(|life| u64::from(life.kind as u8)));
+}
+
+fn regions(
+    extents: &[Extent],
+    base: u64,
+    stacks: &mut Stacks<'_>,
+    streams: &mut StreamNumbers,
+    payload: &mut ColumnPayload,
+    columns: &mut Columns,
+) {
+    payload.deltas(columns, "extent_born", extents.iter().map(|extent| extent.born));
+    payload.plain(columns, "extent_lost", extents.iter().map(|extent| extent.lost));
+    payload.deltas(columns, "extent_address", extents.iter().map(|extent| extent.address - base));
+    payload.plain(columns, "extent_bytes", extents.iter().map(|extent| extent.bytes));
+    payload.plain(columns, "extent_stream", extents.iter().map(|extent| streams.number(extent.stream)));
+    payload.plain(columns, "extent_site", extents.iter().map(|extent| stacks.number(extent.site)));
+    payload.plain(columns, "extent_pool", extents.iter().map(|extent| extent.pool));
+    let class = |class| match class {
+        ExtentClass::Unknown => 0,
+        ExtentClass::Large => 1,
+        ExtentClass::Small => 2,
+        ExtentClass::Expandable => 3,
+        ExtentClass::ExpandableSmall => 4,
+    };
+    payload.plain(columns, "extent_class", extents.iter().map(|extent| class(extent.class)));
+}

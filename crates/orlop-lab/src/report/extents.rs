@@ -1,0 +1,220 @@
+//! Extents: what was reserved from the device, and when, as regions and as pages of regions that grow in
+//! place.
+//!
+//! An extent is a range of addresses from the moment it was gained to the moment it was lost. Pages that are
+//! unmapped from the midst of one leave two.
+
+use super::block_lives::moment;
+use orlop_core::StreamId;
+use orlop_trace::history::{AddressRange, DeviceHistory, EventAction, HistoryEvent, Segment, SiteId, carve};
+use std::collections::{BTreeMap, HashMap};
+
+/// A range of addresses that was held for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    /// The first moment it is there.
+    pub(super) born: u64,
+    /// The first moment it is not.
+    pub(super) lost: u64,
+    pub(super) stream: StreamId,
+    pub(super) site: SiteId,
+    pub(super) class: ExtentClass,
+    /// The private pool, by its place in the list of pools; 0 is the common one.
+    pub(super) pool: u64,
+}
+
+impl AddressRange for Extent {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn part(&self, address: u64, bytes: u64) -> Self {
+        Self { address, bytes, ..*self }
+    }
+}
+
+/// The class of requests that an extent serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExtentClass {
+    Unknown,
+    Large,
+    Small,
+    Expandable,
+    ExpandableSmall,
+}
+
+/// Every extent, and the pools that they name.
+#[derive(Debug, Default)]
+pub(super) struct Extents {
+    pub(super) list: Vec<Extent>,
+    pub(super) pools: Vec<(u64, u64)>,
+    numbers: HashMap<(u64, u64), u64>,
+    alive: BTreeMap<u64, Extent>,
+}
+
+impl Extents {
+    /// Of a device.
+    pub(super) fn of(history: &DeviceHistory) -> Self {
+        let mut extents = Self::default();
+        extents.pool((0, 0));
+        for segment in &history.start {
+            let extent = extents.segment(segment);
+            extents.gain(extent);
+        }
+        for (place, event) in history.events.iter().enumerate() {
+            let now = moment(place);
+            let class = if event.action == EventAction::Mapped {
+                ExtentClass::Expandable
+            } else {
+                ExtentClass::Unknown
+            };
+            match event.action {
+                EventAction::RegionGained | EventAction::Mapped => {
+                    let pool = extents.pool(history.detail(place).map_or((0, 0), |detail| detail.pool));
+                    extents.gain(Extent { pool, ..fresh(event, now, class) });
+                }
+                EventAction::RegionLost | EventAction::Unmapped => {
+                    extents.lose(event.address, event.bytes, now);
+                }
+                _ => {}
+            }
+        }
+        let alive = std::mem::take(&mut extents.alive);
+        extents.list.extend(alive.into_values());
+        extents.name(&history.end);
+        extents.list.sort_by_key(|extent| (extent.born, extent.address));
+        extents
+    }
+
+    fn segment(&mut self, segment: &Segment) -> Extent {
+        Extent {
+            address: segment.address,
+            bytes: segment.bytes,
+            born: 0,
+            lost: u64::MAX,
+            stream: segment.stream,
+            site: segment.site,
+            class: class(segment),
+            pool: self.pool(segment.pool),
+        }
+    }
+
+    fn pool(&mut self, pool: (u64, u64)) -> u64 {
+        let next = u64::try_from(self.pools.len()).unwrap_or(0);
+        *self.numbers.entry(pool).or_insert_with(|| {
+            self.pools.push(pool);
+            next
+        })
+    }
+
+    fn gain(&mut self, extent: Extent) {
+        if extent.bytes == 0 {
+            return;
+        }
+        // What is gained twice was lost in between, unseen.
+        self.lose(extent.address, extent.bytes, extent.born);
+        self.alive.insert(extent.address, extent);
+    }
+
+    fn lose(&mut self, address: u64, bytes: u64, now: u64) {
+        let list = &mut self.list;
+        carve(&mut self.alive, address, address.saturating_add(bytes), |extent| {
+            if extent.born < now {
+                list.push(Extent { lost: now, ..extent });
+            }
+            Extent { born: now, ..extent }
+        });
+    }
+
+    /// Events do not say what a region serves; segments in the end do.
+    fn name(&mut self, segments: &[Segment]) {
+        let ends: BTreeMap<u64, &Segment> =
+            segments.iter().map(|segment| (segment.address, segment)).collect();
+        for place in 0..self.list.len() {
+            let Some(&extent) = self.list.get(place) else { break };
+            let around = ends.range(..=extent.address).next_back().map(|(_, &segment)| segment);
+            let inside = |segment: &&Segment| extent.address - segment.address < segment.bytes;
+            let Some(segment) = around.filter(inside) else { continue };
+            let unknown = extent.born > 0 && extent.lost == u64::MAX;
+            if unknown {
+                let pool = self.pool(segment.pool);
+                if let Some(extent) = self.list.get_mut(place) {
+                    (extent.class, extent.pool) = (class(segment), pool);
+                }
+            }
+        }
+    }
+}
+
+fn fresh(event: &HistoryEvent, born: u64, class: ExtentClass) -> Extent {
+    Extent {
+        address: event.address,
+        bytes: event.bytes,
+        born,
+        lost: u64::MAX,
+        stream: event.stream,
+        site: event.site,
+        class,
+        pool: 0,
+    }
+}
+
+fn class(segment: &Segment) -> ExtentClass {
+    match (segment.expandable, segment.small) {
+        (true, true) => ExtentClass::ExpandableSmall,
+        (true, false) => ExtentClass::Expandable,
+        (false, true) => ExtentClass::Small,
+        (false, false) => ExtentClass::Large,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::segment;
+
+    fn spans(events: Vec<HistoryEvent>, start: Vec<Segment>) -> Vec<(u64, u64, u64, u64)> {
+        let mut history = DeviceHistory::from_events(events);
+        history.start = start;
+        let extents = Extents::of(&history);
+        extents.list.iter().map(|extent| (extent.address, extent.bytes, extent.born, extent.lost)).collect()
+    }
+
+    #[test]
+    fn regions_come_and_go() {
+        let events = vec![
+            HistoryEvent::new(EventAction::RegionGained, 100, 10),
+            HistoryEvent::new(EventAction::RegionLost, 0, 50),
+        ];
+        assert_eq!(
+            spans(
+                events,
+                vec![segment(
+                    0,
+                    &[crate::report::testing::block(0, 50, orlop_trace::history::BlockState::Free)]
+                )]
+            ),
+            [(0, 50, 0, 2), (100, 10, 1, u64::MAX)]
+        );
+    }
+
+    #[test]
+    fn pages_from_the_midst_leave_two() {
+        let events = vec![
+            HistoryEvent::new(EventAction::Mapped, 0, 100),
+            HistoryEvent::new(EventAction::Unmapped, 40, 20),
+        ];
+        assert_eq!(spans(events, vec![]), [(0, 100, 1, 2), (0, 40, 2, u64::MAX), (60, 40, 2, u64::MAX)]);
+    }
+
+    #[test]
+    fn what_is_gained_over_another_replaces_it() {
+        let events = vec![
+            HistoryEvent::new(EventAction::RegionGained, 0, 64),
+            HistoryEvent::new(EventAction::RegionGained, 32, u64::MAX),
+        ];
+        assert_eq!(spans(events, vec![]), [(0, 64, 1, 2), (0, 32, 2, u64::MAX), (32, u64::MAX, 2, u64::MAX)]);
+    }
+}

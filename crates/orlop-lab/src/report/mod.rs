@@ -1,0 +1,183 @@
+//! One page that shows a history: when each block lived, who held what, and where the holes were.
+//!
+//! The page is one file that needs nothing else, today or in ten years: no network, no fonts, no libraries.
+//! It holds columns of numbers, not pictures, so it zooms from a million events to one. Everything that a
+//! reader can ask of a moment (stacks, holes, figures) the page works out itself; here it only gets the lives
+//! of blocks and the extents of segments, packed.
+//!
+//! ```
+//! use orlop_trace::history::{DeviceHistory, History};
+//! use orlop_lab::report::ReportData;
+//!
+//! let mut history = History::default();
+//! history.devices.push(DeviceHistory::default());
+//! let mut page = Vec::new();
+//! ReportData::new(&history).title("A quiet run").write(&mut page)?;
+//! assert!(page.starts_with(b"<!doctype html>"));
+//! # Ok::<(), orlop_lab::LabError>(())
+//! ```
+
+mod annotations;
+mod block_lives;
+mod columns;
+mod device_page;
+mod extents;
+mod page;
+mod stacks;
+#[cfg(test)]
+mod testing;
+mod what_if_rows;
+
+use crate::{LabError, Result};
+use orlop_trace::history::{DeviceHistory, History};
+use serde::Serialize;
+use std::io::Write;
+
+/// What a report shows, and how it is made.
+#[derive(Debug, Clone)]
+pub struct ReportData<'a> {
+    history: &'a History,
+    title: &'a str,
+    source: &'a str,
+    device: Option<u32>,
+    what_if: &'a [ReportRow],
+}
+
+/// What another way to allocate would have cost: a row of the page's table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ReportRow {
+    /// The allocator or policy.
+    pub name: String,
+    /// Its settings, as a user would write them (PyTorch: `PYTORCH_CUDA_ALLOC_CONF`); may be empty.
+    pub settings: String,
+    /// The most bytes it would have held from the device; `None` if it could not serve the history.
+    pub peak_reserved: Option<u64>,
+    /// That, by the peak of live bytes.
+    pub ratio: Option<f64>,
+    /// The memory, in bytes, in which it would have served the history without giving its cached memory back
+    /// in between.
+    pub without_retry: Option<u64>,
+    /// The smallest memory, in bytes, in which it would have served the history.
+    pub smallest_memory: Option<u64>,
+    /// Whether it is better than what was recorded, or what stands for that.
+    pub verdict: WhatIfVerdict,
+    /// What is to be said beyond that; may be empty.
+    pub note: String,
+}
+
+/// How a setting compares with the recorded one, or with the baseline that stands for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhatIfVerdict {
+    /// It is the recorded one.
+    Recorded,
+    /// The others are compared with it, since the recording does not say how it was allocated.
+    Baseline,
+    /// It holds less memory, needs less or has fewer retries, or fits where the recorded one did not.
+    Better,
+    /// It makes no difference that counts.
+    #[default]
+    Same,
+    /// It holds more memory, needs more or has more retries.
+    Worse,
+    /// It does not fit.
+    DoesNotFit,
+    /// It cannot be compared: replays are not true to the recorded run.
+    Unknown,
+}
+
+impl<'a> ReportData<'a> {
+    /// All devices of a history.
+    #[must_use]
+    pub fn new(history: &'a History) -> Self {
+        Self { history, title: "Memory report", source: "", device: None, what_if: &[] }
+    }
+
+    /// What stands above the page.
+    #[must_use]
+    pub fn title(mut self, title: &'a str) -> Self {
+        self.title = title;
+        self
+    }
+
+    /// Where the history comes from: a file's name.
+    #[must_use]
+    pub fn source(mut self, source: &'a str) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// Only this device.
+    #[must_use]
+    pub fn device(mut self, device: u32) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    /// What other ways to allocate would have cost.
+    #[must_use]
+    pub fn what_if(mut self, rows: &'a [ReportRow]) -> Self {
+        self.what_if = rows;
+        self
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::NoSuchDevice`] for a device that the history does not have; [`LabError::Write`] if `out`
+    /// fails.
+    pub fn write(&self, out: impl Write) -> Result<()> {
+        page::write(self, &self.devices()?, out).map_err(|error| LabError::Write { error })
+    }
+
+    fn devices(&self) -> Result<Vec<&'a DeviceHistory>> {
+        let wanted = |history: &&DeviceHistory| self.device.is_none_or(|device| history.device == device);
+        let devices: Vec<_> = self.history.devices.iter().filter(wanted).collect();
+        match self.device {
+            Some(device) if devices.is_empty() => Err(LabError::NoSuchDevice { device }),
+            _ => Ok(devices),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop_trace::history::{EventAction, HistoryEvent};
+
+    fn two_devices() -> History {
+        let mut history = History::default();
+        for device in [0, 3] {
+            let events = vec![HistoryEvent::new(EventAction::Allocate, 512, 100)];
+            let mut quiet = DeviceHistory::from_events(events);
+            quiet.device = device;
+            history.devices.push(quiet);
+        }
+        history
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_an_error() {
+        let history = two_devices();
+        assert_eq!(ReportData::new(&history).devices().unwrap().len(), 2);
+        assert_eq!(ReportData::new(&history).device(3).devices().unwrap().len(), 1);
+        let error = ReportData::new(&history).device(1).write(Vec::new()).unwrap_err();
+        assert!(matches!(error, LabError::NoSuchDevice { device: 1 }));
+    }
+
+    #[test]
+    fn a_page_needs_nothing_else_and_its_words_cannot_break_it() {
+        let mut history = two_devices();
+        history.sites.text("</script><script>alert(1)</script>");
+        history.settings = Some("</script>".to_owned());
+        let mut page = Vec::new();
+        ReportData::new(&history).title("a <b> & \"c\"").source("</title>").write(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(page.contains("<title>a &lt;b&gt; &amp; &quot;c&quot;</title>"));
+        assert_eq!(page.matches("</script>").count(), 2, "one of the data, one of the program");
+        for outside in ["http://", "https://", "@import", "src=", "orlop:"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The page around the data: a template, its style and its program, each a file of its own here, one file
+//! there.
+
+use super::columns::ColumnPayload;
+use super::device_page::DevicePage;
+use super::stacks::{StackTable, Stacks};
+use super::{ReportData, ReportRow};
+use base64::engine::general_purpose::STANDARD;
+use base64::write::EncoderWriter;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use orlop_core::MemoryKind;
+use orlop_trace::history::{DeviceHistory, HistoryWarning};
+use serde::Serialize;
+use std::io::{self, BufWriter, Write};
+
+const TEMPLATE: &str = include_str!("page/index.html");
+const STYLE: &str = include_str!("page/style.css");
+
+/// In the order in which they use each other.
+const SCRIPTS: [&str; 12] = [
+    include_str!("page/format.js"),
+    include_str!("page/data.js"),
+    include_str!("page/model.js"),
+    include_str!("page/groups.js"),
+    include_str!("page/view.js"),
+    include_str!("page/raster.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/pointer.js"),
+    include_str!("page/regions.js"),
+    include_str!("page/panels.js"),
+    include_str!("page/bench.js"),
+    include_str!("page/main.js"),
+];
+
+/// What the template leaves open, as `<!--orlop:name-->`.
+const OPEN: &str = "<!--orlop:";
+const CLOSE: &str = "-->";
+
+#[derive(Serialize)]
+struct Meta<'a> {
+    title: &'a str,
+    source: &'a str,
+    settings: Option<&'a str>,
+    warnings: Vec<String>,
+    /// Those that are only counted included.
+    warning_count: u64,
+    what_if: &'a [ReportRow],
+    kinds: [&'static str; MemoryKind::COUNT],
+    devices: Vec<DevicePage>,
+    stacks: StackTable<'a>,
+}
+
+pub(super) fn write(report: &ReportData<'_>, devices: &[&DeviceHistory], out: impl Write) -> io::Result<()> {
+    let mut out = BufWriter::new(out);
+    let mut rest = TEMPLATE;
+    while let Some((before, after)) = rest.split_once(OPEN) {
+        let (name, after) = after.split_once(CLOSE).unwrap_or((after, ""));
+        out.write_all(before.as_bytes())?;
+        match name {
+            "title" => out.write_all(escaped(report.title).as_bytes())?,
+            "style" => out.write_all(STYLE.as_bytes())?,
+            "data" => data(report, devices, &mut out)?,
+            _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?,
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())?;
+    out.flush()
+}
+
+/// The length of the description, the description, the columns: deflated, in base64.
+fn data(report: &ReportData<'_>, devices: &[&DeviceHistory], out: &mut impl Write) -> io::Result<()> {
+    let history = report.history;
+    let mut payload = ColumnPayload::default();
+    let mut stacks = Stacks::new(&history.sites);
+    let devices = devices
+        .iter()
+        .map(|device| DevicePage::of(device, &history.annotations, &mut stacks, &mut payload))
+        .collect();
+    let meta = Meta {
+        title: report.title,
+        source: report.source,
+        settings: history.settings.as_deref(),
+        warnings: history.warnings.iter().map(ToString::to_string).collect(),
+        warning_count: HistoryWarning::count(&history.warnings),
+        what_if: report.what_if,
+        kinds: MemoryKind::ALL.map(MemoryKind::name),
+        devices,
+        stacks: stacks.finish(&mut payload),
+    };
+    let meta = serde_json::to_vec(&meta)?;
+    let length = u32::try_from(meta.len()).map_err(io::Error::other)?;
+    let mut encoder = ZlibEncoder::new(EncoderWriter::new(out, &STANDARD), Compression::default());
+    encoder.write_all(&length.to_le_bytes())?;
+    encoder.write_all(&meta)?;
+    encoder.write_all(payload.bytes())?;
+    encoder.finish()?.finish().map(drop)
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,100 @@
+//! The completion queue: frees that are pending until the recording says that they completed.
+//!
+//! A recording has the completion of such a free, but not the stream that it waited for (PyTorch's snapshots
+//! have no event for `record_stream`). So a replay lets it wait for a stream of its own, whose progress
+//! follows the recording.
+
+use orlop_alloc::device::{DeviceBlock, Engine, NullDevice};
+use orlop_core::StreamId;
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+/// The number of such streams. Engines poll each of them that has pending frees at every allocation.
+const MAX_STREAMS_OF_QUEUE: u64 = 16;
+
+/// Pending frees, by the replay's key for a block.
+#[derive(Debug)]
+pub(super) struct CompletionQueue<Id> {
+    streams: Vec<CompletionStream>,
+    /// The stream that a block waits for, by its index, and the event in it.
+    waiting: HashMap<Id, (usize, u64)>,
+}
+
+impl<Id> Default for CompletionQueue<Id> {
+    fn default() -> Self {
+        Self { streams: Vec::new(), waiting: HashMap::new() }
+    }
+}
+
+#[derive(Debug)]
+struct CompletionStream {
+    stream: StreamId,
+    /// The events that are waited for, in order, and whether each completed ahead of those before it: a
+    /// stream itself completes its events in order.
+    queue: VecDeque<(u64, bool)>,
+}
+
+impl<Id: Eq + Hash> CompletionQueue<Id> {
+    /// Frees a block that stays pending.
+    pub(super) fn free_later(&mut self, engine: &mut Engine<NullDevice>, id: Id, block: DeviceBlock) {
+        let place = self.lane(engine);
+        let lane = &mut self.streams[place];
+        let noted = engine.record_stream(block, lane.stream).and_then(|()| engine.free(block));
+        debug_assert!(noted.is_ok());
+        // One more than before, or as many while a capture goes on: it does not wait then.
+        let event = engine.backing().recorded(lane.stream);
+        if lane.queue.back().is_none_or(|&(last, _)| last < event) {
+            lane.queue.push_back((event, false));
+            self.waiting.insert(id, (place, event));
+        }
+    }
+
+    /// Completes a pending free. Returns whether the block was pending.
+    pub(super) fn complete(&mut self, engine: &Engine<NullDevice>, id: Id) -> bool {
+        let Some((place, event)) = self.waiting.remove(&id) else { return false };
+        let CompletionStream { stream, queue } = &mut self.streams[place];
+        if let Ok(found) = queue.binary_search_by_key(&event, |&(event, _)| event) {
+            queue[found].1 = true;
+        }
+        let passed = engine.backing().passed(*stream);
+        while let Some(&(event, done)) = queue.front()
+            && (done || event <= passed)
+        {
+            engine.backing().pass(*stream, event);
+            queue.pop_front();
+        }
+        true
+    }
+
+    /// Completes all pending frees.
+    pub(super) fn complete_all(&mut self, engine: &Engine<NullDevice>) {
+        self.waiting.clear();
+        for CompletionStream { stream, queue } in &mut self.streams {
+            queue.clear();
+            engine.backing().pass(*stream, engine.backing().recorded(*stream));
+        }
+    }
+
+    /// Returns the index of a stream without pending frees, or of the one with the fewest.
+    fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
+        for CompletionStream { stream, queue } in &mut self.streams {
+            // The device may have waited for them all, for other reasons.
+            let passed = engine.backing().passed(*stream);
+            while queue.front().is_some_and(|&(event, _)| event <= passed) {
+                queue.pop_front();
+            }
+        }
+        let number = self.streams.len() as u64;
+        let fewest = (0..).zip(&self.streams).min_by_key(|(_, lane)| lane.queue.len());
+        match fewest {
+            Some((place, lane)) if lane.queue.is_empty() || number == MAX_STREAMS_OF_QUEUE => place,
+            _ => {
+                // No program's: these are addresses, or small.
+                let stream = StreamId::new(u64::MAX - number);
+                engine.backing().tell_of(stream);
+                self.streams.push(CompletionStream { stream, queue: VecDeque::new() });
+                self.streams.len() - 1
+            }
+        }
+    }
+}

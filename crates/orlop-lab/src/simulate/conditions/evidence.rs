@@ -1,0 +1,264 @@
+//! Evidence of a memory limit, from the events of regions.
+
+use super::MemoryLimit;
+use super::occupancy::Occupancy;
+use orlop_alloc::device::Policy;
+use orlop_alloc::torch::TorchConf;
+use orlop_trace::history::{
+    BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SizeRules, Timeline,
+};
+
+#[derive(Debug)]
+pub(super) struct Evidence {
+    /// The peak of reserved bytes.
+    peak: u64,
+    /// From this share of the limit on old segments go back; 0: never.
+    threshold: f64,
+    /// Whether the settings themselves limit the process.
+    has_fraction: bool,
+    /// The most bytes that were held when growth collected nothing, though there was something to collect.
+    uncollected: u64,
+    /// What was held and what the device had left when a request failed: the last time.
+    room: Option<u64>,
+    /// What would have been held if a request had not failed, though the device had that: the least.
+    refused: Option<u64>,
+    pub(super) releases: Vec<RegionRelease>,
+}
+
+/// Consecutive releases of regions to the device.
+#[derive(Debug)]
+pub(super) struct RegionRelease {
+    /// The first event of it.
+    pub(super) first: usize,
+    /// Bytes that were held before.
+    held: u64,
+    /// What follows of the same request, if it is one.
+    follow_up: FollowUp,
+    /// Whether its call site is that of what follows.
+    same_site: bool,
+    /// Whether segments of the common pools stay that are free as a whole.
+    is_partial: bool,
+    /// Whether all of it was in private pools.
+    pub(super) is_private: bool,
+}
+
+/// What follows where memory went back.
+#[derive(Debug, Clone, Copy)]
+enum FollowUp {
+    /// Nothing of a request.
+    Other,
+    /// Growth by so many bytes, with this event.
+    Growth(usize, u64),
+    /// A request fails.
+    Failure,
+}
+
+impl Evidence {
+    pub(super) fn of(history: &DeviceHistory, conf: &TorchConf) -> Self {
+        let rules = SizeRules::new(conf);
+        let mut occupancy = Occupancy::of(history, &rules);
+        let mut held = history.start.iter().fold(0, |sum: u64, segment| sum.saturating_add(segment.bytes));
+        let mut evidence = Self {
+            peak: held,
+            threshold: conf.garbage_collection_threshold,
+            has_fraction: conf.memory_fraction.is_some_and(|fraction| fraction < 1.0),
+            uncollected: 0,
+            room: None,
+            refused: None,
+            releases: Vec::new(),
+        };
+        // Whether what follows may be of the request that gave memory back.
+        let mut open = false;
+        for (place, event) in history.events.iter().enumerate() {
+            let last = evidence.releases.last_mut().filter(|_| open);
+            match event.action {
+                EventAction::RegionLost | EventAction::Unmapped => {
+                    let is_private = history.detail(place).is_some_and(|detail| detail.pool != (0, 0));
+                    let is_first_site = |release: &&mut RegionRelease| {
+                        history.events.get(release.first).is_some_and(|first| first.site == event.site)
+                    };
+                    match last.filter(is_first_site) {
+                        Some(release) => release.is_private &= is_private,
+                        // What others gave back before it was a call.
+                        None => evidence.releases.push(RegionRelease {
+                            first: place,
+                            held,
+                            follow_up: FollowUp::Other,
+                            same_site: false,
+                            is_partial: false,
+                            is_private,
+                        }),
+                    }
+                    open = true;
+                    held = held.saturating_sub(event.bytes);
+                }
+                EventAction::RegionGained | EventAction::Mapped => {
+                    match last {
+                        Some(release) => {
+                            release.followed(FollowUp::Growth(place, event.bytes), event, history);
+                            release.is_partial = occupancy.has_idle();
+                        }
+                        None if occupancy.has_idle_large() => {
+                            evidence.uncollected = evidence.uncollected.max(held);
+                        }
+                        None => {}
+                    }
+                    open = false;
+                    held = held.saturating_add(event.bytes);
+                    evidence.peak = evidence.peak.max(held);
+                }
+                EventAction::OutOfMemory => {
+                    if let Some(release) = last {
+                        release.followed(FollowUp::Failure, event, history);
+                    }
+                    open = false;
+                    evidence.fail(event, held, rules.segment_bytes(event.bytes));
+                }
+                // Who gives memory back waits for streams.
+                EventAction::Allocate | EventAction::FreeRequested => open = false,
+                _ => {}
+            }
+            occupancy.apply(place, event, history);
+        }
+        evidence
+    }
+
+    /// A request failed that would have grown by so many bytes.
+    fn fail(&mut self, event: &HistoryEvent, held: u64, growth: Option<u64>) {
+        match growth {
+            Some(growth) if growth <= event.address => {
+                let refused = held.saturating_add(growth);
+                self.refused = Some(self.refused.map_or(refused, |least| least.min(refused)));
+            }
+            _ => self.room = held.checked_add(event.address),
+        }
+    }
+
+    /// Whether a request may have given this back, if it found no room.
+    pub(super) fn may_be_request(&self, release: &RegionRelease) -> bool {
+        match release.follow_up {
+            FollowUp::Other => false,
+            FollowUp::Failure => release.same_site,
+            FollowUp::Growth(_, bytes) => {
+                let retries = release.held.saturating_add(bytes) > self.peak;
+                release.same_site && (retries || self.collects(release.held))
+            }
+        }
+    }
+
+    /// Whether so many bytes pass the threshold's share of the least limit that there can be.
+    fn collects(&self, held: u64) -> bool {
+        self.threshold > 0.0 && held as f64 > self.threshold * self.peak as f64
+    }
+
+    /// The limit that explains the failures, and what requests gave back.
+    pub(super) fn limit(&self) -> Option<MemoryLimit> {
+        let (mut at_least, mut below, mut of_process) = (self.peak, self.refused, self.has_fraction);
+        let grown = self.releases.iter().filter_map(|release| match release.follow_up {
+            FollowUp::Growth(_, bytes) => Some((release, release.held.saturating_add(bytes))),
+            _ => None,
+        });
+        for (release, refused) in grown {
+            let bound = match self.collects(release.held) {
+                false => refused,
+                true if release.is_partial => self.share_of(release.held),
+                // It may have been either.
+                true => refused.max(self.share_of(release.held)),
+            };
+            of_process |= self.collects(release.held) && release.is_partial;
+            below = Some(below.map_or(bound, |least| least.min(bound)));
+        }
+        of_process |= self.refused.is_some();
+        if of_process && self.threshold > 0.0 {
+            at_least = at_least.max(self.share_of(self.uncollected));
+        }
+        match (below, self.room) {
+            (Some(below), _) if of_process || self.room.is_none() => {
+                Some(MemoryLimit { bytes: at_least, below: (at_least < below).then_some(below), of_process })
+            }
+            (_, Some(room)) => {
+                Some(MemoryLimit { bytes: room.max(at_least), below: None, of_process: false })
+            }
+            _ => None,
+        }
+    }
+
+    /// The bytes of which so many are the threshold's share, rounded up.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "bytes over a share are bytes"
+    )]
+    fn share_of(&self, held: u64) -> u64 {
+        (held as f64 / self.threshold).ceil() as u64
+    }
+}
+
+impl RegionRelease {
+    fn followed(&mut self, follow_up: FollowUp, event: &HistoryEvent, history: &DeviceHistory) {
+        self.follow_up = follow_up;
+        self.same_site = history.events.get(self.first).is_some_and(|first| first.site == event.site);
+    }
+
+    /// Whether a free block would have served the request that grew, so that it gave nothing back. What it
+    /// may have waited for does not count. What is looked at for that is taken from `looks`.
+    pub(super) fn was_needless(
+        &self,
+        history: &DeviceHistory,
+        conf: &TorchConf,
+        moments: &Timeline<'_>,
+        looks: &mut usize,
+    ) -> bool {
+        let FollowUp::Growth(growth, _) = self.follow_up else { return false };
+        // Where more is given back or freed first, another request follows.
+        let ends = |action| {
+            matches!(action, EventAction::FreeRequested | EventAction::RegionLost | EventAction::Unmapped)
+        };
+        let served = history.events.iter().enumerate().skip(growth + 1);
+        let Some((place, request)) = served
+            .take_while(|(_, event)| !ends(event.action))
+            .find(|(_, event)| event.action == EventAction::Allocate)
+        else {
+            return false;
+        };
+        let pool = history.detail(place).map_or((0, 0), |detail| detail.pool);
+        let policy = Policy::torch(conf);
+        let Some(size) = usize::try_from(request.bytes).ok().and_then(|bytes| policy.round(bytes)) else {
+            return false;
+        };
+        let serves = |segment: &&Segment| {
+            segment.stream == request.stream
+                && segment.pool == pool
+                && segment.small == (size <= policy.small_limit)
+        };
+        let segments = moments.after(self.before_waiting(history));
+        let looked_at = segments.iter().map(|segment| segment.blocks.len() + 1).sum();
+        *looks = looks.saturating_sub(looked_at);
+        segments.iter().filter(serves).any(|segment| {
+            let free = segment.blocks.iter().filter(|block| block.state == BlockState::Free);
+            free.map(|block| usize::try_from(block.bytes).unwrap_or(usize::MAX)).any(|bytes| {
+                let is_split = size < policy.max_split;
+                let fits = match is_split {
+                    true => bytes < policy.max_split,
+                    false => bytes < size.saturating_add(policy.max_non_split_rounding),
+                };
+                bytes >= size && fits
+            })
+        })
+    }
+
+    /// After how many events the search was made: who gives memory back waits for streams first.
+    fn before_waiting(&self, history: &DeviceHistory) -> usize {
+        let events = &history.events[..self.first];
+        let mut events = events.iter().enumerate().rev().peekable();
+        while let Some((place, event)) = events.next() {
+            let freed_now = events.peek().is_some_and(|(_, before)| {
+                before.action == EventAction::FreeRequested && before.address == event.address
+            });
+            if event.action != EventAction::FreeCompleted || freed_now {
+                return place + 1;
+            }
+        }
+        0
+    }
+}

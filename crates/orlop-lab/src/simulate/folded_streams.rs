@@ -1,0 +1,64 @@
+//! A bound on the number of streams of a simulation.
+//!
+//! An engine has free lists for each stream, some kilobytes of them, and may look at those of all streams
+//! when a request finds nothing in its own. Programs have a few dozen streams; a file can name one in each
+//! event, and would make of a megabyte gigabytes and hours.
+
+use orlop_core::StreamId;
+use std::collections::HashSet;
+
+/// The number of streams of a device that a replay distinguishes: the first ones. All others count as one.
+pub const MAX_STREAMS: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct FoldedStreams {
+    known: HashSet<StreamId>,
+    /// The last distinguished stream: usually the next one, too.
+    last: StreamId,
+    /// The stream that stands for all others.
+    rest: Option<StreamId>,
+    folded: u64,
+}
+
+impl FoldedStreams {
+    /// Returns the stream that stands for `stream`.
+    #[inline]
+    pub(super) fn fold(&mut self, stream: StreamId) -> StreamId {
+        // The default stream is one more, always told apart.
+        if stream == self.last || stream.is_default() { stream } else { self.other(stream) }
+    }
+
+    fn other(&mut self, stream: StreamId) -> StreamId {
+        if self.known.len() < MAX_STREAMS {
+            self.known.insert(stream);
+        } else if !self.known.contains(&stream) {
+            self.folded += 1;
+            return *self.rest.get_or_insert(stream);
+        }
+        self.last = stream;
+        stream
+    }
+
+    /// Returns the number of requests and uses of streams that are not distinguished.
+    pub(super) fn folded(&self) -> u64 {
+        self.folded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_are_told_apart_and_the_others_are_one() {
+        let mut streams = FoldedStreams::default();
+        let most = MAX_STREAMS as u64;
+        for round in 0..2 {
+            for stream in 0..most + 10 {
+                let expected = stream.min(most + 1);
+                assert_eq!(streams.fold(StreamId::new(stream)), StreamId::new(expected), "{round}");
+            }
+        }
+        assert_eq!(streams.folded(), 2 * 9);
+    }
+}

@@ -1,0 +1,26 @@
+//! Simulation: a recorded workload under other rules, by the production engines over addresses instead of
+//! memory.
+//!
+//! | question | with |
+//! |---|---|
+//! | what would this allocator have done? | [`Simulation`] |
+//! | the same, for a recording that is larger than memory? | [`StreamedReplay`] |
+//! | does the simulation reproduce the recorded run? | [`Fidelity`] |
+//! | how much memory did the recorded run have, and where did it empty the cache? | [`RunConditions`] |
+
+mod completion_queue;
+mod conditions;
+mod fidelity;
+mod folded_streams;
+mod rules;
+mod simulation;
+mod simulator;
+mod streamed_replay;
+
+pub use self::conditions::{MemoryLimit, RunConditions};
+pub use self::fidelity::Fidelity;
+pub use self::folded_streams::MAX_STREAMS;
+pub use self::rules::Rules;
+pub use self::simulation::{FailedRequest, Simulation, SimulationOutcome};
+pub(crate) use self::simulator::{MemoryCapacity, UNLIMITED};
+pub use self::streamed_replay::StreamedReplay;

@@ -1,0 +1,94 @@
+//! The allocators that a simulation can run, with their settings.
+
+use orlop_alloc::device::Policy;
+use orlop_alloc::torch::{ConfError, TorchConf};
+use std::fmt;
+
+/// An allocator, with its settings.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Rules {
+    /// PyTorch's CUDACachingAllocator.
+    Torch(TorchConf),
+    /// Ours, on a device whose pages can be moved.
+    Orlop,
+    /// Ours, on a device that gives memory in pieces and takes it back in pieces.
+    OrlopSegments,
+    /// TensorFlow's BFC, with growth.
+    TensorFlow,
+}
+
+impl Rules {
+    /// Creates PyTorch's rules with these settings, in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that PyTorch would refuse.
+    pub fn torch(conf: &str) -> Result<Self, ConfError> {
+        conf.parse().map(Self::Torch)
+    }
+
+    /// Returns the allocator's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Torch(_) => "torch",
+            Self::Orlop => "orlop",
+            Self::OrlopSegments => "orlop-segments",
+            Self::TensorFlow => "tensorflow",
+        }
+    }
+
+    /// Returns the settings for `PYTORCH_CUDA_ALLOC_CONF`; `None` if it is not PyTorch's allocator.
+    #[must_use]
+    pub fn conf(&self) -> Option<String> {
+        match self {
+            Self::Torch(conf) => Some(conf.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of settings that differ from PyTorch's defaults; 0 for other allocators.
+    pub(crate) fn settings(&self) -> usize {
+        let conf = self.conf().unwrap_or_default();
+        // Lists of values have commas, too, but no names.
+        conf.split(',').filter(|setting| setting.contains('_')).count()
+    }
+
+    /// Returns the share of the device's memory that the settings allow.
+    pub(crate) fn memory_fraction(&self) -> Option<f64> {
+        match self {
+            Self::Torch(conf) => conf.memory_fraction,
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the allocator releases nothing while the device has more memory: to run without a
+    /// retry it then needs all that it held.
+    pub(crate) fn hold_their_peak(&self) -> bool {
+        match self {
+            Self::Torch(conf) => conf.max_split_size.is_none() && conf.garbage_collection_threshold <= 0.0,
+            _ => false,
+        }
+    }
+
+    /// Returns the policy of the device engine; `None` for TensorFlow's rules, which another engine runs.
+    pub(crate) fn policy(&self) -> Option<Policy> {
+        match self {
+            Self::Torch(conf) => Some(Policy::torch(conf)),
+            Self::Orlop => Some(Policy::orlop()),
+            Self::OrlopSegments => Some(Policy::orlop_without_pages()),
+            Self::TensorFlow => None,
+        }
+    }
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Torch(conf) if *conf == TorchConf::default() => f.write_str("torch, default settings"),
+            Self::Torch(conf) => write!(f, "torch, {conf}"),
+            other => f.write_str(other.name()),
+        }
+    }
+}

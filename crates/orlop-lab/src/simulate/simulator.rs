@@ -1,0 +1,233 @@
+//! The simulator: the replay's interface to the engines, with blocks by their number in the workload.
+
+use super::completion_queue::CompletionQueue;
+use super::folded_streams::FoldedStreams;
+use super::rules::Rules;
+use orlop_alloc::backing::Null;
+use orlop_alloc::central::{Central, Policy};
+use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
+use orlop_alloc::{AllocatorRef, Block, Error, Request};
+use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_trace::history::WorkBlock;
+
+/// The memory of a device that is not limited, in bytes: an address space still has room for thousands of
+/// them.
+pub(crate) const UNLIMITED: u64 = 1 << 46;
+
+/// The statistics of a simulated engine.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SimulatorStats {
+    pub(super) reserved: u64,
+    pub(super) peak_reserved: u64,
+    pub(super) retries: u64,
+    pub(super) remapped: u64,
+    pub(super) steals: u64,
+    pub(super) stream_waits: u64,
+    /// Allocations from the device.
+    pub(super) gained: u64,
+    /// Requests and uses of streams that are not distinguished.
+    pub(super) folded: u64,
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shortage {
+    pub(super) reserved: u64,
+    pub(super) cached: u64,
+    pub(super) largest_free: u64,
+}
+
+#[expect(clippy::large_enum_variant, reason = "there is one for each replay")]
+pub(super) enum Simulator {
+    Device {
+        engine: Engine<NullDevice>,
+        streams: FoldedStreams,
+        blocks: Vec<Option<DeviceBlock>>,
+        completions: CompletionQueue<u32>,
+    },
+    Bfc {
+        allocator: AllocatorRef,
+        blocks: Vec<Option<Block>>,
+    },
+}
+
+/// The amount of memory available to a simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryCapacity {
+    pub(crate) bytes: u64,
+    /// Whether this limits the process, and the device has more.
+    pub(crate) of_process: bool,
+}
+
+impl MemoryCapacity {
+    pub(crate) const UNLIMITED: Self = Self { bytes: UNLIMITED, of_process: false };
+
+    /// The capacity of a device of `bytes` bytes.
+    pub(crate) fn of_device(bytes: u64) -> Self {
+        Self { bytes: bytes.min(UNLIMITED), of_process: false }
+    }
+}
+
+impl Simulator {
+    pub(super) fn new(rules: &Rules, room: MemoryCapacity, blocks: usize) -> Self {
+        let memory = room.bytes;
+        match rules.policy() {
+            Some(policy) => {
+                // The limit of a process is a share of its device, and no other share counts beside it.
+                let is_share = room.of_process && memory < UNLIMITED && matches!(rules, Rules::Torch(_));
+                let device =
+                    NullDevice::like_cuda(Device::cuda(0), if is_share { 2 * memory } else { memory });
+                let mut engine = Engine::new(device, policy);
+                if is_share {
+                    engine.set_memory_fraction(0.5);
+                }
+                Self::Device {
+                    engine,
+                    streams: FoldedStreams::default(),
+                    blocks: vec![None; blocks],
+                    completions: CompletionQueue::default(),
+                }
+            }
+            None => {
+                let limit = usize::try_from(memory).unwrap_or(usize::MAX);
+                let backing = Null::with_limit(Device::CPU, memory);
+                let allocator =
+                    Central::builder(backing).policy(Policy::tensorflow()).limit(limit).build().erase();
+                Self::Bfc { allocator, blocks: (0..blocks).map(|_| None).collect() }
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn allocate(&mut self, id: u32, block: &WorkBlock) -> Result<(), Shortage> {
+        let place = id as usize;
+        // A size that no memory has fails as any other that is too large.
+        let bytes = usize::try_from(block.bytes).unwrap_or(usize::MAX);
+        match self {
+            Self::Device { engine, streams, blocks, .. } => {
+                let stream = streams.fold(block.stream);
+                let long_lived = block.kind == MemoryKind::Persistent;
+                let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, stream) });
+                *at(blocks, place) = Some(got.map_err(|error| shortage(&error))?);
+            }
+            Self::Bfc { allocator, blocks } => {
+                let got = allocator.allocate(&Request::new(bytes.max(1)));
+                *at(blocks, place) = Some(got.map_err(|error| match error {
+                    Error::OutOfMemory(report) => Shortage {
+                        reserved: report.reserved,
+                        cached: report.free,
+                        largest_free: report.largest_free,
+                    },
+                    _ => Shortage::default(),
+                })?);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn free(&mut self, id: u32) {
+        let place = id as usize;
+        match self {
+            Self::Device { engine, blocks, .. } => {
+                if let Some(block) = blocks[place].take() {
+                    // It is live: it was kept since it was handed out.
+                    let freed = engine.free(block);
+                    debug_assert!(freed.is_ok());
+                }
+            }
+            Self::Bfc { blocks, .. } => blocks[place] = None,
+        }
+    }
+
+    /// Frees a block that stays pending until it is [completed](Self::complete). Engines without streams free
+    /// it at once.
+    pub(super) fn free_later(&mut self, id: u32) {
+        match self {
+            Self::Device { engine, blocks, completions, .. } => {
+                if let Some(block) = blocks[id as usize].take() {
+                    completions.free_later(engine, id, block);
+                }
+            }
+            Self::Bfc { .. } => self.free(id),
+        }
+    }
+
+    /// Completes a pending free.
+    pub(super) fn complete(&mut self, id: u32) {
+        if let Self::Device { engine, completions, .. } = self {
+            completions.complete(engine, id);
+        }
+    }
+
+    /// Releases all cached memory, as the program requested.
+    pub(super) fn empty_cache(&mut self) {
+        match self {
+            Self::Device { engine, .. } => engine.empty_cache(),
+            Self::Bfc { allocator, .. } => {
+                let _given_back = allocator.trim(0);
+            }
+        }
+    }
+
+    /// Completes all pending frees.
+    pub(super) fn complete_all(&mut self) {
+        if let Self::Device { engine, completions, .. } = self {
+            completions.complete_all(engine);
+        }
+    }
+
+    #[inline]
+    pub(super) fn record_stream(&mut self, id: u32, stream: StreamId) {
+        if let Self::Device { engine, streams, blocks, .. } = self
+            && let Some(block) = blocks[id as usize]
+        {
+            let noted = engine.record_stream(block, streams.fold(stream));
+            debug_assert!(noted.is_ok());
+        }
+    }
+
+    pub(super) fn stats(&self) -> SimulatorStats {
+        match self {
+            Self::Device { engine, streams, .. } => {
+                let stats = engine.stats();
+                SimulatorStats {
+                    reserved: stats.reserved_bytes.all.current,
+                    peak_reserved: stats.reserved_bytes.all.peak,
+                    retries: stats.num_alloc_retries,
+                    remapped: stats.remapped_bytes,
+                    steals: stats.num_stream_steals,
+                    stream_waits: stats.num_stream_waits,
+                    gained: stats.num_device_alloc,
+                    folded: streams.folded(),
+                }
+            }
+            Self::Bfc { allocator, .. } => {
+                let usage = allocator.stats().usage;
+                SimulatorStats {
+                    reserved: usage.reserved,
+                    peak_reserved: usage.peak_reserved,
+                    ..SimulatorStats::default()
+                }
+            }
+        }
+    }
+}
+
+/// Returns the entry of a block, extending the table if necessary.
+#[inline]
+fn at<T>(blocks: &mut Vec<Option<T>>, place: usize) -> &mut Option<T> {
+    if place >= blocks.len() {
+        blocks.resize_with(place + 1, || None);
+    }
+    &mut blocks[place]
+}
+
+fn shortage(error: &DeviceError) -> Shortage {
+    match *error {
+        DeviceError::OutOfMemory { reserved, cached, largest_free, .. } => {
+            Shortage { reserved, cached, largest_free }
+        }
+        _ => Shortage::default(),
+    }
+}

@@ -1,0 +1,136 @@
+//! The advice of a sweep: settings to paste, or why there are none.
+
+use super::rank::Advantage;
+use super::recorded_run::Doubt;
+use super::what_if_report::WhatIfRow;
+use orlop_core::ByteSize;
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// The line of Python that records the history of a run; it goes before the run.
+pub const RECORD_HISTORY: &str = "torch.cuda.memory._record_memory_history()";
+
+/// The line of Python that writes what was recorded; it goes after the run, or where it failed.
+pub const DUMP_SNAPSHOT: &str = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")";
+
+/// Settings of PyTorch's that are better than those that the others are compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Advice {
+    /// What to paste into `PYTORCH_CUDA_ALLOC_CONF`; empty for PyTorch's defaults.
+    pub conf: String,
+    /// The most bytes that are held with them.
+    pub peak_reserved: u64,
+    /// Bytes fewer than now; negative where they hold more and run in return.
+    pub saves: i64,
+    /// Times that all cached memory goes back before a request is served.
+    pub retries: u64,
+}
+
+/// Why there is advice, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdviceReason {
+    /// It runs, and what it is compared with does not.
+    Runs,
+    /// It holds so many bytes fewer at its peak.
+    HoldsLess {
+        /// How many.
+        bytes: u64,
+    },
+    /// It holds as much, and needs so many bytes fewer to run without a retry.
+    NeedsLess {
+        /// How many.
+        bytes: u64,
+    },
+    /// It needs as much memory, and gives its cached memory back less often.
+    RetriesLess,
+    /// No settings of PyTorch's are better by as much as counts.
+    NothingToGain,
+    /// No settings of PyTorch's run in the memory.
+    NothingRuns,
+    /// Replays say nothing about the recorded run.
+    Withheld(Doubt),
+}
+
+impl Advice {
+    pub(super) fn of(row: &WhatIfRow) -> Option<Self> {
+        let outcome = &row.outcome;
+        let (peak_reserved, saves, retries) = (outcome.peak_reserved, row.saves, outcome.retries);
+        Some(Self { conf: outcome.conf.clone()?, peak_reserved, saves, retries })
+    }
+}
+
+impl AdviceReason {
+    pub(super) fn of(gain: Advantage, better: &WhatIfRow, baseline: &WhatIfRow) -> Self {
+        let calm = |row: &WhatIfRow| row.smallest.and_then(|smallest| smallest.without_retry).unwrap_or(0);
+        match gain {
+            Advantage::Runs => Self::Runs,
+            Advantage::HoldsLess => Self::HoldsLess { bytes: better.saves.unsigned_abs() },
+            Advantage::NeedsLess => Self::NeedsLess { bytes: calm(baseline).saturating_sub(calm(better)) },
+            Advantage::RetriesLess => Self::RetriesLess,
+        }
+    }
+}
+
+impl fmt::Display for AdviceReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Runs => f.write_str("it runs where the present settings run out of memory"),
+            Self::HoldsLess { bytes } => write!(f, "it holds {} less at its peak", ByteSize(bytes)),
+            Self::NeedsLess { bytes: 0 } => f.write_str("it holds as much and runs without a retry"),
+            Self::NeedsLess { bytes } => {
+                write!(f, "it holds as much and needs {} less to run without a retry", ByteSize(bytes))
+            }
+            Self::RetriesLess => f.write_str("it needs as much memory and has fewer retries"),
+            Self::NothingToGain => {
+                f.write_str("nothing to gain: no settings of PyTorch's are better by one percent")
+            }
+            Self::NothingRuns => f.write_str("no settings of PyTorch's run in this memory"),
+            Self::Withheld(doubt) => doubt.fmt(f),
+        }
+    }
+}
+
+impl Serialize for AdviceReason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = |event: Option<u64>| match event {
+            // Events count from 1 for people.
+            Some(event) => format!("runs out of memory at event {}", event.saturating_add(1)),
+            None => "does not run out of memory".to_owned(),
+        };
+        match *self {
+            Self::NoHistory => write!(
+                f,
+                "nothing was allocated while this was recorded; to record a run, call {RECORD_HISTORY} before it and \
+                 {DUMP_SNAPSHOT} after it"
+            ),
+            Self::NoAddress { allocations } => write!(
+                f,
+                "none of the {allocations} recorded addresses comes out by PyTorch's rules: the recording is of another \
+                 allocator, or its parts do not belong together; to record a run, call {RECORD_HISTORY} before it and \
+                 {DUMP_SNAPSHOT} after it"
+            ),
+            Self::NoReserved => write!(
+                f,
+                "the recording does not tell how much memory the run held, so its replay cannot be checked; a snapshot of \
+                 PyTorch's does: call {RECORD_HISTORY} before the run and {DUMP_SNAPSHOT} after it"
+            ),
+            Self::EndsElsewhere { recorded, replayed } => {
+                write!(f, "the recorded run {}, and its replay {}", end(recorded), end(replayed))
+            }
+            Self::PeakDiffers { recorded, replayed } => write!(
+                f,
+                "the recorded run held {} at its peak, and its replay holds {}: they differ by more than one percent",
+                ByteSize(recorded),
+                ByteSize(replayed)
+            ),
+        }
+    }
+}

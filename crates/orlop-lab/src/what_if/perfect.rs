@@ -1,0 +1,106 @@
+//! The smallest static plan: a bound from an allocator that knows the future.
+
+use orlop_plan::{Buffer, Problem, ProblemBuilder, Skyline, verify};
+use orlop_trace::history::{WorkStep, Workload};
+use serde::Serialize;
+
+/// The device's alignment: plans have multiples of it for each block.
+const GRAIN: u64 = 512;
+
+/// The smallest static plan that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PerfectPlan {
+    /// Its bytes, in multiples of 512 for each block.
+    pub bytes: u64,
+    /// Whether it is proven that no allocator does with less that hands out multiples of 512 bytes.
+    pub optimal: bool,
+}
+
+impl PerfectPlan {
+    /// Of a workload's blocks, whose times are the steps.
+    pub(super) fn of(work: &Workload) -> Option<Self> {
+        let problem = problem(work, true)?;
+        let plan = Skyline::new().plan(&problem);
+        verify(&problem, &plan).ok()?;
+        // An allocator may wait for the streams that a block was left to, and hold less than the best plan.
+        let bound = if work.blocks.iter().any(|block| block.stays_pending) {
+            bound_with_waiting(work)?
+        } else {
+            problem.lower_bound()
+        };
+        Some(Self { bytes: plan.height(), optimal: plan.height() == bound })
+    }
+}
+
+/// What no allocator can do with less of, if it waits for streams whenever that helps.
+fn bound_with_waiting(work: &Workload) -> Option<u64> {
+    problem(work, false).map(|problem| problem.lower_bound())
+}
+
+/// A workload as a planning problem. Blocks that streams are not done with when they are freed are there
+/// until they are, if they `linger`.
+fn problem(work: &Workload, linger: bool) -> Option<Problem> {
+    let mut builder = ProblemBuilder::new();
+    let end = work.steps.len() as u64 + 1;
+    let mut stops: Vec<Option<usize>> =
+        work.blocks.iter().map(|block| block.died.filter(|_| !(linger && block.stays_pending))).collect();
+    for (place, step) in work.steps.iter().enumerate() {
+        match *step {
+            // Until then streams use it.
+            WorkStep::Completed(block) if linger => stops[block as usize] = Some(place),
+            // Replays make it, too.
+            WorkStep::Failed(bytes, _) => {
+                let start = place as u64 + 1;
+                builder.push(Buffer::new(start..start + 1, grains(bytes)?)).ok()?;
+            }
+            _ => {}
+        }
+    }
+    for (block, stop) in work.blocks.iter().zip(stops) {
+        let start = block.born.map_or(0, |step| step as u64 + 1);
+        let stop = stop.map_or(end, |step| step as u64 + 1);
+        if start < stop {
+            builder.push(Buffer::new(start..stop, grains(block.bytes)?)).ok()?;
+        }
+    }
+    Some(builder.finish())
+}
+
+/// What a block of so many bytes takes.
+fn grains(bytes: u64) -> Option<u64> {
+    bytes.max(1).checked_next_multiple_of(GRAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orlop_trace::history::{DeviceHistory, EventAction, HistoryEvent};
+
+    const PAGE: u64 = 4096;
+
+    fn perfect(events: &[(EventAction, u64, u64)]) -> (u64, bool) {
+        let events = events.iter().map(|&(action, address, bytes)| HistoryEvent::new(action, address, bytes));
+        let history = DeviceHistory::from_events(events.collect());
+        let perfect = PerfectPlan::of(&Workload::of(&history)).unwrap();
+        (perfect.bytes, perfect.optimal)
+    }
+
+    #[test]
+    fn none_is_smaller_only_where_no_allocator_does_with_less() {
+        use EventAction::{Allocate, FreeCompleted, FreeRequested, OutOfMemory};
+        let first = [(Allocate, 0, PAGE), (FreeRequested, 0, PAGE), (FreeCompleted, 0, PAGE)];
+        assert_eq!(perfect(&first), (PAGE, true));
+        // The second waits for a stream while the third is allocated: who waits for it, too, needs no more
+        // than one of them.
+        let waits = [
+            (Allocate, PAGE, PAGE),
+            (FreeRequested, PAGE, PAGE),
+            (Allocate, 2 * PAGE, PAGE),
+            (FreeCompleted, PAGE, PAGE),
+        ];
+        assert_eq!(perfect(&[&first[..], &waits].concat()), (2 * PAGE, false));
+        // A request that failed has to fit.
+        assert_eq!(perfect(&[&first[..], &[(OutOfMemory, 0, 3 * PAGE)]].concat()), (3 * PAGE, true));
+    }
+}

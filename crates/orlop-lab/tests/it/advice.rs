@@ -1,0 +1,219 @@
+//! What is advised, and when nothing is.
+
+use crate::torch_runs::{device, recordings};
+use orlop_alloc::torch::TorchConf;
+use orlop_lab::report::{ReportRow as PageRow, WhatIfVerdict};
+use orlop_lab::simulate::{Rules, RunConditions};
+use orlop_lab::what_if::{
+    AdviceReason, Doubt, RECORD_HISTORY, WhatIf, WhatIfReport, recording_doubt, settings,
+};
+use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, Sites, Workload};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+/// The sweep over PyTorch's settings; those of other allocators are not advised.
+fn sweep(history: &History) -> WhatIfReport {
+    let device = device(history);
+    let rules = settings(false).into_iter().filter(|rules| matches!(rules, Rules::Torch(_)));
+    WhatIf::recorded(&Workload::of(device), history, device).rules(rules.collect()).run()
+}
+
+/// What holds most in normal running is not advised, however little it comes through in.
+#[test]
+fn advice_is_what_holds_least_in_normal_running() {
+    let advised = [
+        ("gpt2-train.default", Some("expandable_segments:True")),
+        ("resnet-train.default", Some("expandable_segments:True")),
+        ("resnet-train.expandable", None),
+        ("resnet-train.limit1", Some("expandable_segments:True")),
+        ("resnet-train.limit3", Some("expandable_segments:True")),
+        ("resnet-train.split64", Some("expandable_segments:True")),
+        ("streams.expandable", None),
+    ];
+    let recordings = recordings();
+    for (name, conf) in advised {
+        let report = sweep(&recordings[name]);
+        assert_eq!(
+            report.advice.as_ref().map(|advice| advice.conf.as_str()),
+            conf,
+            "{name}: {}",
+            report.reason
+        );
+        let baseline = report.rows.iter().find(|row| row.is_baseline).expect("it is among them");
+        let Some(advice) = &report.advice else {
+            assert_eq!(report.reason, AdviceReason::NothingToGain, "{name}");
+            continue;
+        };
+        assert_eq!(
+            advice.saves,
+            i64::try_from(baseline.outcome.peak_reserved).unwrap()
+                - i64::try_from(advice.peak_reserved).unwrap()
+        );
+        let runs = report.rows.iter().filter(|row| row.outcome.out_of_memory.is_none());
+        let least = runs.map(|row| row.outcome.peak_reserved).min().expect("it runs");
+        assert!(advice.peak_reserved < least / 99 * 100, "{name}");
+        // The page says the same.
+        let rows = PageRow::of(&report);
+        assert!(
+            rows[0].verdict == WhatIfVerdict::Better && rows[0].note.contains("the best"),
+            "{:?}",
+            rows[0]
+        );
+    }
+}
+
+/// All of it is cached when the recording begins; a replay begins with nothing.
+fn cached_at_start() -> History {
+    let start = 1 << 40;
+    let block = |address: u64, mib: u64, state: &str| {
+        format!(
+            r#"{{"address": {address}, "size": {0}, "requested_size": {0}, "state": "{state}"}}"#,
+            mib * MIB
+        )
+    };
+    let segment = |address: u64, mib: u64, blocks: &[String]| {
+        format!(
+            r#"{{"device": 0, "address": {address}, "total_size": {}, "stream": 0, "segment_type": "large", "blocks": [{}]}}"#,
+            mib * MIB,
+            blocks.join(", ")
+        )
+    };
+    let event = |action: &str, mib: u64| {
+        format!(r#"{{"action": "{action}", "addr": {start}, "size": {}, "stream": 0}}"#, mib * MIB)
+    };
+    let json = format!(
+        r#"{{"segments": [{}, {}], "device_traces": [[{}]], "allocator_settings": {{"PYTORCH_CUDA_ALLOC_CONF": ""}}}}"#,
+        segment(start, 40, &[block(start, 40, "inactive")]),
+        segment(start + (1 << 30), 60, &[block(start + (1 << 30), 60, "inactive")]),
+        ["alloc", "free_requested", "free_completed"].map(|action| event(action, 40)).join(", ")
+    );
+    History::parse(json.as_bytes()).expect("it is a snapshot")
+}
+
+#[test]
+fn a_replay_that_is_not_the_run_gives_no_advice() {
+    let history = cached_at_start();
+    let report = sweep(&history);
+    let doubt = Doubt::PeakDiffers { recorded: 100 * MIB, replayed: 40 * MIB };
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
+    assert_eq!(report.fidelity.map(|fidelity| (fidelity.same, fidelity.allocations)), Some((1, 1)));
+    let said = report.reason.to_string();
+    assert!(said.contains("100 MiB") && said.contains("40.0 MiB"), "{said}");
+    let rows = PageRow::of(&report);
+    let judged = rows.iter().filter(|row| row.verdict != WhatIfVerdict::Unknown);
+    assert_eq!(judged.map(|row| row.verdict).collect::<Vec<_>>(), [WhatIfVerdict::Recorded]);
+    assert!(rows.iter().any(|row| row.note == said), "the page says why");
+}
+
+#[test]
+fn without_a_history_there_is_no_advice_but_how_to_record_one() {
+    let mut history = History::default();
+    let mut device = DeviceHistory::default();
+    device.events = vec![HistoryEvent::new(EventAction::Snapshot, 0, 0)];
+    history.devices.push(device);
+    let report = sweep(&history);
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoHistory)));
+    assert!(report.reason.to_string().contains(RECORD_HISTORY));
+    assert_eq!(recording_doubt(&history), Some(Doubt::NoHistory));
+}
+
+#[test]
+fn without_a_recorded_address_there_is_no_advice() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-snapshots/mosaic-sample.pickle.gz");
+    let mut history = History::read(path).expect("it is shipped");
+    let doubt = Doubt::NoAddress { allocations: 520 };
+    let device = &history.devices[0];
+    let report = WhatIf::recorded(&Workload::of(device), &history, device).rules(Vec::new()).run();
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
+    assert!(report.reason.to_string().contains(RECORD_HISTORY));
+    // It does not tell settings: it may be another allocator's, which can be compared with itself.
+    assert_eq!(recording_doubt(&history), None);
+    history.settings = Some(String::new());
+    assert_eq!(recording_doubt(&history), Some(doubt));
+}
+
+/// Another process had the memory: the replay, which knows nothing of that, comes through.
+#[test]
+fn a_replay_that_comes_through_where_the_run_did_not_gives_no_advice() {
+    let mut history = cached_at_start();
+    let device = &mut history.devices[0];
+    let (request, held) = (20 * MIB, 100 * MIB);
+    device.start.clear();
+    device.end.clear();
+    device.events = vec![
+        HistoryEvent::new(EventAction::RegionGained, 1 << 40, held),
+        HistoryEvent::new(EventAction::Allocate, 1 << 40, held),
+        HistoryEvent::new(EventAction::FreeRequested, 1 << 40, held),
+        HistoryEvent::new(EventAction::FreeCompleted, 1 << 40, held),
+        HistoryEvent::new(EventAction::RegionLost, 1 << 40, held),
+        HistoryEvent::new(EventAction::OutOfMemory, 0, request),
+    ];
+    let report = sweep(&history);
+    let doubt = Doubt::EndsElsewhere { recorded: Some(5), replayed: None };
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(doubt)));
+    assert!(report.reason.to_string().contains("out of memory at event 6, and its replay does not"));
+}
+
+/// The memory that was named is not the run's, whose replay is still held against the recording.
+#[test]
+fn in_other_memory_the_recorded_run_is_replayed_in_its_own() {
+    let recordings = recordings();
+    let history = &recordings["resnet-train.limit3"];
+    let device = device(history);
+    let work = Workload::of(device);
+    let sweep = WhatIf::recorded(&work, history, device).rules(Vec::new());
+    let report = sweep.memory(Some(80 << 30)).run();
+    assert_eq!(report.replayed_peak_reserved, report.recorded_peak_reserved);
+    assert_eq!((report.memory, report.rows[0].outcome.peak_reserved), (Some(80 << 30), 6252 * MIB));
+}
+
+/// A list of requests: whatever a replay comes to, nothing tells whether the run did so, too.
+#[test]
+fn without_segments_there_is_no_advice() {
+    let mut history = recordings().remove("resnet-train.default").expect("it is shipped");
+    let is_of_segments = |event: &HistoryEvent| {
+        let actions = [
+            EventAction::RegionGained,
+            EventAction::RegionLost,
+            EventAction::Mapped,
+            EventAction::Unmapped,
+            EventAction::Snapshot,
+        ];
+        actions.contains(&event.action)
+    };
+    let device = &mut history.devices[0];
+    device.start.clear();
+    device.end.clear();
+    device.details.clear();
+    device.events.retain(|event| !is_of_segments(event));
+    let report = sweep(&history);
+    assert!(report.fidelity.is_none() && report.recorded_peak_reserved.is_none());
+    assert_eq!((&report.advice, report.reason), (&None, AdviceReason::Withheld(Doubt::NoReserved)));
+    assert!(report.reason.to_string().contains("cannot be checked"));
+    // What others counted is something to hold a replay against.
+    history.devices[0].counted_reserved = report.replayed_peak_reserved;
+    let report = sweep(&history);
+    assert!(report.fidelity.is_none() && report.advice.is_some(), "{}", report.reason);
+}
+
+/// As the documentation says: nothing but call sites would tell them apart.
+#[test]
+fn a_call_before_a_request_that_raises_the_peak_looks_like_a_limit() {
+    let (first, second) = (20 * MIB, 40 * MIB);
+    let mut device = DeviceHistory::default();
+    device.events = vec![
+        HistoryEvent::new(EventAction::RegionGained, 1 << 40, first),
+        HistoryEvent::new(EventAction::Allocate, 1 << 40, first),
+        HistoryEvent::new(EventAction::FreeRequested, 1 << 40, first),
+        HistoryEvent::new(EventAction::FreeCompleted, 1 << 40, first),
+        HistoryEvent::new(EventAction::RegionLost, 1 << 40, first),
+        HistoryEvent::new(EventAction::RegionGained, 1 << 41, second),
+        HistoryEvent::new(EventAction::Allocate, 1 << 41, second),
+    ];
+    let limit = |device: &DeviceHistory| RunConditions::of(device, &TorchConf::default()).limit;
+    assert_eq!(limit(&device).map(|limit| limit.bytes), Some(second));
+    device.events[4].site = Sites::default().stack(&[1]);
+    assert_eq!(limit(&device), None, "the call sites differ");
+}

@@ -1,0 +1,392 @@
+//! Analyses and comparisons of small histories, figure by figure.
+
+use crate::mock_allocator::MockAllocator;
+use BlockState::{Free, Live, Pending};
+use orlop_core::StreamId;
+use orlop_lab::analyze::{BEFORE, NO_SITE, Naming, ReleaseWay, SegmentPool, SegmentsInfo, SnapshotInfo};
+use orlop_lab::compare::{Diff, Gate, Matching, Measure, Profile, Tolerance, UnknownTolerance};
+use orlop_trace::history::{
+    BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+
+struct Places {
+    sites: Sites,
+    model: SiteId,
+    moved: SiteId,
+    step: SiteId,
+}
+
+fn places() -> Places {
+    let mut sites = Sites::default();
+    let mut site = |function: &str, file: &str, line: u32| {
+        let frames = [sites.frame("malloc", "??", 0), sites.frame(function, file, line)];
+        sites.stack(&frames)
+    };
+    let model = site("forward", "/srv/proj/model.py", 10);
+    let moved = site("forward", "/srv/proj/model.py", 12);
+    let step = site("step", "/srv/proj/optimizer.py", 7);
+    Places { sites, model, moved, step }
+}
+
+fn history(sites: &Sites, device: DeviceHistory) -> History {
+    let mut history = History::default();
+    (history.devices, history.sites) = (vec![device], sites.clone());
+    history
+}
+
+#[test]
+fn the_peak_and_the_end_are_told_with_all_their_bytes() {
+    let Places { sites, model, step, .. } = places();
+    let mut machine = MockAllocator::default();
+    let before = machine.allocate(3 * MIB, 0, SiteId::UNKNOWN);
+    let cut = machine.events.len();
+    let large = machine.allocate(30 * MIB, 0, model);
+    machine.allocate(100, 0, step);
+    machine.allocate(5 * MIB, 1, model);
+    machine.request_free(large);
+    machine.allocate(4 * MIB, 0, step);
+    machine.free(before);
+    machine.complete_free(large);
+    let info =
+        SnapshotInfo::of(&history(&sites, machine.history(cut, true)), Naming::default().top(2).full(true));
+    let device = &info.devices[0];
+    assert_eq!((device.allocations, device.frees, device.strays), (4, 2, 0));
+    assert_eq!((device.start_bytes, device.peak_reserved), (3 * MIB, Some((20 + 30 + 2 + 20) * MIB)));
+    assert!(device.out_of_memory.is_empty() && info.warnings.is_empty());
+
+    let peak = &device.peak;
+    assert_eq!((peak.held.bytes, peak.held.blocks), (38 * MIB + 100, 4));
+    let names: Vec<_> =
+        peak.held.by_site.top.iter().map(|share| (&*share.name, share.bytes, share.blocks)).collect();
+    assert_eq!(names, [("model.py:10 forward", 35 * MIB, 2), (BEFORE, 3 * MIB, 1)]);
+    assert_eq!((peak.held.by_site.others, peak.held.by_site.other_bytes), (1, 100));
+    assert_eq!(peak.held.by_site.top[0].frames, ["malloc", "/srv/proj/model.py:10 forward"]);
+    assert!((peak.held.by_site.top[1].share - 3.0 / 38.0).abs() < 1e-5);
+    assert_eq!(
+        (peak.held.by_stream.top[0].bytes, peak.held.by_stream.top[1].bytes),
+        (33 * MIB + 100, 5 * MIB)
+    );
+    assert!(peak.held.by_kind.top.is_empty() && peak.held.by_tag.top.is_empty());
+    let oldest = &peak.held.largest[0];
+    assert_eq!((oldest.bytes, oldest.age_events, oldest.age_ns), (30 * MIB, Some(4), Some(4000)));
+    let segments = peak.segments.as_ref().expect("they are told");
+    assert_eq!((segments.segments, segments.largest_request), (4, None));
+    let bytes = segments.bytes;
+    assert_eq!((bytes.reserved, bytes.requested, bytes.rounding), (72 * MIB, 38 * MIB + 100, 412));
+    assert_eq!((bytes.split, bytes.cached, bytes.largest_free), (34 * MIB - 512, 0, 17 * MIB));
+
+    let end = &device.end;
+    assert_eq!((end.events, end.held.bytes), (device.events, 9 * MIB + 100));
+    let bytes = end.segments.as_ref().expect("they are told").bytes;
+    assert_eq!((bytes.cached, bytes.pending, bytes.largest_free), (30 * MIB, 0, 30 * MIB));
+    let whole = bytes.requested + bytes.rounding + bytes.pending + bytes.split + bytes.cached;
+    assert_eq!(whole, bytes.reserved);
+}
+
+#[test]
+fn what_the_device_has_left_counts_for_the_largest_request() {
+    let unknown = SiteId::UNKNOWN;
+    let segments = [
+        segment(0, &[(6, Live, unknown), (4, Free, unknown)]),
+        segment(100, &[(50, Free, unknown)]),
+        segment(200, &[(5, Pending, unknown), (5, Free, unknown)]),
+    ];
+    let info = SegmentsInfo::of(&segments, Some(170));
+    assert_eq!(info.largest_request, Some(150));
+    assert_eq!((info.bytes.split, info.bytes.cached, info.bytes.pending), (9, 50, 5));
+    assert_eq!((info.bytes.free_blocks, info.pools.len(), info.pools[0].pool), (3, 1, SegmentPool::Large));
+}
+
+/// A device of 100 MiB that is nearly full.
+fn full(places: &Places) -> (DeviceHistory, [u64; 3]) {
+    let mut machine = MockAllocator::default();
+    let first = machine.allocate(12 * MIB, 0, places.model);
+    let blocks: Vec<u64> =
+        [12, 2, 9, 3, 10].into_iter().map(|mib| machine.allocate(mib * MIB, 0, places.step)).collect();
+    machine.free(first);
+    machine.empty_cache();
+    machine.fail(14 * MIB, 0, 5 * MIB);
+    (machine.history(0, true), [first, blocks[1], blocks[2]])
+}
+
+#[test]
+fn a_failed_request_is_told_with_the_least_that_would_have_had_to_go() {
+    let places = places();
+    let (device, _) = full(&places);
+    let info = SnapshotInfo::of(&history(&places.sites, device.clone()), Naming::default());
+    let failed = &info.devices[0].out_of_memory[0];
+    assert_eq!(
+        (failed.requested, failed.device_free, failed.event),
+        (14 * MIB, 5 * MIB, device.events.len() - 1)
+    );
+    assert_eq!((failed.held.bytes, failed.fragmented), (36 * MIB, false));
+    // Segments: 12 (its own), 20 with 2, 9 and 3 in it, 10 (its own). In the middle one, 9 + 3 + the rest of
+    // 6 are enough; so are 2 + 9 + 3. The device lacks 9, which the segment of 10 has.
+    let ways: Vec<_> =
+        failed.releases.iter().map(|release| (release.way, release.bytes, release.range)).collect();
+    assert_eq!(
+        ways,
+        [(ReleaseWay::Segments, 10 * MIB, 10 * MIB), (ReleaseWay::Neighbours, 12 * MIB, 18 * MIB)]
+    );
+    let release = &failed.releases[1];
+    assert_eq!((release.blocks, &*release.by_site.top[0].name), (2, "optimizer.py:7 step"));
+    assert_eq!(failed.segments.as_ref().and_then(|segments| segments.largest_request), Some(6 * MIB));
+}
+
+proptest! {
+    #[test]
+    fn the_best_window_is_the_best_of_all(
+        blocks in vec((1..50_u64, any::<bool>()), 1..12), bytes in 1..200_u64,
+    ) {
+        let mib = |&(mib, live): &(u64, bool)| (mib * MIB, if live { Live } else { Free }, SiteId::UNKNOWN);
+        let made = segment(1 << 40, &blocks.iter().map(mib).collect::<Vec<_>>());
+        let mut device = DeviceHistory::default();
+        device.start = vec![made.clone()];
+        let mut machine = MockAllocator::default();
+        machine.fail((bytes + 1) * MIB, 0, 0);
+        device.events = machine.events;
+        let info = SnapshotInfo::of(&history(&Sites::default(), device), Naming::default());
+        let found = info.devices[0].out_of_memory[0].releases.iter().find(|way| way.way == ReleaseWay::Neighbours);
+        let mut best = None;
+        for from in 0..blocks.len() {
+            for to in from..=blocks.len() {
+                let window = &made.blocks[from..to];
+                if window.iter().map(|block| block.bytes).sum::<u64>() >= (bytes + 1) * MIB {
+                    let live: u64 = window.iter().filter(|block| block.state == Live).map(|block| block.bytes).sum();
+                    best = Some(best.map_or(live, |best: u64| best.min(live)));
+                }
+            }
+        }
+        prop_assert_eq!(found.map(|found| found.bytes), best);
+    }
+}
+
+#[test]
+fn nothing_helps_against_a_request_larger_than_all() {
+    let places = places();
+    let (mut device, _) = full(&places);
+    let last = device.events.last_mut().expect("events");
+    last.bytes = u64::MAX;
+    let info = SnapshotInfo::of(&history(&places.sites, device), Naming::default());
+    assert!(info.devices[0].out_of_memory[0].releases.is_empty());
+}
+
+#[test]
+fn a_program_that_fails_again_and_again_is_cut_short() {
+    let mut machine = MockAllocator::default();
+    for _ in 0..100 {
+        machine.fail(1, 0, 0);
+    }
+    let info = SnapshotInfo::of(&history(&Sites::default(), machine.history(0, true)), Naming::default());
+    let device = &info.devices[0];
+    assert_eq!((device.out_of_memory.len(), device.more_out_of_memory), (16, 84));
+    assert_eq!((&device.peak.segments, device.peak_reserved), (&None, None));
+}
+
+/// Of a run that holds these at its peak.
+fn profile(places: &Places, held: &[(u64, SiteId)]) -> Profile {
+    let mut machine = MockAllocator::default();
+    let blocks: Vec<u64> = held.iter().map(|&(bytes, site)| machine.allocate(bytes * MIB, 0, site)).collect();
+    if let Some(&last) = blocks.last() {
+        machine.free(last);
+    }
+    Profile::of(&history(&places.sites, machine.history(0, true)), 1)
+}
+
+#[test]
+fn what_grew_applies_to_site_even_if_its_line_moved() {
+    let places = places();
+    let before = profile(&places, &[(10, places.model), (3, SiteId::UNKNOWN), (4, places.step)]);
+    let after =
+        profile(&places, &[(4, places.step), (15, places.moved), (2, places.model), (1, places.moved)]);
+    let diff = Diff::of(&before, &after, Matching::Function);
+    let device = &diff.devices[0];
+    assert_eq!(
+        [device.peak_live, device.end_live].map(|amount| (amount.before, amount.after)),
+        [(17 * MIB, 22 * MIB), (13 * MIB, 21 * MIB)]
+    );
+    assert_eq!(device.allocations.growth(), 1);
+    let rows: Vec<_> = device
+        .sites
+        .iter()
+        .map(|site| (&*site.name, site.peak.growth() >> 20, site.end.growth() >> 20))
+        .collect();
+    assert_eq!(rows, [("model.py:12 forward", 8, 7), ("optimizer.py:7 step", 0, 4), (NO_SITE, -3, -3)]);
+    let shown: Vec<_> =
+        device.sites.iter().map(|site| (site.other_lines, site.is_new, site.is_gone)).collect();
+    assert_eq!(shown, [(1, false, false), (0, false, false), (0, false, true)]);
+
+    let lines = Diff::of(&before, &after, Matching::Line);
+    let rows: Vec<_> = lines.devices[0].sites.iter().map(|site| (&*site.name, site.is_new)).collect();
+    assert_eq!(
+        rows,
+        [
+            ("model.py:12 forward", true),
+            ("optimizer.py:7 step", false),
+            (NO_SITE, false),
+            ("model.py:10 forward", false)
+        ]
+    );
+}
+
+#[test]
+fn a_gate_names_the_site_that_broke_it() {
+    let places = places();
+    let before = profile(&places, &[(100, places.model), (40, places.step)]);
+    let tolerance: Tolerance = "2%".parse().expect("a tolerance");
+    assert!(Gate::check(&before, &before, Tolerance::default()).passed);
+    let near = profile(&places, &[(101, places.model), (40, places.step)]);
+    assert!(Gate::check(&near, &before, tolerance).passed);
+    assert!(!Gate::check(&near, &before, Tolerance::default()).passed);
+    let far = profile(&places, &[(102, places.moved), (38, places.step), (2, places.step), (1, places.step)]);
+    let gate = Gate::check(&far, &before, tolerance);
+    let broken: Vec<_> =
+        gate.breaches().map(|check| (check.measure, &*check.sites[0].name, check.sites.len())).collect();
+    assert_eq!(
+        broken,
+        [
+            (Measure::PeakLive, "model.py:12 forward", 2),
+            (Measure::PeakReserved, "model.py:12 forward", 2),
+            (Measure::Allocations, "optimizer.py:7 step", 1)
+        ]
+    );
+    // As much lives, and more is held for it: nobody holds more, though sites changed places.
+    let mut split = profile(&places, &[(90, places.model), (50, places.step)]);
+    let device = &mut split.devices[0];
+    device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
+    let reserved = |gate: &Gate| {
+        let found = gate.checks.iter().find(|check| check.measure == Measure::PeakReserved).cloned();
+        found.expect("both tell")
+    };
+    let check = reserved(&Gate::check(&split, &before, tolerance));
+    assert!(!check.passed && check.sites.is_empty(), "{check:?}");
+    assert_eq!(i128::from(check.fragmentation), check.amount.growth());
+    // What lives explains a part.
+    let mut both = far.clone();
+    let device = &mut both.devices[0];
+    device.peak_reserved = device.peak_reserved.map(|reserved| 2 * reserved);
+    let live = i128::from(both.devices[0].peak_live) - i128::from(before.devices[0].peak_live);
+    let check = reserved(&Gate::check(&both, &before, tolerance));
+    assert_eq!((i128::from(check.fragmentation), check.sites.len()), (check.amount.growth() - live, 2));
+    assert_eq!(reserved(&Gate::check(&near, &before, tolerance)).fragmentation, 0);
+    // A device that the baseline does not have was not used then.
+    let mut other = near.clone();
+    other.devices[0].device = 1;
+    let gate = Gate::check(&other, &before, tolerance);
+    let devices: Vec<u32> = gate.breaches().map(|check| check.device).collect();
+    assert_eq!(devices, [1, 1, 1]);
+}
+
+#[test]
+fn tolerances_are_percentages() {
+    for (text, shown, limit) in
+        [("0%", "0%", 1000), ("1 %", "1%", 1010), ("2.5%", "2.5%", 1025), ("0.25%", "0.25%", 1002)]
+    {
+        let tolerance: Tolerance = text.parse().expect("a tolerance");
+        assert_eq!((tolerance.to_string().as_str(), tolerance.limit(1000)), (shown, limit));
+    }
+    for text in ["", "1", "%", "1.%", ".5%", "-1%", "1.005%", "1e3%", "99999999999%", "5000000000.5%"] {
+        assert_eq!(text.parse::<Tolerance>(), Err(UnknownTolerance), "{text}");
+    }
+    assert_eq!("9999%".parse::<Tolerance>().map(|tolerance| tolerance.limit(u64::MAX)), Ok(u64::MAX));
+}
+
+#[test]
+fn a_snapshot_without_a_recording_is_its_end() {
+    let places = places();
+    let end = vec![segment(1 << 30, &[(MIB, Live, places.model), (MIB, Free, places.model)])];
+    let mut device = DeviceHistory::default();
+    (device.end, device.memory) = (end, Some(10 * MIB));
+    let history = history(&places.sites, device);
+    let device = &SnapshotInfo::of(&history, Naming::default()).devices[0];
+    assert_eq!((device.start_bytes, device.peak_reserved), (MIB, Some(2 * MIB)));
+    assert_eq!(device.end.held.by_site.top[0].name, "model.py:10 forward");
+    assert_eq!(device.peak.segments.as_ref().and_then(|segments| segments.largest_request), Some(8 * MIB));
+    assert_eq!(Profile::of(&history, 1).devices[0].end_live, MIB);
+}
+
+/// A segment with blocks of these sizes, in turn.
+pub(crate) fn segment(address: u64, blocks: &[(u64, BlockState, SiteId)]) -> Segment {
+    let mut at = address;
+    let block = |&(bytes, state, site): &(u64, BlockState, SiteId)| {
+        let block = SegmentBlock { address: at, bytes, requested: bytes, state, site };
+        at += bytes;
+        block
+    };
+    let blocks: Vec<SegmentBlock> = blocks.iter().map(block).collect();
+    Segment {
+        address,
+        bytes: at - address,
+        stream: StreamId::DEFAULT,
+        small: false,
+        expandable: false,
+        pool: (0, 0),
+        site: SiteId::UNKNOWN,
+        blocks,
+    }
+}
+
+fn raw(action: EventAction, address: u64, bytes: u64, stream: u64) -> HistoryEvent {
+    HistoryEvent { stream: StreamId::new(stream), ..HistoryEvent::new(action, address, bytes) }
+}
+
+fn any_event() -> impl Strategy<Value = HistoryEvent> {
+    let action = prop::sample::select(vec![
+        EventAction::Allocate,
+        EventAction::FreeRequested,
+        EventAction::FreeCompleted,
+        EventAction::RegionGained,
+        EventAction::RegionLost,
+        EventAction::Mapped,
+        EventAction::Unmapped,
+        EventAction::OutOfMemory,
+    ]);
+    // Few addresses, so that things meet; and the last ones there are.
+    let address =
+        prop_oneof![(0..64_u64).prop_map(|page| page * 512), (0..2048_u64).prop_map(|back| u64::MAX - back)];
+    let bytes = prop_oneof![(0..32_u64).prop_map(|pages| pages * 512), any::<u64>(), 0..4000_u64];
+    (action, address, bytes, 0..2_u64)
+        .prop_map(|(action, address, bytes, stream)| raw(action, address, bytes, stream))
+}
+
+/// With blocks that do not cover it, overlap, or lie elsewhere.
+fn any_segment() -> impl Strategy<Value = Segment> {
+    let states = [Live, Pending, Free];
+    let block = (any_event(), prop::sample::select(states.to_vec()), any::<bool>()).prop_map(
+        |(event, state, huge)| {
+            let requested = if huge { u64::MAX } else { event.bytes };
+            SegmentBlock {
+                address: event.address,
+                bytes: event.bytes,
+                requested,
+                state,
+                site: SiteId::UNKNOWN,
+            }
+        },
+    );
+    (any_event(), vec(block, 0..6), any::<(bool, bool)>()).prop_map(|(event, blocks, (small, expandable))| {
+        let HistoryEvent { address, bytes, stream, site, .. } = event;
+        Segment { address, bytes, stream, small, expandable, pool: (0, 0), site, blocks }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn events_that_make_no_sense_break_nothing(
+        events in vec(any_event(), 0..600), start in vec(any_segment(), 0..8), end in vec(any_segment(), 0..8),
+    ) {
+        let mut device = DeviceHistory::from_events(events);
+        (device.start, device.end) = (start, end);
+        let history = history(&Sites::default(), device);
+        let profile = Profile::of(&history, 1);
+        prop_assert!(Gate::check(&profile, &profile, Tolerance::default()).passed);
+        let info = SnapshotInfo::of(&history, Naming::default());
+        prop_assert_eq!(info.devices[0].peak.held.bytes, profile.devices[0].peak_live);
+    }
+}

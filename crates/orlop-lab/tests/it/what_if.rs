@@ -1,0 +1,415 @@
+//! The shipped snapshots under other rules.
+
+use crate::histories;
+use orlop_core::StreamId;
+use orlop_lab::LabError;
+use orlop_lab::simulate::{Fidelity, MAX_STREAMS, Rules, Simulation, SimulationOutcome, StreamedReplay};
+use orlop_lab::what_if::WhatIf;
+use orlop_trace::TraceError;
+use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
+use orlop_trace::formats::{FormatError, binary, csv};
+use orlop_trace::history::{
+    BlockState, DeviceHistory, EventAction, History, HistoryEvent, Segment, SegmentBlock, SiteId, Sites,
+    Workload,
+};
+use proptest::prelude::*;
+use std::path::{Path, PathBuf};
+
+/// Name, allocations in the trace.
+const RUNS: [(&str, u64); 4] = [
+    ("gpt-medium_128_training", 6526),
+    ("gpt-medium_256_inference", 1280),
+    ("gpt-medium_512_inference", 1666),
+    ("gpt-medium_512_training", 7591),
+];
+
+fn device(name: &str) -> DeviceHistory {
+    let mut history = History::read(shipped(name)).expect("it is shipped");
+    history.devices.remove(0)
+}
+
+fn shipped(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/torch-snapshots");
+    folder.join(format!("{name}.pickle.gz"))
+}
+
+fn torch(conf: &str) -> Rules {
+    Rules::torch(conf).expect("settings of PyTorch's")
+}
+
+#[test]
+fn from_the_recorded_state_on_every_recorded_address_comes_out() {
+    for (name, allocations) in RUNS {
+        let fidelity = Fidelity::of(&device(name), &"".parse().unwrap());
+        assert_eq!((fidelity.allocations, fidelity.same), (allocations, allocations), "{name}");
+        assert_eq!(fidelity.first_difference, None);
+    }
+}
+
+#[test]
+fn other_settings_lead_to_other_addresses() {
+    let conf = "roundup_power2_divisions:2".parse().unwrap();
+    let fidelity = Fidelity::of(&device(RUNS[0].0), &conf);
+    assert!(fidelity.same < fidelity.allocations);
+}
+
+#[test]
+fn ours_holds_a_hundredth_more_than_lives_and_without_pages_three() {
+    for (name, _) in RUNS {
+        let device = device(name);
+        let work = Workload::of(&device);
+        let simulation = Simulation::new(&work);
+        let [ours, segments, theirs] =
+            [Rules::Orlop, Rules::OrlopSegments, torch("")].map(|rules| simulation.run(&rules).ratio);
+        assert!(ours <= 1.01, "{name}: {ours}");
+        assert!(segments <= 1.03, "{name}: {segments}");
+        assert!(ours <= theirs, "{name}: {ours} and {theirs}");
+        assert!(ours >= 1.0);
+    }
+}
+
+/// The round is known after it happened twice, and a round later everything is where the plan wants it.
+#[test]
+fn a_run_that_repeats_itself_moves_nothing_in_the_end() {
+    for (name, _) in RUNS {
+        let device = device(name);
+        let outcome = Simulation::new(&Workload::of(&device)).passes(6).run(&Rules::Orlop);
+        assert_eq!(outcome.remapped_last, 0, "{name}: {} bytes before", outcome.remapped);
+        assert!(outcome.ratio <= 1.01, "{name}: {}", outcome.ratio);
+    }
+}
+
+#[test]
+fn the_smallest_memory_is_one_that_was_tried() {
+    let device = device("gpt-medium_256_inference");
+    let work = Workload::of(&device);
+    let report = WhatIf::new(&work).smallest(true).plan(true).run();
+    assert_eq!(report.rows.len(), 24);
+    let perfect = report.perfect.unwrap();
+    assert!(perfect.bytes >= report.peak_live && perfect.bytes < report.peak_live / 100 * 101);
+    for row in &report.rows {
+        let rules = if let Some(conf) = &row.outcome.conf { torch(conf) } else { continue };
+        let Some(smallest) = row.smallest else { panic!("{rules} runs in what it held") };
+        let runs = |memory| Simulation::new(&work).memory(memory).run(&rules).out_of_memory.is_none();
+        assert!(runs(smallest.runs), "{rules}");
+        assert!(smallest.fails.is_none_or(|memory| !runs(memory)), "{rules}");
+        assert!(smallest.runs >= report.peak_live);
+    }
+    let baseline: Vec<_> = report.rows.iter().filter(|row| row.is_baseline).collect();
+    assert_eq!((baseline.len(), baseline[0].saves), (1, 0));
+}
+
+#[test]
+fn too_little_memory_is_told_with_the_event() {
+    let device = device("gpt-medium_512_training");
+    let work = Workload::of(&device);
+    let (peak, _) = work.peak();
+    for rules in
+        [torch(""), torch("expandable_segments:True"), Rules::Orlop, Rules::OrlopSegments, Rules::TensorFlow]
+    {
+        let outcome = Simulation::new(&work).memory(peak - (64 << 20)).run(&rules);
+        let failed = outcome.out_of_memory.unwrap();
+        assert!(failed.step.is_some() && failed.event.is_some(), "{rules}");
+        assert!(failed.live + failed.bytes > peak - (512 << 20), "{rules}: {failed:?}");
+        let start = Simulation::new(&work).memory(1 << 30).run(&rules);
+        assert_eq!(start.out_of_memory.unwrap().step, None);
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_replayed_as_far_as_it_does() {
+    let work = Workload::of(&device("mosaic-sample"));
+    for rules in [torch(""), Rules::Orlop, Rules::TensorFlow] {
+        assert_eq!(Simulation::new(&work).passes(3).run(&rules).out_of_memory, None);
+    }
+}
+
+/// But for the time that it took.
+fn timeless(outcome: &SimulationOutcome) -> SimulationOutcome {
+    let mut outcome = outcome.clone();
+    outcome.nanoseconds = None;
+    outcome
+}
+
+#[test]
+fn event_by_event_comes_out_what_the_whole_gives() {
+    for (name, _) in RUNS {
+        let history = History::read(shipped(name)).expect("it is shipped");
+        let mut file = Vec::new();
+        binary::write_binary(&history, &mut file).expect("room");
+        let work = Workload::of(&history.devices[0]);
+        for (rules, memory) in [
+            (torch(""), None),
+            (torch("expandable_segments:True"), Some(1 << 30)),
+            (Rules::Orlop, None),
+            (Rules::OrlopSegments, Some(work.peak().0 - (64 << 20))),
+            (Rules::TensorFlow, None),
+        ] {
+            let streamed = StreamedReplay::run(&file[..], &rules, memory).expect("it is one of ours");
+            let simulation = Simulation::new(&work);
+            let whole = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&rules);
+            let [(_, outcome)] = &streamed.devices[..] else { panic!("one device") };
+            assert_eq!(timeless(outcome), timeless(&whole), "{name}");
+        }
+        let cut =
+            StreamedReplay::run(&file[..file.len() - 9], &Rules::Orlop, None).expect("it is one of ours");
+        assert_eq!((cut.devices.len(), cut.warnings.len()), (1, 1));
+    }
+    assert!(StreamedReplay::run(&b"a,0,100\n"[..], &Rules::Orlop, None).is_err());
+}
+
+/// Where a binary file says whether its events are only nearly in order.
+const FLAGS: usize = 10;
+
+prop_compose! {
+    /// A few blocks on a few devices, at few addresses and times: most of what happens is of blocks that
+    /// live.
+    fn busy()(
+        start in prop::collection::btree_set((0_u32..3, 0_u64..4), 0..6),
+        events in prop::collection::vec((0_u32..3, 0_u64..16, 0_usize..5, 0_u64..8, 0_u64..1 << 24, 0_u64..3), 0..80),
+    ) -> History {
+        const ACTIONS: [EventAction; 5] = [
+            EventAction::Allocate,
+            EventAction::Allocate,
+            EventAction::FreeRequested,
+            EventAction::FreeCompleted,
+            EventAction::Use,
+        ];
+        let mut history = History::default();
+        for number in 0..3 {
+            let mut device = DeviceHistory::default();
+            device.device = number;
+            for &(_, place) in start.iter().filter(|&&(of, _)| of == number) {
+                let (address, bytes, site) = (place, 1 << 20, SiteId::UNKNOWN);
+                let block = SegmentBlock { address, bytes, requested: bytes, state: BlockState::Live, site };
+                let stream = StreamId::new(place % 2);
+                let (small, expandable, pool) = (false, false, (0, 0));
+                let blocks = vec![block];
+                device.start.push(Segment { address, bytes, stream, small, expandable, pool, site, blocks });
+            }
+            for &(_, time, action, address, bytes, stream) in events.iter().filter(|event| event.0 == number) {
+                let stream = StreamId::new(stream);
+                device.events.push(HistoryEvent { time, stream, ..HistoryEvent::new(ACTIONS[action], address, bytes) });
+            }
+            history.devices.push(device);
+        }
+        history
+    }
+}
+
+#[test]
+fn a_block_is_freed_by_what_tells_of_it_first() {
+    use EventAction::{Allocate, FreeCompleted, FreeRequested};
+    let mut device = DeviceHistory::default();
+    // A graph's blocks go with its pool: no request is told.
+    device.events = vec![
+        HistoryEvent::new(Allocate, 16, 100),
+        HistoryEvent::new(Allocate, 32, 200),
+        HistoryEvent::new(FreeRequested, 16, 100),
+        HistoryEvent::new(FreeCompleted, 16, 100),
+        HistoryEvent::new(FreeCompleted, 32, 200),
+        HistoryEvent::new(Allocate, 32, 300),
+    ];
+    let work = Workload::of(&device);
+    assert_eq!(work.events, [0, 1, 2, 4, 5]);
+    assert_eq!(work.peak().0, 300);
+    assert_eq!(work.blocks.iter().map(|block| block.died).collect::<Vec<_>>(), [Some(2), Some(3), None]);
+}
+
+#[test]
+fn a_completion_that_nobody_requested_frees_its_block_and_is_counted() {
+    use EventAction::{Allocate, FreeCompleted, FreeRequested, RegionGained};
+    const REGION: u64 = 1 << 28;
+    let mut device = DeviceHistory::default();
+    device.events = vec![
+        HistoryEvent::new(RegionGained, REGION, 2 << 20),
+        HistoryEvent::new(Allocate, REGION, 512),
+        HistoryEvent::new(FreeCompleted, REGION, 512),
+        HistoryEvent::new(Allocate, REGION, 512),
+        HistoryEvent::new(FreeRequested, REGION, 512),
+        HistoryEvent::new(FreeCompleted, REGION, 512),
+        HistoryEvent::new(Allocate, REGION, 512),
+    ];
+    let fidelity = Fidelity::of(&device, &"".parse().unwrap());
+    assert_eq!((fidelity.allocations, fidelity.same, fidelity.first_difference), (3, 3, None));
+    assert_eq!(fidelity.unrequested, 1);
+    for (name, _) in RUNS {
+        assert_eq!(Fidelity::of(&self::device(name), &"".parse().unwrap()).unrequested, 0, "{name}");
+    }
+}
+
+/// Engines that told them all apart would take gigabytes, and look through all of them for each request.
+#[test]
+fn a_stream_in_each_event_costs_no_more_than_the_event() {
+    let mut device = DeviceHistory::default();
+    device.events = (0..50_000)
+        .map(|event| HistoryEvent {
+            stream: StreamId::new(event),
+            ..HistoryEvent::new(EventAction::Allocate, event << 9, 512)
+        })
+        .collect();
+    let work = Workload::of(&device);
+    for rules in [torch(""), Rules::Orlop] {
+        let outcome = Simulation::new(&work).run(&rules);
+        assert_eq!((outcome.operations, outcome.folded), (50_000, 50_000 - 1 - MAX_STREAMS as u64));
+    }
+    assert_eq!(Fidelity::of(&device, &"".parse().unwrap()).allocations, 50_000);
+}
+
+/// A file of these devices, with an event each, and records before them: the writers refuse to write one of
+/// too many.
+fn binary_of(before: &[u8], devices: std::ops::Range<u32>) -> Vec<u8> {
+    let events = u64::from(devices.end - devices.start);
+    let mut payload = before.to_vec();
+    for device in devices {
+        // The device's number takes up to two bytes of seven bits; then an allocation, its time, address and
+        // bytes.
+        let number =
+            [device & 0x7f | 0x80, device >> 7].map(|digits| u8::try_from(digits).expect("seven bits"));
+        payload.extend([&[0x3f][..], &number, &[0, 0, 0, 1]].concat());
+    }
+    let end = events.to_le_bytes();
+    let length = u32::try_from(payload.len()).expect("some kilobytes");
+    let mut file = b"\x8eORLT\r\n\x1a\x01\0\0\0".to_vec();
+    for (length, bytes) in [(length, &payload[..]), (0, &end)] {
+        file.extend(length.to_le_bytes());
+        file.extend(crc32fast::hash(bytes).to_le_bytes());
+        file.extend(bytes);
+    }
+    file
+}
+
+fn streamed_devices(file: &[u8]) -> Result<usize, TraceError> {
+    match StreamedReplay::run(file, &Rules::Orlop, None) {
+        Ok(replay) => Ok(replay.devices.len()),
+        Err(LabError::Trace(error)) => Err(error),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn is_too_many(error: &TraceError) -> bool {
+    matches!(error, TraceError::Format(FormatError::TooManyDevices { limit: 4096 }))
+}
+
+#[test]
+fn no_file_has_more_devices_than_any_machine() {
+    for (devices, refused) in [(4097, true), (4096, false)] {
+        let ours = binary_of(&[], 0..devices);
+        let lines: String = (0..devices).map(|device| format!("{device},0,allocate,0,1\n")).collect();
+        let table = format!("device,time_ns,action,address,bytes\n{lines}");
+        let streamed = streamed_devices(&ours);
+        let read = [&ours[..], table.as_bytes()]
+            .map(|file| History::parse(file).map(|history| history.devices.len()));
+        for answer in read.into_iter().chain([streamed]) {
+            match answer {
+                Ok(found) => assert!(!refused && found == devices as usize, "{found}"),
+                Err(error) => assert!(refused && is_too_many(&error), "{error}"),
+            }
+        }
+    }
+}
+
+/// Memory of no device is device 0's, which then counts.
+#[test]
+fn a_device_that_is_not_named_counts_too() {
+    let memory = [0x8f, 1];
+    for (devices, refused) in [(1..4097, true), (1..4096, false), (0..4096, false)] {
+        let file = binary_of(&memory, devices);
+        let read = History::parse(&file[..]).map(|history| history.devices.len());
+        let streamed = streamed_devices(&file);
+        for answer in [read, streamed] {
+            match answer {
+                Ok(found) => assert!(!refused && found == 4096, "{found}"),
+                Err(error) => assert!(refused && is_too_many(&error), "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_readers_refuse_is_not_written() {
+    let mut history = History::default();
+    history.devices = (0..4097)
+        .map(|number| {
+            let mut device = DeviceHistory::default();
+            (device.device, device.events) = (number, vec![HistoryEvent::new(EventAction::Allocate, 0, 1)]);
+            device
+        })
+        .collect();
+    let (mut ours, mut table) = (Vec::new(), Vec::new());
+    assert!(is_too_many(&binary::write_binary(&history, &mut ours).expect_err("one too many")));
+    assert!(is_too_many(&csv::write_csv(&history, &mut table).expect_err("one too many")));
+    assert!(ours.is_empty() && table.is_empty(), "nothing is written before");
+    // A table has events only: devices without any are not in it.
+    history.devices[7].events.clear();
+    csv::write_csv(&history, &mut table).expect("room");
+    assert!(binary::write_binary(&history, &mut ours).is_err() && ours.is_empty());
+    history.devices.truncate(4096);
+    binary::write_binary(&history, &mut ours).expect("room");
+    for (file, devices) in [(&ours, 4096), (&table, 4096)] {
+        assert_eq!(History::parse(&file[..]).expect("it was written").devices.len(), devices);
+    }
+}
+
+#[test]
+fn an_event_of_a_device_too_many_leaves_a_file_that_can_be_read() {
+    let (event, sites) = (HistoryEvent::new(EventAction::Allocate, 0, 1), Sites::default());
+    let mut writer = BinaryWriter::new(Vec::new(), EventOrder::Exact).expect("room");
+    for device in 0..4096 {
+        writer.event(device, &event, &sites).expect("room");
+    }
+    assert!(is_too_many(&writer.event(4096, &event, &sites).expect_err("one too many")));
+    writer.event(17, &event, &sites).expect("it is known");
+    assert_eq!(writer.events(), 4097);
+    let history = binary::read_binary(&writer.finish().expect("room")[..]).expect("it can be read");
+    assert_eq!((history.devices.len(), history.devices[17].events.len()), (4096, 2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_file_is_replayed_event_by_event_as_in_one(
+        history in prop_oneof![histories::history(), busy()],
+        memory in prop::option::of(0..1_u64 << 41),
+        nearly in any::<bool>(),
+    ) {
+        let mut file = Vec::new();
+        binary::write_binary(&history, &mut file).expect("room");
+        file[FLAGS] = nearly.into();
+        let history = binary::read_binary(&file[..]).expect("it is one of ours");
+        let streamed = StreamedReplay::run(&file[..], &Rules::Orlop, memory).expect("it is one of ours");
+        prop_assert_eq!(&streamed.warnings, &history.warnings);
+        let whole = history.devices.iter().map(|device| {
+            let work = Workload::of(device);
+            let simulation = Simulation::new(&work);
+            let outcome = memory.map_or(simulation, |memory| simulation.memory(memory)).run(&Rules::Orlop);
+            (device.device, timeless(&outcome))
+        });
+        prop_assert_eq!(streamed.devices, whole.collect::<Vec<_>>());
+    }
+
+    /// Addresses and sizes are what a file says, up to the largest numbers there are.
+    #[test]
+    fn whatever_a_file_says_there_is_an_answer(
+        mut history in histories::history(),
+        memory in prop::option::of(0..1_u64 << 41),
+        reconstruct in any::<bool>(),
+    ) {
+        if reconstruct {
+            history.find_start();
+        }
+        let (conf, _) = history.torch_conf();
+        for device in &history.devices {
+            let fidelity = Fidelity::of(device, &conf);
+            prop_assert!(fidelity.same <= fidelity.allocations);
+            let work = Workload::of(device);
+            let sweep = WhatIf::recorded(&work, &history, device).memory(memory).smallest(true).plan(true);
+            let report = sweep.baseline(Rules::Torch(conf.clone())).run();
+            prop_assert_eq!(report.rows.iter().filter(|row| row.is_baseline).count(), 1);
+            for row in &report.rows {
+                prop_assert!(row.smallest.is_none_or(|smallest| smallest.runs >= report.peak_live));
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Records beside segments and events: annotations, details of events, blocks without a segment, warnings.
+
+use super::super::BlockFault;
+use super::payload::{PayloadCursor, PayloadResult, put};
+use super::reader::{BinaryRecord, Tables};
+use super::writer::BinaryWriter;
+use super::{ANNOTATION, COUNTED, DETAIL, HELD, WARNING};
+use crate::Result;
+use crate::history::{
+    Annotation, BlockState, DeviceHistory, EventDetail, HistoryWarning, SegmentBlock, Sites, Stage,
+};
+use std::io::Write;
+
+impl<W: Write> BinaryWriter<W> {
+    pub(super) fn warning(&mut self, warning: HistoryWarning) -> Result<()> {
+        let (code, numbers) = code(warning);
+        let payload = self.payload();
+        payload.extend([WARNING, code]);
+        for number in numbers {
+            put(payload, number);
+        }
+        self.end_of_record()
+    }
+
+    pub(super) fn annotation(&mut self, annotation: &Annotation, sites: &Sites) -> Result<()> {
+        let name = self.text(annotation.name, sites)?;
+        let payload = self.payload();
+        payload.push(ANNOTATION);
+        put(payload, annotation.time);
+        put(payload, annotation.device.map_or(0, |device| u64::from(device) + 1));
+        put(payload, name.into());
+        payload.push(match annotation.stage {
+            Stage::Begin => 0,
+            Stage::End => 1,
+            Stage::Moment => 2,
+        });
+        self.end_of_record()
+    }
+
+    /// A detail of an event that was written.
+    pub(super) fn detail(&mut self, device: u32, detail: &EventDetail, sites: &Sites) -> Result<()> {
+        let context = self.text(detail.context, sites)?;
+        self.on(device);
+        let payload = self.payload();
+        payload.push(DETAIL);
+        for number in [detail.event.into(), context.into(), detail.pool.0, detail.pool.1] {
+            put(payload, number);
+        }
+        self.end_of_record()
+    }
+
+    /// A block of the start that no segment is known of.
+    pub(super) fn unplaced(&mut self, device: u32, block: &SegmentBlock, sites: &Sites) -> Result<()> {
+        let site = self.site(block.site, sites)?;
+        self.on(device);
+        let payload = self.payload();
+        payload.push(HELD);
+        for number in [block.address, block.bytes, block.requested, site.into()] {
+            put(payload, number);
+        }
+        self.end_of_record()
+    }
+
+    /// What was held from a device, if the source counted it.
+    pub(super) fn counted_reserved(&mut self, device: &DeviceHistory) -> Result<()> {
+        let Some(bytes) = device.counted_reserved else { return Ok(()) };
+        self.on(device.device);
+        let payload = self.payload();
+        payload.push(COUNTED);
+        put(payload, bytes);
+        self.end_of_record()
+    }
+}
+
+impl Tables {
+    pub(super) fn unplaced(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
+        let (address, bytes, requested) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
+        let (state, site) = (BlockState::Live, self.site(cursor)?);
+        Ok(BinaryRecord::Unplaced(SegmentBlock { address, bytes, requested, state, site }))
+    }
+
+    pub(super) fn annotation(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
+        let time = cursor.varint()?;
+        let device =
+            cursor.varint()?.checked_sub(1).map(u32::try_from).transpose().map_err(|_| BlockFault::Number)?;
+        let name = self.text(cursor)?;
+        let stage = match cursor.byte()? {
+            0 => Stage::Begin,
+            1 => Stage::End,
+            2 => Stage::Moment,
+            _ => return Err(BlockFault::Reference),
+        };
+        Ok(BinaryRecord::Annotation(Annotation { time, device, name, stage }))
+    }
+
+    pub(super) fn detail(&self, cursor: &mut PayloadCursor<'_>) -> PayloadResult<BinaryRecord> {
+        let event = cursor.short()?;
+        let context = self.text(cursor)?;
+        Ok(BinaryRecord::Detail(EventDetail { event, context, pool: (cursor.varint()?, cursor.varint()?) }))
+    }
+}
+
+fn code(warning: HistoryWarning) -> (u8, [u64; 3]) {
+    match warning {
+        HistoryWarning::FreedUnknown { device, event, address } => {
+            (0, [device.into(), event as u64, address])
+        }
+        HistoryWarning::Overlap { device, event, address } => (1, [device.into(), event as u64, address]),
+        HistoryWarning::NotInSegments { device, address, bytes } => (2, [device.into(), bytes, address]),
+        HistoryWarning::BrokenSegment { device, address } => (3, [device.into(), 0, address]),
+        HistoryWarning::SizeDiffers { device, event, address } => (4, [device.into(), event as u64, address]),
+        HistoryWarning::CutOff { at } => (5, [0, 0, at]),
+        HistoryWarning::Damaged { at } => (6, [0, 0, at]),
+        HistoryWarning::More { count } => (7, [0, 0, count]),
+        HistoryWarning::RegionMisfit { device, event, address } => {
+            (8, [device.into(), event as u64, address])
+        }
+        HistoryWarning::UnknownAction { device, event } => (9, [device.into(), event as u64, 0]),
+        HistoryWarning::TotalMisfit { device, event } => (10, [device.into(), event as u64, 0]),
+    }
+}
+
+pub(super) fn warning(code: u8, [first, second, address]: [u64; 3]) -> PayloadResult<HistoryWarning> {
+    let device = u32::try_from(first).map_err(|_| BlockFault::Number)?;
+    let event = || usize::try_from(second).map_err(|_| BlockFault::Number);
+    Ok(match code {
+        0 => HistoryWarning::FreedUnknown { device, event: event()?, address },
+        1 => HistoryWarning::Overlap { device, event: event()?, address },
+        2 => HistoryWarning::NotInSegments { device, address, bytes: second },
+        3 => HistoryWarning::BrokenSegment { device, address },
+        4 => HistoryWarning::SizeDiffers { device, event: event()?, address },
+        5 => HistoryWarning::CutOff { at: address },
+        6 => HistoryWarning::Damaged { at: address },
+        7 => HistoryWarning::More { count: address },
+        8 => HistoryWarning::RegionMisfit { device, event: event()?, address },
+        9 => HistoryWarning::UnknownAction { device, event: event()? },
+        10 => HistoryWarning::TotalMisfit { device, event: event()? },
+        _ => return Err(BlockFault::Reference),
+    })
+}

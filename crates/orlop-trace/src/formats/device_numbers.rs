@@ -1,0 +1,57 @@
+//! Devices by number, as histories name them.
+//!
+//! PyTorch's files number CUDA devices from 0 and know no others, so CUDA keeps its numbers. The other
+//! families follow above 2^16: host memory first, then the private-use ones.
+
+use orlop_core::{Device, DeviceType};
+
+/// How many devices a family may have: an index has 16 bits.
+const FAMILY: u32 = 1 << 16;
+
+/// The number that a device has in a [`History`](crate::history::History).
+///
+/// ```
+/// use orlop_core::Device;
+/// use orlop_trace::formats::{device_number, numbered_device};
+///
+/// assert_eq!(device_number(Device::cuda(1)), 1);
+/// assert_eq!(numbered_device(device_number(Device::CPU)), Some(Device::CPU));
+/// ```
+#[must_use]
+pub fn device_number(device: Device) -> u32 {
+    let family = match device.device_type() {
+        DeviceType::Cuda => 0,
+        DeviceType::Custom(id) => 2 + u32::from(id),
+        // Host memory. Families made later get numbers of their own when they come.
+        _ => 1,
+    };
+    family * FAMILY + u32::from(device.index())
+}
+
+/// The device of a number from [`device_number`]; `None` for other numbers.
+#[must_use]
+pub fn numbered_device(number: u32) -> Option<Device> {
+    let index = u16::try_from(number % FAMILY).ok()?;
+    match number / FAMILY {
+        0 => Some(Device::cuda(index)),
+        1 => Device::new(DeviceType::Cpu, index).ok(),
+        family => Some(Device::custom(u8::try_from(family - 2).ok()?, index)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lead_back_to_their_devices() {
+        for device in
+            [Device::CPU, Device::cuda(0), Device::cuda(65535), Device::custom(0, 1), Device::custom(255, 9)]
+        {
+            assert_eq!(numbered_device(device_number(device)), Some(device));
+        }
+        assert_eq!(device_number(Device::cuda(3)), 3);
+        assert_eq!(numbered_device(FAMILY + 1), None);
+        assert_eq!(numbered_device(u32::MAX), None);
+    }
+}

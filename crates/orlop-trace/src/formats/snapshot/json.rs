@@ -1,0 +1,279 @@
+//! Snapshots as JSON: the same records, read as they come. No document is kept, only the history that is made
+//! of it.
+
+use super::build::Build;
+use super::error::SnapshotError;
+use super::records::{FrameFields, Whole};
+use super::value::{RecordValue, ScalarValue, SnapshotRecord};
+use super::words::Word;
+use crate::history::{History, SiteId, TextId};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+use std::io::{self, Read};
+use std::marker::PhantomData;
+
+/// Reads a snapshot.
+pub(crate) fn read(reader: impl Read) -> Result<History, SnapshotError> {
+    let mut build = Build::default();
+    let mut json = serde_json::Deserializer::from_reader(reader);
+    let read = RecordSeed::<Whole>::new(&mut build).deserialize(&mut json).and_then(|()| json.end());
+    read.map_err(|error| {
+        if error.is_io() { SnapshotError::Read(io::Error::from(error)) } else { SnapshotError::Json(error) }
+    })?;
+    Ok(build.finish())
+}
+
+/// The value of the key that was read last.
+struct FieldValue<'m, 'de, A>(&'m mut A, PhantomData<&'de ()>);
+
+impl<'de, A: MapAccess<'de>> RecordValue for FieldValue<'_, 'de, A> {
+    type Error = A::Error;
+
+    fn scalar(self) -> Result<ScalarValue, A::Error> {
+        self.0.next_value_seed(ScalarSeed)
+    }
+
+    fn text(self, build: &mut Build) -> Result<TextId, A::Error> {
+        self.0.next_value_seed(TextSeed(|text: &str| build.sites.text(text)))
+    }
+
+    fn string(self) -> Result<Option<Box<str>>, A::Error> {
+        self.0.next_value_seed(TextSeed(|text: &str| Some(text.into())))
+    }
+
+    fn site(self, build: &mut Build) -> Result<SiteId, A::Error> {
+        build.stack.clear();
+        self.0.next_value_seed(ListSeed::<FrameFields>::new(build))?;
+        Ok(build.take_stack())
+    }
+
+    fn record<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
+        self.0.next_value_seed(RecordSeed::<R>::new(build))
+    }
+
+    fn records<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
+        self.0.next_value_seed(ListSeed::<R>::new(build))
+    }
+
+    fn traces<R: SnapshotRecord>(self, build: &mut Build) -> Result<(), A::Error> {
+        self.0.next_value_seed(TracesSeed::<R>(build, PhantomData))
+    }
+
+    fn skip(self) -> Result<(), A::Error> {
+        self.0.next_value::<IgnoredAny>().map(|_| ())
+    }
+}
+
+/// A record, with what it is put into.
+struct RecordSeed<'b, R>(&'b mut Build, PhantomData<R>);
+
+impl<'b, R> RecordSeed<'b, R> {
+    fn new(build: &'b mut Build) -> Self {
+        Self(build, PhantomData)
+    }
+}
+
+impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for RecordSeed<'_, R> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, R: SnapshotRecord> Visitor<'de> for RecordSeed<'_, R> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(R::NAME)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut record = R::default();
+        while let Some(scalar) = map.next_key_seed(ScalarSeed)? {
+            record.set(scalar.word(), FieldValue(&mut map, PhantomData), self.0)?;
+        }
+        record.done(self.0).map_err(A::Error::custom)
+    }
+}
+
+/// A list of records.
+struct ListSeed<'b, R>(&'b mut Build, PhantomData<R>);
+
+impl<'b, R> ListSeed<'b, R> {
+    fn new(build: &'b mut Build) -> Self {
+        Self(build, PhantomData)
+    }
+}
+
+impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for ListSeed<'_, R> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, R: SnapshotRecord> Visitor<'de> for ListSeed<'_, R> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list, each {}", R::NAME)
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(RecordSeed::<R>::new(self.0))?.is_some() {}
+        Ok(())
+    }
+}
+
+/// A list of events for each device.
+struct TracesSeed<'b, R>(&'b mut Build, PhantomData<R>);
+
+impl<'de, R: SnapshotRecord> DeserializeSeed<'de> for TracesSeed<'_, R> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, R: SnapshotRecord> Visitor<'de> for TracesSeed<'_, R> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list for each device, each {}", R::NAME)
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut lists: A) -> Result<(), A::Error> {
+        for device in 0.. {
+            self.0.begin_trace(device);
+            if lists.next_element_seed(ListSeed::<R>::new(self.0))?.is_none() {
+                break;
+            }
+            self.0.end_trace().map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// A text, and what is to be done with it.
+struct TextSeed<F>(F);
+
+impl<'de, T: Default, F: FnOnce(&str) -> T> DeserializeSeed<'de> for TextSeed<F> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Default, F: FnOnce(&str) -> T> Visitor<'de> for TextSeed<F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok((self.0)(text))
+    }
+
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<T, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(T::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(T::default())
+    }
+}
+
+struct ScalarSeed;
+
+impl<'de> DeserializeSeed<'de> for ScalarSeed {
+    type Value = ScalarValue;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ScalarValue, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ScalarSeed {
+    type Value = ScalarValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Number(number))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<ScalarValue, E> {
+        Ok(u64::try_from(number).map_or(ScalarValue::Odd, ScalarValue::Number))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Odd)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Flag(flag))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Word(Word::of(text)))
+    }
+
+    fn visit_unit<E>(self) -> Result<ScalarValue, E> {
+        Ok(ScalarValue::Odd)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ScalarValue, A::Error> {
+        // The reader bounds how deep lists may lie in lists.
+        let first = list.next_element_seed(Self)?;
+        let second = list.next_element_seed(Self)?;
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(match (first, second) {
+            (Some(ScalarValue::Number(first)), Some(ScalarValue::Number(second))) => {
+                ScalarValue::Pair(first, second)
+            }
+            _ => ScalarValue::Odd,
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ScalarValue, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(ScalarValue::Odd)
+    }
+}

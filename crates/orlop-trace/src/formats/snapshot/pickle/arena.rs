@@ -1,0 +1,226 @@
+//! The values of a pickle: nodes that name each other by number.
+//!
+//! Lists and dicts grow while the program runs, a batch at a time, and others grow in between. Each is a
+//! chain of runs in one array of numbers; a run at the array's end grows in place.
+
+use crate::formats::snapshot::SnapshotError;
+use crate::formats::snapshot::words::Word;
+
+/// A node's number.
+pub(super) type NodeId = u32;
+
+/// The most nodes, and the most places in lists and dicts. A snapshot has about one node in 25 bytes; with
+/// these limits no file, however well compressed, takes more than a few gigabytes.
+const MAX_NODES: usize = 1 << 27;
+const MAX_ITEMS: usize = 1 << 29;
+
+/// No run.
+const NONE: u32 = u32::MAX;
+
+/// Nodes that every arena has: none, the truth values, and numbers of one byte from [`BYTES`] on.
+pub(super) const ODD: NodeId = 0;
+pub(super) const FALSE: NodeId = 1;
+pub(super) const TRUE: NodeId = 2;
+const BYTES: NodeId = 3;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PickleNode {
+    /// None, a float, a negative or very large number, bytes: nothing that a snapshot's reader uses.
+    Odd,
+    Flag(bool),
+    Number(u64),
+    /// Where in the arena's texts.
+    Text {
+        at: u32,
+        length: u32,
+        word: Word,
+    },
+    List(Chain),
+    Dict(Chain),
+    Tuple(Chain),
+}
+
+/// The first and the last run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chain {
+    first: u32,
+    last: u32,
+}
+
+impl Chain {
+    pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
+}
+
+/// A run of adjacent items.
+#[derive(Debug, Clone, Copy)]
+struct ItemRun {
+    at: u32,
+    length: u32,
+    next: u32,
+}
+
+pub(super) struct PickleArena {
+    nodes: Vec<PickleNode>,
+    items: Vec<NodeId>,
+    runs: Vec<ItemRun>,
+    texts: Vec<u8>,
+}
+
+/// A position in a chain of runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ItemCursor {
+    run: u32,
+    at: u32,
+}
+
+impl PickleArena {
+    pub(super) fn new() -> Self {
+        let mut nodes = vec![PickleNode::Odd, PickleNode::Flag(false), PickleNode::Flag(true)];
+        nodes.extend((0..=u8::MAX).map(|byte| PickleNode::Number(byte.into())));
+        Self { nodes, items: Vec::new(), runs: Vec::new(), texts: Vec::new() }
+    }
+
+    /// The node of a number of one byte.
+    pub(super) fn byte(byte: u8) -> NodeId {
+        BYTES + NodeId::from(byte)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> PickleNode {
+        self.nodes.get(id as usize).copied().unwrap_or(PickleNode::Odd)
+    }
+
+    pub(super) fn push(&mut self, node: PickleNode, offset: u64) -> Result<NodeId, SnapshotError> {
+        let limit = MAX_NODES;
+        let id = u32::try_from(self.nodes.len()).ok().filter(|_| self.nodes.len() < limit);
+        let id = id.ok_or(SnapshotError::TooMany { offset, limit: limit as u64 })?;
+        self.nodes.push(node);
+        Ok(id)
+    }
+
+    /// Puts items to the end of a list or dict. `false` if the node is neither.
+    pub(super) fn extend(
+        &mut self,
+        id: NodeId,
+        dict: bool,
+        items: &[NodeId],
+        offset: u64,
+    ) -> Result<bool, SnapshotError> {
+        let chain = match self.nodes.get(id as usize) {
+            Some(&PickleNode::List(chain)) if !dict => chain,
+            Some(&PickleNode::Dict(chain)) if dict => chain,
+            _ => return Ok(false),
+        };
+        let chain = self.append(chain, items, offset)?;
+        self.nodes[id as usize] = if dict { PickleNode::Dict(chain) } else { PickleNode::List(chain) };
+        Ok(true)
+    }
+
+    /// A chain with items at its end.
+    pub(super) fn append(
+        &mut self,
+        chain: Chain,
+        items: &[NodeId],
+        offset: u64,
+    ) -> Result<Chain, SnapshotError> {
+        let too_many = SnapshotError::TooMany { offset, limit: MAX_ITEMS as u64 };
+        if items.is_empty() {
+            return Ok(chain);
+        }
+        if items.len() > MAX_ITEMS - self.items.len() {
+            return Err(too_many);
+        }
+        let (Ok(at), Ok(length)) = (u32::try_from(self.items.len()), u32::try_from(items.len())) else {
+            return Err(too_many);
+        };
+        self.items.extend_from_slice(items);
+        let next = u32::try_from(self.runs.len()).unwrap_or(NONE);
+        if let Some(last) = self.runs.get_mut(chain.last as usize) {
+            if last.at + last.length == at {
+                last.length += length;
+                return Ok(chain);
+            }
+            last.next = next;
+        }
+        self.runs.push(ItemRun { at, length, next: NONE });
+        let first = if chain.first == NONE { next } else { chain.first };
+        Ok(Chain { first, last: next })
+    }
+
+    /// Where a text that is pushed next to [`PickleArena::texts`] begins.
+    pub(super) fn texts(&mut self) -> &mut Vec<u8> {
+        &mut self.texts
+    }
+
+    /// The text from `at` to the end of [`PickleArena::texts`].
+    pub(super) fn text_from(&mut self, at: usize, offset: u64) -> Result<NodeId, SnapshotError> {
+        let word = str::from_utf8(self.texts.get(at..).unwrap_or_default()).map_or(Word::Other, Word::of);
+        let (Ok(start), Ok(length)) = (u32::try_from(at), u32::try_from(self.texts.len() - at)) else {
+            return Err(SnapshotError::TooMany { offset, limit: u32::MAX.into() });
+        };
+        self.push(PickleNode::Text { at: start, length, word }, offset)
+    }
+
+    pub(super) fn bytes(&self, at: u32, length: u32) -> &[u8] {
+        self.texts.get(at as usize..).and_then(|texts| texts.get(..length as usize)).unwrap_or_default()
+    }
+
+    pub(super) fn cursor(chain: Chain) -> ItemCursor {
+        ItemCursor { run: chain.first, at: 0 }
+    }
+
+    /// The item at a cursor, which moves on.
+    #[inline]
+    pub(super) fn next(&self, cursor: &mut ItemCursor) -> Option<NodeId> {
+        loop {
+            let run = self.runs.get(cursor.run as usize)?;
+            if cursor.at < run.length {
+                let item = self.items.get((run.at + cursor.at) as usize).copied();
+                cursor.at += 1;
+                return item;
+            }
+            *cursor = ItemCursor { run: run.next, at: 0 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(arena: &PickleArena, id: NodeId) -> Vec<NodeId> {
+        let (PickleNode::List(chain) | PickleNode::Dict(chain) | PickleNode::Tuple(chain)) = arena.node(id)
+        else {
+            return vec![];
+        };
+        let mut cursor = PickleArena::cursor(chain);
+        std::iter::from_fn(|| arena.next(&mut cursor)).collect()
+    }
+
+    #[test]
+    fn lists_grow_by_turns() {
+        let mut arena = PickleArena::new();
+        let one = arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap();
+        let two = arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap();
+        for (list, items) in
+            [(one, &[5, 6][..]), (one, &[7]), (two, &[8]), (one, &[9]), (two, &[]), (two, &[1])]
+        {
+            assert!(arena.extend(list, false, items, 0).unwrap());
+        }
+        assert_eq!((all(&arena, one), all(&arena, two)), (vec![5, 6, 7, 9], vec![8, 1]));
+        assert!(!arena.extend(one, true, &[1, 2], 0).unwrap());
+        assert!(!arena.extend(ODD, false, &[1], 0).unwrap());
+        assert_eq!(size_of::<PickleNode>(), 16);
+    }
+
+    #[test]
+    fn a_list_may_be_in_itself() {
+        let mut arena = PickleArena::new();
+        let list = arena.push(PickleNode::List(Chain::EMPTY), 0).unwrap();
+        assert!(arena.extend(list, false, &[list, list], 0).unwrap());
+        assert_eq!(all(&arena, list), [list, list]);
+    }
+}

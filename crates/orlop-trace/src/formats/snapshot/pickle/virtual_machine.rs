@@ -1,0 +1,366 @@
+//! The pickle virtual machine, without the opcodes that run code.
+
+use super::arena::{Chain, FALSE, NodeId, ODD, PickleArena, PickleNode, TRUE};
+use super::source::PickleSource;
+use crate::formats::snapshot::SnapshotError;
+use std::io::Read;
+
+/// The last protocol there is.
+const LAST_PROTOCOL: u8 = 5;
+
+/// A memo that was not stored.
+const UNSET: NodeId = NodeId::MAX;
+
+pub(super) struct PickleMachine<R> {
+    source: PickleSource<R>,
+    arena: PickleArena,
+    stack: Vec<NodeId>,
+    /// How deep the stack was.
+    marks: Vec<usize>,
+    memo: Vec<NodeId>,
+    line: Vec<u8>,
+    /// What is being run, and where it stands.
+    opcode: u8,
+    offset: u64,
+}
+
+impl<R: Read> PickleMachine<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self {
+            source: PickleSource::new(reader),
+            arena: PickleArena::new(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: Vec::new(),
+            line: Vec::new(),
+            opcode: 0,
+            offset: 0,
+        }
+    }
+
+    /// The values, the one that the pickle stands for, and the bytes that it took.
+    pub(super) fn run(mut self) -> Result<(PickleArena, NodeId, u64), SnapshotError> {
+        loop {
+            self.offset = self.source.offset();
+            self.opcode = self.source.byte()?;
+            if self.opcode == b'.' {
+                let root = self.pop()?;
+                return Ok((self.arena, root, self.source.offset()));
+            }
+            self.step()?;
+        }
+    }
+
+    /// The opcodes that snapshots have come first, and the others by what they do.
+    fn step(&mut self) -> Result<(), SnapshotError> {
+        match self.opcode {
+            // BINGET, LONG_BINGET, GET
+            b'h' => {
+                let index = self.source.byte()?;
+                self.get(index.into())
+            }
+            b'j' => {
+                let index = u32::from_le_bytes(self.source.array()?);
+                self.get(index.into())
+            }
+            b'g' => {
+                let index = self.decimal()?;
+                self.get(index)
+            }
+            // MEMOIZE, BINPUT, LONG_BINPUT, PUT
+            0x94 => self.put(self.memo.len() as u64),
+            b'q' => {
+                let index = self.source.byte()?;
+                self.put(index.into())
+            }
+            b'r' => {
+                let index = u32::from_le_bytes(self.source.array()?);
+                self.put(index.into())
+            }
+            b'p' => {
+                let index = self.decimal()?;
+                self.put(index)
+            }
+            // MARK
+            b'(' => {
+                self.marks.push(self.stack.len());
+                Ok(())
+            }
+            b'}' | b']' | b')' | b'e' | b'u' | b'a' | b's' | b'l' | b'd' | b't' | 0x85..=0x87 => {
+                self.container()
+            }
+            b'K' | b'M' | b'J' | 0x8a | 0x8b | b'I' | b'L' => self.number(),
+            0x8c | b'X' | 0x8d | b'U' | b'T' | b'V' => self.text(),
+            // NONE, NEWTRUE, NEWFALSE
+            b'N' => self.push(ODD),
+            0x88 => self.push(TRUE),
+            0x89 => self.push(FALSE),
+            // PROTO, FRAME
+            0x80 => match self.source.byte()? {
+                0..=LAST_PROTOCOL => Ok(()),
+                version => Err(SnapshotError::Protocol { version }),
+            },
+            0x95 => self.source.array::<8>().map(|_| ()),
+            b'G' | b'F' | b'C' | b'B' | 0x8e | 0x96 => self.unused(),
+            // POP, POP_MARK, DUP
+            b'0' => self.pop().map(|_| ()),
+            b'1' => {
+                let mark = self.mark()?;
+                self.stack.truncate(mark);
+                Ok(())
+            }
+            b'2' => {
+                let top = self.top()?;
+                self.push(top)
+            }
+            opcode => Err(match runs(opcode) {
+                Some(name) => SnapshotError::RunsCode { opcode: name, offset: self.offset },
+                None => SnapshotError::Opcode { opcode, offset: self.offset },
+            }),
+        }
+    }
+
+    fn container(&mut self) -> Result<(), SnapshotError> {
+        match self.opcode {
+            // EMPTY_DICT, EMPTY_LIST, EMPTY_TUPLE
+            b'}' => self.push_node(PickleNode::Dict(Chain::EMPTY)),
+            b']' => self.push_node(PickleNode::List(Chain::EMPTY)),
+            b')' => self.push_node(PickleNode::Tuple(Chain::EMPTY)),
+            // APPENDS, SETITEMS
+            b'e' | b'u' => {
+                let mark = self.mark()?;
+                self.fill(mark)
+            }
+            // APPEND, SETITEM
+            b'a' => self.fill(self.stack.len().checked_sub(1).ok_or(self.operands())?),
+            b's' => self.fill(self.stack.len().checked_sub(2).ok_or(self.operands())?),
+            // TUPLE1, TUPLE2, TUPLE3
+            0x85..=0x87 => {
+                let count = usize::from(self.opcode - 0x84);
+                self.gather(self.stack.len().checked_sub(count).ok_or(self.operands())?)
+            }
+            // LIST, DICT, TUPLE
+            _ => {
+                let mark = self.mark()?;
+                self.gather(mark)
+            }
+        }
+    }
+
+    /// Puts what lies above `from` into the list or dict below.
+    fn fill(&mut self, from: usize) -> Result<(), SnapshotError> {
+        let dict = matches!(self.opcode, b'u' | b's');
+        let (Some(&target), Some(items)) =
+            (from.checked_sub(1).and_then(|at| self.stack.get(at)), self.stack.get(from..))
+        else {
+            return Err(self.operands());
+        };
+        let pairs = !dict || items.len() % 2 == 0;
+        if !pairs || !self.arena.extend(target, dict, items, self.offset)? {
+            return Err(self.operands());
+        }
+        self.stack.truncate(from);
+        Ok(())
+    }
+
+    /// Makes a list, dict or tuple of what lies above `from`.
+    fn gather(&mut self, from: usize) -> Result<(), SnapshotError> {
+        let Some(items) = self.stack.get(from..) else { return Err(self.operands()) };
+        if self.opcode == b'd' && items.len() % 2 != 0 {
+            return Err(self.operands());
+        }
+        let chain = self.arena.append(Chain::EMPTY, items, self.offset)?;
+        self.stack.truncate(from);
+        self.push_node(match self.opcode {
+            b'l' => PickleNode::List(chain),
+            b'd' => PickleNode::Dict(chain),
+            _ => PickleNode::Tuple(chain),
+        })
+    }
+
+    fn number(&mut self) -> Result<(), SnapshotError> {
+        let number = match self.opcode {
+            // BININT1, BININT2, BININT
+            b'K' => {
+                let byte = self.source.byte()?;
+                return self.push(PickleArena::byte(byte));
+            }
+            b'M' => Some(u16::from_le_bytes(self.source.array()?).into()),
+            b'J' => u64::try_from(i32::from_le_bytes(self.source.array()?)).ok(),
+            // LONG1, LONG4
+            0x8a => {
+                let length = self.source.byte()?;
+                self.long(length.into())?
+            }
+            0x8b => {
+                let length = i32::from_le_bytes(self.source.array()?);
+                self.long(u64::try_from(length).map_err(|_| self.literal())?)?
+            }
+            // INT, LONG
+            _ => {
+                self.source.line(&mut self.line)?;
+                match (self.opcode, self.line.as_slice()) {
+                    (b'I', b"00") => return self.push(FALSE),
+                    (b'I', b"01") => return self.push(TRUE),
+                    (_, line) => {
+                        let digits = line.strip_suffix(b"L").unwrap_or(line);
+                        str::from_utf8(digits).ok().and_then(|digits| digits.trim().parse().ok())
+                    }
+                }
+            }
+        };
+        match number {
+            Some(number) => self.push_node(PickleNode::Number(number)),
+            None => self.push(ODD),
+        }
+    }
+
+    /// A number of so many bytes, the lowest first, as two's complement.
+    fn long(&mut self, length: u64) -> Result<Option<u64>, SnapshotError> {
+        let mut low = [0; 8];
+        let mut at = 0;
+        // Whether all bytes after the eighth are zero, and the last one.
+        let (mut fits, mut last) = (true, 0);
+        self.source.pieces(length, |piece| {
+            for &byte in piece {
+                match low.get_mut(at) {
+                    Some(place) => *place = byte,
+                    None => fits &= byte == 0,
+                }
+                last = byte;
+                at += 1;
+            }
+            Ok(())
+        })?;
+        Ok((fits && last < 0x80).then(|| u64::from_le_bytes(low)))
+    }
+
+    fn text(&mut self) -> Result<(), SnapshotError> {
+        let length = match self.opcode {
+            // SHORT_BINUNICODE, SHORT_BINSTRING
+            0x8c | b'U' => self.source.byte()?.into(),
+            // BINUNICODE, BINSTRING
+            b'X' | b'T' => u32::from_le_bytes(self.source.array()?).into(),
+            // BINUNICODE8
+            0x8d => u64::from_le_bytes(self.source.array()?),
+            // UNICODE, whose escapes are left as they are: no word has any.
+            _ => {
+                self.source.line(&mut self.line)?;
+                let at = self.arena.texts().len();
+                self.arena.texts().extend_from_slice(&self.line);
+                let id = self.arena.text_from(at, self.offset)?;
+                return self.push(id);
+            }
+        };
+        let texts = self.arena.texts();
+        let at = texts.len();
+        let limit = u64::from(u32::MAX);
+        let offset = self.offset;
+        self.source.pieces(length, |piece| {
+            texts.extend_from_slice(piece);
+            if texts.len() as u64 > limit { Err(SnapshotError::TooMany { offset, limit }) } else { Ok(()) }
+        })?;
+        let id = self.arena.text_from(at, self.offset)?;
+        self.push(id)
+    }
+
+    /// What no snapshot's reader looks at.
+    fn unused(&mut self) -> Result<(), SnapshotError> {
+        let length = match self.opcode {
+            // BINFLOAT
+            b'G' => 8,
+            // SHORT_BINBYTES, BINBYTES, BINBYTES8 and BYTEARRAY8
+            b'C' => self.source.byte()?.into(),
+            b'B' => u32::from_le_bytes(self.source.array()?).into(),
+            0x8e | 0x96 => u64::from_le_bytes(self.source.array()?),
+            // FLOAT
+            _ => {
+                self.source.line(&mut self.line)?;
+                0
+            }
+        };
+        self.source.pieces(length, |_| Ok(()))?;
+        self.push(ODD)
+    }
+
+    fn get(&mut self, index: u64) -> Result<(), SnapshotError> {
+        let node = usize::try_from(index).ok().and_then(|index| self.memo.get(index));
+        match node {
+            Some(&node) if node != UNSET => self.push(node),
+            _ => Err(SnapshotError::Memo { index, offset: self.offset }),
+        }
+    }
+
+    fn put(&mut self, index: u64) -> Result<(), SnapshotError> {
+        let top = self.top()?;
+        // Each put has a byte of its own: a larger number was made up, and would cost memory.
+        if index > self.offset {
+            return Err(SnapshotError::Memo { index, offset: self.offset });
+        }
+        let Ok(index) = usize::try_from(index) else {
+            return Err(SnapshotError::Memo { index, offset: self.offset });
+        };
+        if index >= self.memo.len() {
+            self.memo.resize(index + 1, UNSET);
+        }
+        self.memo[index] = top;
+        Ok(())
+    }
+
+    fn decimal(&mut self) -> Result<u64, SnapshotError> {
+        self.source.line(&mut self.line)?;
+        let number = str::from_utf8(&self.line).ok().and_then(|digits| digits.trim().parse().ok());
+        number.ok_or(self.literal())
+    }
+
+    #[inline]
+    fn push(&mut self, node: NodeId) -> Result<(), SnapshotError> {
+        self.stack.push(node);
+        Ok(())
+    }
+
+    fn push_node(&mut self, node: PickleNode) -> Result<(), SnapshotError> {
+        let id = self.arena.push(node, self.offset)?;
+        self.push(id)
+    }
+
+    fn pop(&mut self) -> Result<NodeId, SnapshotError> {
+        self.stack.pop().ok_or(self.operands())
+    }
+
+    fn top(&self) -> Result<NodeId, SnapshotError> {
+        self.stack.last().copied().ok_or(self.operands())
+    }
+
+    fn mark(&mut self) -> Result<usize, SnapshotError> {
+        self.marks.pop().ok_or(self.operands())
+    }
+
+    fn operands(&self) -> SnapshotError {
+        SnapshotError::Operands { opcode: self.opcode, offset: self.offset }
+    }
+
+    fn literal(&self) -> SnapshotError {
+        SnapshotError::Literal { offset: self.offset }
+    }
+}
+
+/// The opcodes that import, call, or ask the program for an object.
+fn runs(opcode: u8) -> Option<&'static str> {
+    Some(match opcode {
+        b'c' => "GLOBAL",
+        0x93 => "STACK_GLOBAL",
+        b'R' => "REDUCE",
+        b'b' => "BUILD",
+        b'i' => "INST",
+        b'o' => "OBJ",
+        0x81 => "NEWOBJ",
+        0x92 => "NEWOBJ_EX",
+        0x82 => "EXT1",
+        0x83 => "EXT2",
+        0x84 => "EXT4",
+        b'P' => "PERSID",
+        b'Q' => "BINPERSID",
+        _ => return None,
+    })
+}

@@ -1,0 +1,209 @@
+//! Encoding of observed events as records, and decoding of records into events with their names.
+
+use super::names::Lookup;
+use super::record::EventRecord;
+use super::region_table::is_gain;
+use super::regions::DeferredRecord as ToldRegion;
+use super::thread::{self, RecordingGuard};
+use super::{Backtraces, RecorderInner, backtraces, locked};
+use crate::formats::device_number;
+use crate::history::{EventAction, HistoryEvent};
+use orlop_alloc::{Event as Told, Found, OutOfMemory, RawBlock, Refusal, RegionAction, RegionEvent};
+use orlop_core::{Device, MemoryKind};
+use std::sync::atomic::Ordering;
+
+impl RecorderInner {
+    #[inline]
+    pub(super) fn block(&self, block: &RawBlock, action: EventAction) {
+        let Some(thread) = thread::number() else { return self.unseen() };
+        let mut record = EventRecord {
+            ticks: self.clock.ticks(),
+            address: block.ptr.addr().get() as u64,
+            bytes: block.requested as u64,
+            stream: block.stream.get(),
+            text: block.tag.number(),
+            site: 0,
+            thread,
+            device: device_number(block.device),
+            action,
+            kind: block.kind,
+        };
+        if action == EventAction::Allocate {
+            if self.backtraces != Backtraces::NONE {
+                record.site = self.site(record.bytes);
+            }
+        } else if !block.uses.is_empty() {
+            self.uses(block, record);
+        }
+        self.rings.push(&record);
+    }
+
+    /// The streams that used a block, told when it is given back.
+    #[cold]
+    fn uses(&self, block: &RawBlock, record: EventRecord) {
+        for stream in block.uses.iter() {
+            self.rings.push(&EventRecord { action: EventAction::Use, stream: stream.get(), ..record });
+        }
+    }
+
+    /// The number of a call site, if this allocation's is asked for.
+    #[cold]
+    fn site(&self, bytes: u64) -> u32 {
+        let Backtraces { every, at_least } = self.backtraces;
+        let number = self.allocations.fetch_add(1, Ordering::Relaxed);
+        if bytes < at_least && number.checked_rem(every).is_none_or(|rest| rest != 0) {
+            return 0;
+        }
+        let _busy = RecordingGuard::begin();
+        backtraces::walk(|addresses| locked(&self.names).stack(addresses))
+    }
+
+    #[cold]
+    pub(super) fn raw_freed(&self, address: usize, found: &Found) {
+        let Some(thread) = thread::number() else { return self.unseen() };
+        // An address alone is the host's.
+        let record = EventRecord::mark(self.clock.ticks(), EventAction::FreeRequested, Device::CPU, thread);
+        let (address, bytes) = (address as u64, found.requested as u64);
+        self.rings.push(&EventRecord { address, bytes, kind: found.kind, ..record });
+    }
+
+    #[cold]
+    pub(super) fn rare(&self, event: &Told<'_>) {
+        match event {
+            Told::OutOfMemory { report } => {
+                let Some(thread) = thread::number() else { return self.unseen() };
+                let record =
+                    EventRecord::mark(self.clock.ticks(), EventAction::OutOfMemory, report.device, thread);
+                self.rings.push(&EventRecord {
+                    address: left(report),
+                    bytes: report.requested as u64,
+                    text: report.tag.number(),
+                    kind: report.kind,
+                    ..record
+                });
+            }
+            Told::Region { event, .. } => self.region(event),
+            Told::Reclaimed { step, kind, bytes } => {
+                self.mark(&format!("reclaimed: {step}"), Device::CPU, *bytes, *kind);
+            }
+            Told::FreeRefused { error, .. } => {
+                self.mark(&format!("free refused: {error}"), Device::CPU, 0, MemoryKind::Default);
+            }
+            _ => {}
+        }
+    }
+
+    fn region(&self, event: &RegionEvent) {
+        let action = match event.action {
+            RegionAction::Gained => EventAction::RegionGained,
+            RegionAction::Lost => EventAction::RegionLost,
+            RegionAction::Mapped => EventAction::Mapped,
+            RegionAction::Unmapped => EventAction::Unmapped,
+            _ => return,
+        };
+        let ticks = event.at.unwrap_or_else(|| self.clock.ticks());
+        let (address, bytes, stream) = (event.address as u64, event.bytes as u64, event.stream.get());
+        let thread = thread::number();
+        let record = EventRecord::mark(ticks, action, event.device, thread.unwrap_or(0));
+        let told =
+            ToldRegion { record: EventRecord { address, bytes, stream, ..record }, already: event.already };
+        if thread.is_some() {
+            let _busy = RecordingGuard::begin();
+            self.regions.note(told);
+        } else if !self.regions.put_aside(told) {
+            self.unseen();
+        }
+    }
+
+    #[cold]
+    pub(super) fn mark(&self, text: &str, device: Device, bytes: u64, kind: MemoryKind) {
+        let Some(thread) = thread::number() else { return self.unseen() };
+        let _busy = RecordingGuard::begin();
+        let record = EventRecord::mark(self.clock.ticks(), EventAction::Annotation, device, thread);
+        let text = locked(&self.names).text(text);
+        self.rings.push(&EventRecord { text, bytes, kind, ..record });
+    }
+
+    #[cold]
+    fn unseen(&self) {
+        self.unseen.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records of blocks and of regions as events with their devices, in order of time.
+    pub(super) fn named(
+        &self,
+        blocks: Vec<EventRecord>,
+        regions: Vec<EventRecord>,
+        lookup: &mut Lookup,
+    ) -> Vec<(u32, HistoryEvent)> {
+        let records = in_order(blocks, regions);
+        let names = locked(&self.names);
+        let name = |record: &EventRecord| {
+            let time = self.clock.nanoseconds(self.zero, record.ticks.max(self.zero));
+            let text = match record.action {
+                EventAction::Annotation => lookup.text(record.text, &names),
+                _ => lookup.tag(record.text),
+            };
+            (record.device, record.event(time, text, lookup.site(record.site, &names)))
+        };
+        records.iter().map(name).collect()
+    }
+}
+
+/// Records in order of time. At one time a region comes before blocks, and goes after them: the clock may be
+/// coarse. Regions keep their order, and so do blocks.
+fn in_order(mut blocks: Vec<EventRecord>, mut regions: Vec<EventRecord>) -> Vec<EventRecord> {
+    blocks.sort_by_key(|record| record.ticks);
+    regions.sort_by_key(|record| record.ticks);
+    let mut records = Vec::with_capacity(blocks.len() + regions.len());
+    let (mut blocks, mut regions) = (blocks.into_iter().peekable(), regions.into_iter().peekable());
+    while let Some(region) = regions.next() {
+        let gain_next = regions.peek().is_some_and(|next| next.ticks == region.ticks && is_gain(next));
+        let first = gain_next || is_gain(&region);
+        let is_before =
+            |block: &EventRecord| block.ticks < region.ticks || block.ticks == region.ticks && !first;
+        while let Some(block) = blocks.next_if(is_before) {
+            records.push(block);
+        }
+        records.push(region);
+    }
+    records.extend(blocks);
+    records
+}
+
+/// What could still have been gained when a request failed; nothing where no limit is known.
+fn left(report: &OutOfMemory) -> u64 {
+    let held = if report.refusal == Refusal::Budget { report.live } else { report.reserved };
+    report.limit.map_or(0, |limit| limit.saturating_sub(held))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_one_time_regions_come_before_blocks_and_go_after_them() {
+        use EventAction::{Allocate, FreeRequested, Mapped, RegionGained, RegionLost, Unmapped};
+        let records = |actions: &[(u64, EventAction)]| -> Vec<EventRecord> {
+            let record = |&(ticks, action)| EventRecord::mark(ticks, action, Device::CPU, 1);
+            actions.iter().map(record).collect()
+        };
+        let blocks =
+            [(5, FreeRequested), (3, Allocate), (3, FreeRequested), (5, Allocate), (8, FreeRequested)];
+        let regions = [(3, RegionGained), (5, RegionLost), (5, Mapped), (8, Unmapped), (9, RegionGained)];
+        let expected = [
+            (3, RegionGained),
+            (3, Allocate),
+            (3, FreeRequested),
+            // The gain is of what was lost, perhaps.
+            (5, RegionLost),
+            (5, Mapped),
+            (5, FreeRequested),
+            (5, Allocate),
+            (8, FreeRequested),
+            (8, Unmapped),
+            (9, RegionGained),
+        ];
+        assert_eq!(in_order(records(&blocks), records(&regions)), records(&expected));
+    }
+}
