@@ -5,7 +5,7 @@
 
 use crate::fault::BackingFault;
 use orlop_alloc::Access;
-use orlop_alloc::backing::{Backing, Line, Region};
+use orlop_alloc::backing::{Backing, Region, Reservation};
 use orlop_core::{Alignment, Device};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -31,8 +31,8 @@ macro_rules! pass_on {
         fn node(&self) -> Option<u32> {
             self.inner.node()
         }
-        fn grain(&self) -> Alignment {
-            self.inner.grain()
+        fn commit_granularity(&self) -> Alignment {
+            self.inner.commit_granularity()
         }
     };
 }
@@ -163,11 +163,11 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         unsafe { self.inner.release(region) };
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        self.inner.line(capacity, align)
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         let address = line.ptr.as_ptr().addr();
         {
             let mut books = lock(&self.counts.books);
@@ -179,7 +179,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
             }
         }
         // SAFETY: what was asked was found to be right, and the caller's promise for the rest.
-        let gained = unsafe { self.inner.extend(line, from, to) };
+        let gained = unsafe { self.inner.commit(line, from, to) };
         if gained {
             let mut books = lock(&self.counts.books);
             let align = Alignment::ONE;
@@ -191,7 +191,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         gained
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         let address = line.ptr.as_ptr().addr();
         {
             let mut books = lock(&self.counts.books);
@@ -203,10 +203,10 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
             books.figures.bytes -= (from - to) as u64;
         }
         // SAFETY: held as it is, and the caller's promise for the rest.
-        unsafe { self.inner.shorten(line, from, to) };
+        unsafe { self.inner.decommit(line, from, to) };
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         let address = line.ptr.as_ptr().addr();
         {
             let mut books = lock(&self.counts.books);
@@ -218,7 +218,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
             }
         }
         // SAFETY: held as it is, and taken out of the books: it goes back once.
-        unsafe { self.inner.release_line(line, gained) };
+        unsafe { self.inner.release_addresses(line, gained) };
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
@@ -363,16 +363,16 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         lock(&self.failures.plan).held -= region.bytes as u64;
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        self.inner.line(capacity, align)
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         if lock(&self.failures.plan).refuses(to - from) {
             return false;
         }
         // SAFETY: the caller's promise.
-        let gained = unsafe { self.inner.extend(line, from, to) };
+        let gained = unsafe { self.inner.commit(line, from, to) };
         let mut plan = lock(&self.failures.plan);
         if gained {
             plan.held += (to - from) as u64;
@@ -382,15 +382,15 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         gained
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.shorten(line, from, to) };
+        unsafe { self.inner.decommit(line, from, to) };
         lock(&self.failures.plan).held -= (from - to) as u64;
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.inner.release_line(line, gained) };
+        unsafe { self.inner.release_addresses(line, gained) };
         lock(&self.failures.plan).held -= gained as u64;
     }
 

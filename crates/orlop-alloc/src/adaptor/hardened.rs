@@ -15,7 +15,7 @@
 
 use super::hardening::{HardenedBuilder, Hardening};
 use super::name_over;
-use crate::backing::{Backing, HugePages, Line, Mmap};
+use crate::backing::{Backing, HugePages, Mmap, Reservation};
 use crate::shield::report;
 use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Semantics, Usage};
 use orlop_core::Device;
@@ -93,7 +93,7 @@ struct Guards {
 /// The pages of one block.
 #[derive(Debug)]
 struct Guarded {
-    line: Line,
+    line: Reservation,
     gained: usize,
 }
 
@@ -192,17 +192,17 @@ impl<A: Allocator> Hardened<A> {
 
     /// A block that ends at a page nobody can touch.
     fn guarded(&self, request: &Request) -> Option<RawBlock> {
-        let grain = self.pages.grain();
+        let grain = self.pages.commit_granularity();
         if request.align > grain || self.inner.device() != Device::CPU {
             return None;
         }
         let size = request.align.round_up(request.bytes).ok()?;
         let gained = grain.round_up(size).ok()?;
-        let line = self.pages.line(gained.checked_add(grain.bytes())?, grain)?;
+        let line = self.pages.reserve_addresses(gained.checked_add(grain.bytes())?, grain)?;
         // SAFETY: a new line, of which the last page is never gained.
-        if !unsafe { self.pages.extend(&line, 0, gained) } {
+        if !unsafe { self.pages.commit(&line, 0, gained) } {
             // SAFETY: nobody else knows it.
-            unsafe { self.pages.release_line(line, 0) };
+            unsafe { self.pages.release_addresses(line, 0) };
             return None;
         }
         // SAFETY: inside what was gained.
@@ -229,7 +229,7 @@ impl<A: Allocator> Hardened<A> {
         // SAFETY: the record is of `guarded`'s box, and the block was returned.
         drop(unsafe { block.into_record() });
         // SAFETY: the block was all that used it.
-        unsafe { self.pages.release_line(guarded.line, guarded.gained) };
+        unsafe { self.pages.release_addresses(guarded.line, guarded.gained) };
         if !intact {
             // It is gone all the same, and must not stay counted.
             let error = self.overwritten(address, "behind the block");

@@ -1,6 +1,6 @@
 //! Pages straight from the kernel, with huge pages and a NUMA node on request.
 
-use super::{Backing, Line, Region};
+use super::{Backing, Region, Reservation};
 use crate::numa;
 use orlop_core::Alignment;
 use std::ptr::NonNull;
@@ -73,28 +73,28 @@ unsafe impl Backing for Mmap {
         let _logged = unsafe { pages::unmap(region) };
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        let capacity = self.grain().round_up(capacity).ok()?;
-        let ptr = pages::set_aside(capacity, align.max(self.grain()).bytes())?;
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        let capacity = self.commit_granularity().round_up(capacity).ok()?;
+        let ptr = pages::set_aside(capacity, align.max(self.commit_granularity()).bytes())?;
         pages::advise(ptr, capacity, self.huge_pages);
         if let Some(node) = self.node {
             numa::bind(ptr, capacity, node);
         }
-        Some(Line { ptr, capacity })
+        Some(Reservation { ptr, capacity })
     }
 
-    fn grain(&self) -> Alignment {
+    fn commit_granularity(&self) -> Alignment {
         self.align_for(HUGE, page())
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         // SAFETY: inside the line (the caller's promise).
         let start = unsafe { line.ptr.add(from) };
         // SAFETY: of the line nothing is used from `from` on.
         unsafe { pages::open(start, to - from) }
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         // SAFETY: inside the line (the caller's promise).
         let start = unsafe { line.ptr.add(to) };
         // SAFETY: used by nobody (the caller's promise).
@@ -102,8 +102,9 @@ unsafe impl Backing for Mmap {
         pages::advise(line.ptr, line.capacity, self.huge_pages);
     }
 
-    unsafe fn release_line(&self, line: Line, _: usize) {
-        let region = Region { ptr: line.ptr, bytes: line.capacity, align: self.grain(), zeroed: true };
+    unsafe fn release_addresses(&self, line: Reservation, _: usize) {
+        let region =
+            Region { ptr: line.ptr, bytes: line.capacity, align: self.commit_granularity(), zeroed: true };
         // SAFETY: the whole mapping of `line`, once (the caller's promise).
         let _logged = unsafe { pages::unmap(region) };
     }

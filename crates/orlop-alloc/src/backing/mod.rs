@@ -53,9 +53,9 @@ unsafe impl Send for Region {}
 // SAFETY: a shared `Region` gives nothing but numbers.
 unsafe impl Sync for Region {}
 
-/// Address space set aside for memory that grows in place: see [`Backing::line`].
+/// Address space set aside for memory that grows in place: see [`Backing::reserve_addresses`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
+pub struct Reservation {
     /// Where it begins.
     pub ptr: NonNull<u8>,
     /// How long it can become, in bytes.
@@ -63,9 +63,9 @@ pub struct Line {
 }
 
 // SAFETY: as for `Region`.
-unsafe impl Send for Line {}
+unsafe impl Send for Reservation {}
 // SAFETY: as for `Region`.
-unsafe impl Sync for Line {}
+unsafe impl Sync for Reservation {}
 
 /// Gives and takes regions.
 ///
@@ -79,7 +79,7 @@ unsafe impl Sync for Line {}
 ///    region is gained, and never again on the way;
 /// 3. it may be released from any thread.
 ///
-/// The part of a [`Line`] that was gained by [`Backing::extend`] is as good as a region, and zeroed. What was given
+/// The part of a [`Reservation`] that was gained by [`Backing::commit`] is as good as a region, and zeroed. What was given
 /// back by [`Backing::discard`] stays valid and is initialised anew.
 ///
 /// # From inside
@@ -101,13 +101,13 @@ pub unsafe trait Backing: Debug + Send + Sync + 'static {
 
     /// Sets address space aside, of which nothing is gained yet: engines that coalesce waste less in memory that
     /// grows in place than in many regions. `None` where there is no such thing, as by default.
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
         let _ = (capacity, align);
         None
     }
 
     /// What the bytes of a line are gained in multiples of.
-    fn grain(&self) -> Alignment {
+    fn commit_granularity(&self) -> Alignment {
         Alignment::PLANNED
     }
 
@@ -117,7 +117,7 @@ pub unsafe trait Backing: Debug + Send + Sync + 'static {
     ///
     /// `line` came from `line` of this backing and was not released; so far exactly the first `from` bytes are
     /// gained, and `to` is at most the capacity.
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         let _ = (line, from, to);
         false
     }
@@ -127,7 +127,7 @@ pub unsafe trait Backing: Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// As for `extend`, with `to < from`; nobody uses those bytes.
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         let _ = (line, from, to);
     }
 
@@ -136,7 +136,7 @@ pub unsafe trait Backing: Debug + Send + Sync + 'static {
     /// # Safety
     ///
     /// As for `extend`; nobody uses the line any more.
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         let _ = (line, gained);
     }
 
@@ -207,23 +207,23 @@ macro_rules! forward {
                 // SAFETY: the caller's promise.
                 unsafe { (**self).release(region) }
             }
-            fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-                (**self).line(capacity, align)
+            fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+                (**self).reserve_addresses(capacity, align)
             }
-            fn grain(&self) -> Alignment {
-                (**self).grain()
+            fn commit_granularity(&self) -> Alignment {
+                (**self).commit_granularity()
             }
-            unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+            unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
                 // SAFETY: the caller's promise.
-                unsafe { (**self).extend(line, from, to) }
+                unsafe { (**self).commit(line, from, to) }
             }
-            unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+            unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
                 // SAFETY: the caller's promise.
-                unsafe { (**self).shorten(line, from, to) }
+                unsafe { (**self).decommit(line, from, to) }
             }
-            unsafe fn release_line(&self, line: Line, gained: usize) {
+            unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
                 // SAFETY: the caller's promise.
-                unsafe { (**self).release_line(line, gained) }
+                unsafe { (**self).release_addresses(line, gained) }
             }
             unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
                 // SAFETY: the caller's promise.

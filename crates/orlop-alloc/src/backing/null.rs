@@ -1,6 +1,6 @@
 //! Address space and nothing else.
 
-use super::{Backing, Line, Region};
+use super::{Backing, Region, Reservation};
 use crate::Access;
 use orlop_core::{Alignment, Device};
 use std::ptr::{self, NonNull};
@@ -63,33 +63,33 @@ unsafe impl Backing for Null {
         Some(Region { ptr, bytes, align, zeroed: true })
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = align.max(self.grain()).round_up(state.next).ok()?;
+        let start = align.max(self.commit_granularity()).round_up(state.next).ok()?;
         let end = start.checked_add(capacity)?;
         isize::try_from(end).ok()?;
         let ptr = NonNull::new(ptr::without_provenance_mut(start))?;
         state.next = end;
-        Some(Line { ptr, capacity })
+        Some(Reservation { ptr, capacity })
     }
 
-    fn grain(&self) -> Alignment {
+    fn commit_granularity(&self) -> Alignment {
         self.step.max(Alignment::PLANNED)
     }
 
-    unsafe fn extend(&self, _: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, _: &Reservation, from: usize, to: usize) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let used = state.used.checked_add((to - from) as u64).filter(|&used| used <= self.limit);
         state.used = used.unwrap_or(state.used);
         used.is_some()
     }
 
-    unsafe fn shorten(&self, _: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, _: &Reservation, from: usize, to: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.used = state.used.saturating_sub((from - to) as u64);
     }
 
-    unsafe fn release_line(&self, _: Line, gained: usize) {
+    unsafe fn release_addresses(&self, _: Reservation, gained: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.used = state.used.saturating_sub(gained as u64);
     }

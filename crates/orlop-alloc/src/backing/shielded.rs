@@ -6,7 +6,7 @@
 //!   is not written down yet: it must not grow again below itself. [`Shielded::is_entered`] says that the calling thread is
 //!   inside, and the engine refuses what would need memory with [`Error::Reentrant`].
 
-use super::{Backing, Line, Region};
+use super::{Backing, Region, Reservation};
 use crate::shield::{report, shielded};
 use crate::{Access, Error, Result};
 use orlop_core::{Alignment, Device};
@@ -105,33 +105,33 @@ unsafe impl<B: Backing> Backing for Shielded<B> {
         self.call("release", |inner| unsafe { inner.release(region) });
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
         if self.is_entered() {
             return None;
         }
-        self.call("line", |inner| inner.line(capacity, align)).flatten()
+        self.call("reserve_addresses", |inner| inner.reserve_addresses(capacity, align)).flatten()
     }
 
-    fn grain(&self) -> Alignment {
-        self.inner.grain()
+    fn commit_granularity(&self) -> Alignment {
+        self.inner.commit_granularity()
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         if self.is_entered() {
             return false;
         }
         // SAFETY: the caller's promise.
-        self.call("extend", |inner| unsafe { inner.extend(line, from, to) }).unwrap_or(false)
+        self.call("commit", |inner| unsafe { inner.commit(line, from, to) }).unwrap_or(false)
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         // SAFETY: the caller's promise.
-        self.call("shorten", |inner| unsafe { inner.shorten(line, from, to) });
+        self.call("decommit", |inner| unsafe { inner.decommit(line, from, to) });
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         // SAFETY: the caller's promise.
-        self.call("release_line", |inner| unsafe { inner.release_line(line, gained) });
+        self.call("release_addresses", |inner| unsafe { inner.release_addresses(line, gained) });
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {

@@ -1,6 +1,6 @@
 //! Memory from a Rust global allocator: the system's, or one of the named ones.
 
-use super::{Backing, Line, Mmap, Region};
+use super::{Backing, Mmap, Region, Reservation};
 use crate::Access;
 use orlop_core::Alignment;
 use std::alloc::{GlobalAlloc, Layout};
@@ -102,30 +102,30 @@ unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync + 'static> Backing fo
         Access::Host
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        self.pages?.line(capacity, align)
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        self.pages?.reserve_addresses(capacity, align)
     }
 
-    fn grain(&self) -> Alignment {
-        self.pages.unwrap_or_default().grain()
+    fn commit_granularity(&self) -> Alignment {
+        self.pages.unwrap_or_default().commit_granularity()
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         // SAFETY: the caller's promise: a line of ours is one of the pages'.
-        self.pages.is_some_and(|pages| unsafe { pages.extend(line, from, to) })
+        self.pages.is_some_and(|pages| unsafe { pages.commit(line, from, to) })
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         if let Some(pages) = self.pages {
             // SAFETY: as in `extend`.
-            unsafe { pages.shorten(line, from, to) };
+            unsafe { pages.decommit(line, from, to) };
         }
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         if let Some(pages) = self.pages {
             // SAFETY: as in `extend`.
-            unsafe { pages.release_line(line, gained) };
+            unsafe { pages.release_addresses(line, gained) };
         }
     }
 

@@ -1,6 +1,6 @@
 //! Visitors: called on every region gained or given back (T5), to register memory with a NIC, say.
 
-use super::{Backing, Line, Region};
+use super::{Backing, Region, Reservation};
 use crate::Access;
 use crate::shield::{report, shielded};
 use orlop_core::{Alignment, Device};
@@ -89,39 +89,39 @@ unsafe impl<B: Backing> Backing for Visited<B> {
         unsafe { self.inner.release(region) };
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        self.inner.line(capacity, align)
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        self.inner.reserve_addresses(capacity, align)
     }
 
-    fn grain(&self) -> Alignment {
-        self.inner.grain()
+    fn commit_granularity(&self) -> Alignment {
+        self.inner.commit_granularity()
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         // SAFETY: the caller's promise.
-        if !unsafe { self.inner.extend(line, from, to) } {
+        if !unsafe { self.inner.commit(line, from, to) } {
             return false;
         }
         let is_welcome = self.is_welcome(&piece(line, from, to));
         if !is_welcome {
             // SAFETY: just gained, and nobody else knows it.
-            unsafe { self.inner.shorten(line, to, from) };
+            unsafe { self.inner.decommit(line, to, from) };
         }
         is_welcome
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         self.lose(&self.visitors, &piece(line, to, from));
         // SAFETY: the caller's promise.
-        unsafe { self.inner.shorten(line, from, to) };
+        unsafe { self.inner.decommit(line, from, to) };
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         if gained > 0 {
             self.lose(&self.visitors, &piece(&line, 0, gained));
         }
         // SAFETY: the caller's promise.
-        unsafe { self.inner.release_line(line, gained) };
+        unsafe { self.inner.release_addresses(line, gained) };
     }
 
     /// Nothing: a visitor may have registered the pages with a device, which goes on using the ones that were there.
@@ -161,7 +161,7 @@ unsafe impl<B: Backing> Backing for Visited<B> {
 }
 
 /// The bytes of a line from `from` to `to`.
-fn piece(line: &Line, from: usize, to: usize) -> Region {
+fn piece(line: &Reservation, from: usize, to: usize) -> Region {
     // SAFETY: inside the line.
     let ptr = unsafe { line.ptr.add(from) };
     Region { ptr, bytes: to - from, align: Alignment::ONE, zeroed: true }
