@@ -38,7 +38,7 @@ pub struct Usage {
 
 /// What an engine knows of a live address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct LookupResult {
     /// Bytes asked for.
     pub requested: usize,
     /// Bytes granted.
@@ -219,7 +219,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
 
     /// What is known of the live block at `address`. `None` where sizes are not tracked;
     /// [`Allocator::allocated_size_slow`] may know the size all the same.
-    fn find(&self, address: usize) -> Option<Found> {
+    fn find(&self, address: usize) -> Option<LookupResult> {
         let _ = address;
         None
     }
@@ -252,7 +252,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     ///
     /// As for [`Allocator::deallocate`]: nobody uses the bytes any more, and no `Block` or `RawBlock` of
     /// this allocation will be returned later.
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         let _ = (ptr, requested);
         Err(Error::NoRawDeleter)
     }

@@ -17,7 +17,7 @@ pub enum Error {
     OutOfMemory(Box<OutOfMemory>),
     /// The request itself is impossible: sizes overflow, an alignment is none, a kind is not on the device.
     #[error(transparent)]
-    Words(#[from] orlop_core::Error),
+    InvalidRequest(#[from] orlop_core::Error),
     /// Nobody registered an allocator for this device and kind, nor for the device's default kind.
     #[error("no allocator is registered for {device} {kind}, nor a default one for {device}")]
     NoAllocator {

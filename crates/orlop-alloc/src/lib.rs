@@ -38,12 +38,12 @@ pub mod registry;
 mod report;
 mod shield;
 
-pub use self::allocator::{Allocator, Found, Semantics, TagUse, Usage};
+pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{
     Access, Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock,
 };
 pub use self::context::Context;
-pub use self::device_ops::{DeviceMemory, DeviceOps, HostOps, Place, device_memory};
+pub use self::device_ops::{DeviceMemory, DeviceOps, DevicePtr, HostOps, device_memory};
 pub use self::error::{Error, Result};
 pub use self::handle::AllocatorRef;
 pub use self::host::{NodeAllocators, numa};

@@ -1,7 +1,7 @@
 //! Which allocators there are: those of the process's registry, by name.
 
 use crate::arguments::NULL;
-use orlop::memory::backing::{self, Global, Null};
+use orlop::memory::backing::{self, BackingRef, Null};
 use orlop::memory::registry::{FactoryOptions, registry};
 use orlop::memory::{AllocatorRef, Result};
 use orlop::trace::{Replay, ReplayReport, TraceError, replay_in_smallest_pool};
@@ -51,7 +51,11 @@ pub(crate) fn canonical(name: String) -> String {
 }
 
 /// Replays through a new allocator of this name.
-pub(crate) fn replay(name: &str, replay: &Replay<'_>, backing: &Global) -> Result<ReplayReport, TraceError> {
+pub(crate) fn replay(
+    name: &str,
+    replay: &Replay<'_>,
+    backing: &BackingRef,
+) -> Result<ReplayReport, TraceError> {
     let options = FactoryOptions::new().backing(Arc::clone(backing));
     if name == PAGES {
         let live = usize::try_from(replay.trace().peak().bytes).unwrap_or(usize::MAX);
@@ -73,7 +77,7 @@ fn make(name: &str, options: &FactoryOptions) -> Result<AllocatorRef, TraceError
 }
 
 /// The backing of this name, or the one that orlop would take.
-pub(crate) fn backing(name: Option<&str>) -> Result<Global> {
+pub(crate) fn backing(name: Option<&str>) -> Result<BackingRef> {
     match name {
         Some(NULL) => Ok(Arc::new(Null::new(Device::CPU))),
         Some(name) => backing::named(name),

@@ -198,7 +198,7 @@ impl Model {
                 Ok(RequestOutcome::Refused)
             }
             // Impossible whatever is free: a host kind on a device, or a size that cannot be rounded.
-            Error::Words(_) => {
+            Error::InvalidRequest(_) => {
                 let host_kind = request.kind.check_on(self.allocator.device()).is_err();
                 rule(
                     "only impossible requests are refused as such",

@@ -1,8 +1,8 @@
 //! An adaptor that writes down what it is asked and given back.
 
 use orlop_alloc::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics,
-    Usage,
+    AllocationId, Allocator, Error, LookupResult, OutOfMemory, RawBlock, RegionWatch, Request, Result,
+    Semantics, Usage,
 };
 use orlop_core::{Device, StreamId};
 use std::ptr::NonNull;
@@ -118,7 +118,7 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
         result
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         // SAFETY: the caller's promises; upstream's own block.
         let result = unsafe { self.inner.deallocate_raw(ptr, requested) };
         let address = ptr.as_ptr().addr();
@@ -151,7 +151,7 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
         Semantics { stream_ordered: true, ..self.inner.semantics() }
     }
 
-    fn find(&self, address: usize) -> Option<Found> {
+    fn find(&self, address: usize) -> Option<LookupResult> {
         self.inner.find(address)
     }
 

@@ -60,7 +60,7 @@ macro_rules! forward {
         fn trim(&self, target: u64) -> u64 { self.$inner.trim(target) }
     };
     (@find $inner:ident) => {
-        fn find(&self, address: usize) -> Option<$crate::Found> { self.$inner.find(address) }
+        fn find(&self, address: usize) -> Option<$crate::LookupResult> { self.$inner.find(address) }
     };
     (@tracks_sizes $inner:ident) => {
         fn tracks_sizes(&self) -> bool { self.$inner.tracks_sizes() }
@@ -122,7 +122,7 @@ macro_rules! forward {
             &self,
             ptr: ::std::ptr::NonNull<u8>,
             requested: Option<usize>,
-        ) -> $crate::Result<$crate::Found> {
+        ) -> $crate::Result<$crate::LookupResult> {
             // SAFETY: the caller's promises; `allocate` hands out upstream's blocks unchanged.
             unsafe { self.$inner.deallocate_raw(ptr, requested) }
         }

@@ -5,14 +5,14 @@ use crate::{Error, Result};
 use std::sync::Arc;
 
 /// A backing of any type.
-pub type Global = Arc<dyn Backing>;
+pub type BackingRef = Arc<dyn Backing>;
 
 /// The variable that names the backing behind the CPU allocators.
 pub(crate) const VARIABLE: &str = "ORLOP_CPU_BACKING";
 
 /// The names that [`named`] knows in this build. The first of `mimalloc`, `jemalloc`, `snmalloc` that is
 /// built in stands behind the CPU allocators; without any, `system` does.
-pub const NAMED: &[&str] = &[
+pub const NAMES: &[&str] = &[
     #[cfg(feature = "mimalloc")]
     "mimalloc",
     #[cfg(feature = "jemalloc")]
@@ -30,7 +30,7 @@ pub const NAMED: &[&str] = &[
 /// # Errors
 ///
 /// [`Error::UnknownName`] if the name is unknown or its feature is not built in.
-pub fn named(name: &str) -> Result<Global> {
+pub fn named(name: &str) -> Result<BackingRef> {
     Ok(match name {
         #[cfg(feature = "mimalloc")]
         "mimalloc" => Arc::new(super::system::FromGlobal::over(Quiet(mimalloc::MiMalloc), "mimalloc")),
@@ -49,15 +49,15 @@ pub fn named(name: &str) -> Result<Global> {
 }
 
 /// What stands behind the CPU allocators unless a builder says otherwise: the backing that
-/// `ORLOP_CPU_BACKING` names, else the first of [`NAMED`].
+/// `ORLOP_CPU_BACKING` names, else the first of [`NAMES`].
 ///
 /// # Errors
 ///
 /// [`Error::UnknownName`] if the variable names none.
-pub fn default_backing() -> Result<Global> {
+pub fn default_backing() -> Result<BackingRef> {
     match std::env::var(VARIABLE) {
         Ok(name) if !name.is_empty() => named(&name),
-        _ => named(NAMED.first().copied().unwrap_or("system")),
+        _ => named(NAMES.first().copied().unwrap_or("system")),
     }
 }
 

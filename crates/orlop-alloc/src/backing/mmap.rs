@@ -75,7 +75,7 @@ unsafe impl Backing for Mmap {
 
     fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
         let capacity = self.commit_granularity().round_up(capacity).ok()?;
-        let ptr = pages::set_aside(capacity, align.max(self.commit_granularity()).bytes())?;
+        let ptr = pages::reserve(capacity, align.max(self.commit_granularity()).bytes())?;
         pages::advise(ptr, capacity, self.huge_pages);
         if let Some(node) = self.node {
             numa::bind(ptr, capacity, node);
@@ -91,14 +91,14 @@ unsafe impl Backing for Mmap {
         // SAFETY: inside the line (the caller's promise).
         let start = unsafe { line.ptr.add(from) };
         // SAFETY: of the line nothing is used from `from` on.
-        unsafe { pages::open(start, to - from) }
+        unsafe { pages::commit(start, to - from) }
     }
 
     unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         // SAFETY: inside the line (the caller's promise).
         let start = unsafe { line.ptr.add(to) };
         // SAFETY: used by nobody (the caller's promise).
-        let _logged = unsafe { pages::shut(start, from - to) };
+        let _logged = unsafe { pages::decommit(start, from - to) };
         pages::advise(line.ptr, line.capacity, self.huge_pages);
     }
 
@@ -175,7 +175,7 @@ pub(crate) mod pages {
     }
 
     /// Address space that nobody can touch and that counts as nothing. As for `map_aligned`.
-    pub(crate) fn set_aside(bytes: usize, align: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn reserve(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if cfg!(miri) {
             // Miri has no protected pages.
             return None;
@@ -188,7 +188,7 @@ pub(crate) mod pages {
     /// # Safety
     ///
     /// Whole pages from `set_aside`, used by nobody.
-    pub(super) unsafe fn open(ptr: NonNull<u8>, bytes: usize) -> bool {
+    pub(super) unsafe fn commit(ptr: NonNull<u8>, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
         unsafe { libc::mprotect(ptr.as_ptr().cast(), bytes, USED) == 0 }
     }
@@ -198,7 +198,7 @@ pub(crate) mod pages {
     /// # Safety
     ///
     /// As for `open`.
-    pub(crate) unsafe fn shut(ptr: NonNull<u8>, bytes: usize) -> bool {
+    pub(crate) unsafe fn decommit(ptr: NonNull<u8>, bytes: usize) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: the caller's promise: what the new mapping takes the place of is ours and used by nobody.
         let address = unsafe { libc::mmap(ptr.as_ptr().cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
@@ -296,21 +296,21 @@ pub(crate) mod pages {
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
 
     /// There is no address space to be had without memory: engines use regions.
-    pub(crate) fn set_aside(_: usize, _: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn reserve(_: usize, _: usize) -> Option<NonNull<u8>> {
         None
     }
 
     /// # Safety
     ///
     /// None: there is nothing to open.
-    pub(super) unsafe fn open(_: NonNull<u8>, _: usize) -> bool {
+    pub(super) unsafe fn commit(_: NonNull<u8>, _: usize) -> bool {
         false
     }
 
     /// # Safety
     ///
     /// None: there is nothing to shut.
-    pub(crate) unsafe fn shut(_: NonNull<u8>, _: usize) -> bool {
+    pub(crate) unsafe fn decommit(_: NonNull<u8>, _: usize) -> bool {
         false
     }
 

@@ -12,14 +12,14 @@ mod shielded;
 mod system;
 mod visited;
 
-pub use self::global::{Global, NAMED, default_backing, named};
+pub use self::global::{BackingRef, NAMES, default_backing, named};
 pub(crate) use self::mmap::pages;
 pub use self::mmap::{HugePages, Mmap};
 pub use self::null::Null;
 pub use self::pinned::{Pinned, Pinner, set_pinner};
 pub(crate) use self::shielded::Shielded;
 pub use self::system::System;
-pub use self::visited::{Change, Visited, Visitor};
+pub use self::visited::{RegionChange, Visited, Visitor};
 
 use crate::Access;
 use orlop_core::{Alignment, Device};

@@ -104,7 +104,7 @@ unsafe impl Backing for Null {
     }
 
     fn access(&self) -> Access {
-        Access::Nobody
+        Access::None
     }
 
     fn name(&self) -> &str {

@@ -1,6 +1,6 @@
 //! Host memory that devices can read by DMA, or plain aligned host memory where there is no device (L12).
 
-use super::{Backing, Global, Region};
+use super::{Backing, BackingRef, Region};
 use crate::Access;
 use crate::shield::{report, shielded};
 use orlop_core::{Alignment, Device};
@@ -43,7 +43,7 @@ pub fn set_pinner(pinner: Arc<dyn Pinner>) -> bool {
 /// [`Semantics::pinned`](crate::Semantics::pinned). A region that cannot be pinned although there is a pinner is refused.
 #[derive(Debug)]
 pub struct Pinned {
-    inner: Global,
+    inner: BackingRef,
     /// The pinner is looked for when the first region is reserved, and stays the same from then on, so
     /// that what was pinned is unpinned.
     pinner: OnceLock<Option<PinnerRef>>,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for PinnerRef {
 impl Pinned {
     /// Pins what comes from `inner`.
     #[must_use]
-    pub fn new(inner: Global) -> Self {
+    pub fn new(inner: BackingRef) -> Self {
         Self { inner, pinner: OnceLock::new() }
     }
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 /// Whether a region came or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum RegionChange {
     /// The region was just gained; nobody uses it yet.
-    Gained,
+    Reserved,
     /// The region is about to be given back; nobody uses it any more.
-    Lost,
+    Released,
 }
 
 /// Called with each region and its NUMA node, if known, on the thread whose request or return brought it about.
@@ -25,7 +25,7 @@ pub enum Change {
 ///
 /// A visitor that panics on a gain refuses the region: those before it are told of the loss, and the request is served
 /// otherwise or fails as out of memory. One that panics on a loss changes nothing. Both are traced.
-pub type Visitor = Arc<dyn Fn(Change, &Region, Option<u32>) + Send + Sync>;
+pub type Visitor = Arc<dyn Fn(RegionChange, &Region, Option<u32>) + Send + Sync>;
 
 /// A backing that calls visitors. What they saw gained keeps its pages until they see it lost. They are fixed when it is made: a region that was gained in front of a
 /// visitor is lost in front of it too.
@@ -45,7 +45,7 @@ impl<B: Backing> Visited<B> {
 impl<B: Backing> Visited<B> {
     /// Tells all visitors of a gain. False if one panicked; then those before it were told of the loss.
     fn is_welcome(&self, region: &Region) -> bool {
-        let refuses = |visitor: &Visitor| !self.call(visitor, Change::Gained, region);
+        let refuses = |visitor: &Visitor| !self.call(visitor, RegionChange::Reserved, region);
         let Some(refused) = self.visitors.iter().position(refuses) else { return true };
         self.lose(&self.visitors[..refused], region);
         false
@@ -54,12 +54,12 @@ impl<B: Backing> Visited<B> {
     /// Tells visitors of a loss, the last one first.
     fn lose(&self, visitors: &[Visitor], region: &Region) {
         for visitor in visitors.iter().rev() {
-            self.call(visitor, Change::Lost, region);
+            self.call(visitor, RegionChange::Released, region);
         }
     }
 
     /// Whether the visitor returned.
-    fn call(&self, visitor: &Visitor, change: Change, region: &Region) -> bool {
+    fn call(&self, visitor: &Visitor, change: RegionChange, region: &Region) -> bool {
         let returned = shielded(|| visitor(change, region, self.inner.node())).is_some();
         if !returned {
             let (address, bytes) = (region.address(), region.bytes);

@@ -3,17 +3,17 @@
 //! | for | what |
 //! |---|---|
 //! | `#[global_allocator]` | [`GlobalAllocator`] |
-//! | `Vec::new_in`, hashbrown, bumpalo … (feature `allocator-api2`) | [`Api`] |
+//! | `Vec::new_in`, hashbrown, bumpalo … (feature `allocator-api2`) | [`CollectionAllocator`] |
 //!
 //! Rust's allocators are told the layout again when memory comes back, and no more. A word before the memory says which
 //! block it is in; so the way back is as short as any block's.
 
 #[cfg(feature = "allocator-api2")]
-mod api;
+mod collections;
 mod global;
 
 #[cfg(feature = "allocator-api2")]
-pub use self::api::Api;
+pub use self::collections::CollectionAllocator;
 #[cfg(all(unix, not(loom)))]
 pub(crate) use self::global::FromSystem;
 pub use self::global::GlobalAllocator;
@@ -87,7 +87,7 @@ fn allocate(allocator: &impl Allocator, layout: Layout, zeroed: bool) -> Option<
 /// 2. the allocator does not go with its last block: a handle is held, or it never goes.
 unsafe fn deallocate<A: Allocator>(allocator: &A, record: NonNull<Record>) -> Result<()> {
     // SAFETY: the header of a block that was given up for a bare pointer.
-    let block = unsafe { RawBlock::found(record) };
+    let block = unsafe { RawBlock::from_record(record) };
     // SAFETY: the caller's promise.
     match unsafe { A::give_cached(NonNull::from(allocator), block) } {
         None => Ok(()),

@@ -39,7 +39,7 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`] if either side is, [`Error::OutOfMemory`], and [`Error::Words`] for a
+    /// [`Error::NotHostAccessible`] if either side is, [`Error::OutOfMemory`], and [`Error::InvalidRequest`] for a
     /// kind that cannot be on the allocator's device.
     pub fn try_clone_in<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) -> Result<Self> {
         let request =
@@ -53,7 +53,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`], [`Error::OutOfMemory`], [`Error::Words`].
+    /// [`Error::NotHostAccessible`], [`Error::OutOfMemory`], [`Error::InvalidRequest`].
     pub fn allocate_copy(&self, request: &Request, bytes: &[u8]) -> Result<Block> {
         // Every byte is about to be written: zeros would be written twice.
         let request = Request { bytes: bytes.len(), zeroed: false, ..*request };

@@ -71,7 +71,7 @@ impl MemoryBlock {
         }
         let handle = ManuallyDrop::new(self);
         // SAFETY: from a block that was given up in `share`; the only handle goes with this.
-        Ok(Block::new(unsafe { RawBlock::found(handle.record) }))
+        Ok(Block::new(unsafe { RawBlock::from_record(handle.record) }))
     }
 
     /// Runs `f` on the block, if this is its only owner.
@@ -81,7 +81,7 @@ impl MemoryBlock {
         }
         // SAFETY: from a block that was given up in `share`; the only handle is borrowed. Not dropped: it stays the
         // handle's, also if `f` panics.
-        let mut block = ManuallyDrop::new(Block::new(unsafe { RawBlock::found(self.record) }));
+        let mut block = ManuallyDrop::new(Block::new(unsafe { RawBlock::from_record(self.record) }));
         Some(f(&mut block))
     }
 
@@ -134,7 +134,7 @@ impl MemoryBlock {
             // The others went since we looked.
             self.sharers.store(0, Ordering::Relaxed);
             // SAFETY: the count says that no other handle is left, and this one goes.
-            drop(Block::new(unsafe { RawBlock::found(self.record) }));
+            drop(Block::new(unsafe { RawBlock::from_record(self.record) }));
         }
     }
 }
@@ -165,7 +165,7 @@ impl Drop for MemoryBlock {
     fn drop(&mut self) {
         if self.is_unique() {
             // SAFETY: no other handle is left, and this one goes.
-            drop(Block::new(unsafe { RawBlock::found(self.record) }));
+            drop(Block::new(unsafe { RawBlock::from_record(self.record) }));
         } else {
             self.leave();
         }

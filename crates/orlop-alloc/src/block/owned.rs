@@ -1,7 +1,7 @@
 //! The owned block: memory that returns to where it came from when dropped.
 
 use super::raw::Record;
-use super::records::{boxed, unboxed};
+use super::records::{box_record, recycle_record};
 use crate::handle::{grow_block, handle_of, return_block};
 use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
@@ -49,8 +49,8 @@ impl Block {
     /// Of the record only what it says of the memory and for what it is counts: whose block it was before, if any's, does
     /// not matter.
     pub unsafe fn foreign(record: Record, deleter: Deleter) -> Self {
-        let record = Record { deleter: Some(deleter), outside: true, ..record.of_nobody() };
-        Self::new(RawBlock::new(boxed(record)))
+        let record = Record { deleter: Some(deleter), is_foreign: true, ..record.without_owner() };
+        Self::new(RawBlock::new(box_record(record)))
     }
 
     /// Borrows memory from outside: nothing happens when the block goes.
@@ -59,8 +59,8 @@ impl Block {
     ///
     /// As for [`Block::foreign`], until the block is gone.
     pub unsafe fn borrowed(record: Record) -> Self {
-        let record = Record { outside: true, ..record.of_nobody() };
-        Self::new(RawBlock::new(boxed(record)))
+        let record = Record { is_foreign: true, ..record.without_owner() };
+        Self::new(RawBlock::new(box_record(record)))
     }
 
     /// Where it begins. Valid for [`Block::capacity`] bytes.
@@ -243,7 +243,7 @@ impl Block {
 
     /// Whether it is memory from outside that nobody counts.
     pub(crate) fn is_uncounted(&self) -> bool {
-        self.raw.outside && self.raw.owner.is_none()
+        self.raw.is_foreign && self.raw.owner.is_none()
     }
 
     pub(crate) fn raw(&self) -> &RawBlock {
@@ -296,7 +296,7 @@ unsafe fn end(raw: RawBlock) {
     if let Some(deleter) = record.deleter.take() {
         deleter.run(record.ptr);
     }
-    unboxed(record);
+    recycle_record(record);
 }
 
 impl fmt::Debug for Block {

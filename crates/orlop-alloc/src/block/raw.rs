@@ -15,7 +15,7 @@ pub enum Access {
     /// Only the device can.
     Device,
     /// Nobody can: the block is address space (the null backing).
-    Nobody,
+    None,
 }
 
 /// Everything about a block.
@@ -52,7 +52,7 @@ pub struct Record {
     /// Who can reach it.
     pub access: Access,
     /// Whether it is memory from outside: its owner, if it has one, only counts it.
-    pub(crate) outside: bool,
+    pub(crate) is_foreign: bool,
     /// The stream it was allocated for.
     pub stream: StreamId,
     /// How many owners a shared block has beside the first.
@@ -79,7 +79,7 @@ impl Record {
             token: 0,
             device,
             access,
-            outside: false,
+            is_foreign: false,
             kind: MemoryKind::Default,
             align: Alignment::ONE,
             tag: Tag::NONE,
@@ -94,7 +94,7 @@ impl Record {
     }
 
     /// The record of the same memory as a block that belongs to no allocator, with one owner and without an id.
-    pub(crate) fn of_nobody(self) -> Self {
+    pub(crate) fn without_owner(self) -> Self {
         Self {
             owner: None,
             sharers: AtomicU32::new(0),
@@ -141,7 +141,7 @@ impl Record {
     /// The cell of the allocator that it returns to. Not that of an account of memory from outside.
     #[inline]
     pub(crate) fn allocator(&self) -> Option<Owner> {
-        if self.outside { None } else { self.owner }
+        if self.is_foreign { None } else { self.owner }
     }
 
     /// The address as a number.
@@ -182,7 +182,7 @@ impl Record {
     pub fn check_host(&self) -> Result<()> {
         match self.access {
             Access::Host => Ok(()),
-            Access::Device | Access::Nobody => Err(Error::NotHostAccessible { device: self.device }),
+            Access::Device | Access::None => Err(Error::NotHostAccessible { device: self.device }),
         }
     }
 }
@@ -272,7 +272,7 @@ impl RawBlock {
     /// # Safety
     ///
     /// `record` came from [`RawBlock::record`] of a block that was given up without being returned.
-    pub(crate) unsafe fn found(record: NonNull<Record>) -> Self {
+    pub(crate) unsafe fn from_record(record: NonNull<Record>) -> Self {
         Self { record }
     }
 

@@ -105,7 +105,7 @@ impl Drop for Spare {
 
 /// A record on the heap, for memory from outside.
 #[inline]
-pub(crate) fn boxed(record: Record) -> Box<Record> {
+pub(crate) fn box_record(record: Record) -> Box<Record> {
     let spare = if KEEPS { OUTSIDE.try_with(Spare::pop).ok().flatten() } else { None };
     match spare {
         Some(mut boxed) => {
@@ -116,9 +116,9 @@ pub(crate) fn boxed(record: Record) -> Box<Record> {
     }
 }
 
-/// Keeps a record for [`boxed`]: of a block from outside that is gone, and without its deleter.
+/// Keeps a record for [`box_record`]: of a block from outside that is gone, and without its deleter.
 #[inline]
-pub(crate) fn unboxed(record: Box<Record>) {
+pub(crate) fn recycle_record(record: Box<Record>) {
     debug_assert!(record.deleter.is_none());
     if KEEPS {
         // If the thread is ending, the closure drops it uncalled.
@@ -128,7 +128,7 @@ pub(crate) fn unboxed(record: Box<Record>) {
 
 #[cfg(all(test, not(any(loom, orlop_asan))))]
 mod tests {
-    use super::{Record, SPARE, boxed, unboxed};
+    use super::{Record, SPARE, box_record, recycle_record};
     use crate::Access;
     use orlop_core::Device;
     use std::ptr::NonNull;
@@ -139,10 +139,10 @@ mod tests {
 
     #[test]
     fn a_record_is_used_again_and_no_more_are_kept_than_a_few() {
-        let all: Vec<_> = (0..2 * SPARE).map(|_| boxed(fresh(1))).collect();
+        let all: Vec<_> = (0..2 * SPARE).map(|_| box_record(fresh(1))).collect();
         let kept: Vec<_> = all[..SPARE].iter().map(|record| &raw const **record).collect();
-        all.into_iter().for_each(unboxed);
-        let again: Vec<_> = (0..SPARE).map(|_| boxed(fresh(2))).collect();
+        all.into_iter().for_each(recycle_record);
+        let again: Vec<_> = (0..SPARE).map(|_| box_record(fresh(2))).collect();
         assert!(again.iter().all(|record| kept.contains(&&raw const **record) && record.granted == 2));
         assert!(again.iter().all(|record| record.owner.is_none()));
     }

@@ -66,7 +66,7 @@ impl Tag {
     /// The tag that has this number; nameless if none has.
     #[inline]
     #[must_use]
-    pub const fn of_number(number: u32) -> Self {
+    pub const fn from_number(number: u32) -> Self {
         Self(number)
     }
 

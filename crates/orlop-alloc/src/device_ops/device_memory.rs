@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::adaptor::{Limit, Statistics};
     use crate::device::{DeviceAllocator, NullDevice, Policy};
-    use crate::{AllocatorRef, DeviceOps, Place, Request};
+    use crate::{AllocatorRef, DeviceOps, DevicePtr, Request};
     use orlop_core::{MemoryKind, StreamId};
     use std::ptr::NonNull;
     use std::sync::Arc;
@@ -88,7 +88,7 @@ mod tests {
 
     // SAFETY: it touches nothing.
     unsafe impl DeviceOps for Told {
-        unsafe fn copy(&self, to: Place, from: Place, _: usize, _: StreamId) -> Result<()> {
+        unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, _: usize, _: StreamId) -> Result<()> {
             Err(Error::NoCopyPath { from: from.device, to: to.device })
         }
         unsafe fn fill(&self, _: NonNull<u8>, _: &[u8], _: usize, _: StreamId) -> Result<()> {

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 /// An address and where it is.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct DevicePtr {
     /// The address.
     pub ptr: NonNull<u8>,
     /// Its device.
@@ -37,7 +37,7 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// Both ranges are valid until the stream has done the copy, do not overlap, and nothing that is not
     /// ordered with the stream writes either or reads the destination meanwhile.
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, stream: StreamId) -> Result<()>;
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()>;
 
     /// Writes `pattern` over and over: `count` times, one after the other.
     ///
@@ -83,7 +83,7 @@ pub struct HostOps;
 
 // SAFETY: plain memory operations over the given ranges.
 unsafe impl DeviceOps for HostOps {
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, _: StreamId) -> Result<()> {
         if !to.device.is_cpu() || !from.device.is_cpu() {
             return Err(crate::Error::NoCopyPath { from: from.device, to: to.device });
         }

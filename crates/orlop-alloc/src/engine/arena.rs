@@ -9,7 +9,7 @@
 //! say what they did.
 
 use crate::Refusal;
-use crate::backing::{Backing, Global, Region, Shielded};
+use crate::backing::{Backing, BackingRef, Region, Shielded};
 use crate::block::Records;
 use crate::observer::tell;
 use crate::{
@@ -35,7 +35,7 @@ pub enum Reset {
 
 /// A bump allocator over a backing.
 #[derive(Debug)]
-pub struct Arena<B: Backing = Global> {
+pub struct Arena<B: Backing = BackingRef> {
     backing: Shielded<B>,
     align: Alignment,
     /// The most bytes to reserve.

@@ -1,7 +1,7 @@
 //! The plain engine: every block is a region of its own.
 
 use super::supply::Supply;
-use crate::backing::{Backing, Global};
+use crate::backing::{Backing, BackingRef};
 use crate::{Allocator, AllocatorRef, RawBlock, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::Device;
 use std::ptr::NonNull;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Asks the backing for every block and gives it back at once. Nothing is cached.
 #[derive(Debug)]
-pub struct Direct<B: Backing = Global> {
+pub struct Direct<B: Backing = BackingRef> {
     name: Box<str>,
     supply: Supply<B>,
 }

@@ -14,7 +14,7 @@
 use super::bound::Bound;
 use super::lru::{self, Lru};
 use super::supply::Supply;
-use crate::backing::{Backing, Global};
+use crate::backing::{Backing, BackingRef};
 use crate::{
     Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage,
 };
@@ -60,7 +60,7 @@ const PLACES: usize = 64;
 
 /// The pool; see the head of its file.
 #[derive(Debug)]
-pub struct Pool<B: Backing = Global> {
+pub struct Pool<B: Backing = BackingRef> {
     supply: Supply<B>,
     rounding: Rounding,
     bound: Mutex<Bound>,

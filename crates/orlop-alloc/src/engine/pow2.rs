@@ -9,7 +9,7 @@
 //! Fast and wasteful: rounding to powers of two costs a third of the memory on average and half at worst.
 
 use super::supply::Supply;
-use crate::backing::{Backing, Global};
+use crate::backing::{Backing, BackingRef};
 use crate::{
     Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage,
 };
@@ -37,7 +37,7 @@ const UNCACHED: usize = usize::MAX;
 
 /// The power-of-two pool.
 #[derive(Debug)]
-pub struct Pow2<B: Backing = Global> {
+pub struct Pow2<B: Backing = BackingRef> {
     supply: Supply<B>,
     /// Counts and caches, by slot: one lock for both.
     counters: ShardedCounters<Cache>,

@@ -14,7 +14,7 @@
 
 use super::{Factory, FactoryOptions, Registration, Registry};
 use crate::adaptor::Limit;
-use crate::backing::{Backing, Global, System};
+use crate::backing::{Backing, BackingRef, System};
 use crate::caching::Caching;
 use crate::central::{Central, Policy};
 use crate::device;
@@ -139,7 +139,7 @@ fn limited<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Resul
     }
 }
 
-fn system(options: &FactoryOptions) -> Result<Global> {
+fn system(options: &FactoryOptions) -> Result<BackingRef> {
     if let Some(backing) = &options.backing {
         return Ok(Arc::clone(backing));
     }

@@ -1,7 +1,7 @@
 //! A factory: a name, a priority, and the functions that make an allocator or a backing.
 
 use super::unknown;
-use crate::backing::{Global, Mmap, default_backing};
+use crate::backing::{BackingRef, Mmap, default_backing};
 use crate::{AllocatorRef, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub struct FactoryOptions {
     /// Where memory is to come from; else [`FactoryOptions::backing_or_default`] decides.
-    pub backing: Option<Global>,
+    pub backing: Option<BackingRef>,
     /// The most bytes to hold; `None` is no limit. Engines without a limit of their own (`pool`, `pow2`, `direct`)
     /// get an adaptor that bounds live bytes; what they cache is not counted.
     pub limit: Option<usize>,
@@ -49,7 +49,7 @@ impl FactoryOptions {
 
     /// Over this backing.
     #[must_use]
-    pub fn backing(mut self, backing: Global) -> Self {
+    pub fn backing(mut self, backing: BackingRef) -> Self {
         self.backing = Some(backing);
         self
     }
@@ -94,7 +94,7 @@ impl FactoryOptions {
     /// # Errors
     ///
     /// Those of [`default_backing`].
-    pub fn backing_or_default(&self) -> Result<Global> {
+    pub fn backing_or_default(&self) -> Result<BackingRef> {
         match (&self.backing, self.node) {
             (Some(backing), _) => Ok(Arc::clone(backing)),
             (None, Some(node)) => Ok(Arc::new(Mmap::new().node(node))),
@@ -111,7 +111,7 @@ pub struct Factory {
     name: Box<str>,
     priority: i32,
     make: Make<AllocatorRef>,
-    make_backing: Option<Make<Global>>,
+    make_backing: Option<Make<BackingRef>>,
 }
 
 impl Factory {
@@ -128,7 +128,7 @@ impl Factory {
     #[must_use]
     pub fn with_backing(
         mut self,
-        make: impl Fn(&FactoryOptions) -> Result<Global> + Send + Sync + 'static,
+        make: impl Fn(&FactoryOptions) -> Result<BackingRef> + Send + Sync + 'static,
     ) -> Self {
         self.make_backing = Some(Arc::new(make));
         self
@@ -166,7 +166,7 @@ impl Factory {
     /// # Errors
     ///
     /// [`Error::UnknownName`](crate::Error::UnknownName) if it makes none; the factory's own.
-    pub fn make_backing(&self, options: &FactoryOptions) -> Result<Global> {
+    pub fn make_backing(&self, options: &FactoryOptions) -> Result<BackingRef> {
         match &self.make_backing {
             Some(make) => make(options),
             None => Err(unknown("backing", &self.name)),

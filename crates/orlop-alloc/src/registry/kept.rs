@@ -1,7 +1,7 @@
 //! What one factory made to be shared, by NUMA node.
 
 use super::{Factory, FactoryOptions};
-use crate::backing::Global;
+use crate::backing::BackingRef;
 use crate::{AllocatorRef, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ type ByNode<T> = Mutex<HashMap<Option<u32>, T>>;
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     allocators: ByNode<AllocatorRef>,
-    backings: ByNode<Global>,
+    backings: ByNode<BackingRef>,
 }
 
 impl Kept {
@@ -20,7 +20,7 @@ impl Kept {
         get_or_make(&self.allocators, node, AllocatorRef::clone, |options| factory.make(options))
     }
 
-    pub(super) fn backing(&self, factory: &Factory, node: Option<u32>) -> Result<Global> {
+    pub(super) fn backing(&self, factory: &Factory, node: Option<u32>) -> Result<BackingRef> {
         get_or_make(&self.backings, node, Arc::clone, |options| factory.make_backing(options))
     }
 }

@@ -21,7 +21,7 @@ pub use self::builtin::register_builtin;
 pub use self::factory::{Factory, FactoryOptions};
 
 use self::kept::Kept;
-use crate::backing::Global;
+use crate::backing::BackingRef;
 use crate::{AllocatorRef, Error, Result};
 use dashmap::DashMap;
 use std::cmp::Reverse;
@@ -183,7 +183,7 @@ impl Registry {
     /// # Errors
     ///
     /// [`Error::UnknownName`] if there is no such factory or it makes no backings; the factory's own.
-    pub fn make_backing(&self, name: &str, options: &FactoryOptions) -> Result<Global> {
+    pub fn make_backing(&self, name: &str, options: &FactoryOptions) -> Result<BackingRef> {
         self.named(name, "backing")?.factory.make_backing(options)
     }
 
@@ -216,7 +216,7 @@ impl Registry {
     /// # Errors
     ///
     /// As for [`Registry::make_backing`]; the next call tries again.
-    pub fn backing(&self, name: &str, node: Option<u32>) -> Result<Global> {
+    pub fn backing(&self, name: &str, node: Option<u32>) -> Result<BackingRef> {
         let Entry { factory, kept, .. } = self.named(name, "backing")?;
         kept.backing(&factory, node)
     }

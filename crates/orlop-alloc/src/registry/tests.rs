@@ -210,7 +210,7 @@ fn the_built_in_ones_work_and_follow_the_options() {
         assert_eq!(block.device(), Device::CPU, "{entry}");
         assert!(allocator.allocate(&Request::new(4 << 20)).is_err(), "{entry}");
     }
-    let device: Global = Arc::new(Null::new(Device::cuda(1)));
+    let device: BackingRef = Arc::new(Null::new(Device::cuda(1)));
     for name in ["bfc", "direct", "system"] {
         let allocator = registry.make(name, &FactoryOptions::new().backing(device.clone())).unwrap();
         assert_eq!(allocator.device(), Device::cuda(1), "{name}");

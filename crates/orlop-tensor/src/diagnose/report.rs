@@ -81,7 +81,7 @@ impl BlockDiagnosis {
         let access = match self.access {
             Access::Host => "host",
             Access::Device => "device",
-            Access::Nobody => "nobody",
+            Access::None => "nobody",
         };
         next(f, "access", access)?;
         match self.tag {

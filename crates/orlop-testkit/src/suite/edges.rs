@@ -139,7 +139,7 @@ pub(super) fn host_kinds(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
             let result = rig.allocator.allocate(&Request::new(bytes).kind(kind).align(Alignment::ONE));
             match (kind.check_on(rig.allocator.device()), result) {
                 (Ok(()), Ok(block)) => rule("the block knows its kind", block.kind() == kind)?,
-                (Err(expected), Err(Error::Words(found))) => {
+                (Err(expected), Err(Error::InvalidRequest(found))) => {
                     rule("a host kind elsewhere is refused as such", expected == found)?;
                 }
                 (Ok(()), Err(error)) => return Err(error.into()),

@@ -30,7 +30,7 @@ use crate::backings::{BackingCounters, CountingBacking, FailingBacking, FailureS
 use crate::far::FarBacking;
 use crate::{ConformanceFault, Model, SuiteProfile};
 use orlop_alloc::AllocatorRef;
-use orlop_alloc::backing::Global;
+use orlop_alloc::backing::BackingRef;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,11 +42,11 @@ pub const CASES_VARIABLE: &str = "ORLOP_CONFORMANCE_CASES";
 const DEFAULT_CASES: u32 = 4;
 
 /// Makes an allocator over a backing.
-pub type MakeOver<'a> = dyn Fn(Global) -> AllocatorRef + 'a;
+pub type MakeOver<'a> = dyn Fn(BackingRef) -> AllocatorRef + 'a;
 
 enum Maker<'a> {
     Alone(&'a dyn Fn() -> AllocatorRef),
-    Over { base: &'a dyn Fn() -> Global, make: &'a MakeOver<'a> },
+    Over { base: &'a dyn Fn() -> BackingRef, make: &'a MakeOver<'a> },
 }
 
 /// What a part works with.
@@ -167,8 +167,8 @@ pub fn conformance(name: &str, profile: SuiteProfile, make: impl Fn() -> Allocat
 pub fn conformance_over(
     name: &str,
     profile: SuiteProfile,
-    base: impl Fn() -> Global,
-    make: impl Fn(Global) -> AllocatorRef,
+    base: impl Fn() -> BackingRef,
+    make: impl Fn(BackingRef) -> AllocatorRef,
 ) {
     run(&Suite { name, profile, maker: Maker::Over { base: &base, make: &make }, cases: cases() });
 }
@@ -182,8 +182,8 @@ pub fn programs_over(
     name: &str,
     profile: SuiteProfile,
     cases: u32,
-    base: impl Fn() -> Global,
-    make: impl Fn(Global) -> AllocatorRef,
+    base: impl Fn() -> BackingRef,
+    make: impl Fn(BackingRef) -> AllocatorRef,
 ) {
     let suite = Suite { name, profile, maker: Maker::Over { base: &base, make: &make }, cases };
     run_parts(&suite, &PARTS[..3]);

@@ -24,7 +24,7 @@ use self::scene::{PERIOD, Scene};
 use crate::backings::{BackingCounters, CountingBacking};
 use crate::{ConformanceFault, SuiteProfile};
 use orlop_alloc::AllocatorRef;
-use orlop_alloc::backing::Global;
+use orlop_alloc::backing::BackingRef;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,8 +43,8 @@ const MAX_HANGS: usize = 2;
 pub(super) enum HostileMaker {
     Alone(Box<dyn Fn() -> AllocatorRef + Send + Sync>),
     Over {
-        base: Box<dyn Fn() -> Global + Send + Sync>,
-        make: Box<dyn Fn(Global) -> AllocatorRef + Send + Sync>,
+        base: Box<dyn Fn() -> BackingRef + Send + Sync>,
+        make: Box<dyn Fn(BackingRef) -> AllocatorRef + Send + Sync>,
     },
 }
 
@@ -63,7 +63,7 @@ impl HostileMaker {
     }
 
     /// With something between the engine and its backing, if that is in our hands.
-    fn with(&self, between: impl FnOnce(Global) -> Global) -> HostileRig {
+    fn with(&self, between: impl FnOnce(BackingRef) -> BackingRef) -> HostileRig {
         match self {
             Self::Alone(make) => HostileRig { allocator: make(), counts: None, kept: Vec::new() },
             Self::Over { base, make } => {
@@ -75,7 +75,7 @@ impl HostileMaker {
     }
 
     /// The same, where there is a backing in our hands.
-    fn over(&self, between: impl FnOnce(Global) -> Global) -> Option<HostileRig> {
+    fn over(&self, between: impl FnOnce(BackingRef) -> BackingRef) -> Option<HostileRig> {
         matches!(self, Self::Over { .. }).then(|| self.with(between))
     }
 }
@@ -106,8 +106,8 @@ pub fn hostile(name: &str, profile: SuiteProfile, make: impl Fn() -> AllocatorRe
 pub fn hostile_over(
     name: &str,
     profile: SuiteProfile,
-    base: impl Fn() -> Global + Send + Sync + 'static,
-    make: impl Fn(Global) -> AllocatorRef + Send + Sync + 'static,
+    base: impl Fn() -> BackingRef + Send + Sync + 'static,
+    make: impl Fn(BackingRef) -> AllocatorRef + Send + Sync + 'static,
 ) {
     run(name, profile, HostileMaker::Over { base: Box::new(base), make: Box::new(make) });
 }

@@ -10,22 +10,22 @@ use std::ptr::NonNull;
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
-/// use orlop_alloc::bare::Api;
+/// use orlop_alloc::bare::CollectionAllocator;
 /// use orlop_alloc::{backing::Mmap, caching::Caching};
 ///
 /// let allocator = Caching::builder(Mmap::new()).build();
-/// let mut numbers = Vec::new_in(Api::new(allocator.clone().erase()));
+/// let mut numbers = Vec::new_in(CollectionAllocator::new(allocator.clone().erase()));
 /// numbers.extend(0..1000u64);
 /// assert!(allocator.stats().live() >= 8000);
 /// # drop(numbers);
 /// # assert_eq!(allocator.stats().live(), 0);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Api<A: ?Sized + Allocator = dyn Allocator> {
+pub struct CollectionAllocator<A: ?Sized + Allocator = dyn Allocator> {
     allocator: AllocatorRef<A>,
 }
 
-impl<A: ?Sized + Allocator> Api<A> {
+impl<A: ?Sized + Allocator> CollectionAllocator<A> {
     /// Over an allocator of memory that the processor reaches; of other memory it has nothing to give.
     #[must_use]
     pub fn new(allocator: AllocatorRef<A>) -> Self {
@@ -45,7 +45,7 @@ impl<A: ?Sized + Allocator> Api<A> {
 
 // SAFETY: memory is in a block of its own, until it comes back; clones are handles of the same allocator, which lives as
 // long as one of them does, and may be moved.
-unsafe impl<A: ?Sized + Allocator> ApiAllocator for Api<A> {
+unsafe impl<A: ?Sized + Allocator> ApiAllocator for CollectionAllocator<A> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.take(layout, false)
     }
@@ -81,9 +81,10 @@ mod tests {
         let allocators: [AllocatorRef; 2] =
             [Caching::builder(System::new()).build().erase(), Direct::new(System::new()).erase()];
         for allocator in allocators {
-            let mut rows: Vec<Vec<u32, Api>, Api> = Vec::new_in(Api::new(allocator.clone()));
+            let mut rows: Vec<Vec<u32, CollectionAllocator>, CollectionAllocator> =
+                Vec::new_in(CollectionAllocator::new(allocator.clone()));
             for length in 0..100 {
-                let mut row = Vec::new_in(Api::new(allocator.clone()));
+                let mut row = Vec::new_in(CollectionAllocator::new(allocator.clone()));
                 row.extend(0..length);
                 rows.push(row);
             }
@@ -91,17 +92,17 @@ mod tests {
             assert!(rows.iter().all(|row| row.iter().copied().eq(0..u32::try_from(row.len()).unwrap())));
             #[repr(align(4096))]
             struct Page([u8; 4096]);
-            let page = Box::new_in(Page([3; 4096]), Api::new(allocator.clone()));
+            let page = Box::new_in(Page([3; 4096]), CollectionAllocator::new(allocator.clone()));
             assert_eq!((&raw const *page).addr() % 4096, 0);
             assert_eq!(page.0[4095], 3);
-            let zeros: NonNull<[u8]> = Api::new(allocator.clone())
+            let zeros: NonNull<[u8]> = CollectionAllocator::new(allocator.clone())
                 .allocate_zeroed(Layout::from_size_align(1000, 8).unwrap())
                 .unwrap();
             // SAFETY: just allocated, and zeroed.
             assert!(unsafe { zeros.as_ref() }.iter().all(|&byte| byte == 0));
             // SAFETY: from there, with that layout.
             unsafe {
-                Api::new(allocator.clone())
+                CollectionAllocator::new(allocator.clone())
                     .deallocate(zeros.cast(), Layout::from_size_align(1000, 8).unwrap());
             };
             drop((rows, page));
@@ -112,10 +113,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_an_error() {
-        let device = Api::new(Direct::new(Null::new(Device::cuda(0))));
+        let device = CollectionAllocator::new(Direct::new(Null::new(Device::cuda(0))));
         assert!(device.allocate(Layout::new::<u64>()).is_err());
         assert_eq!(device.allocator.stats().live(), 0);
-        let small = Api::new(AllocatorRef::new(Arena::engine(System::new(), 1000)));
+        let small = CollectionAllocator::new(AllocatorRef::new(Arena::engine(System::new(), 1000)));
         assert!(small.allocate(Layout::from_size_align(isize::MAX as usize - 4096, 4096).unwrap()).is_err());
         assert!(small.allocate(Layout::from_size_align(0, 64).unwrap()).is_ok());
     }
