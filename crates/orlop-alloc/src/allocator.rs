@@ -139,9 +139,9 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     where
         Self: Sized,
     {
-        // SAFETY: nothing is counted out here, so the engine stays (the caller's promise).
+        // SAFETY: nothing is counted out here, so the engine stays (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { engine.deallocate(block) }.map(|()| OwnerState::InUse)
     }
 

@@ -250,7 +250,7 @@ unsafe impl GlobalAlloc for GlobalAllocator {
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(new) = Layout::from_size_align(size, layout.align()) else { return std::ptr::null_mut() };
         let Some(memory) = NonNull::new(ptr) else { return std::ptr::null_mut() };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if let Some(record) = unsafe { header(memory) } {
             // SAFETY: the record of a live block; nobody changes it while it lives.
             let granted = unsafe { record.as_ref() }.granted;
@@ -265,7 +265,7 @@ unsafe impl GlobalAlloc for GlobalAllocator {
         if !moved.is_null() {
             // SAFETY: two allocations, of at least so many bytes each.
             unsafe { moved.copy_from_nonoverlapping(ptr, layout.size().min(size)) };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.dealloc(ptr, layout) };
         }
         moved

@@ -44,7 +44,7 @@ fn with_header(layout: Layout) -> Option<Layout> {
 ///
 /// `offset` is [`offset`] of a layout, and from `base` on there is room for [`with_header`] of it, aligned so.
 unsafe fn put_header(base: NonNull<u8>, offset: usize, header: Header) -> NonNull<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let memory = unsafe { base.add(offset) };
     // SAFETY: at least a header's length behind the base.
     let place = unsafe { memory.cast::<Header>().sub(1) };
@@ -88,7 +88,7 @@ fn allocate(allocator: &impl Allocator, layout: Layout, zeroed: bool) -> Option<
 unsafe fn deallocate<A: Allocator>(allocator: &A, record: NonNull<Record>) -> Result<()> {
     // SAFETY: the header of a block that was given up for a bare pointer.
     let block = unsafe { RawBlock::from_record(record) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { A::give_cached(NonNull::from(allocator), block) } {
         None => Ok(()),
         // SAFETY: as above; the block is as it was.

@@ -60,7 +60,7 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// As for [`DeviceOps::fill`].
     unsafe fn zero(&self, to: NonNull<u8>, bytes: usize, stream: StreamId) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.fill(to, &[0], bytes, stream) }
     }
 

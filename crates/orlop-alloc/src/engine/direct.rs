@@ -66,7 +66,7 @@ unsafe impl<B: Backing> Allocator for Direct<B> {
     }
 
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.supply.block_bytes(ptr) }
     }
 

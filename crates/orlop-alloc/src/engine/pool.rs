@@ -252,7 +252,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         if block.token == UNCACHED || !block.uses.is_empty() {
             return Some(block);
         }
-        // SAFETY: the engine is there until the block has left (the caller's promise).
+        // SAFETY: the engine is there until the block has left (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
         let Some(mut held) = engine.counters.try_enter() else { return Some(block) };
         if !held.value().has_place(&block) {
@@ -294,12 +294,12 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
     }
 
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the engine is there until the block has left (the caller's promise).
+        // SAFETY: the engine is there until the block has left (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record from `allocate`.
         let mut record = unsafe { block.into_record() };
@@ -326,9 +326,9 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     unsafe fn close(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the engine is there until then (the caller's promise).
+        // SAFETY: the engine is there until then (guaranteed by the caller).
         let counters = NonNull::from(unsafe { &this.as_ref().counters });
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { ShardedCounters::close(counters) }
     }
 
@@ -359,7 +359,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.supply.block_bytes(ptr) }
     }
 

@@ -48,7 +48,7 @@ impl<B: Backing> Supply<B> {
     ///
     /// A block in a region from [`Supply::gain`] begins at `ptr`, and the region is not given back meanwhile.
     pub(super) unsafe fn block_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backing.region_bytes(ptr) }
     }
 
@@ -139,7 +139,7 @@ impl<B: Backing> Supply<B> {
         self.regions.fetch_sub(1, Ordering::Relaxed);
         let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
         self.note(RegionAction::Lost, &region, record.stream);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backing.release(region) };
     }
 
@@ -150,7 +150,7 @@ impl<B: Backing> Supply<B> {
     /// As for [`Supply::lose`], of each.
     pub(super) unsafe fn lose_all(&self, records: &[Box<Record>], align: Alignment) -> u64 {
         for record in records {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.lose(record, align) };
         }
         records.iter().map(|record| record.granted as u64).sum()
@@ -163,7 +163,7 @@ impl<B: Backing> Supply<B> {
     /// The record came from [`Supply::gain`], holds at least `request.bytes`, and nobody uses its bytes.
     #[must_use]
     pub(super) unsafe fn prepare(&self, record: &Record, request: &Request) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         !request.zeroed || unsafe { self.backing.zero(record.ptr, request.bytes) }
     }
 
