@@ -1,4 +1,4 @@
-//! orlop under collections that take an allocator.
+//! An allocator for collections.
 
 use super::{allocate, deallocate, header};
 use crate::{Allocator, AllocatorRef};
@@ -6,7 +6,7 @@ use allocator_api2::alloc::{AllocError, Allocator as ApiAllocator};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// An allocator for `allocator_api2`'s collections, and for all that take one of its kind.
+/// An allocator for the collections of `allocator_api2`, and for others that allocate_layout its allocators.
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -26,13 +26,13 @@ pub struct CollectionAllocator<A: ?Sized + Allocator = dyn Allocator> {
 }
 
 impl<A: ?Sized + Allocator> CollectionAllocator<A> {
-    /// Over an allocator of memory that the processor reaches; of other memory it has nothing to give.
+    /// Creates an allocator over `allocator`. If its memory is not host-accessible, every allocation fails.
     #[must_use]
     pub fn new(allocator: AllocatorRef<A>) -> Self {
         Self { allocator }
     }
 
-    fn take(&self, layout: Layout, zeroed: bool) -> Result<NonNull<[u8]>, AllocError> {
+    fn allocate_layout(&self, layout: Layout, zeroed: bool) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {
             let aligned = std::ptr::without_provenance_mut(layout.align());
             // An alignment is a power of two, hence not null.
@@ -43,24 +43,25 @@ impl<A: ?Sized + Allocator> CollectionAllocator<A> {
     }
 }
 
-// SAFETY: memory is in a block of its own, until it comes back; clones are handles of the same allocator, which lives as
-// long as one of them does, and may be moved.
+// SAFETY: each allocation is in a block of its own until it is freed. Clones are handles of the same
+// allocator, which exists while one of them does and does not move.
 unsafe impl<A: ?Sized + Allocator> ApiAllocator for CollectionAllocator<A> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        self.take(layout, false)
+        self.allocate_layout(layout, false)
     }
 
     fn allocate_zeroed(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        self.take(layout, true)
+        self.allocate_layout(layout, true)
     }
 
     unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
         if layout.size() == 0 {
             return;
         }
-        // SAFETY: the caller's promise: from `allocate`, and not given back before.
+        // SAFETY: guaranteed by the caller: from `allocate`, and not freed before.
         if let Some(record) = unsafe { header(ptr) } {
-            // SAFETY: as above, and this has a handle. A refusal was counted and traced; there is nobody to return it to.
+            // SAFETY: as above, and `self` is a handle. A refusal is counted and logged; there is no way to
+            // return it.
             let _ = unsafe { deallocate(&self.allocator, record) };
         }
     }
@@ -77,7 +78,7 @@ mod tests {
     use orlop_core::Device;
 
     #[test]
-    fn collections_live_in_it_and_return_all() {
+    fn collections_use_it_and_return_everything() {
         let allocators: [AllocatorRef; 2] =
             [Caching::builder(System::new()).build().erase(), Direct::new(System::new()).erase()];
         for allocator in allocators {
@@ -98,9 +99,9 @@ mod tests {
             let zeros: NonNull<[u8]> = CollectionAllocator::new(allocator.clone())
                 .allocate_zeroed(Layout::from_size_align(1000, 8).unwrap())
                 .unwrap();
-            // SAFETY: just allocated, and zeroed.
+            // SAFETY: allocated above, and zeroed.
             assert!(unsafe { zeros.as_ref() }.iter().all(|&byte| byte == 0));
-            // SAFETY: from there, with that layout.
+            // SAFETY: allocated above with this layout.
             unsafe {
                 CollectionAllocator::new(allocator.clone())
                     .deallocate(zeros.cast(), Layout::from_size_align(1000, 8).unwrap());
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_an_error() {
+    fn unavailable_memory_is_an_error() {
         let device = CollectionAllocator::new(Direct::new(Null::new(Device::cuda(0))));
         assert!(device.allocate(Layout::new::<u64>()).is_err());
         assert_eq!(device.allocator.stats().live(), 0);
