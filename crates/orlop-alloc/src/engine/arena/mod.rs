@@ -1,134 +1,88 @@
-//! The bump arena (L17): reserve once, hand out by moving a pointer, take everything back at once.
+//! The bump arena: reserve once, allocate by advancing an offset, free everything at once.
 //!
-//! Memory of a step that all dies together needs no free lists. A block is a piece of the current segment;
-//! returning it only counts it as gone. When the segment is full a larger one is added, and the next rewind
-//! puts one segment in their place, so that a loop settles on a single one.
+//! Memory of a step that is freed together needs no free lists. A block is a part of the current segment;
+//! returning it only counts it out. When the segment is full, a larger one is added, and the next rewind
+//! replaces all segments by one, so that a loop settles on a single segment.
 //!
-//! A rewind must not leave a block dangling. [`Arena::reset`] therefore refuses while blocks live;
-//! [`Arena::renew`] moves on to fresh memory instead and gives the old back when its last block goes. Both
-//! say what they did.
+//! A rewind must not leave a block dangling. [`Arena::reset`] therefore refuses while there are live blocks.
+//! [`Arena::renew`] continues with a new segment instead and releases the old ones when their last blocks
+//! return. Both report what they did.
 
+mod segments;
+
+use self::segments::{ArenaChunk, Segment, Segments};
 use crate::Refusal;
 use crate::backing::{Backing, BackingRef, Region, Shielded};
 use crate::block::Records;
 use crate::observer::tell;
 use crate::{
-    Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionEvent, RegionWatch,
-    RegionWatches, Request, Result, Semantics, Usage,
+    Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionWatch, RegionWatches,
+    Request, Result, Semantics, Usage,
 };
 use orlop_core::{Alignment, Device};
-use orlop_sync::{CentralHeap, GrowableHeap, HeapGrowth, Mutex};
-use std::ptr::NonNull;
+use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth, Mutex};
 use std::sync::Arc;
 
-/// What a rewind did.
+/// The outcome of [`Arena::renew`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reset {
-    /// Everything can be handed out again from the start.
+    /// No block was live: the arena's memory is reused from the start.
     Rewound,
-    /// Blocks live on in the old memory; new ones come from a fresh segment.
+    /// Live blocks keep the old memory; new blocks come from a new segment.
     Renewed {
-        /// How many.
+        /// The number of live blocks.
         live: usize,
     },
 }
 
-/// A bump allocator over a backing.
+/// A bump allocator over a backing; see the module documentation.
 #[derive(Debug)]
 pub struct Arena<B: Backing = BackingRef> {
     backing: Shielded<B>,
     align: Alignment,
-    /// The most bytes to reserve.
+    /// The maximum number of reserved bytes.
     limit: usize,
-    state: GrowableHeap<State>,
+    segments: GrowableHeap<Segments>,
     records: Records,
 }
 
-#[derive(Debug)]
-struct State {
-    /// All segments by number; the last of `current` is bumped.
-    segments: Vec<Option<Segment>>,
-    /// Segments of this generation, in the order they were added.
-    current: Vec<usize>,
-    /// Bytes of the next segment, at least.
-    next_segment: usize,
-    reserved: usize,
-    peak: usize,
-    device: Device,
-    watches: RegionWatches,
-}
+/// Growth of an arena whose current segment has no room for a request.
+struct ArenaGrowth<'a, B: Backing>(&'a Arena<B>);
 
-#[derive(Debug)]
-struct Segment {
-    region: Region,
-    used: usize,
-    /// Bytes from the start that were ever handed out.
-    dirty: usize,
-    live: usize,
-    /// Of an earlier generation: goes back when `live` is zero.
-    retired: bool,
-}
-
-/// A piece of a segment that was handed out.
-#[derive(Debug)]
-struct Bumped {
-    /// The segment's number.
-    segment: usize,
-    ptr: NonNull<u8>,
-    /// The first so many bytes may be other than zero.
-    dirty: usize,
-}
-
-impl CentralHeap for State {
-    type Request<'a> = Request;
-    type Chunk = Bumped;
-    type Region = Region;
-
-    fn take(&mut self, request: &Request) -> Option<Bumped> {
-        self.bump(request.bytes.max(1), request.align)
-    }
-
-    fn add(&mut self, region: Region) {
-        self.add_region(region);
-    }
-}
-
-/// An arena whose segments have no room for a request.
-struct Extend<'a, B: Backing>(&'a Arena<B>);
-
-impl<B: Backing> HeapGrowth<State> for Extend<'_, B> {
+impl<B: Backing> HeapGrowth<Segments> for ArenaGrowth<'_, B> {
     type Error = Error;
 
-    fn grow(&mut self, state: &Mutex<State>, request: &Request) -> Result<Region> {
+    fn grow(&mut self, segments: &Mutex<Segments>, request: &Request) -> Result<Region> {
         let Self(arena) = self;
         let bytes = request.bytes.max(1);
         let (reserved, next_segment) = {
-            let state = state.lock();
-            (state.reserved, state.next_segment)
+            let segments = segments.lock();
+            (segments.reserved, segments.next_segment)
         };
-        // The segment itself is aligned for the request, so that `bytes` will do.
+        // The segment is aligned for the request, so no padding is needed in front of `bytes`.
         let room = arena.limit.saturating_sub(reserved);
         let wanted = arena.align.round_up(bytes)?.max(next_segment).min(room);
         if wanted < bytes {
-            return Err(arena.refuse(&state.lock(), request, Refusal::Limit));
+            return Err(arena.refuse(&segments.lock(), request, Refusal::Limit));
         }
         let region = arena.backing.reserve(wanted, arena.align.max(request.align));
-        region.ok_or_else(|| arena.refuse(&state.lock(), request, Refusal::Backing))
+        region.ok_or_else(|| arena.refuse(&segments.lock(), request, Refusal::Backing))
     }
 }
 
 impl<B: Backing> Arena<B> {
-    /// An arena that reserves `bytes` at the first request, and as much again as it needs later.
+    /// Creates an arena that reserves `bytes` bytes at the first request, and larger segments later as
+    /// needed.
     #[must_use]
     pub fn engine(backing: B, bytes: usize) -> Self {
         Self::with_limit(backing, bytes, usize::MAX)
     }
 
-    /// The same, never reserving more than `limit` bytes.
+    /// Creates an arena as [`Arena::engine`] does, which reserves at most `limit` bytes.
     #[must_use]
     pub fn with_limit(backing: B, bytes: usize, limit: usize) -> Self {
-        let state = State {
-            segments: Vec::new(),
+        let segments = Segments {
+            all: Vec::new(),
             current: Vec::new(),
             next_segment: bytes.max(Alignment::PLANNED.bytes()),
             reserved: 0,
@@ -140,182 +94,98 @@ impl<B: Backing> Arena<B> {
             backing: Shielded::new(backing),
             align: Alignment::PLANNED,
             limit,
-            state: GrowableHeap::new(state),
+            segments: GrowableHeap::new(segments),
             records: Records::new(),
         }
     }
 
-    /// Behind a handle.
+    /// Creates a handle of an arena.
     #[must_use]
     pub fn new(backing: B, bytes: usize) -> AllocatorRef<Self> {
         AllocatorRef::new(Self::engine(backing, bytes))
     }
 
-    /// Bytes handed out in this generation, padding included.
+    /// Returns the bytes allocated since the last rewind, including padding.
     pub fn used(&self) -> usize {
-        let state = self.state.lock();
-        state.current().map(|segment| segment.used).sum()
+        let segments = self.segments.lock();
+        segments.current().map(|segment| segment.used).sum()
     }
 
-    /// Makes everything available again, in constant time once the arena has settled on one segment.
+    /// Frees everything, in constant time once the arena has settled on one segment.
     ///
     /// # Errors
     ///
-    /// [`Error::ArenaInUse`] while blocks of this generation live; nothing has changed.
+    /// [`Error::ArenaInUse`] while blocks allocated since the last rewind are live; nothing has changed then.
     pub fn reset(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        let live = state.live();
+        let mut segments = self.segments.lock();
+        let live = segments.live();
         if live > 0 {
             return Err(Error::ArenaInUse { live });
         }
-        let gone = state.rewind();
-        let watches = state.watches.all();
-        drop(state);
-        self.give_back(gone);
+        let removed = segments.rewind();
+        let watches = segments.watches.all();
+        drop(segments);
+        self.release(removed);
         tell(&watches);
         Ok(())
     }
 
-    /// Like [`Arena::reset`], but if blocks live it leaves their memory to them and goes on with fresh.
+    /// Frees everything like [`Arena::reset`]; if blocks are live, it leaves them their memory and continues
+    /// with a new segment.
     pub fn renew(&self) -> Reset {
-        let mut state = self.state.lock();
-        let live = state.live();
-        let gone = if live == 0 { state.rewind() } else { state.retire() };
-        let watches = state.watches.all();
-        drop(state);
-        self.give_back(gone);
+        let mut segments = self.segments.lock();
+        let live = segments.live();
+        let removed = if live == 0 { segments.rewind() } else { segments.retire() };
+        let watches = segments.watches.all();
+        drop(segments);
+        self.release(removed);
         tell(&watches);
         if live == 0 { Reset::Rewound } else { Reset::Renewed { live } }
     }
 
-    /// A piece of a new segment.
+    /// Adds a segment and allocates from it.
     #[cold]
-    fn add_segment(&self, request: &Request) -> Result<Bumped> {
+    fn add_segment(&self, request: &Request) -> Result<ArenaChunk> {
         self.backing.check_not_entered()?;
-        self.state.take_or_grow(request, &mut Extend(self))
+        self.segments.take_or_grow(request, &mut ArenaGrowth(self))
     }
 
-    fn give_back(&self, regions: Vec<Region>) {
+    fn release(&self, regions: Vec<Region>) {
         for region in regions {
-            // SAFETY: taken out of the state with no live block in it.
+            // SAFETY: the regions were removed from the segments, and no block in them is live.
             unsafe { self.backing.release(region) };
         }
     }
 
-    fn refuse(&self, state: &State, request: &Request, refusal: Refusal) -> Error {
+    fn refuse(&self, segments: &Segments, request: &Request, refusal: Refusal) -> Error {
         let mut report = OutOfMemory::new(refusal, self.name(), self.backing.device(), request);
-        report.reserved = state.reserved as u64;
+        report.reserved = segments.reserved as u64;
         report.limit = (self.limit != usize::MAX).then_some(self.limit as u64);
-        let free = state.current().last().map_or(0, |segment| segment.region.bytes - segment.used) as u64;
+        let free = segments.current().last().map_or(0, |segment| segment.region.bytes - segment.used) as u64;
         (report.free, report.largest_free) = (free, free);
         report.into()
     }
 }
 
-impl State {
-    fn current(&self) -> impl Iterator<Item = &Segment> + '_ {
-        self.current.iter().filter_map(|&number| self.segments.get(number)?.as_ref())
-    }
-
-    fn live(&self) -> usize {
-        self.current().map(|segment| segment.live).sum()
-    }
-
-    /// Bumps the last segment.
-    fn bump(&mut self, bytes: usize, align: Alignment) -> Option<Bumped> {
-        let &number = self.current.last()?;
-        let segment = self.segments.get_mut(number)?.as_mut()?;
-        let base = segment.region.address();
-        let start = align.round_up(base.checked_add(segment.used)?).ok()? - base;
-        let end = start.checked_add(bytes).filter(|&end| end <= segment.region.bytes)?;
-        let dirty =
-            if segment.region.zeroed { segment.dirty.saturating_sub(start).min(bytes) } else { bytes };
-        segment.used = end;
-        segment.dirty = segment.dirty.max(end);
-        segment.live += 1;
-        // Wrapping, because address space that nobody can touch is no object to stay inside of.
-        let ptr = segment.region.ptr.as_ptr().wrapping_add(start);
-        // SAFETY: `start <= end <= region.bytes`, and regions do not wrap around: not null.
-        let ptr = unsafe { NonNull::new_unchecked(ptr) };
-        Some(Bumped { segment: number, ptr, dirty })
-    }
-
-    fn event(&self, action: RegionAction, region: &Region) -> RegionEvent {
-        RegionEvent::new(action, region.address(), region.bytes, self.device)
-    }
-
-    fn add_region(&mut self, region: Region) {
-        self.watches.note(self.event(RegionAction::Gained, &region));
-        self.reserved += region.bytes;
-        self.peak = self.peak.max(self.reserved);
-        let segment = Some(Segment { region, used: 0, dirty: 0, live: 0, retired: false });
-        let number = match self.segments.iter().position(Option::is_none) {
-            Some(number) => {
-                self.segments[number] = segment;
-                number
-            }
-            None => {
-                self.segments.push(segment);
-                self.segments.len() - 1
-            }
-        };
-        self.current.push(number);
-    }
-
-    fn remove(&mut self, number: usize) -> Option<Region> {
-        let segment = self.segments.get_mut(number)?.take()?;
-        self.reserved -= segment.region.bytes;
-        self.watches.note(self.event(RegionAction::Lost, &segment.region));
-        Some(segment.region)
-    }
-
-    /// Nothing lives: one segment is used again, several make room for one as large as all.
-    fn rewind(&mut self) -> Vec<Region> {
-        if let [number] = self.current[..] {
-            if let Some(Some(segment)) = self.segments.get_mut(number) {
-                segment.used = 0;
-            }
-            return Vec::new();
-        }
-        let total = self.current().map(|segment| segment.region.bytes).sum();
-        self.next_segment = self.next_segment.max(total);
-        let current = std::mem::take(&mut self.current);
-        current.into_iter().filter_map(|number| self.remove(number)).collect()
-    }
-
-    /// Something lives: segments with blocks go when those do, others at once.
-    fn retire(&mut self) -> Vec<Region> {
-        let total = self.current().map(|segment| segment.region.bytes).sum();
-        self.next_segment = self.next_segment.max(total);
-        let mut gone = Vec::new();
-        for number in std::mem::take(&mut self.current) {
-            match self.segments.get_mut(number) {
-                Some(Some(segment)) if segment.live > 0 => segment.retired = true,
-                _ => gone.extend(self.remove(number)),
-            }
-        }
-        gone
-    }
-}
-
 // SAFETY: 1. blocks are disjoint parts of segments: `used` only grows until a rewind, which happens only when
-// no block of the segment lives. 2. regions are initialised by the backing's promise. 3. what was handed out
-// before is zeroed here. 4. the state is behind a mutex. 5. segments go when the engine is dropped.
+// no block of the segment is live. 2. the backing guarantees that regions are initialised. 3. bytes that were
+// handed out before are zeroed here. 4. the segments are behind a mutex. 5. segments are released when the
+// engine is dropped.
 unsafe impl<B: Backing> Allocator for Arena<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.backing.device())?;
         let bytes = request.bytes.max(1);
-        // On a line of its own: the state is not locked while it grows.
-        let found = self.state.lock().take(request);
-        let Bumped { segment, ptr, dirty } = match found {
-            Some(bumped) => bumped,
+        // A statement of its own, so that the lock is released before the arena grows.
+        let found = self.segments.lock().take(request);
+        let ArenaChunk { segment, ptr, dirty } = match found {
+            Some(chunk) => chunk,
             None => self.add_segment(request)?,
         };
         let new = || Record::new(ptr, bytes, self.backing.device(), self.backing.access());
         let block = self.records.block((ptr, bytes, segment), request, new);
-        // SAFETY: just carved out; nobody else knows it.
+        // SAFETY: allocated above and not passed on.
         if request.zeroed && dirty > 0 && !unsafe { self.backing.zero(ptr, dirty.min(request.bytes)) } {
-            // SAFETY: made just now, and used by nobody.
+            // SAFETY: allocated above and not passed on.
             unsafe { self.deallocate(block) }?;
             return Err(Error::CannotZero { device: self.backing.device() });
         }
@@ -327,8 +197,8 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         let record = unsafe { block.into_record() };
         let (address, number) = (record.address(), record.token);
         self.records.keep(record);
-        let mut state = self.state.lock();
-        let Some(Some(segment)) = state.segments.get_mut(number) else {
+        let mut segments = self.segments.lock();
+        let Some(Some(segment)) = segments.all.get_mut(number) else {
             return Err(Error::ForeignPointer { address });
         };
         let offset = address.wrapping_sub(segment.region.address());
@@ -337,20 +207,20 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         }
         segment.live = segment.live.checked_sub(1).ok_or(Error::DoubleFree { address })?;
         if segment.live == 0 && segment.retired {
-            let gone = state.remove(number);
-            drop(state);
-            self.give_back(gone.into_iter().collect());
+            let removed = segments.remove(number);
+            drop(segments);
+            self.release(removed.into_iter().collect());
         }
         Ok(())
     }
 
-    /// Only the block handed out last, and as far as its segment goes.
+    /// Grows only the block that was allocated last, within its segment.
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
-        let mut state = self.state.lock();
-        if state.current.last() != Some(&block.token) {
+        let mut segments = self.segments.lock();
+        if segments.current.last() != Some(&block.token) {
             return false;
         }
-        let Some(Some(segment)) = state.segments.get_mut(block.token) else { return false };
+        let Some(Some(segment)) = segments.all.get_mut(block.token) else { return false };
         let start = block.address().wrapping_sub(segment.region.address());
         let end = start.checked_add(bytes).filter(|&end| end <= segment.region.bytes);
         let (Some(end), true) = (end, start.checked_add(block.granted) == Some(segment.used)) else {
@@ -358,7 +228,7 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
         };
         segment.used = end;
         segment.dirty = segment.dirty.max(end);
-        // SAFETY: a record of ours; the segment is in use up to there.
+        // SAFETY: a record of this engine; the segment's bytes are in use by this block up to `end`.
         let record = unsafe { block.record_mut() };
         (record.granted, record.requested) = (bytes, bytes);
         true
@@ -373,13 +243,13 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
     }
 
     fn usage(&self) -> Usage {
-        let state = self.state.lock();
+        let segments = self.segments.lock();
         Usage {
-            reserved: state.reserved as u64,
-            peak_reserved: state.peak as u64,
-            regions: state.segments.iter().flatten().count() as u64,
+            reserved: segments.reserved as u64,
+            peak_reserved: segments.peak as u64,
+            regions: segments.all.iter().flatten().count() as u64,
             deferred: 0,
-            metadata: (state.segments.capacity() * size_of::<Option<Segment>>()) as u64,
+            metadata: (segments.all.capacity() * size_of::<Option<Segment>>()) as u64,
         }
     }
 
@@ -388,43 +258,46 @@ unsafe impl<B: Backing> Allocator for Arena<B> {
     }
 
     fn reset_peak(&self) {
-        let mut state = self.state.lock();
-        state.peak = state.reserved;
+        let mut segments = self.segments.lock();
+        segments.peak = segments.reserved;
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        let mut state = self.state.lock();
-        let segments = state.segments.iter().flatten();
-        let held: Vec<_> =
-            segments.map(|segment| state.event(RegionAction::Gained, &segment.region)).collect();
-        let ended = state.watches.add(watch, held);
-        drop(state);
-        // With the lock released: an observer's end may run anything.
+        let mut segments = self.segments.lock();
+        let held: Vec<_> = segments
+            .all
+            .iter()
+            .flatten()
+            .map(|segment| segments.event(RegionAction::Gained, &segment.region))
+            .collect();
+        let ended = segments.watches.add(watch, held);
+        drop(segments);
+        // The lock is released first: dropping an observer may run user code.
         drop(ended);
     }
 
-    /// Gives the segments back if nothing lives in them.
+    /// Releases the segments if no block in them is live.
     fn trim(&self, target: u64) -> u64 {
-        let mut state = self.state.lock();
-        if state.reserved as u64 <= target || state.live() > 0 {
+        let mut segments = self.segments.lock();
+        if segments.reserved as u64 <= target || segments.live() > 0 {
             return 0;
         }
-        let current = std::mem::take(&mut state.current);
-        let gone: Vec<Region> = current.into_iter().filter_map(|number| state.remove(number)).collect();
-        drop(state);
-        let bytes = gone.iter().map(|region| region.bytes as u64).sum();
-        self.give_back(gone);
+        let current = std::mem::take(&mut segments.current);
+        let removed: Vec<Region> = current.into_iter().filter_map(|number| segments.remove(number)).collect();
+        drop(segments);
+        let bytes = removed.iter().map(|region| region.bytes as u64).sum();
+        self.release(removed);
         bytes
     }
 }
 
 impl<B: Backing> Drop for Arena<B> {
     fn drop(&mut self) {
-        let mut state = self.state.lock();
+        let mut segments = self.segments.lock();
         let regions: Vec<Region> =
-            (0..state.segments.len()).filter_map(|number| state.remove(number)).collect();
-        drop(state);
-        self.give_back(regions);
+            (0..segments.all.len()).filter_map(|number| segments.remove(number)).collect();
+        drop(segments);
+        self.release(regions);
     }
 }
 
@@ -434,7 +307,7 @@ mod tests {
     use crate::backing::System;
 
     #[test]
-    fn reset_refuses_under_live_blocks_and_rewinds_without() {
+    fn reset_refuses_with_live_blocks_and_rewinds_without() {
         let arena = Arena::new(System::new(), 4096);
         let block = arena.allocate(&Request::new(100)).unwrap();
         assert!(matches!(arena.reset(), Err(Error::ArenaInUse { live: 1 })));

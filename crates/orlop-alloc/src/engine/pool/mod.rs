@@ -1,143 +1,72 @@
-//! A bounded cache of exact sizes with LRU eviction (T10).
+//! A bounded cache of exact sizes with LRU eviction.
 //!
-//! Blocks that come back are kept by their rounded size and handed out again for requests of exactly that
-//! size. The cache holds a bounded number of blocks; when it is full the one that has waited longest goes
-//! back to the backing. If eviction and new memory keep happening together, the bound was too small and
-//! grows by a tenth, as in TensorFlow's `pool_allocator.cc`.
+//! Returned blocks are cached by their rounded size and handed out again for requests of exactly that size.
+//! The cache has a bounded number of blocks; when it is full, the oldest is released to the backing. If
+//! evictions and misses keep happening together, the bound is too small and grows by a tenth, as in
+//! TensorFlow's `pool_allocator.cc`.
 //!
-//! Each thread keeps what it returns in its own slot, and takes *places* for it from the bound, a few at a
-//! time. When no place is left it evicts the oldest of its own blocks, or, if it has none, of the thread that
-//! keeps the most. So the bound holds over all threads, and the order of eviction is exact with one.
+//! Each thread caches the blocks that it returns in its own slot, and takes capacity for them from the bound,
+//! a few blocks at a time. When no capacity is left it evicts its own oldest block or, if it has none, the
+//! oldest of the thread with the most blocks. So the bound holds over all threads, and with one thread the
+//! order of eviction is exact.
 //!
-//! Right for programs with few distinct sizes; a loop of varying shapes finds nothing that fits exactly.
+//! It suits programs with few distinct sizes; a loop over varying shapes rarely finds an exact fit.
 
-use super::bound::Bound;
-use super::lru::{self, Lru};
-use super::supply::Supply;
+mod bound;
+mod builder;
+mod lru;
+
+pub use self::builder::{PoolBuilder, Rounding};
+
+use self::bound::Bound;
+use self::lru::Lru;
+use super::region_source::RegionSource;
 use crate::backing::{Backing, BackingRef};
-use crate::{
-    Allocator, AllocatorRef, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage,
-};
+use crate::{Allocator, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage};
 use orlop_core::{Alignment, Device};
 use orlop_sync::{BlockCounter, Mutex, OwnerState, ShardedCounters, thread_slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// How requests are rounded before they are looked up.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub enum Rounding {
-    /// To the next multiple.
-    Multiple(Alignment),
-    /// To the next power of two.
-    Pow2,
-    /// By a rule of the user's. What it returns below the request is raised to the request.
-    Custom(fn(usize) -> usize),
-}
-
-impl Rounding {
-    #[inline]
-    fn round(self, bytes: usize) -> usize {
-        match self {
-            Self::Multiple(align) => {
-                let mask = align.bytes() - 1;
-                bytes.checked_add(mask).map_or(bytes, |bytes| bytes & !mask)
-            }
-            Self::Pow2 => bytes.checked_next_power_of_two().unwrap_or(bytes),
-            Self::Custom(rule) => rule(bytes).max(bytes),
-        }
-    }
-}
-
-/// Cached blocks have this alignment; requests for more are not cached.
+/// The alignment of cached blocks; requests for more are not cached.
 const ALIGN: Alignment = Alignment::CPU;
 
-/// Says in a block's token that it must not be cached.
+/// The token of a block that must not be cached.
 const UNCACHED: usize = usize::MAX;
 
-/// How many places a thread takes at once.
-const PLACES: usize = 64;
+/// Number of blocks for which a thread takes capacity at once.
+const CAPACITY_STEP: usize = 64;
 
-/// The pool; see the head of its file.
+/// A pool of exact sizes; see the module documentation.
 #[derive(Debug)]
 pub struct Pool<B: Backing = BackingRef> {
-    supply: Supply<B>,
+    source: RegionSource<B>,
     rounding: Rounding,
     bound: Mutex<Bound>,
     counters: ShardedCounters<Lru>,
 }
 
-/// Settings of a [`Pool`].
-#[derive(Debug)]
-pub struct PoolBuilder<B> {
-    backing: B,
-    rounding: Rounding,
-    bound: usize,
-    grows: bool,
-}
-
 impl<B: Backing> Pool<B> {
-    /// Begins with multiples of 64 bytes and a bound of 4096 blocks that grows.
+    /// Creates a builder with multiples of 64 bytes and a bound of 4096 blocks that grows.
     pub fn builder(backing: B) -> PoolBuilder<B> {
         PoolBuilder { backing, rounding: Rounding::Multiple(ALIGN), bound: 4096, grows: true }
     }
 
-    /// How many blocks the cache may hold now.
+    /// Returns the number of blocks that the cache may have now.
     pub fn bound(&self) -> usize {
         self.bound.lock().blocks
     }
 
-    /// How many blocks were evicted so far.
+    /// Returns the number of evictions so far.
     pub fn evictions(&self) -> u64 {
         self.bound.lock().evictions
     }
 }
 
-impl<B: Backing> PoolBuilder<B> {
-    /// With this rounding.
-    #[must_use]
-    pub fn rounding(mut self, rounding: Rounding) -> Self {
-        self.rounding = rounding;
-        self
-    }
-
-    /// Holding at most so many blocks at first.
-    #[must_use]
-    pub fn bound(mut self, blocks: usize) -> Self {
-        self.bound = blocks;
-        self
-    }
-
-    /// Never raising the bound.
-    #[must_use]
-    pub fn fixed_bound(mut self) -> Self {
-        self.grows = false;
-        self
-    }
-
-    /// The engine itself, for putting under an adaptor.
-    #[must_use]
-    pub fn build_engine(self) -> Pool<B> {
-        let bound = Bound::new(self.bound, self.grows);
-        Pool {
-            supply: Supply::new(self.backing),
-            rounding: self.rounding,
-            bound: Mutex::new(bound),
-            counters: ShardedCounters::default(),
-        }
-    }
-
-    /// The engine behind a handle.
-    #[must_use]
-    pub fn build(self) -> AllocatorRef<Pool<B>> {
-        AllocatorRef::new(self.build_engine())
-    }
-}
-
 impl<B: Backing> Pool<B> {
-    /// What this thread does not keep: from another thread's cache, or from the backing.
+    /// Allocates what this thread's cache does not have, from another thread's cache or from the backing.
     #[cold]
-    fn look_elsewhere(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
+    fn allocate_slow(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
         let mut found = None;
         self.counters.with(thread_slot::current(), Lru::missed);
         if cacheable && self.counters.slots() > 1 {
@@ -145,17 +74,19 @@ impl<B: Backing> Pool<B> {
         }
         let record = match found {
             Some(mut record) => {
-                // SAFETY: about to be handed out; nobody else knows it.
-                if !unsafe { self.supply.prepare(&record, request) } {
-                    self.keep(record);
-                    return Err(self.supply.cannot_zero());
+                // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes`
+                // bytes.
+                if !unsafe { self.source.prepare(&record, request) } {
+                    self.cache_slow(record);
+                    return Err(self.source.cannot_zero());
                 }
                 record.assign(request);
                 record
             }
             None => {
                 let align = request.align.max(ALIGN);
-                let mut record = self.supply.gain(self.name(), request, key, align, || self.trim(0))?;
+                let mut record =
+                    self.source.reserve_block(self.name(), request, key, align, || self.trim(0))?;
                 record.token = if cacheable && key <= lru::SIZE { key } else { UNCACHED };
                 record
             }
@@ -164,26 +95,26 @@ impl<B: Backing> Pool<B> {
         Ok(RawBlock::new(record))
     }
 
-    /// Keeps a block for which this thread has no place.
+    /// Caches a block for which this thread has no capacity.
     #[cold]
-    fn keep(&self, mut record: Box<Record>) {
+    fn cache_slow(&self, mut record: Box<Record>) {
         loop {
             let mut evicted = None;
             {
                 let mut bound = self.bound.lock();
-                let places = bound.free.min(PLACES);
-                bound.free -= places;
+                let capacity = bound.free.min(CAPACITY_STEP);
+                bound.free -= capacity;
                 let slot = thread_slot::current();
                 let mut cache = self.counters.enter(slot);
-                let (puts, misses) = cache.value().news();
+                let (puts, misses) = cache.value().take_counts();
                 (bound.puts, bound.misses) = (bound.puts + puts, bound.misses + misses);
-                cache.value().add_places(places);
-                if places == 0 {
+                cache.value().add_capacity(capacity);
+                if capacity == 0 {
                     evicted = cache.value().take_oldest();
                 }
                 drop(cache);
-                if places == 0 && evicted.is_none() {
-                    evicted = self.take_from_the_richest();
+                if capacity == 0 && evicted.is_none() {
+                    evicted = self.take_from_largest_cache();
                     if evicted.is_none() {
                         break;
                     }
@@ -193,57 +124,60 @@ impl<B: Backing> Pool<B> {
                 }
             }
             if let Some(evicted) = evicted {
-                // SAFETY: it was cached, so nobody uses it, and it was gained with `ALIGN`.
-                unsafe { self.supply.lose(&evicted, ALIGN) };
+                // SAFETY: the block was cached, so it is not in use, and its region was reserved with
+                // `ALIGN`.
+                unsafe { self.source.release(&evicted, ALIGN) };
             }
             match self.counters.with(thread_slot::current(), |cache| cache.put(record)) {
                 Ok(()) => return,
                 Err(back) => record = back,
             }
         }
-        // The bound is 0, or others took what they kept just now: not kept.
-        // SAFETY: the block just came back, and it was gained with `ALIGN`.
-        unsafe { self.supply.lose(&record, ALIGN) };
+        // The bound is 0, or other threads have just emptied their caches: the block is not cached.
+        // SAFETY: the block was just returned, and its region was reserved with `ALIGN`.
+        unsafe { self.source.release(&record, ALIGN) };
     }
 
-    /// The oldest block of the thread that keeps the most, and its place for this thread.
-    fn take_from_the_richest(&self) -> Option<Box<Record>> {
-        let mut most = 0;
-        self.counters.for_each_slot(|cache| most = most.max(cache.held()));
+    /// Takes the oldest block of the thread with the most blocks, and moves its capacity to this thread.
+    fn take_from_largest_cache(&self) -> Option<Box<Record>> {
+        let mut max = 0;
+        self.counters.for_each_slot(|cache| max = max.max(cache.len()));
         let mut taken = None;
         self.counters.for_each_slot(|cache| {
-            if taken.is_none() && most > 0 && cache.held() >= most {
+            if taken.is_none() && max > 0 && cache.len() >= max {
                 taken = cache.take_oldest();
                 if taken.is_some() {
-                    cache.give_up_place();
+                    cache.reduce_capacity();
                 }
             }
         });
         if taken.is_some() {
-            self.counters.with(thread_slot::current(), |cache| cache.add_places(1));
+            self.counters.with(thread_slot::current(), |cache| cache.add_capacity(1));
         }
         taken
     }
 }
 
-// SAFETY: 1. a block is a region of its own, and is in the cache or with one user. 2. regions are initialised
-// by the backing's promise. 3. cached blocks and regions that are not zero are zeroed here. 4. the cache is
-// behind a slot. 5. what is cached goes back when the engine is dropped.
+// SAFETY: 1. a block is a region of its own, and is in the cache or with one user. 2. the backing guarantees
+// that regions are initialised. 3. for a request of zeros, `prepare` zeroes cached blocks, and
+// `reserve_block` zeroes regions that are not zeroed. 4. the cache is behind a slot. 5. cached blocks are
+// released when the engine is dropped.
 unsafe impl<B: Backing> Allocator for Pool<B> {
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
-        // Kinds that cannot be here never pass: the first block of a kind is notable, and checked.
+        // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and
+        // takes the slow path, which checks the kind.
         if request.align > ALIGN || request.zeroed || request.bytes == 0 {
             return None;
         }
         let key = self.rounding.round(request.bytes);
-        let mut held = self.counters.try_enter()?;
-        let class = held.value().known_class(key)?;
-        let granted = held.value().newest(class)?.granted;
-        if held.exceeds_limit(request.kind, granted) {
+        let mut guard = self.counters.try_enter()?;
+        let class = guard.value().known_class(key)?;
+        let granted = guard.value().newest(class)?.granted;
+        if guard.exceeds_limit(request.kind, granted) {
             return None;
         }
-        let mut record = held.value().take_newest(class)?;
-        let id = held.count_in_below_limit(request.kind, granted, request.bytes);
+        let mut record = guard.value().take_newest(class)?;
+        let id = guard.count_in_below_limit(request.kind, granted, request.bytes);
         record.assign_unused(request, id);
         Some(RawBlock::new(record))
     }
@@ -252,16 +186,16 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         if block.token == UNCACHED || !block.uses.is_empty() {
             return Some(block);
         }
-        // SAFETY: the engine is there until the block has left (guaranteed by the caller).
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
-        let Some(mut held) = engine.counters.try_enter() else { return Some(block) };
-        if !held.value().has_place(&block) {
+        let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
+        if !guard.value().can_put_fast(&block) {
             return Some(block);
         }
         let (kind, granted, requested) = (block.kind, block.granted, block.requested);
         // SAFETY: every block of this engine has a record from `allocate`.
-        held.value().put_quickly(unsafe { block.into_record() });
-        held.count_out_open(kind, granted, requested);
+        guard.value().put_fast(unsafe { block.into_record() });
+        guard.count_out_open(kind, granted, requested);
         None
     }
 
@@ -269,28 +203,29 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
         if let Some(block) = self.take_cached(request) {
             return Ok(block);
         }
-        request.kind.check_on(self.supply.device())?;
+        request.kind.check_on(self.source.device())?;
         let cacheable = request.align <= ALIGN;
         let key = self.rounding.round(request.bytes.max(1));
         if cacheable {
-            let mut held = self.counters.enter(thread_slot::current());
-            if let Some(mut record) = held.value().take(key) {
+            let mut guard = self.counters.enter(thread_slot::current());
+            if let Some(mut record) = guard.value().take(key) {
                 if request.zeroed {
-                    // Outside the slot: a backing is user code.
-                    drop(held);
-                    // SAFETY: about to be handed out; nobody else knows it.
-                    if !unsafe { self.supply.prepare(&record, request) } {
-                        self.keep(record);
-                        return Err(self.supply.cannot_zero());
+                    // The slot is released first: a backing is user code.
+                    drop(guard);
+                    // SAFETY: the block was cached and has not been handed out; it has at least
+                    // `request.bytes` bytes.
+                    if !unsafe { self.source.prepare(&record, request) } {
+                        self.cache_slow(record);
+                        return Err(self.source.cannot_zero());
                     }
-                    held = self.counters.enter(thread_slot::current());
+                    guard = self.counters.enter(thread_slot::current());
                 }
-                held.count_in(request.kind, record.granted, request.bytes);
+                guard.count_in(request.kind, record.granted, request.bytes);
                 record.assign(request);
                 return Ok(RawBlock::new(record));
             }
         }
-        self.look_elsewhere(request, key, cacheable)
+        self.allocate_slow(request, key, cacheable)
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
@@ -299,23 +234,23 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the engine is there until the block has left (guaranteed by the caller).
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record from `allocate`.
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         if record.token == UNCACHED {
-            // SAFETY: gained for this block alone, with this alignment (`look_elsewhere`).
-            unsafe { engine.supply.lose(&record, record.align.max(ALIGN)) };
+            // SAFETY: the region was reserved for this block alone, with this alignment (`allocate_slow`).
+            unsafe { engine.source.release(&record, record.align.max(ALIGN)) };
             return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
         }
         record.uses = StreamUses::new();
-        let mut held = engine.counters.enter(thread_slot::current());
-        match held.value().put(record) {
-            Ok(()) => Ok(held.count_out(kind, granted, requested)),
+        let mut guard = engine.counters.enter(thread_slot::current());
+        match guard.value().put(record) {
+            Ok(()) => Ok(guard.count_out(kind, granted, requested)),
             Err(record) => {
-                drop(held);
-                engine.keep(record);
+                drop(guard);
+                engine.cache_slow(record);
                 Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested))
             }
         }
@@ -326,7 +261,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     unsafe fn close(this: NonNull<Self>) -> OwnerState {
-        // SAFETY: the engine is there until then (guaranteed by the caller).
+        // SAFETY: the engine exists until it is closed (guaranteed by the caller).
         let counters = NonNull::from(unsafe { &this.as_ref().counters });
         // SAFETY: guaranteed by the caller.
         unsafe { ShardedCounters::close(counters) }
@@ -337,7 +272,7 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     }
 
     fn device(&self) -> Device {
-        self.supply.device()
+        self.source.device()
     }
 
     fn name(&self) -> &str {
@@ -347,28 +282,28 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
     fn usage(&self) -> Usage {
         let mut metadata = 0;
         self.counters.for_each_slot(|cache| metadata += cache.metadata());
-        self.supply.usage(metadata)
+        self.source.usage(metadata)
     }
 
     fn reset_peak(&self) {
-        self.supply.reset_peak();
+        self.source.reset_peak();
     }
 
     fn semantics(&self) -> Semantics {
-        self.supply.semantics()
+        self.source.semantics()
     }
 
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.supply.block_bytes(ptr) }
+        unsafe { self.source.block_bytes(ptr) }
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.supply.watch(watch);
+        self.source.watch(watch);
     }
 
     fn trim(&self, target: u64) -> u64 {
-        let mut excess = self.supply.reserved().saturating_sub(target);
+        let mut excess = self.source.reserved().saturating_sub(target);
         let mut gone = Vec::new();
         self.counters.for_each_slot(|cache| {
             while excess > 0 {
@@ -377,8 +312,9 @@ unsafe impl<B: Backing> Allocator for Pool<B> {
                 gone.push(record);
             }
         });
-        // SAFETY: they were cached, so nobody uses them, and were gained with `ALIGN`.
-        unsafe { self.supply.lose_all(&gone, ALIGN) }
+        // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
+        // `ALIGN`.
+        unsafe { self.source.release_all(&gone, ALIGN) }
     }
 }
 
@@ -394,7 +330,7 @@ mod tests {
     use crate::backing::System;
 
     #[test]
-    fn exact_sizes_come_back_and_others_do_not() {
+    fn exact_sizes_are_reused_and_others_are_not() {
         let pool = Pool::builder(System::new()).build();
         let address = pool.allocate(&Request::new(1000)).map(|block| block.as_ptr()).unwrap();
         assert_eq!(pool.allocate(&Request::new(1024)).unwrap().as_ptr(), address);
@@ -402,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_block_that_waited_longest_is_evicted() {
+    fn the_oldest_block_is_evicted() {
         let pool = Pool::builder(System::new()).bound(2).fixed_bound().build();
         let blocks: Vec<_> = [64, 128, 192].map(|bytes| pool.allocate(&Request::new(bytes)).unwrap()).into();
         drop(blocks);
