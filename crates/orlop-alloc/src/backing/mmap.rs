@@ -215,7 +215,7 @@ pub(crate) mod pages {
         if address == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
             let address = ptr.as_ptr().addr();
-            report(|| tracing::error!(address, bytes, %error, "memory could not be given back"));
+            report(|| tracing::error!(address, bytes, %error, "memory could not be released"));
         }
         address != libc::MAP_FAILED
     }
