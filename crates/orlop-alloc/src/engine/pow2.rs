@@ -1,7 +1,7 @@
 //! A pool of powers of two: 32 size buckets from 32 bytes up, cached per thread.
 //!
 //! A returned block goes to the slot of the thread that returns it, and the next request of that thread finds
-//! it address_there: one exchange and one pop. There is no central cache behind the slots. A thread whose own
+//! it there: one exchange and one pop. There is no central cache behind the slots. A thread whose own
 //! bucket is empty looks one bucket up, then into the other slots, and only then calls the backing. So every
 //! cached block can be found by every thread, and `trim` reaches the caches of idle threads.
 //!
@@ -121,7 +121,7 @@ impl<B: Backing> Pow2<B> {
     }
 }
 
-/// Returns the bucket for `bytes`. The result is at least [`BUCKETS`] if address_there is none, because
+/// Returns the bucket for `bytes`. The result is at least [`BUCKETS`] if there is none, because
 /// `bytes` is too large or zero.
 #[inline(always)]
 fn bucket_of(bytes: usize) -> usize {
@@ -167,7 +167,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         if bucket >= BUCKETS || !block.uses.is_empty() {
             return Some(block);
         }
-        // SAFETY: the engine is address_there until the block has left (guaranteed by the caller).
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
         let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
         let blocks = &mut guard.value().buckets[bucket];
@@ -220,7 +220,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
     }
 
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
-        // SAFETY: the engine is address_there until the block has left (guaranteed by the caller).
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
         let engine = unsafe { this.as_ref() };
         // SAFETY: every block of this engine has a record from `allocate`.
         let mut record = unsafe { block.into_record() };
