@@ -26,6 +26,10 @@ pub const NAMES: &[&str] = &[
 ];
 
 /// Creates the backing of this name.
+///
+/// # Errors
+///
+/// [`Error::UnknownName`] if the name is unknown or its feature is not built in.
 pub fn named(name: &str) -> Result<BackingRef> {
     Ok(match name {
         #[cfg(feature = "mimalloc")]
@@ -46,6 +50,10 @@ pub fn named(name: &str) -> Result<BackingRef> {
 
 /// Creates the default backing of the CPU allocators: the one that `ORLOP_CPU_BACKING` names, or else the
 /// first of [`NAMES`].
+///
+/// # Errors
+///
+/// [`Error::UnknownName`] if the variable has an unknown name.
 pub fn default_backing() -> Result<BackingRef> {
     match std::env::var(VARIABLE) {
         Ok(name) if !name.is_empty() => named(&name),

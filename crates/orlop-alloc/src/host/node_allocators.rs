@@ -16,6 +16,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 type Make = Box<dyn Fn(Option<u32>) -> Result<AllocatorRef> + Send + Sync>;
 
 /// Allocators by NUMA node.
+///
+/// ```
+/// use orlop_alloc::{NodeAllocators, Request};
+///
+/// let allocators = NodeAllocators::named("bfc");
+/// let block = allocators.for_node(Some(0))?.allocate(&Request::new(100))?;
+/// let anywhere = allocators.for_node(None)?.allocate(&Request::new(100))?;
+/// # drop((block, anywhere));
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
 pub struct NodeAllocators {
     make: Make,
     /// Held while an allocator is created, so that each is created once.
