@@ -39,8 +39,9 @@ pub struct Record {
     pub id: AllocationId,
     /// A value for the engine's own use: where its metadata of this block is.
     pub token: usize,
-    /// The cell of the allocator that the block returns to, set by the handle. `None` for empty, borrowed and
-    /// foreign memory. While the block is unused, the link to the next record in a list of unused blocks.
+    /// The cell of the allocator that the block returns to, or of the account that counts adopted foreign
+    /// memory; set by the handle. `None` for empty blocks and for foreign memory that is not adopted. While
+    /// the block is unused, the link to the next record in a list of unused blocks.
     pub(crate) owner: Option<Owner>,
     /// The other streams that used the block since it was allocated.
     pub uses: StreamUses,
@@ -67,7 +68,7 @@ pub struct Record {
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(std::mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
 
-/// The cell of the allocator that counted a block.
+/// The cell of the allocator or account that counted a block.
 pub(crate) type Owner = NonNull<Head>;
 
 impl Record {

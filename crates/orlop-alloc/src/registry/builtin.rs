@@ -8,7 +8,7 @@
 //! | `pow2` | powers of two, cached per thread | 60 | by adaptor |
 //! | `direct` | a region per block, from the default backing | 50 | by adaptor |
 //! | `arena` | bump allocation; memory is reused after a rewind | 30 | by engine |
-//! | `host-pages` | the device engine over remappable pages (Linux); one lock | 25 | required, in 2 MiB steps |
+//! | `host-pages` | the device engine over remappable pages (Linux); one lock | 25 | required, 2 MiB steps |
 //! | `bfc-fixed` | best fit with coalescing over one region | 20 | required |
 //! | `system` | a region per block, from the system's allocator | 10 | by adaptor |
 
