@@ -1,4 +1,4 @@
-//! The trait every engine and adaptor implements.
+//! The trait that every engine and adaptor implements.
 
 use crate::{AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, RegionWatch, Request, Result};
 use orlop_core::{Device, MemoryKind};
@@ -7,125 +7,130 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What an allocator's blocks are like beyond their bytes: when a returned one may be used again, what the caller must
-/// arrange, and whether devices can read them by DMA.
+/// Properties of an allocator's blocks: when a returned block may be reused, and whether devices can access
+/// it by DMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Semantics {
-    /// True if a block that comes back is reused only after the streams that used it are done. False: it is
-    /// reused at once, right for memory that only the host touches; recording a stream on such a block is an error
-    /// ([`Block::record_stream`](crate::Block::record_stream)).
+    /// True if a returned block is reused only after the streams that used it have finished. False if it is
+    /// reused at once, which is right for memory that only the host accesses; recording a stream on such a
+    /// block is an error ([`Block::record_stream`](crate::Block::record_stream)).
     pub stream_ordered: bool,
-    /// True if the pages of every block are locked for DMA. False for other memory, and for an allocator of pinned memory
-    /// in a process where nobody can pin: its blocks are plain host memory, and copies from them are slower. See
-    /// [`Pinned`](crate::backing::Pinned).
+    /// True if the pages of every block are locked for DMA. False for other memory, and for an allocator of
+    /// pinned memory in a process without a pinner: its blocks are plain host memory, and copies from them
+    /// are slower. See [`Pinned`](crate::backing::Pinned).
     pub pinned: bool,
 }
 
-/// What an engine holds from its backing, in bytes.
+/// The memory that an engine holds from its backing, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Held now.
+    /// Bytes reserved now.
     pub reserved: u64,
-    /// The most that was held since the last reset.
+    /// Peak of the reserved bytes since the last reset.
     pub peak_reserved: u64,
-    /// Regions held now.
+    /// Number of regions reserved now.
     pub regions: u64,
-    /// Returned blocks that wait for a stream.
+    /// Bytes in returned blocks that wait for a stream.
     pub deferred: u64,
-    /// The engine's own records about the memory.
+    /// Bytes of the engine's own metadata.
     pub metadata: u64,
 }
 
-/// What an engine knows of a live address.
+/// The result of looking up a live block by address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
-    /// Bytes asked for.
+pub struct LookupResult {
+    /// Requested size in bytes.
     pub requested: usize,
-    /// Bytes granted.
+    /// Size in bytes, after rounding.
     pub granted: usize,
-    /// Which allocation it is.
+    /// The id of the allocation.
     pub id: crate::AllocationId,
-    /// What it is for.
+    /// The kind of memory.
     pub kind: MemoryKind,
 }
 
 /// Live bytes of one kind under one tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TagUse {
-    /// What they are for.
+    /// The kind of memory.
     pub kind: MemoryKind,
-    /// Who asked.
+    /// The tag of the requests.
     pub tag: crate::Tag,
-    /// Bytes, as granted.
+    /// Live bytes, after rounding.
     pub bytes: u64,
 }
 
-/// Hands out blocks and takes them back.
+/// Allocates and frees blocks.
 ///
-/// Users hold an [`AllocatorRef`](crate::AllocatorRef) and see [`Block`](crate::Block)s; this is the
-/// interface below it, where a block is a [`RawBlock`] and adaptors can stand between.
+/// Users hold an [`AllocatorRef`](crate::AllocatorRef) and see [`Block`](crate::Block)s. This trait is the
+/// interface below, where a block is a [`RawBlock`] and adaptors can be stacked.
 ///
 /// # Safety
 ///
-/// An implementation promises that, for every block from `allocate`:
+/// An implementation guarantees, for every block from `allocate`:
 ///
-/// 1. `granted >= requested`, `ptr` is a multiple of `align`, and until the block comes back no other live
+/// 1. `granted >= requested`, `ptr` is a multiple of `align`, and until the block is returned no other live
 ///    block overlaps `ptr .. ptr + granted`;
 /// 2. with [`Access::Host`](crate::Access::Host) those bytes are valid for reads and writes and are
 ///    initialised;
-/// 3. if the request said `zeroed`, the bytes asked for read as zero;
-/// 4. it may come back from any thread;
-/// 5. this holds as long as `self` lives, wherever `self` is moved meanwhile;
-/// 6. `counter` is always `Some` or always `None`; if `Some`, every block handed out is entered and every block
-///    returned by `deallocate_counted` leaves, in that one ledger, which `close` closes.
+/// 3. if the request is `zeroed`, the requested bytes read as zero;
+/// 4. the block may be returned from any thread;
+/// 5. the above holds as long as `self` exists, also if `self` is moved;
+/// 6. `counter` is either always `Some` or always `None`. If it is `Some`, every block handed out is counted
+///    in, and every block returned by `deallocate_counted` is counted out, in that one counter, which `close`
+///    closes.
 pub unsafe trait Allocator: Debug + Send + Sync + 'static {
-    /// Gets a block. `request.bytes` is not zero, except with [`Allocator::opaque_handles`].
+    /// Allocates a block. `request.bytes` is not zero, except with [`Allocator::opaque_handles`].
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] with the story; others as the engine says. After an error all invariants hold
-    /// and the allocator works.
+    /// [`Error::OutOfMemory`] with a report; other errors depend on the engine. After an error all invariants
+    /// hold and the allocator works.
     fn allocate(&self, request: &Request) -> Result<RawBlock>;
 
-    /// Takes a block back.
+    /// Frees a block.
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignPointer`] and [`Error::DoubleFree`] where the engine can tell; nothing has changed.
+    /// [`Error::ForeignPointer`] and [`Error::DoubleFree`] if the engine detects them; nothing has changed
+    /// then.
     ///
     /// # Safety
     ///
-    /// 1. `block` came from `allocate` of this allocator and has not come back before;
-    /// 2. nobody on the host uses its bytes any more; streams in `block.uses` may.
+    /// 1. `block` came from `allocate` of this allocator and has not been returned before;
+    /// 2. its bytes are no longer in use on the host; streams in `block.uses` may still use them.
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()>;
 
-    /// Makes a block larger without moving it, so that its `requested` bytes are `bytes`, which are more than it was asked
-    /// for; whether that could be. The bytes beyond are as those of a new block. If not, nothing has changed. An engine with
-    /// a [`Allocator::counter`] counts there what is more.
+    /// Grows a block in place to `bytes` requested bytes, which is more than it has now. Returns `false` if
+    /// that is not possible; the block is then unchanged. The additional bytes are in the same condition as
+    /// those of a new block. An engine with an [`Allocator::counter`] counts the additional bytes.
     ///
     /// # Safety
     ///
-    /// `block` came from `allocate` of this allocator and has not come back.
+    /// `block` came from `allocate` of this allocator and has not been returned.
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let _ = (block, bytes);
         false
     }
 
-    /// Where the memory is.
+    /// Returns the device that the memory is on.
     fn device(&self) -> Device;
 
-    /// The engine's own ledger, if it counts blocks itself. A handle then does not count a second time: it
-    /// returns blocks by [`Allocator::deallocate_counted`] and lets [`Allocator::close`] say when the engine may go.
+    /// Returns the engine's own counter if it counts its blocks itself. A handle then does not count them a
+    /// second time: it returns blocks by [`Allocator::deallocate_counted`], and [`Allocator::close`] reports
+    /// when the engine may be destroyed.
     fn counter(&self) -> Option<&dyn BlockCounter> {
         None
     }
 
-    /// Takes a block back, like [`Allocator::deallocate`], and says whether it was the last after
-    /// [`Allocator::close`]. Engines with a [`Allocator::counter`] implement it; for others it never says so.
+    /// Frees a block like [`Allocator::deallocate`], and returns [`OwnerState::Unused`] if it was the last
+    /// one after [`Allocator::close`]. Engines with an [`Allocator::counter`] implement it; the default never
+    /// returns that.
     ///
-    /// With a pointer to the engine, because another thread may destroy the engine as soon as the block is counted out,
-    /// while this is still returning: what is passed by reference must live until then. So must what is passed to the
-    /// functions that this calls; until the block leaves a local reference will do.
+    /// It takes a pointer, because another thread may destroy the engine as soon as the block is counted out,
+    /// while this call is still returning: a reference parameter would have to stay valid until then. The
+    /// same holds for functions that this one calls. A local reference may be used until the block is counted
+    /// out.
     ///
     /// # Errors
     ///
@@ -133,56 +138,58 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::deallocate`] of `this`, which is there until the block is counted out. On [`OwnerState::Unused`] the
-    /// engine must not be used again.
+    /// As for [`Allocator::deallocate`] of `this`, which is valid until the block is counted out. After
+    /// [`OwnerState::Unused`] the engine must not be used.
     unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState>
     where
         Self: Sized,
     {
-        // SAFETY: nothing is counted out here, so the engine stays (the caller's promise).
+        // SAFETY: nothing is counted out here, so the engine exists for the whole call (guaranteed by the
+        // caller).
         let engine = unsafe { this.as_ref() };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { engine.deallocate(block) }.map(|()| OwnerState::InUse)
     }
 
-    /// Closes the [`Allocator::counter`], which engines with one implement: see
-    /// [`ShardedCounters::close`](orlop_sync::ShardedCounters::close). With a pointer as [`Allocator::deallocate_counted`], and for the
-    /// same reason.
+    /// Closes the [`Allocator::counter`]: see [`ShardedCounters::close`](orlop_sync::ShardedCounters::close).
+    /// Engines with a counter implement it. It takes a pointer for the same reason as
+    /// [`Allocator::deallocate_counted`].
     ///
     /// # Safety
     ///
-    /// No handle of the engine remains, and this is called once: on [`OwnerState::Unused`], now or from a later return, the engine
-    /// is destroyed.
+    /// No handle of the engine remains, and this is called once. After [`OwnerState::Unused`], from this call
+    /// or from a later free, the caller destroys the engine.
     unsafe fn close(this: NonNull<Self>) -> OwnerState
     where
         Self: Sized,
     {
         let _ = this;
-        // Never asked of an engine without a counter. One that forgets it lives on.
+        // Not called for an engine without a counter. An engine that has one and lacks this method leaks.
         OwnerState::InUse
     }
 
-    /// Switches byte statistics of [`Allocator::counter`] on or off, before the first block: see
-    /// [`AllocatorRef::with_statistics`](crate::AllocatorRef::with_statistics). Nothing to do for others.
+    /// Switches byte statistics of [`Allocator::counter`] on or off. Called before the first block: see
+    /// [`AllocatorRef::with_statistics`](crate::AllocatorRef::with_statistics). Engines without a counter
+    /// ignore it.
     fn set_statistics(&mut self, on: bool) {
         let _ = on;
     }
 
-    /// A block from what the calling thread has cached, entered in [`Allocator::counter`]: no lock, nothing
-    /// shared, no wait. `None` says to ask [`Allocator::allocate`], which knows more ways; always so for zero
-    /// bytes, and without a counter.
+    /// Allocates a block from the calling thread's cache and counts it in [`Allocator::counter`], without a
+    /// lock, a shared write or waiting. `None` means that [`Allocator::allocate`] has to be called, which
+    /// searches further; that is always so for zero bytes and for engines without a counter.
     fn take_cached(&self, request: &Request) -> Option<RawBlock> {
         let _ = request;
         None
     }
 
-    /// Takes a block back into what the calling thread has cached, and counts it out. `Some` is the block as it
-    /// was, to be given to [`Allocator::deallocate_counted`], with a pointer to the engine as there; always so if it could
-    /// be the last one.
+    /// Frees a block into the calling thread's cache and counts it out. `Some` returns the block unchanged:
+    /// the caller then passes it to [`Allocator::deallocate_counted`]. That is always so if the block could
+    /// be the last one. It takes a pointer for the same reason as `deallocate_counted`.
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::deallocate_counted`]. On `None` the engine may be gone already.
+    /// As for [`Allocator::deallocate_counted`]. After `None` the engine may already be destroyed.
     unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock>
     where
         Self: Sized,
@@ -191,116 +198,119 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
         Some(block)
     }
 
-    /// Memory of the device, if the engine's backing tells.
+    /// Returns the size of the device's memory and how much is free, if the engine's backing reports it.
     fn device_memory(&self) -> Option<DeviceMemory> {
         None
     }
 
-    /// A name for people.
+    /// Returns the name to show to users.
     fn name(&self) -> &str;
 
-    /// Bytes held.
+    /// Returns the memory held from the backing.
     fn usage(&self) -> Usage;
 
-    /// Makes `peak_reserved` start again from `reserved`.
+    /// Resets `peak_reserved` to `reserved`.
     fn reset_peak(&self) {}
 
-    /// What its blocks are like.
+    /// Returns the properties of the allocator's blocks.
     fn semantics(&self) -> Semantics {
         Semantics::default()
     }
 
-    /// Gives cached memory back until `reserved` is at most `target`, as far as live blocks allow. Returns
-    /// the bytes given back.
+    /// Releases cached memory until `reserved` is at most `target`, as far as live blocks allow. Returns the
+    /// number of bytes released.
     fn trim(&self, target: u64) -> u64 {
         let _ = target;
         0
     }
 
-    /// What is known of the live block at `address`. `None` where sizes are not tracked;
-    /// [`Allocator::allocated_size_slow`] may know the size all the same.
-    fn find(&self, address: usize) -> Option<Found> {
+    /// Looks up the live block at `address`. Returns `None` if the engine does not track sizes;
+    /// [`Allocator::allocated_size_slow`] may still know the size.
+    fn find(&self, address: usize) -> Option<LookupResult> {
         let _ = address;
         None
     }
 
-    /// Whether [`Allocator::find`] answers for every live block.
+    /// Returns `true` if [`Allocator::find`] finds every live block.
     fn tracks_sizes(&self) -> bool {
         false
     }
 
-    /// Bytes granted to the live block that begins at `ptr`, where [`Allocator::find`] does not answer too. It may take locks
-    /// and visit every thread's cache: for diagnosis, not for serving. `None` where nobody knows: put a
+    /// Returns the size, after rounding, of the live block that begins at `ptr`, also for engines without
+    /// [`Allocator::find`]. It may take locks and visit every thread's cache: for diagnosis, not for the hot
+    /// path. Returns `None` if the size is not recorded anywhere: put a
     /// [`Tracking`](crate::adaptor::Tracking) adaptor over such allocators.
     ///
     /// # Safety
     ///
-    /// A block of this allocator begins at `ptr`, and it is not returned before the call ends.
+    /// A block of this allocator begins at `ptr` and is not returned during the call.
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
         self.find(ptr.as_ptr().addr()).map(|found| found.granted)
     }
 
-    /// Frees the block that begins at `ptr`, where the engine can find its records by address (P4). The
-    /// requested size may be told and is not relied on. Returns what was freed.
+    /// Frees the block that begins at `ptr` and returns its description. Engines support this if they find
+    /// their metadata by address; they do not rely on `requested`, the requested size if the caller knows it.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRawDeleter`] where it cannot; [`Error::ForeignPointer`] for an address that is not a live
-    /// block's.
+    /// [`Error::NoRawDeleter`] if the engine cannot; [`Error::ForeignPointer`] if no live block begins at the
+    /// address.
     ///
     /// # Safety
     ///
-    /// As for [`Allocator::deallocate`]: nobody uses the bytes any more, and no `Block` or `RawBlock` of
-    /// this allocation will be returned later.
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    /// As for [`Allocator::deallocate`]: the bytes are no longer in use, and no `Block` or `RawBlock` of this
+    /// allocation is returned later.
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         let _ = (ptr, requested);
         Err(Error::NoRawDeleter)
     }
 
-    /// Whether [`Allocator::deallocate_raw`] works.
+    /// Returns `true` if [`Allocator::deallocate_raw`] is supported.
     fn has_raw_deleter(&self) -> bool {
         false
     }
 
-    /// True if pointers are opaque handles, so that even a request for zero bytes must be asked (T17).
+    /// Returns `true` if pointers are opaque handles, so that requests for zero bytes must reach the engine
+    /// too.
     fn opaque_handles(&self) -> bool {
         false
     }
 
-    /// Says that everything freed before `stamp` is safe to use for all (T9).
+    /// Declares that all chunks freed before `stamp` are safe to reuse for every request.
     fn set_safe_frontier(&self, stamp: u64) {
         let _ = stamp;
     }
 
-    /// Adds what the engine knows to an out-of-memory report.
+    /// Adds the engine's figures to an out-of-memory report.
     fn describe(&self, report: &mut OutOfMemory) {
         report.reserved = self.usage().reserved;
     }
 
-    /// Live bytes by kind and tag, where the engine knows, in no order. Adaptors pass it on.
+    /// Returns the live bytes by kind and tag, if the engine knows them, in no particular order. Adaptors
+    /// forward it.
     fn tag_uses(&self) -> Vec<TagUse> {
         Vec::new()
     }
 
-    /// Whether this hands out the blocks of `other`, as an adaptor over it does: who counts both counts the bytes once.
-    /// Adaptors pass it on.
+    /// Returns `true` if this allocator hands out the blocks of `other`, as an adaptor over it does, so that
+    /// a sum over both counts the bytes once. Adaptors forward it.
     fn is_over(&self, other: &AllocatorRef) -> bool {
         let _ = other;
         false
     }
 
-    /// From now on notes in `watch` what memory comes from the backing and goes back, beginning with what is held: see
-    /// [`RegionWatches`](crate::RegionWatches). Adaptors pass it on. An engine that does not implement it tells nothing of
-    /// regions.
+    /// Starts to record in `watch` which regions are reserved and released, beginning with the current ones:
+    /// see [`RegionWatches`](crate::RegionWatches). Adaptors forward it. An engine that does not implement it
+    /// reports no regions.
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
         let _ = watch;
     }
 
-    /// Walks every structure and proves the invariants.
+    /// Checks the invariants of every data structure.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] with the rule that does not hold.
+    /// [`Error::Corrupt`] with the invariant that does not hold.
     fn verify(&self) -> Result<()> {
         Ok(())
     }

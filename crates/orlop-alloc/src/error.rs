@@ -1,4 +1,4 @@
-//! What can go wrong, typed, with the figures a caller needs to act on it.
+//! Errors, with the figures that a caller needs to act on them.
 
 use crate::OutOfMemory;
 use crate::device::DeviceError;
@@ -8,183 +8,189 @@ use std::fmt;
 /// The result of this crate's operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Every failure of this crate.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The memory is not to be had. The report says who holds it and what would have fitted: in full as `{:#}`.
+    /// The memory is unavailable. The report says which kinds and tags have the rest and what would have
+    /// fitted; `{:#}` shows it in full.
     #[error(fmt = show_report)]
     OutOfMemory(Box<OutOfMemory>),
-    /// The request itself is impossible: sizes overflow, an alignment is none, a kind is not on the device.
+    /// The request is invalid: a size overflows, an alignment is not a power of two, or the device does not
+    /// support the kind.
     #[error(transparent)]
-    Words(#[from] orlop_core::Error),
-    /// Nobody registered an allocator for this device and kind, nor for the device's default kind.
+    InvalidRequest(#[from] orlop_core::Error),
+    /// No allocator is registered for this device and kind, nor for the device's default kind.
     #[error("no allocator is registered for {device} {kind}, nor a default one for {device}")]
     NoAllocator {
-        /// The device asked for.
+        /// The requested device.
         device: Device,
-        /// The kind asked for.
+        /// The requested kind.
         kind: MemoryKind,
     },
-    /// A device cannot be made, or used so.
+    /// A device cannot be created, or does not support the operation.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The context has nobody who can copy, fill and zero memory of this device.
+    /// The context has no operations to copy, fill and zero memory of this device.
     #[error("no device operations are registered for {device}")]
     NoDeviceOps {
         /// The device.
         device: Device,
     },
-    /// The request wants zeros, and the backing cannot fill memory that was used before.
-    #[error("memory on {device} cannot be zeroed, as the request wants it")]
+    /// The request is for zeroed memory, and the backing cannot zero memory that was used before.
+    #[error("the request is for zeroed memory, and memory on {device} cannot be zeroed")]
     CannotZero {
         /// The device.
         device: Device,
     },
-    /// Nobody would wait for the stream: the owner of the memory uses it again, or frees it, as soon as it comes back.
+    /// The memory would be reused or freed without waiting for the stream, as soon as the block returns.
     #[error(
-        "stream {stream} cannot be recorded on this memory of {device}: its allocator does not wait for streams; \
-         synchronize before it goes"
+        "stream {stream} cannot be recorded on this memory of {device}: its allocator does not wait for \
+         streams; synchronize with the stream before the block is dropped"
     )]
     StreamsNotHonoured {
-        /// Where the memory is.
+        /// The device that the memory is on.
         device: Device,
-        /// The stream that would use it.
+        /// The stream that was to be recorded.
         stream: StreamId,
     },
-    /// Neither the device's operations nor an allocator on it can tell.
-    #[error("nobody can tell how much memory {device} has")]
+    /// Neither the device's operations nor an allocator on it reports the size of its memory.
+    #[error(
+        "the size of {device}'s memory is unknown: neither its operations nor an allocator on it reports it"
+    )]
     MemoryUnknown {
         /// The device.
         device: Device,
     },
-    /// Neither device's operations can copy between the two.
-    #[error("nobody can copy from {from} to {to}")]
+    /// The operations of neither device can copy between the two.
+    #[error("no registered operations can copy from {from} to {to}")]
     NoCopyPath {
         /// The source's device.
         from: Device,
         /// The destination's device.
         to: Device,
     },
-    /// The allocator is not on the device it was registered for.
+    /// The allocator is not on the device that it was registered for.
     #[error("an allocator on {actual} cannot serve {device}")]
     WrongDevice {
-        /// The device registered for.
+        /// The device of the registration.
         device: Device,
-        /// The allocator's own device.
+        /// The allocator's device.
         actual: Device,
     },
-    /// The address was returned to an allocator that did not hand it out.
+    /// The address was freed in an allocator that did not hand it out.
     #[error("{address:#x} does not belong to this allocator")]
     ForeignPointer {
         /// The address.
         address: usize,
     },
-    /// The address was returned before, and not handed out again since.
-    #[error("{address:#x} was returned already")]
+    /// The address was freed before and has not been handed out again since.
+    #[error("{address:#x} was already freed")]
     DoubleFree {
         /// The address.
         address: usize,
     },
-    /// The block's bytes cannot be read by the processor.
+    /// The host cannot access the block's bytes.
     #[error("memory on {device} cannot be reached from the host")]
     NotHostAccessible {
-        /// Where it is.
+        /// The device that the memory is on.
         device: Device,
     },
-    /// The allocator cannot free a bare pointer: it needs what the block knows.
+    /// The allocator cannot free a bare pointer: it needs the block's record.
     #[error("this allocator has no raw deleter: it cannot free a bare pointer")]
     NoRawDeleter,
-    /// Two blocks that must have the same size do not.
-    #[error("cannot copy {source_bytes} bytes to a block of {destination_bytes}")]
+    /// The sizes of two blocks differ where they must be equal.
+    #[error("cannot copy {source_bytes} bytes to a block of {destination_bytes} bytes")]
     SizeMismatch {
-        /// Bytes in the source.
+        /// Size of the source in bytes.
         source_bytes: usize,
-        /// Bytes in the destination.
+        /// Size of the destination in bytes.
         destination_bytes: usize,
     },
-    /// An arena cannot be rewound while blocks from it live.
-    #[error("the arena has {live} live blocks and cannot be rewound under them")]
+    /// The arena has live blocks, so it cannot be rewound.
+    #[error("the arena has {live} live blocks and cannot be rewound: drop them first, or call `renew`")]
     ArenaInUse {
-        /// How many.
+        /// The number of live blocks.
         live: usize,
     },
-    /// Memory that devices can read by DMA was required, and the allocator of pinned memory has none: nobody pins in this
-    /// process, or the allocator is one of other memory. See [`Pinned`](crate::backing::Pinned).
+    /// Pinned memory was required, and the allocator has none: the process has no pinner, or the allocator
+    /// does not pin. See [`Pinned`](crate::backing::Pinned).
     #[error(
-        "{allocator} has no pinned memory: set a pinner before the first allocation, or ask for plain host memory"
+        "{allocator} has no pinned memory: set a pinner before the first allocation, or request plain host \
+         memory"
     )]
     NotPinned {
-        /// The allocator that serves pinned memory.
+        /// The name of the allocator.
         allocator: Box<str>,
     },
-    /// Elements of this type need dropping or are larger than the address space allows.
+    /// The elements exceed the address space.
     #[error("{count} elements of {element_bytes} bytes do not fit in the address space")]
     TooManyElements {
-        /// Elements asked for.
+        /// Requested number of elements.
         count: usize,
-        /// Bytes of each.
+        /// Size of an element in bytes.
         element_bytes: usize,
     },
     /// No allocator, backing or factory has this name.
     #[error("no {what} is named {name:?}")]
     UnknownName {
-        /// What was looked for: "allocator", "backing".
+        /// The kind of thing: "allocator", "backing".
         what: &'static str,
         /// The name.
         name: Box<str>,
     },
-    /// A configuration value cannot be understood.
+    /// A configuration value is not valid.
     #[error("{variable}={value:?} is not {expected}")]
     Configuration {
-        /// The variable, or the builder's field.
+        /// The environment variable, or the builder's field.
         variable: &'static str,
-        /// The text found.
+        /// The value found.
         value: Box<str>,
-        /// What is accepted.
+        /// The accepted values.
         expected: &'static str,
     },
-    /// The system registers no more fork handlers.
+    /// The system cannot register another fork handler.
     #[error("no fork handlers can be registered: error {code}")]
     ForkHandlers {
         /// What `pthread_atfork` returned.
         code: i32,
     },
-    /// The process-wide default context was set already.
+    /// The process-wide default context is already set.
     #[error("the process already has a default context")]
     ContextAlreadySet,
-    /// Somebody wrote where nothing was theirs (found by [`Hardened`](crate::adaptor::Hardened)).
+    /// Memory outside a live block was overwritten, detected by [`Hardened`](crate::adaptor::Hardened).
     #[error("the block at {address:#x} was overwritten {place}")]
     Overwritten {
-        /// Where the block begins.
+        /// The address of the block.
         address: usize,
         /// "behind the block", "after it was returned".
         place: &'static str,
     },
-    /// The call came from inside user code that has to return first: an allocator cannot get memory from its backing while
-    /// that, a visitor or a pinner is at work for it, and an allocator of a node is not there while it is being made.
-    #[error("refused: the call came from inside {inside}, which has to return first")]
+    /// The call came from user code that has to return first. An allocator cannot get memory from its backing
+    /// from within a call of that backing, a visitor or a pinner, and a node's allocator is unavailable while
+    /// it is being created.
+    #[error("the call was refused because it came from within {inside}, which has to return first")]
     Reentrant {
-        /// What: a backing, by name, or what is being made.
+        /// The call in progress: a backing, by name, or the creation of an allocator.
         inside: Box<str>,
     },
-    /// The structures of an allocator contradict each other: a bug in orlop, or memory written from outside.
+    /// The allocator's metadata is inconsistent: a bug in orlop, or a write from outside.
     #[error("allocator invariant broken at {address:#x}: {rule}")]
     Corrupt {
-        /// Which rule.
+        /// The invariant that does not hold.
         rule: &'static str,
-        /// Where.
+        /// The address concerned.
         address: usize,
     },
 }
 
-/// With the flags, which say how much of it.
+/// Passes the formatter's flags on, which select the short or the full report.
 fn show_report(report: &OutOfMemory, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     fmt::Display::fmt(report, f)
 }
 
 impl Error {
-    /// Whether freeing memory somewhere may make the same request succeed.
+    /// Returns `true` if the same request may succeed after memory is freed.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory(_))

@@ -1,22 +1,23 @@
-//! Allocators for tensors: one trait, the block it hands out, engines over swappable backings, adaptors.
+//! Allocators for tensors: the [`Allocator`] trait, the blocks it hands out, engines over swappable backings,
+//! and adaptors.
 //!
 //! # Map
 //!
-//! | layer | what | modules |
+//! | layer | contents | modules |
 //! |---|---|---|
-//! | words | what is asked, what comes back, what goes wrong | [`Request`], [`Block`], [`Error`], [`OutOfMemory`] |
-//! | interface | engines implement [`Allocator`]; users hold an [`AllocatorRef`] | [`Allocator`], [`AllocatorRef`] |
-//! | backings | where regions come from | [`backing`] |
-//! | engines | who cuts regions into blocks | [`caching`], the CPU's default; [`central`], [`engine`] |
-//! | adaptors | limits, logs, statistics over any of them | [`adaptor`] |
+//! | requests | what a user requests, gets, and what can fail | [`Request`], [`Block`], [`Error`] |
+//! | interface | engines implement the trait, users hold a handle | [`Allocator`], [`AllocatorRef`] |
+//! | backings | the sources of regions | [`backing`] |
+//! | engines | divide regions into blocks | [`caching`] (default), [`central`], [`engine`], [`device`] |
+//! | adaptors | limits, logs, statistics over any allocator | [`adaptor`] |
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
-//! | bare | Rust's own kinds of allocators: a global one, one for collections | [`bare`] |
-//! | context | which allocator serves a device and kind; budgets, the reclaim ladder | [`context`] |
-//! | profile | what is still alive by tag, what each step needed | [`profile`] |
+//! | bare | a global allocator for Rust, and one for collections | [`bare`] |
+//! | context | the allocator of each device and kind; budgets, the reclaim ladder | [`context`] |
+//! | profile | live memory by tag, the needs of each step | [`profile`] |
 //!
-//! A block's way down: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from
-//! the [`backing::Backing`]. Its way back: `Block::drop` → [`Allocator::deallocate`] with the streams that
-//! used it.
+//! Allocation: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from the
+//! [`backing::Backing`]. Free: `Block::drop` → [`Allocator::deallocate`] with the streams that used the
+//! block.
 
 pub mod adaptor;
 mod allocator;
@@ -39,12 +40,12 @@ mod report;
 mod shield;
 pub mod torch;
 
-pub use self::allocator::{Allocator, Found, Semantics, TagUse, Usage};
+pub use self::allocator::{Allocator, LookupResult, Semantics, TagUse, Usage};
 pub use self::block::{
     Access, Block, Deleter, MemoryBlock, RawBlock, Record, Request, StreamUses, Tag, TypedBlock,
 };
 pub use self::context::Context;
-pub use self::device_ops::{DeviceMemory, DeviceOps, HostOps, Place, device_memory};
+pub use self::device_ops::{DeviceMemory, DeviceOps, DevicePtr, HostOps, device_memory};
 pub use self::error::{Error, Result};
 pub use self::handle::AllocatorRef;
 pub use self::host::{NodeAllocators, numa};
@@ -62,7 +63,7 @@ pub mod __private {
     pub use std::vec::Vec;
 }
 
-/// With this the crate's own tests run in memory of the engine that they test.
+/// Runs this crate's own tests in memory of the engine under test.
 #[cfg(all(test, feature = "self-hosted", not(loom)))]
 #[global_allocator]
 static GLOBAL: bare::GlobalAllocator = bare::GlobalAllocator;

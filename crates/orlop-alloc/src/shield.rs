@@ -1,34 +1,36 @@
-//! Calls of user code from places that a panic must not pass: with a block in hand, or in the middle of a change.
+//! Calls of user code that contain its panics. They are made where unwinding would lose a block or leave a
+//! change half done.
 //!
-//! The panic hook has reported the panic by then. What remains is that the engine's own work goes on.
+//! The panic hook has already reported the panic; the engine then continues its own work.
 
 use crate::bare::may_trace;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls user code. `None` if it panicked.
+/// Calls user code. Returns `None` if it panicked.
 #[inline(always)]
 pub(crate) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => Some(result),
         Err(payload) => {
-            end(payload);
+            drop_payload(payload);
             None
         }
     }
 }
 
-/// A payload is user code too: its destructor may panic, and so may the payload of that panic.
+/// Drops a panic's payload, which is user code too: its destructor may panic, and so may the payload of that
+/// panic.
 #[cold]
 #[inline(never)]
-fn end(payload: Box<dyn Any + Send>) {
+fn drop_payload(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
     }
 }
 
-/// Traces something. A subscriber is user code: its panic ends the report and nothing else, and inside Rust's global
-/// allocator it is not called.
+/// Emits a log event by `trace`. A subscriber is user code: its panic ends the event and nothing else, and
+/// inside Rust's global allocator it is not called.
 pub(crate) fn report(trace: impl FnOnce()) {
     if may_trace() {
         let _reported = shielded(trace);
@@ -44,13 +46,13 @@ mod tests {
 
     impl Drop for Bomb {
         fn drop(&mut self) {
-            // Without a size: this payload is forgotten.
+            // The payload has no size, so forgetting it leaks nothing.
             resume_unwind(Box::new(()));
         }
     }
 
     #[test]
-    fn panics_end_here_with_their_payloads() {
+    fn panics_and_their_payloads_are_contained() {
         assert_eq!(shielded(|| 1), Some(1));
         assert_eq!(shielded(|| resume_unwind(Box::new("a panic"))), None::<()>);
         assert_eq!(shielded(|| resume_unwind(Box::new(Bomb))), None::<()>);

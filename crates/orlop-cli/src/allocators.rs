@@ -3,7 +3,7 @@
 use crate::arguments::NULL;
 use orlop::lab::LabError;
 use orlop::lab::cpu_bench::{Replay, ReplayReport, replay_in_smallest_pool};
-use orlop::memory::backing::{self, Global, Null};
+use orlop::memory::backing::{self, BackingRef, Null};
 use orlop::memory::registry::{FactoryOptions, registry};
 use orlop::memory::{AllocatorRef, Result};
 use orlop::types::Device;
@@ -52,7 +52,11 @@ pub(crate) fn canonical(name: String) -> String {
 }
 
 /// Replays through a new allocator of this name.
-pub(crate) fn replay(name: &str, replay: &Replay<'_>, backing: &Global) -> Result<ReplayReport, LabError> {
+pub(crate) fn replay(
+    name: &str,
+    replay: &Replay<'_>,
+    backing: &BackingRef,
+) -> Result<ReplayReport, LabError> {
     let options = FactoryOptions::new().backing(Arc::clone(backing));
     if name == PAGES {
         let live = usize::try_from(replay.trace().peak().bytes).unwrap_or(usize::MAX);
@@ -74,7 +78,7 @@ fn make(name: &str, options: &FactoryOptions) -> Result<AllocatorRef, LabError> 
 }
 
 /// The backing of this name, or the one that orlop would take.
-pub(crate) fn backing(name: Option<&str>) -> Result<Global> {
+pub(crate) fn backing(name: Option<&str>) -> Result<BackingRef> {
     match name {
         Some(NULL) => Ok(Arc::new(Null::new(Device::CPU))),
         Some(name) => backing::named(name),

@@ -369,7 +369,7 @@ pub(crate) fn refuse(why: &str) -> ! {
 }
 
 fn backings() -> PossibleValuesParser {
-    PossibleValuesParser::new(backing::NAMED.iter().copied().chain([NULL]))
+    PossibleValuesParser::new(backing::NAMES.iter().copied().chain([NULL]))
 }
 
 fn touches() -> impl TypedValueParser<Value = Touch> {

@@ -8,7 +8,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::table;
 use orlop::lab::cpu_bench::{Replay, ReplayReport, ReplaySummary, Touch};
-use orlop::memory::backing::{Backing as _, Global};
+use orlop::memory::backing::{Backing as _, BackingRef};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn reports(
     arguments: &ReplayArguments,
     traces: &[NamedTrace],
     choices: &[String],
-    backing: &Global,
+    backing: &BackingRef,
 ) -> (Vec<ReplayReport>, Vec<String>) {
     let progress = Progress::new(traces.len() * choices.len());
     let mut reports = Vec::new();
@@ -102,7 +102,7 @@ fn reports(
 }
 
 /// A run in this process, under the name that was asked for.
-fn here(replay: &Replay<'_>, choice: &str, backing: &Global) -> Result<ReplayReport, Vec<String>> {
+fn here(replay: &Replay<'_>, choice: &str, backing: &BackingRef) -> Result<ReplayReport, Vec<String>> {
     let mut report = allocators::replay(choice, replay, backing)
         .map_err(|error| vec![format!("{}: {error}", replay.name())])?;
     choice.clone_into(&mut report.allocator);

@@ -7,7 +7,7 @@
 //! unknown, and the memory is leaked.
 
 use crate::error::Result;
-use orlop_alloc::{Access, Context, DeviceOps, Error as AllocError, MemoryBlock, Place};
+use orlop_alloc::{Access, Context, DeviceOps, DevicePtr, Error as AllocError, MemoryBlock};
 use orlop_core::{Device, StreamId};
 use std::mem;
 use std::ptr::NonNull;
@@ -28,7 +28,7 @@ impl ByteRun<'_> {
         }
     }
 
-    fn place(&mut self) -> Result<Place> {
+    fn place(&mut self) -> Result<DevicePtr> {
         let device = self.device();
         let ptr = match self {
             Self::Block(block, start) => {
@@ -38,7 +38,7 @@ impl ByteRun<'_> {
             }
             Self::Host(bytes) => NonNull::from(bytes.as_mut_slice()).cast(),
         };
-        Ok(Place { ptr, device })
+        Ok(DevicePtr { ptr, device })
     }
 
     fn keep_for_good(&mut self) {
@@ -54,7 +54,7 @@ pub(crate) fn check_reachable(block: &MemoryBlock) -> Result<()> {
     match block.access {
         Access::Host => Ok(()),
         Access::Device if !block.device.is_cpu() => Ok(()),
-        Access::Device | Access::Nobody => Err(AllocError::NotHostAccessible { device: block.device }.into()),
+        Access::Device | Access::None => Err(AllocError::NotHostAccessible { device: block.device }.into()),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::fault::BackingFault;
 use orlop_alloc::Access;
-use orlop_alloc::backing::{Backing, Line, Region};
+use orlop_alloc::backing::{Backing, Region, Reservation};
 use orlop_core::{Alignment, Device};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -31,8 +31,8 @@ macro_rules! pass_on {
         fn node(&self) -> Option<u32> {
             self.inner.node()
         }
-        fn grain(&self) -> Alignment {
-            self.inner.grain()
+        fn commit_granularity(&self) -> Alignment {
+            self.inner.commit_granularity()
         }
     };
 }
@@ -164,11 +164,11 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         unsafe { self.inner.release(region) };
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        self.inner.line(capacity, align)
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         let address = line.ptr.as_ptr().addr();
         {
             let mut records = lock(&self.counts.records);
@@ -180,7 +180,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
             }
         }
         // SAFETY: the request was checked; the rest is guaranteed by the caller.
-        let gained = unsafe { self.inner.extend(line, from, to) };
+        let gained = unsafe { self.inner.commit(line, from, to) };
         if gained {
             let mut records = lock(&self.counts.records);
             let align = Alignment::ONE;
@@ -192,7 +192,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
         gained
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         let address = line.ptr.as_ptr().addr();
         {
             let mut records = lock(&self.counts.records);
@@ -204,10 +204,10 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
             records.stats.bytes -= (from - to) as u64;
         }
         // SAFETY: recorded with these values; the rest is guaranteed by the caller.
-        unsafe { self.inner.shorten(line, from, to) };
+        unsafe { self.inner.decommit(line, from, to) };
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         let address = line.ptr.as_ptr().addr();
         {
             let mut records = lock(&self.counts.records);
@@ -219,7 +219,7 @@ unsafe impl<B: Backing> Backing for CountingBacking<B> {
             }
         }
         // SAFETY: recorded with these values, and removed from the records: it is released once.
-        unsafe { self.inner.release_line(line, gained) };
+        unsafe { self.inner.release_addresses(line, gained) };
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
@@ -364,16 +364,16 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         lock(&self.failures.plan).live -= region.bytes as u64;
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        self.inner.line(capacity, align)
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         if lock(&self.failures.plan).refuses(to - from) {
             return false;
         }
         // SAFETY: guaranteed by the caller.
-        let gained = unsafe { self.inner.extend(line, from, to) };
+        let gained = unsafe { self.inner.commit(line, from, to) };
         let mut plan = lock(&self.failures.plan);
         if gained {
             plan.live += (to - from) as u64;
@@ -383,15 +383,15 @@ unsafe impl<B: Backing> Backing for FailingBacking<B> {
         gained
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.shorten(line, from, to) };
+        unsafe { self.inner.decommit(line, from, to) };
         lock(&self.failures.plan).live -= (from - to) as u64;
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release_line(line, gained) };
+        unsafe { self.inner.release_addresses(line, gained) };
         lock(&self.failures.plan).live -= gained as u64;
     }
 

@@ -7,7 +7,7 @@ use crate::ConformanceFault;
 use orlop_alloc::backing::System;
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{
-    Allocator, AllocatorRef, DeviceMemory, Error, Found, OutOfMemory, RawBlock, Refusal, RegionWatch,
+    Allocator, AllocatorRef, DeviceMemory, Error, LookupResult, OutOfMemory, RawBlock, Refusal, RegionWatch,
     Request, Result, Semantics, TagUse, Usage,
 };
 use orlop_core::{Device, MemoryKind};
@@ -237,10 +237,10 @@ unsafe impl Allocator for ForwardingMock {
         TRIMMED
     }
 
-    fn find(&self, _: usize) -> Option<Found> {
+    fn find(&self, _: usize) -> Option<LookupResult> {
         self.note("find");
         let id = orlop_alloc::AllocationId::NONE;
-        Some(Found { requested: SIZE, granted: SIZE, id, kind: MemoryKind::Default })
+        Some(LookupResult { requested: SIZE, granted: SIZE, id, kind: MemoryKind::Default })
     }
 
     fn tracks_sizes(&self) -> bool {
@@ -253,7 +253,7 @@ unsafe impl Allocator for ForwardingMock {
         Some(SIZE)
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<LookupResult> {
         self.note("deallocate_raw");
         Err(Error::ForeignPointer { address: ptr.as_ptr().addr() })
     }

@@ -201,7 +201,7 @@ impl AllocatorModel {
                 Ok(RequestOutcome::Refused)
             }
             // Impossible requests: a host kind on a device, or a size that cannot be rounded.
-            Error::Words(_) => {
+            Error::InvalidRequest(_) => {
                 let host_kind = request.kind.check_on(self.allocator.device()).is_err();
                 rule("only impossible requests fail as such", host_kind || request.bytes > usize::MAX >> 2)?;
                 Ok(RequestOutcome::Refused)

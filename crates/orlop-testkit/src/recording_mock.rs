@@ -1,6 +1,6 @@
 //! [`RecordingMock`]: an adaptor that records its calls.
 
-use orlop_alloc::{AllocationId, Allocator, Error, Found, RawBlock, Request, Result, Semantics};
+use orlop_alloc::{AllocationId, Allocator, Error, LookupResult, RawBlock, Request, Result, Semantics};
 use orlop_core::StreamId;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -115,7 +115,7 @@ unsafe impl<A: Allocator> Allocator for RecordingMock<A> {
         result
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         // SAFETY: guaranteed by the caller; the inner allocator's own block.
         let result = unsafe { self.inner.deallocate_raw(ptr, requested) };
         let address = ptr.as_ptr().addr();

@@ -7,7 +7,7 @@
 //! Engines know where blocks are; a backing provides the memory, in regions of many blocks. This one gets them from the
 //! system and stays within a quota, which several engines can share.
 
-use orlop::memory::backing::{Backing, Global, Region};
+use orlop::memory::backing::{Backing, BackingRef, Region};
 use orlop::memory::caching::Caching;
 use orlop::prelude::*;
 use orlop::types::{Alignment, ByteSize};
@@ -76,7 +76,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // The suite puts a layer between backing and engine that counts regions and refuses some, and compares random programs
     // with a model. It panics with the names of the parts that failed.
     let quota = Arc::new(Quota { left: AtomicUsize::new(1 << 30) });
-    let base = || -> Global { Arc::clone(&quota) as Global };
+    let base = || -> BackingRef { Arc::clone(&quota) as BackingRef };
     conformance_over("quota", SuiteProfile::strict(), base, |backing| {
         Caching::builder(backing).build().erase()
     });

@@ -64,7 +64,7 @@ fn budgets() {
     let expected = [
         "sequence 6: the KV cache holds 1.00 MiB",
         "callback: 256 KiB needed, 256 KiB evicted",
-        "the budget of this kind would be passed",
+        "it would exceed the budget of this kind",
     ];
     check_output("budgets", budgets::main, &expected);
 }
@@ -72,7 +72,7 @@ fn budgets() {
 #[test]
 fn out_of_memory() {
     let expected = [
-        "held by tag decoder weights: 24.0 MiB",
+        "live under tag decoder weights: 24.0 MiB",
         "hint: a limit of 80.0 MiB instead of 64.0 MiB would have fitted",
     ];
     check_output("out_of_memory", out_of_memory::main, &expected);

@@ -119,7 +119,7 @@ macro_rules! forward {
         fn trim(&self, target: u64) -> u64 { $crate::Allocator::trim(&self.$inner, target) }
     };
     (@method find $inner:ident) => {
-        fn find(&self, address: usize) -> ::core::option::Option<$crate::Found> {
+        fn find(&self, address: usize) -> ::core::option::Option<$crate::LookupResult> {
             $crate::Allocator::find(&self.$inner, address)
         }
     };
@@ -137,7 +137,7 @@ macro_rules! forward {
             &self,
             ptr: ::core::ptr::NonNull<u8>,
             requested: ::core::option::Option<usize>,
-        ) -> $crate::Result<$crate::Found> {
+        ) -> $crate::Result<$crate::LookupResult> {
             // SAFETY: the caller's promises; `allocate` hands out the upstream's blocks unchanged.
             unsafe { $crate::Allocator::deallocate_raw(&self.$inner, ptr, requested) }
         }

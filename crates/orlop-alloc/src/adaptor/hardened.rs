@@ -17,7 +17,7 @@
 
 use super::hardening::{HardenedBuilder, Hardening};
 use super::name_over;
-use crate::backing::{Backing, HugePages, Line, Mmap};
+use crate::backing::{Backing, HugePages, Mmap, Reservation};
 use crate::shield::report;
 use crate::{Access, Allocator, Error, RawBlock, Record, Request, Result, Semantics, Usage, forward};
 use orlop_core::Device;
@@ -96,7 +96,7 @@ struct Guards {
 /// The pages of one block.
 #[derive(Debug)]
 struct Guarded {
-    line: Line,
+    line: Reservation,
     gained: usize,
 }
 
@@ -196,17 +196,17 @@ impl<A: Allocator> Hardened<A> {
 
     /// Returns a block that ends at an inaccessible page.
     fn guarded(&self, request: &Request) -> Option<RawBlock> {
-        let grain = self.pages.grain();
+        let grain = self.pages.commit_granularity();
         if request.align > grain || self.inner.device() != Device::CPU {
             return None;
         }
         let size = request.align.round_up(request.bytes).ok()?;
         let gained = grain.round_up(size).ok()?;
-        let line = self.pages.line(gained.checked_add(grain.bytes())?, grain)?;
+        let line = self.pages.reserve_addresses(gained.checked_add(grain.bytes())?, grain)?;
         // SAFETY: a new line, of which the last page is never gained.
-        if !unsafe { self.pages.extend(&line, 0, gained) } {
+        if !unsafe { self.pages.commit(&line, 0, gained) } {
             // SAFETY: nobody else knows it.
-            unsafe { self.pages.release_line(line, 0) };
+            unsafe { self.pages.release_addresses(line, 0) };
             return None;
         }
         // SAFETY: inside the committed bytes.
@@ -233,7 +233,7 @@ impl<A: Allocator> Hardened<A> {
         // SAFETY: the record comes from the box made in `guarded`, and the block was returned.
         drop(unsafe { block.into_record() });
         // SAFETY: the block was the only user of these pages.
-        unsafe { self.pages.release_line(guarded.line, guarded.gained) };
+        unsafe { self.pages.release_addresses(guarded.line, guarded.gained) };
         if !intact {
             // The block is gone all the same, and must not stay counted.
             let error = self.overwritten(address, "behind the block");

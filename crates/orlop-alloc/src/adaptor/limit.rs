@@ -7,7 +7,7 @@
 
 use super::name_over;
 use crate::Refusal;
-use crate::{Allocator, Error, Found, OutOfMemory, RawBlock, Request, Result, forward};
+use crate::{Allocator, Error, LookupResult, OutOfMemory, RawBlock, Request, Result, forward};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -181,7 +181,7 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
         &self.name
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         // SAFETY: the caller's promises; upstream's own block.
         let found = unsafe { self.inner.deallocate_raw(ptr, requested) }?;
         self.used.fetch_sub(found.granted, Ordering::Relaxed);

@@ -9,7 +9,7 @@
 
 use super::LogSwitch;
 use crate::shield::{report, shielded};
-use crate::{Allocator, Found, RawBlock, Request, Result, Tag, forward};
+use crate::{Allocator, LookupResult, RawBlock, Request, Result, Tag, forward};
 use orlop_core::StreamId;
 use orlop_sync::Mutex;
 use std::cell::Cell;
@@ -362,7 +362,7 @@ unsafe impl<A: Allocator> Allocator for Logging<A> {
         grown
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         let pointer = ptr.as_ptr().addr();
         let logged = self.enabled();
         if logged {

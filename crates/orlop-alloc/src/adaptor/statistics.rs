@@ -7,7 +7,7 @@
 //! All counters change together under one mutex, so that peaks and totals agree exactly. That is one lock per
 //! call: the adaptor is for measuring, not for serving.
 
-use crate::{Allocator, Found, RawBlock, Request, Result, forward};
+use crate::{Allocator, LookupResult, RawBlock, Request, Result, forward};
 use orlop_sync::Mutex;
 use std::mem;
 use std::ptr::NonNull;
@@ -218,7 +218,7 @@ unsafe impl<A: Allocator> Allocator for Statistics<A> {
         grown
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         // SAFETY: the caller's promises; upstream's own block.
         let found = unsafe { self.inner.deallocate_raw(ptr, requested) }?;
         self.scopes.lock().innermost.each(found.granted, found.requested, Counter::subtract);

@@ -14,8 +14,8 @@
 use super::name_over;
 use crate::shield::report;
 use crate::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, Request, Result, Tag, TagUse,
-    Usage, forward,
+    AllocationId, Allocator, Error, LookupResult, OutOfMemory, RawBlock, Record, Request, Result, Tag,
+    TagUse, Usage, forward,
 };
 use dashmap::{DashMap, Entry as Place};
 use orlop_core::MemoryKind;
@@ -78,8 +78,8 @@ unsafe impl Send for Entry {}
 unsafe impl Sync for Entry {}
 
 impl Entry {
-    fn found(&self) -> Found {
-        Found { requested: self.requested, granted: self.granted, id: self.id, kind: self.kind }
+    fn found(&self) -> LookupResult {
+        LookupResult { requested: self.requested, granted: self.granted, id: self.id, kind: self.kind }
     }
 }
 
@@ -324,11 +324,11 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         grown
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<LookupResult> {
         let entry = self.take(ptr.as_ptr().addr(), None)?;
         // SAFETY: the record of a live block of upstream's, which its user gave up (the caller's promise).
         // The entry is out of the map, so it is rebuilt once.
-        let block = unsafe { RawBlock::found(entry.record) };
+        let block = unsafe { RawBlock::from_record(entry.record) };
         // SAFETY: as above.
         unsafe { self.give_back(block, entry) }?;
         Ok(entry.found())
@@ -350,7 +350,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         self.inner.reset_peak();
     }
 
-    fn find(&self, address: usize) -> Option<Found> {
+    fn find(&self, address: usize) -> Option<LookupResult> {
         self.entries.get(&address).map(|entry| entry.found())
     }
 

@@ -53,7 +53,7 @@ fn refuses_what_upstream_must_not_see() {
     let refused = unsafe { tracking.deallocate(foreign) };
     assert!(matches!(refused, Err(Error::ForeignPointer { .. })), "{refused:?}");
     // SAFETY: the refused call has let go of it.
-    let own = unsafe { RawBlock::found(record) };
+    let own = unsafe { RawBlock::from_record(record) };
     // SAFETY: back to its own engine, once.
     unsafe { elsewhere.deallocate(own) }.unwrap();
     assert_eq!((tracking.usage().reserved, elsewhere.usage().reserved), (0, 0));

@@ -11,7 +11,7 @@
 //! the attempt is therefore noticed. Every free takes that mutex, about 4 ns uncontended: use this adaptor
 //! only where waiting is wanted.
 
-use crate::{Allocator, Error, Found, RawBlock, Request, Result, forward};
+use crate::{Allocator, Error, LookupResult, RawBlock, Request, Result, forward};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -162,7 +162,7 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
         Ok(())
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         // SAFETY: the caller's promises; upstream's own block.
         let found = unsafe { self.inner.deallocate_raw(ptr, requested) }?;
         self.wake();

@@ -6,7 +6,7 @@
 //! repeats for ever is noise.
 
 use crate::shield::{report, shielded};
-use crate::{Allocator, Found, RawBlock, Request, Result, Tag, forward};
+use crate::{Allocator, LookupResult, RawBlock, Request, Result, Tag, forward};
 use orlop_core::{ByteSize, MemoryKind};
 use std::fmt;
 use std::ptr::NonNull;
@@ -261,7 +261,7 @@ unsafe impl<A: Allocator> Allocator for Warn<A> {
         Ok(())
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         // SAFETY: the caller's promises; upstream's own block.
         let found = unsafe { self.inner.deallocate_raw(ptr, requested) }?;
         self.live.fetch_sub(found.granted as u64, Ordering::Relaxed);

@@ -1,47 +1,48 @@
-//! Pages straight from the kernel, with huge pages and a NUMA node on request.
+//! Pages mapped from the kernel, with optional huge pages and NUMA placement.
 
-use super::{Backing, Line, Region};
+use super::{Backing, Region, Reservation};
 use crate::numa;
 use orlop_core::Alignment;
 use std::ptr::NonNull;
 
-/// What to ask the kernel about 2 MiB pages. Elsewhere than on Linux this changes nothing.
+/// The use of 2 MiB pages. It has no effect on systems other than Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HugePages {
-    /// Whatever the system is set to.
+    /// The system's setting.
     #[default]
     System,
-    /// Ask for them: first touch costs a quarter to a third, and memory is held in steps of 2 MiB.
+    /// Request huge pages: first touch costs a quarter to a third, and memory is used in steps of 2 MiB.
     Always,
-    /// Ask for none.
+    /// Request none.
     Never,
 }
 
-/// Anonymous private mappings. Fresh pages are zero.
+/// A backing of anonymous private mappings. Fresh pages are zero.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mmap {
     huge_pages: HugePages,
     node: Option<u32>,
 }
 
-/// The size of a huge page on every platform where we ask for them.
+/// The size of a huge page in bytes, on every platform where they are requested.
 const HUGE: usize = 2 << 20;
 
 impl Mmap {
-    /// With the system's setting for huge pages and no NUMA node.
+    /// Creates a backing with the system's setting for huge pages and no NUMA node.
     #[must_use]
     pub const fn new() -> Self {
         Self { huge_pages: HugePages::System, node: None }
     }
 
-    /// With this wish about huge pages. Regions of at least 2 MiB are aligned to 2 MiB if they are wanted.
+    /// Sets the use of huge pages. With [`HugePages::Always`], regions of at least 2 MiB are aligned to 2
+    /// MiB.
     #[must_use]
     pub const fn huge_pages(mut self, wish: HugePages) -> Self {
         self.huge_pages = wish;
         self
     }
 
-    /// On this NUMA node, where the kernel can. Nodes that do not exist are ignored.
+    /// Places pages on this NUMA node if the kernel supports it. Nodes that do not exist are ignored.
     #[must_use]
     pub const fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
@@ -54,8 +55,9 @@ impl Mmap {
     }
 }
 
-// SAFETY: 1. the kernel's mappings do not overlap, and `map_aligned` keeps `bytes` of one from a multiple of
-// the alignment on. 2. anonymous pages are readable, writable and zero. 3. mappings belong to the process.
+// SAFETY: 1. the kernel's mappings do not overlap, and `map_aligned` keeps `bytes` bytes of one, from a
+// multiple of the alignment on. 2. anonymous pages are readable, writable and zero. 3. mappings belong to the
+// process, not to a thread.
 unsafe impl Backing for Mmap {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let bytes = page().round_up(bytes).ok()?;
@@ -69,42 +71,47 @@ unsafe impl Backing for Mmap {
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise: the whole mapping, once.
+        // SAFETY: guaranteed by the caller: a region is a whole mapping and is released once.
         let _logged = unsafe { pages::unmap(region) };
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        let capacity = self.grain().round_up(capacity).ok()?;
-        let ptr = pages::set_aside(capacity, align.max(self.grain()).bytes())?;
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        let capacity = self.commit_granularity().round_up(capacity).ok()?;
+        let ptr = pages::reserve(capacity, align.max(self.commit_granularity()).bytes())?;
         pages::advise(ptr, capacity, self.huge_pages);
         if let Some(node) = self.node {
             numa::bind(ptr, capacity, node);
         }
-        Some(Line { ptr, capacity })
+        Some(Reservation { ptr, capacity })
     }
 
-    fn grain(&self) -> Alignment {
+    fn commit_granularity(&self) -> Alignment {
         self.align_for(HUGE, page())
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
-        // SAFETY: inside the line (the caller's promise).
-        let start = unsafe { line.ptr.add(from) };
-        // SAFETY: of the line nothing is used from `from` on.
-        unsafe { pages::open(start, to - from) }
+    unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
+        // SAFETY: within the reservation (guaranteed by the caller).
+        let start = unsafe { reservation.ptr.add(from) };
+        // SAFETY: whole pages of the reservation, which are not committed and so not in use.
+        unsafe { pages::commit(start, to - from) }
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        // SAFETY: inside the line (the caller's promise).
-        let start = unsafe { line.ptr.add(to) };
-        // SAFETY: used by nobody (the caller's promise).
-        let _logged = unsafe { pages::shut(start, from - to) };
-        pages::advise(line.ptr, line.capacity, self.huge_pages);
+    unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
+        // SAFETY: within the reservation (guaranteed by the caller).
+        let start = unsafe { reservation.ptr.add(to) };
+        // SAFETY: whole pages that are not in use (guaranteed by the caller).
+        let _logged = unsafe { pages::decommit(start, from - to) };
+        pages::advise(reservation.ptr, reservation.capacity, self.huge_pages);
     }
 
-    unsafe fn release_line(&self, line: Line, _: usize) {
-        let region = Region { ptr: line.ptr, bytes: line.capacity, align: self.grain(), zeroed: true };
-        // SAFETY: the whole mapping of `line`, once (the caller's promise).
+    unsafe fn release_addresses(&self, reservation: Reservation, _: usize) {
+        let region = Region {
+            ptr: reservation.ptr,
+            bytes: reservation.capacity,
+            align: self.commit_granularity(),
+            zeroed: true,
+        };
+        // SAFETY: the reservation is a whole mapping and is released once (guaranteed by the caller).
         let _logged = unsafe { pages::unmap(region) };
     }
 
@@ -115,9 +122,9 @@ unsafe impl Backing for Mmap {
         if whole == 0 {
             return 0;
         }
-        // SAFETY: among the bytes.
+        // SAFETY: `first` is at most the end of the bytes, because `whole > 0`.
         let first_page = unsafe { ptr.add(first - start) };
-        // SAFETY: whole pages among bytes that nobody uses (the caller's promise).
+        // SAFETY: whole pages among bytes that are not in use (guaranteed by the caller).
         if unsafe { pages::discard(first_page, whole) } { whole } else { 0 }
     }
 
@@ -134,7 +141,7 @@ unsafe impl Backing for Mmap {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: host memory, and the caller's alone (the caller's promise).
+        // SAFETY: host memory that nothing else accesses (guaranteed by the caller).
         unsafe { ptr.write_bytes(0, bytes) };
         true
     }
@@ -154,72 +161,76 @@ pub(crate) mod pages {
     pub(crate) fn size() -> usize {
         static SIZE: OnceLock<usize> = OnceLock::new();
         *SIZE.get_or_init(|| {
-            // SAFETY: a query without arguments that could be wrong.
+            // SAFETY: a query that takes no pointers.
             usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
         })
     }
 
     fn map(bytes: usize, protection: libc::c_int) -> Option<NonNull<u8>> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses does not affect existing
+        // memory.
         let address = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if address == libc::MAP_FAILED { None } else { NonNull::new(address.cast()) }
     }
 
-    const USED: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+    const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-    /// `bytes` is a multiple of the page size, `align` a power of two.
+    /// Maps readable and writable memory. `bytes` is a multiple of the page size, `align` a power of two.
     pub(super) fn map_aligned(bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        map_as(bytes, align, USED)
+        map_as(bytes, align, READ_WRITE)
     }
 
-    /// Address space that nobody can touch and that counts as nothing. As for `map_aligned`.
-    pub(crate) fn set_aside(bytes: usize, align: usize) -> Option<NonNull<u8>> {
+    /// Reserves address space without access rights, which counts towards no limit. Arguments as for
+    /// `map_aligned`.
+    pub(crate) fn reserve(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if cfg!(miri) {
-            // Miri has no protected pages.
+            // Miri does not support protected pages.
             return None;
         }
         map_as(bytes, align, libc::PROT_NONE)
     }
 
-    /// Makes pages that were set aside usable: zeroed. False if the system commits itself to no more.
+    /// Makes reserved pages readable and writable, zeroed. Returns `false` if the system refuses to commit
+    /// more memory.
     ///
     /// # Safety
     ///
-    /// Whole pages from `set_aside`, used by nobody.
-    pub(super) unsafe fn open(ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { libc::mprotect(ptr.as_ptr().cast(), bytes, USED) == 0 }
+    /// Whole pages from `reserve` that are not in use.
+    pub(super) unsafe fn commit(ptr: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: guaranteed by the caller.
+        unsafe { libc::mprotect(ptr.as_ptr().cast(), bytes, READ_WRITE) == 0 }
     }
 
-    /// Sets pages aside again, with nothing in them. False if the system cannot.
+    /// Returns pages to the system and keeps their addresses reserved. Returns `false` if the system cannot.
     ///
     /// # Safety
     ///
-    /// As for `open`.
-    pub(crate) unsafe fn shut(ptr: NonNull<u8>, bytes: usize) -> bool {
+    /// As for `commit`.
+    pub(crate) unsafe fn decommit(ptr: NonNull<u8>, bytes: usize) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the caller's promise: what the new mapping takes the place of is ours and used by nobody.
+        // SAFETY: guaranteed by the caller: the pages that the new mapping replaces belong to this backing
+        // and are not in use.
         let address = unsafe { libc::mmap(ptr.as_ptr().cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
         if address == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
             let address = ptr.as_ptr().addr();
-            report(|| tracing::error!(address, bytes, %error, "memory could not be given back"));
+            report(|| tracing::error!(address, bytes, %error, "memory could not be released"));
         }
         address != libc::MAP_FAILED
     }
 
-    /// Lets the system take whole pages away; they read as zero from then on.
+    /// Lets the system reclaim whole pages; on Linux they read as zero afterwards.
     ///
     /// # Safety
     ///
-    /// The pages are ours and used by nobody.
+    /// The pages belong to this backing and are not in use.
     pub(super) unsafe fn discard(ptr: NonNull<u8>, bytes: usize) -> bool {
         if cfg!(miri) {
             return false;
         }
-        // Elsewhere than on Linux the pages may keep what they hold: initialised either way.
-        // SAFETY: the caller's promise.
+        // On systems other than Linux the pages may keep their contents: initialised either way.
+        // SAFETY: guaranteed by the caller.
         unsafe { libc::madvise(ptr.as_ptr().cast(), bytes, libc::MADV_DONTNEED) == 0 }
     }
 
@@ -230,13 +241,13 @@ pub(crate) mod pages {
         let total = bytes.checked_add(align)?;
         let start = map(total, protection)?;
         let front = start.as_ptr().addr().next_multiple_of(align) - start.as_ptr().addr();
-        // SAFETY: `front < align`, inside the mapping.
+        // SAFETY: `front < align <= total`, within the mapping.
         let ptr = unsafe { start.add(front) };
         // SAFETY: `front + bytes <= total`.
         let end = unsafe { ptr.add(bytes) };
         for (address, length) in [(start, front), (end, align - front)] {
             if length > 0 {
-                // SAFETY: whole pages at the ends of a mapping that only this function knows yet.
+                // SAFETY: whole pages at the ends of a mapping that was made above and not passed on.
                 unsafe { libc::munmap(address.as_ptr().cast(), length) };
             }
         }
@@ -247,25 +258,26 @@ pub(crate) mod pages {
     pub(super) fn advise(ptr: NonNull<u8>, bytes: usize, wish: HugePages) {
         let advice = match wish {
             HugePages::System => return,
-            // Miri does not know of huge pages.
+            // Miri does not support huge pages.
             _ if cfg!(miri) => return,
             HugePages::Always => libc::MADV_HUGEPAGE,
             HugePages::Never => libc::MADV_NOHUGEPAGE,
         };
-        // SAFETY: a mapping of ours. Only a hint: a kernel without huge pages refuses, and that is fine.
+        // SAFETY: a mapping of this backing. The advice is a hint: a kernel without huge pages refuses it,
+        // which is harmless.
         unsafe { libc::madvise(ptr.as_ptr().cast(), bytes, advice) };
     }
 
     #[cfg(not(target_os = "linux"))]
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
 
-    /// Gives memory and addresses back. False if the system cannot.
+    /// Releases memory and addresses. Returns `false` if the system cannot.
     ///
     /// # Safety
     ///
-    /// `region` is a whole mapping from `map_aligned` or `set_aside` that nobody uses any more.
+    /// `region` is a whole mapping from `map_aligned` or `reserve` and is no longer in use.
     pub(crate) unsafe fn unmap(region: Region) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let code = unsafe { libc::munmap(region.ptr.as_ptr().cast(), region.bytes) };
         if code != 0 {
             let error = std::io::Error::last_os_error();
@@ -287,35 +299,35 @@ pub(crate) mod pages {
         4096
     }
 
-    /// Without `mmap` the system's allocator serves: zeroed, and aligned as asked.
+    /// Allocates from the system's allocator, which replaces `mmap` here: zeroed and aligned to `align`.
     pub(super) fn map_aligned(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         System::new().reserve(bytes, Alignment::new(align).ok()?).map(|region| region.ptr)
     }
 
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
 
-    /// There is no address space to be had without memory: engines use regions.
-    pub(crate) fn set_aside(_: usize, _: usize) -> Option<NonNull<u8>> {
+    /// Returns `None`: address space without memory is not supported here, and engines use regions instead.
+    pub(crate) fn reserve(_: usize, _: usize) -> Option<NonNull<u8>> {
         None
     }
 
     /// # Safety
     ///
-    /// None: there is nothing to open.
-    pub(super) unsafe fn open(_: NonNull<u8>, _: usize) -> bool {
+    /// No obligations: this never commits anything.
+    pub(super) unsafe fn commit(_: NonNull<u8>, _: usize) -> bool {
         false
     }
 
     /// # Safety
     ///
-    /// None: there is nothing to shut.
-    pub(crate) unsafe fn shut(_: NonNull<u8>, _: usize) -> bool {
+    /// No obligations: this does nothing.
+    pub(crate) unsafe fn decommit(_: NonNull<u8>, _: usize) -> bool {
         false
     }
 
     /// # Safety
     ///
-    /// None: nothing happens.
+    /// No obligations: this does nothing.
     pub(super) unsafe fn discard(_: NonNull<u8>, _: usize) -> bool {
         false
     }
@@ -324,7 +336,7 @@ pub(crate) mod pages {
     ///
     /// As for [`Backing::release`].
     pub(crate) unsafe fn unmap(region: Region) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System::new().release(region) };
         true
     }

@@ -1,10 +1,10 @@
-//! Where engines get their memory (TensorFlow: SubAllocator).
+//! Backings: the sources of an engine's memory (TensorFlow: `SubAllocator`).
 //!
 //! An engine owns metadata only; the bytes come from a backing, in regions. The same engine therefore runs
-//! over the system's allocator, over mapped pages, over a device driver, or over nothing at all: replaying an
-//! 80 GB trace over [`Null`] exercises the production code on a laptop.
+//! over the system's allocator, over mapped pages, over a device driver, or over no memory at all: replaying
+//! an 80 GB trace over [`Null`] exercises the production code on a laptop.
 
-mod global;
+mod by_name;
 mod mmap;
 mod null;
 mod pinned;
@@ -12,14 +12,14 @@ mod shielded;
 mod system;
 mod visited;
 
-pub use self::global::{Global, NAMED, default_backing, named};
+pub use self::by_name::{BackingRef, NAMES, default_backing, named};
 pub(crate) use self::mmap::pages;
 pub use self::mmap::{HugePages, Mmap};
 pub use self::null::Null;
 pub use self::pinned::{Pinned, Pinner, set_pinner};
 pub(crate) use self::shielded::Shielded;
 pub use self::system::System;
-pub use self::visited::{Change, Visited, Visitor};
+pub use self::visited::{RegionChange, Visited, Visitor};
 
 use crate::Access;
 use orlop_core::{Alignment, Device};
@@ -27,210 +27,222 @@ use std::fmt::Debug;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A stretch of memory from a backing.
+/// A contiguous range of memory that a backing hands to an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Where it begins.
+    /// The first byte.
     pub ptr: NonNull<u8>,
-    /// How long it is: at least what was asked for.
+    /// Length in bytes: at least as many as were requested.
     pub bytes: usize,
-    /// The alignment it was asked for with; needed to give it back.
+    /// The requested alignment; needed to release the region.
     pub align: Alignment,
-    /// Whether every byte is zero. If not, every byte is nevertheless initialised.
+    /// True if every byte is zero. Otherwise the bytes are initialised to unspecified values.
     pub zeroed: bool,
 }
 
 impl Region {
-    /// The address as a number.
+    /// Returns the address of the first byte.
     #[must_use]
     pub fn address(&self) -> usize {
         self.ptr.as_ptr().addr()
     }
 }
 
-// SAFETY: a region is a claim on memory and belongs to one holder; nothing ties it to a thread.
+// SAFETY: a `Region` is an address and a length; it gives no access to the memory by itself, and memory is
+// not tied to a thread.
 unsafe impl Send for Region {}
-// SAFETY: a shared `Region` gives nothing but numbers.
+// SAFETY: a shared `Region` gives access to plain values only.
 unsafe impl Sync for Region {}
 
-/// Address space set aside for memory that grows in place: see [`Backing::line`].
+/// A range of address space in which pages are committed as they are needed: see
+/// [`Backing::reserve_addresses`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
-    /// Where it begins.
+pub struct Reservation {
+    /// The first byte.
     pub ptr: NonNull<u8>,
-    /// How long it can become, in bytes.
+    /// Length in bytes.
     pub capacity: usize,
 }
 
 // SAFETY: as for `Region`.
-unsafe impl Send for Line {}
+unsafe impl Send for Reservation {}
 // SAFETY: as for `Region`.
-unsafe impl Sync for Line {}
+unsafe impl Sync for Reservation {}
 
-/// Gives and takes regions.
+/// Provides regions of memory to an engine and takes them back.
 ///
 /// # Safety
 ///
-/// An implementation promises, for each region from `reserve` until it is released:
+/// An implementation guarantees, for each region from `reserve` until it is released:
 ///
-/// 1. `bytes` is at least what was asked for and `ptr` is a multiple of `align`; regions do not overlap;
+/// 1. `bytes` is at least the number requested and `ptr` is a multiple of `align`; regions do not overlap;
 /// 2. with [`Access::Host`], every byte is valid for reads and writes **and initialised**, and zero if
-///    `zeroed` says so. This is where orlop makes sure that nobody reads uninitialised memory: once, when a
-///    region is gained, and never again on the way;
+///    `zeroed` is true. This is the only place where orlop ensures that uninitialised memory is never read:
+///    layers above do not initialise again;
 /// 3. it may be released from any thread.
 ///
-/// The part of a [`Line`] that was gained by [`Backing::extend`] is as good as a region, and zeroed. What was given
-/// back by [`Backing::discard`] stays valid and is initialised anew.
+/// The committed part of a [`Reservation`] meets the same guarantees as a region, and is zero when it is
+/// committed. Memory given to [`Backing::discard`] stays valid and initialised; its contents may change.
 ///
-/// # From inside
+/// # Reentrancy
 ///
-/// Engines call a backing while they grow or give memory back, with their growth lock held. From there it may use the
-/// engine that it stands under as a [`Visitor`] may: for all that needs no memory from the backing. (In `discard` the
-/// engine's metadata is locked too: a call of the engine from there panics.) A call that panics counts as refused, or as
-/// done where it gives memory back; the engine goes on, and what the backing had in hand is lost with it.
+/// Engines call a backing while they hold their growth lock. During such a call the backing may use that
+/// engine as a [`Visitor`] may: for everything that needs no memory from the backing. (In `discard` the
+/// engine's metadata is locked too: calling the engine from there panics.) If a call panics, the engine
+/// treats a request as refused and a release as done; it stays consistent, and memory that the backing was
+/// handling at that moment may leak.
 pub unsafe trait Backing: Debug + Send + Sync + 'static {
-    /// Gets at least `bytes` (not zero) at `align`. `None` if there is no more.
+    /// Reserves a region of at least `bytes` bytes, which is not zero, aligned to `align`. Returns `None` if
+    /// no memory is left.
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region>;
 
-    /// Gives a region back.
+    /// Releases a region.
     ///
     /// # Safety
     ///
-    /// `region` came from `reserve` of this backing, was not released before, and nobody uses it any more.
+    /// `region` came from `reserve` of this backing, was not released before, and is no longer in use.
     unsafe fn release(&self, region: Region);
 
-    /// Sets address space aside, of which nothing is gained yet: engines that coalesce waste less in memory that
-    /// grows in place than in many regions. `None` where there is no such thing, as by default.
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+    /// Reserves `capacity` bytes of address space with no pages committed. Returns `None` if the backing does
+    /// not support this, which is the default.
+    ///
+    /// Engines that coalesce free chunks waste less in one range that grows in place than in many regions.
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
         let _ = (capacity, align);
         None
     }
 
-    /// What the bytes of a line are gained in multiples of.
-    fn grain(&self) -> Alignment {
+    /// Returns the granularity of [`Backing::commit`] and [`Backing::decommit`]: offsets passed to them are
+    /// multiples of it.
+    fn commit_granularity(&self) -> Alignment {
         Alignment::PLANNED
     }
 
-    /// Gains the bytes of a line from `from` to `to`, multiples of the grain. False if there is no memory.
+    /// Commits the bytes `from..to` of a reservation, zeroed. Returns `false` if no memory is left.
     ///
     /// # Safety
     ///
-    /// `line` came from `line` of this backing and was not released; so far exactly the first `from` bytes are
-    /// gained, and `to` is at most the capacity.
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
-        let _ = (line, from, to);
+    /// 1. `reservation` came from `reserve_addresses` of this backing and was not released;
+    /// 2. exactly its first `from` bytes are committed;
+    /// 3. `from < to`, both are multiples of the commit granularity, and `to` is at most the capacity.
+    unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
+        let _ = (reservation, from, to);
         false
     }
 
-    /// Gives the bytes of a line from `to` to `from` back. They may be gained again.
+    /// Decommits the bytes `to..from` of a reservation, where `from` is the end of the committed part. They
+    /// may be committed again.
     ///
     /// # Safety
     ///
-    /// As for `extend`, with `to < from`; nobody uses those bytes.
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        let _ = (line, from, to);
+    /// 1. `reservation` came from `reserve_addresses` of this backing and was not released;
+    /// 2. exactly its first `from` bytes are committed;
+    /// 3. `to < from`, both are multiples of the commit granularity, and the bytes `to..from` are not in use.
+    unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
+        let _ = (reservation, from, to);
     }
 
-    /// Gives a whole line back, of which the first `gained` bytes are gained.
+    /// Releases a reservation of which the first `committed` bytes are committed.
     ///
     /// # Safety
     ///
-    /// As for `extend`; nobody uses the line any more.
-    unsafe fn release_line(&self, line: Line, gained: usize) {
-        let _ = (line, gained);
+    /// As for [`Backing::decommit`], and none of the bytes are in use.
+    unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
+        let _ = (reservation, committed);
     }
 
-    /// Lets the system take the pages of some bytes away until they are used again: whole pages only. How many bytes
-    /// that is; none where it cannot.
+    /// Lets the system reclaim the whole pages within `ptr..ptr + bytes` until they are used again. Returns
+    /// the number of bytes in those pages: 0 if the backing cannot do this.
     ///
     /// # Safety
     ///
-    /// The bytes lie in a region or the gained part of a line, and nobody uses them.
+    /// The bytes lie in a region or in the committed part of a reservation, and are not in use.
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
         let _ = (ptr, bytes);
         0
     }
 
-    /// Bytes of the region that begins at `ptr`, where the backing can tell from the address.
+    /// Returns the length in bytes of the region that begins at `ptr`, if the backing can tell from the
+    /// address.
     ///
     /// # Safety
     ///
-    /// `ptr` is where a region of this backing begins that was not released.
+    /// A region of this backing begins at `ptr` and was not released.
     unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
         let _ = ptr;
         None
     }
 
-    /// Whether the pages of regions are locked for DMA.
+    /// Returns `true` if the pages of regions are locked for DMA.
     fn is_pinned(&self) -> bool {
         false
     }
 
-    /// Where the memory is.
+    /// Returns the device that the memory is on.
     fn device(&self) -> Device {
         Device::CPU
     }
 
-    /// Who can reach it.
+    /// Returns which processors can access the memory.
     fn access(&self) -> Access {
         Access::Host
     }
 
-    /// A name for people.
+    /// Returns the name to show to users.
     fn name(&self) -> &str;
 
-    /// The NUMA node that regions are on, where that was chosen.
+    /// Returns the NUMA node that regions are placed on, if one was chosen.
     fn node(&self) -> Option<u32> {
         None
     }
 
-    /// Fills with zeros, done when this returns. `false` if it cannot, and then the request that wanted zeros fails. Address
-    /// space that nobody can touch has nothing to fill.
+    /// Fills `ptr..ptr + bytes` with zeros before it returns. Returns `false` if it cannot; the request that
+    /// needs zeros then fails. A backing without accessible memory returns `true`.
     ///
-    /// Required: memory that was used before would otherwise be handed out as zero by whoever forgets it.
+    /// Required, because a default that does nothing would hand out used memory as zeroed.
     ///
     /// # Safety
     ///
-    /// `ptr .. ptr + bytes` lies in a live region of this backing, and nobody else uses it meanwhile.
+    /// The bytes lie in a live region of this backing, and nothing else accesses them during the call.
     #[must_use]
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool;
 }
 
 macro_rules! forward {
     ($($pointer:ty),+) => {$(
-        // SAFETY: every call is the pointee's, whose promises these are.
+        // SAFETY: every call is forwarded to the pointee, which upholds the contract.
         unsafe impl<B: ?Sized + Backing> Backing for $pointer {
             fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
                 (**self).reserve(bytes, align)
             }
             unsafe fn release(&self, region: Region) {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { (**self).release(region) }
             }
-            fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-                (**self).line(capacity, align)
+            fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+                (**self).reserve_addresses(capacity, align)
             }
-            fn grain(&self) -> Alignment {
-                (**self).grain()
+            fn commit_granularity(&self) -> Alignment {
+                (**self).commit_granularity()
             }
-            unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
-                // SAFETY: the caller's promise.
-                unsafe { (**self).extend(line, from, to) }
+            unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
+                // SAFETY: guaranteed by the caller.
+                unsafe { (**self).commit(reservation, from, to) }
             }
-            unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-                // SAFETY: the caller's promise.
-                unsafe { (**self).shorten(line, from, to) }
+            unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
+                // SAFETY: guaranteed by the caller.
+                unsafe { (**self).decommit(reservation, from, to) }
             }
-            unsafe fn release_line(&self, line: Line, gained: usize) {
-                // SAFETY: the caller's promise.
-                unsafe { (**self).release_line(line, gained) }
+            unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
+                // SAFETY: guaranteed by the caller.
+                unsafe { (**self).release_addresses(reservation, committed) }
             }
             unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { (**self).discard(ptr, bytes) }
             }
             unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { (**self).region_bytes(ptr) }
             }
             fn is_pinned(&self) -> bool {
@@ -249,7 +261,7 @@ macro_rules! forward {
                 (**self).node()
             }
             unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { (**self).zero(ptr, bytes) }
             }
         }

@@ -1,51 +1,52 @@
-//! Host memory that devices can read by DMA, or plain aligned host memory where there is no device (L12).
+//! Pinned memory: host memory locked for DMA, or plain host memory if the process has no device.
 
-use super::{Backing, Global, Region};
+use super::{Backing, BackingRef, Region};
 use crate::Access;
 use crate::shield::{report, shielded};
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// Locks pages for DMA: a device backend provides one.
+/// Locks pages for DMA. A device backend provides an implementation.
 ///
-/// It is called as a [`Visitor`](super::Visitor) is, and may do the same: return blocks to the allocator that pins, and not
-/// make it grow. A panic in `pin` counts as false. After a panic in `unpin` the memory is never given back, because a device
-/// may still read it.
+/// It is called under the same conditions as a [`Visitor`](super::Visitor): it may return blocks to the
+/// allocator that pins and must not make it grow. A panic in `pin` counts as `false`. After a panic in
+/// `unpin` the memory is never released, because a device may still read it.
 pub trait Pinner: Send + Sync {
-    /// Locks `bytes` from `ptr` on; false if that cannot be done now.
+    /// Locks `bytes` bytes from `ptr` on. Returns `false` if that is not possible now.
     ///
     /// # Safety
     ///
     /// The memory is a live allocation and stays one until [`Pinner::unpin`].
     unsafe fn pin(&self, ptr: NonNull<u8>, bytes: usize) -> bool;
 
-    /// Undoes [`Pinner::pin`].
+    /// Unlocks a range locked by [`Pinner::pin`].
     ///
     /// # Safety
     ///
-    /// Exactly this range was pinned by `self` and was not unpinned since.
+    /// `self` pinned exactly this range and has not unpinned it since.
     unsafe fn unpin(&self, ptr: NonNull<u8>, bytes: usize);
 }
 
 static PINNER: OnceLock<Arc<dyn Pinner>> = OnceLock::new();
 
-/// Sets the process's pinner. The first one stays; false if there was one already. A [`Pinned`] that has reserved a region
-/// before stays without: set the pinner before memory is allocated.
+/// Sets the process's pinner. Returns `false` if one was set before; that one stays. A [`Pinned`] that
+/// reserved a region earlier continues without a pinner, so set it before memory is allocated.
 pub fn set_pinner(pinner: Arc<dyn Pinner>) -> bool {
     PINNER.set(pinner).is_ok()
 }
 
-/// Pins the regions of another backing, where there is a [`Pinner`]. Its device is the CPU.
+/// A backing that pins the regions of another backing with the process's [`Pinner`]. Its device is the CPU.
 ///
-/// Without a [`Pinner`] regions are plain host memory: copies from them work, only slower. The first such region is traced
-/// as a warning, and [`Backing::is_pinned`] says so at any time; allocators over it pass that on as
-/// [`Semantics::pinned`](crate::Semantics::pinned). A region that cannot be pinned although there is a pinner is refused.
+/// Without a [`Pinner`] regions are plain host memory: copies from them work but are slower. The first such
+/// region is logged as a warning. [`Backing::is_pinned`] returns the current answer, which allocators over
+/// this backing report as [`Semantics::pinned`](crate::Semantics::pinned). If there is a pinner and it cannot
+/// pin a region, the region is refused.
 #[derive(Debug)]
 pub struct Pinned {
-    inner: Global,
-    /// The pinner is looked for when the first region is reserved, and stays the same from then on, so
-    /// that what was pinned is unpinned.
+    inner: BackingRef,
+    /// Chosen when the first region is reserved and not changed afterwards, so that every pinned region is
+    /// unpinned by the same pinner.
     pinner: OnceLock<Option<PinnerRef>>,
 }
 
@@ -59,9 +60,9 @@ impl std::fmt::Debug for PinnerRef {
 }
 
 impl Pinned {
-    /// Pins what comes from `inner`.
+    /// Creates a backing that pins the regions of `inner`.
     #[must_use]
-    pub fn new(inner: Global) -> Self {
+    pub fn new(inner: BackingRef) -> Self {
         Self { inner, pinner: OnceLock::new() }
     }
 
@@ -73,57 +74,57 @@ impl Pinned {
         });
         if is_first && chosen.is_none() {
             report(|| {
-                tracing::warn!("nobody pins memory in this process: pinned memory is plain host memory");
+                tracing::warn!("no pinner is set in this process: pinned memory is plain host memory");
             });
         }
         chosen.as_ref().map(|pinner| &*pinner.0)
     }
 
-    /// [`Pinned::pinner`], if the inner backing's regions are host memory: address space cannot be pinned.
+    /// Returns the pinner if the inner backing's regions are host memory: address space cannot be pinned.
     fn pinner_of_memory(&self) -> Option<&dyn Pinner> {
         self.pinner().filter(|_| self.inner.access() == Access::Host)
     }
 }
 
-// SAFETY: regions are the inner backing's, unchanged: pinning fixes their pages and no more.
+// SAFETY: regions come from the inner backing unchanged; pinning only locks their pages.
 unsafe impl Backing for Pinned {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let region = self.inner.reserve(bytes, align)?;
         let Some(pinner) = self.pinner_of_memory() else { return Some(region) };
-        // SAFETY: the region was just gained and is released in `release` only, after `unpin`.
+        // SAFETY: the region was reserved above and is released only in `release`, after `unpin`.
         if shielded(|| unsafe { pinner.pin(region.ptr, region.bytes) }).unwrap_or(false) {
             return Some(region);
         }
-        // SAFETY: gained above, used by nobody.
+        // SAFETY: reserved above and not passed on.
         unsafe { self.inner.release(region) };
         None
     }
 
     unsafe fn release(&self, region: Region) {
         if let Some(pinner) = self.pinner_of_memory() {
-            // SAFETY: `reserve` pinned it: the pinner never changes once a region was reserved.
+            // SAFETY: `reserve` pinned it with this pinner, which does not change once a region was reserved.
             if shielded(|| unsafe { pinner.unpin(region.ptr, region.bytes) }).is_none() {
                 let (address, bytes) = (region.address(), region.bytes);
                 report(|| tracing::error!(address, bytes, "a pinner panicked: the memory stays pinned"));
                 return;
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
     }
 
     unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise; regions are the inner backing's.
+        // SAFETY: guaranteed by the caller; regions come from the inner backing.
         unsafe { self.inner.region_bytes(ptr) }
     }
 
-    /// Asking does not settle it: a pinner that is set before the first region counts.
+    /// Does not choose the pinner: one that is set before the first region still counts.
     fn is_pinned(&self) -> bool {
         let has_pinner = self.pinner.get().map_or_else(|| PINNER.get().is_some(), Option::is_some);
         has_pinner && self.inner.access() == Access::Host
     }
 
-    // Who can reach the memory, and where it is, is not for the one that pins it to say.
+    // Pinning changes neither the device nor the access nor the NUMA node.
 
     fn device(&self) -> Device {
         self.inner.device()
@@ -142,7 +143,7 @@ unsafe impl Backing for Pinned {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 }

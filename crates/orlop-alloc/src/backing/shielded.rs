@@ -1,12 +1,15 @@
-//! The backing as its engine calls it: user code, called in the middle of the engine's work.
+//! The wrapper through which an engine calls its backing, which is user code that runs in the middle of the
+//! engine's work.
 //!
-//! * A panic ends at the call. A region that panics on its way in is refused; on its way out it counts as given back, and
-//!   whether its memory is lost is the backing's affair. So no engine, adaptor or handle is ever unwound half-way.
-//! * A call from inside is known. An engine that calls its backing may hold its growth lock, and what it was about to do
-//!   is not written down yet: it must not grow again below itself. [`Shielded::is_entered`] says that the calling thread is
-//!   inside, and the engine refuses what would need memory with [`Error::Reentrant`].
+//! * **Panics end at the call.** If `reserve` panics, the region is refused. If `release` panics, the region
+//!   counts as released, and its memory may leak. Neither the engine nor an adaptor or handle above it is
+//!   unwound in the middle of a change.
+//! * **Reentrant calls are detected.** An engine that calls its backing may hold its growth lock and may not
+//!   have recorded the change yet, so it must not grow again from within. [`Shielded::is_entered`] returns
+//!   `true` on a thread that is inside a call; the engine then refuses everything that needs memory with
+//!   [`Error::Reentrant`].
 
-use super::{Backing, Line, Region};
+use super::{Backing, Region, Reservation};
 use crate::shield::{report, shielded};
 use crate::{Access, Error, Result};
 use orlop_core::{Alignment, Device};
@@ -14,30 +17,31 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// A backing behind a shield; see the head of its file.
+/// A backing whose panics and reentrant calls are contained; see the module documentation.
 pub(crate) struct Shielded<B> {
     inner: B,
 }
 
-/// A call of a backing that this thread is inside of.
+/// A backing call that is in progress on this thread.
 struct Frame {
     /// The address of the [`Shielded`].
     backing: usize,
-    /// The call around this one, or null. It is further up the stack.
+    /// The enclosing call, or null. Its frame is further up the stack.
     outer: *const Frame,
 }
 
 thread_local! {
-    /// The innermost call, or null.
+    /// The innermost call in progress, or null.
     ///
-    /// Invariant: it and all outer ones are in frames of this thread's stack that have not returned.
+    /// Invariant: this frame and all its outer frames are on this thread's stack, in functions that have not
+    /// returned.
     static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
-/// Makes the outer call the innermost one again.
-struct Leave(*const Frame);
+/// Restores the enclosing call as the innermost one when it is dropped.
+struct RestoreOuter(*const Frame);
 
-impl Drop for Leave {
+impl Drop for RestoreOuter {
     fn drop(&mut self) {
         INNERMOST.set(self.0);
     }
@@ -48,10 +52,11 @@ impl<B: Backing> Shielded<B> {
         Self { inner }
     }
 
-    /// Whether this thread is inside a call of this backing.
+    /// Returns `true` if this thread is inside a call of this backing.
     pub(crate) fn is_entered(&self) -> bool {
         let mut frame = INNERMOST.get();
-        // SAFETY: null, or in a frame of this thread's stack that has not returned (the invariant).
+        // SAFETY: null, or a frame on this thread's stack in a function that has not returned (the invariant
+        // of `INNERMOST`).
         while let Some(call) = unsafe { frame.as_ref() } {
             if call.backing == ptr::from_ref(self).addr() {
                 return true;
@@ -61,7 +66,11 @@ impl<B: Backing> Shielded<B> {
         false
     }
 
-    /// An error if this thread is inside a call of this backing: the engine must not grow then.
+    /// Checks that the engine may grow.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reentrant`] if this thread is inside a call of this backing.
     pub(crate) fn check_not_entered(&self) -> Result<()> {
         if self.is_entered() { Err(self.reentrant()) } else { Ok(()) }
     }
@@ -71,12 +80,12 @@ impl<B: Backing> Shielded<B> {
         Error::Reentrant { inside: format!("the backing {}", self.inner.name()).into() }
     }
 
-    /// Calls the backing. `None` if it panicked.
+    /// Calls the backing. Returns `None` if it panicked.
     fn call<R>(&self, what: &'static str, call: impl FnOnce(&B) -> R) -> Option<R> {
         let result = {
             let frame = Frame { backing: ptr::from_ref(self).addr(), outer: INNERMOST.get() };
-            // Declared after the frame, so that it goes first.
-            let _leave = Leave(INNERMOST.replace(&raw const frame));
+            // Declared after the frame, so that it is dropped first.
+            let _restore = RestoreOuter(INNERMOST.replace(&raw const frame));
             shielded(|| call(&self.inner))
         };
         if result.is_none() {
@@ -91,7 +100,7 @@ impl<B: Backing> Shielded<B> {
     }
 }
 
-// SAFETY: regions are the inner backing's, unchanged.
+// SAFETY: regions come from the inner backing unchanged.
 unsafe impl<B: Backing> Backing for Shielded<B> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         if self.is_entered() {
@@ -101,46 +110,46 @@ unsafe impl<B: Backing> Backing for Shielded<B> {
     }
 
     unsafe fn release(&self, region: Region) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("release", |inner| unsafe { inner.release(region) });
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
         if self.is_entered() {
             return None;
         }
-        self.call("line", |inner| inner.line(capacity, align)).flatten()
+        self.call("reserve_addresses", |inner| inner.reserve_addresses(capacity, align)).flatten()
     }
 
-    fn grain(&self) -> Alignment {
-        self.inner.grain()
+    fn commit_granularity(&self) -> Alignment {
+        self.inner.commit_granularity()
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
         if self.is_entered() {
             return false;
         }
-        // SAFETY: the caller's promise.
-        self.call("extend", |inner| unsafe { inner.extend(line, from, to) }).unwrap_or(false)
+        // SAFETY: guaranteed by the caller.
+        self.call("commit", |inner| unsafe { inner.commit(reservation, from, to) }).unwrap_or(false)
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        // SAFETY: the caller's promise.
-        self.call("shorten", |inner| unsafe { inner.shorten(line, from, to) });
+    unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
+        // SAFETY: guaranteed by the caller.
+        self.call("decommit", |inner| unsafe { inner.decommit(reservation, from, to) });
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
-        // SAFETY: the caller's promise.
-        self.call("release_line", |inner| unsafe { inner.release_line(line, gained) });
+    unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
+        // SAFETY: guaranteed by the caller.
+        self.call("release_addresses", |inner| unsafe { inner.release_addresses(reservation, committed) });
     }
 
     unsafe fn discard(&self, ptr: NonNull<u8>, bytes: usize) -> usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("discard", |inner| unsafe { inner.discard(ptr, bytes) }).unwrap_or(0)
     }
 
     unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("region_bytes", |inner| unsafe { inner.region_bytes(ptr) }).flatten()
     }
 
@@ -165,7 +174,7 @@ unsafe impl<B: Backing> Backing for Shielded<B> {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.call("zero", |inner| unsafe { inner.zero(ptr, bytes) }).unwrap_or(false)
     }
 }

@@ -1,6 +1,7 @@
-//! Visitors: called on every region gained or given back (T5), to register memory with a NIC, say.
+//! Visitors: callbacks for every region that is reserved or released, for example to register memory with a
+//! network adapter.
 
-use super::{Backing, Line, Region};
+use super::{Backing, Region, Reservation};
 use crate::Access;
 use crate::shield::{report, shielded};
 use orlop_core::{Alignment, Device};
@@ -8,34 +9,40 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Whether a region came or goes.
+/// What happens to a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// The region was just gained; nobody uses it yet.
-    Gained,
-    /// The region is about to be given back; nobody uses it any more.
-    Lost,
+pub enum RegionChange {
+    /// The region was just reserved and is not in use yet.
+    Reserved,
+    /// The region is about to be released and is no longer in use.
+    Released,
 }
 
-/// Called with each region and its NUMA node, if known, on the thread whose request or return brought it about.
+/// A callback that receives each region and its NUMA node, if known, on the thread whose request or free
+/// caused the change.
 ///
-/// The allocator whose region it is may be about to change what it holds. A visitor may return blocks to it, take what it
-/// has cached, ask for its figures and verify it, and drop its last handle. It cannot make it grow: a request that needs
-/// memory from the backing is refused with [`Error::Reentrant`](crate::Error::Reentrant), and trimming gives nothing back.
+/// The allocator that owns the region may be in the middle of a change. A visitor may return blocks to it,
+/// allocate from its cache, read its statistics, verify it and drop its last handle. It cannot make it grow:
+/// a request that needs memory from the backing fails with [`Error::Reentrant`](crate::Error::Reentrant), and
+/// trimming releases nothing.
 ///
-/// A visitor that panics on a gain refuses the region: those before it are told of the loss, and the request is served
-/// otherwise or fails as out of memory. One that panics on a loss changes nothing. Both are traced.
-pub type Visitor = Arc<dyn Fn(Change, &Region, Option<u32>) + Send + Sync>;
+/// If a visitor panics on [`RegionChange::Reserved`], the region is refused: the visitors called before it
+/// are called with [`RegionChange::Released`], and the request is served otherwise or fails as out of memory.
+/// A panic on [`RegionChange::Released`] changes nothing. Both are logged.
+pub type Visitor = Arc<dyn Fn(RegionChange, &Region, Option<u32>) + Send + Sync>;
 
-/// A backing that calls visitors. What they saw gained keeps its pages until they see it lost. They are fixed when it is made: a region that was gained in front of a
-/// visitor is lost in front of it too.
+/// A backing that calls visitors.
+///
+/// The list is fixed at construction, so a visitor that saw a region reserved also sees it released. A region
+/// keeps its pages in between.
 pub struct Visited<B> {
     inner: B,
     visitors: Vec<Visitor>,
 }
 
 impl<B: Backing> Visited<B> {
-    /// Tells `visitors`, in this order at gain and in the reverse order at loss.
+    /// Creates a backing over `inner` that calls `visitors` in this order when a region is reserved and in
+    /// reverse order when it is released.
     #[must_use]
     pub fn new(inner: B, visitors: Vec<Visitor>) -> Self {
         Self { inner, visitors }
@@ -43,23 +50,24 @@ impl<B: Backing> Visited<B> {
 }
 
 impl<B: Backing> Visited<B> {
-    /// Tells all visitors of a gain. False if one panicked; then those before it were told of the loss.
-    fn is_welcome(&self, region: &Region) -> bool {
-        let refuses = |visitor: &Visitor| !self.call(visitor, Change::Gained, region);
+    /// Calls all visitors for a reserved region. Returns `false` if one panicked; the visitors before it have
+    /// then been called for the release.
+    fn notify_reserved(&self, region: &Region) -> bool {
+        let refuses = |visitor: &Visitor| !self.call(visitor, RegionChange::Reserved, region);
         let Some(refused) = self.visitors.iter().position(refuses) else { return true };
-        self.lose(&self.visitors[..refused], region);
+        self.notify_released(&self.visitors[..refused], region);
         false
     }
 
-    /// Tells visitors of a loss, the last one first.
-    fn lose(&self, visitors: &[Visitor], region: &Region) {
+    /// Calls visitors for a released region, the last one first.
+    fn notify_released(&self, visitors: &[Visitor], region: &Region) {
         for visitor in visitors.iter().rev() {
-            self.call(visitor, Change::Lost, region);
+            self.call(visitor, RegionChange::Released, region);
         }
     }
 
-    /// Whether the visitor returned.
-    fn call(&self, visitor: &Visitor, change: Change, region: &Region) -> bool {
+    /// Returns `true` if the visitor returned without a panic.
+    fn call(&self, visitor: &Visitor, change: RegionChange, region: &Region) -> bool {
         let returned = shielded(|| visitor(change, region, self.inner.node())).is_some();
         if !returned {
             let (address, bytes) = (region.address(), region.bytes);
@@ -71,66 +79,67 @@ impl<B: Backing> Visited<B> {
     }
 }
 
-// SAFETY: regions are the inner backing's, unchanged.
+// SAFETY: regions come from the inner backing unchanged.
 unsafe impl<B: Backing> Backing for Visited<B> {
     fn reserve(&self, bytes: usize, align: Alignment) -> Option<Region> {
         let region = self.inner.reserve(bytes, align)?;
-        if self.is_welcome(&region) {
+        if self.notify_reserved(&region) {
             return Some(region);
         }
-        // SAFETY: just gained, and nobody else knows it.
+        // SAFETY: reserved above and not passed on.
         unsafe { self.inner.release(region) };
         None
     }
 
     unsafe fn release(&self, region: Region) {
-        self.lose(&self.visitors, &region);
-        // SAFETY: the caller's promise.
+        self.notify_released(&self.visitors, &region);
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.release(region) };
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
-        self.inner.line(capacity, align)
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
+        self.inner.reserve_addresses(capacity, align)
     }
 
-    fn grain(&self) -> Alignment {
-        self.inner.grain()
+    fn commit_granularity(&self) -> Alignment {
+        self.inner.commit_granularity()
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
-        // SAFETY: the caller's promise.
-        if !unsafe { self.inner.extend(line, from, to) } {
+    unsafe fn commit(&self, reservation: &Reservation, from: usize, to: usize) -> bool {
+        // SAFETY: guaranteed by the caller.
+        if !unsafe { self.inner.commit(reservation, from, to) } {
             return false;
         }
-        let is_welcome = self.is_welcome(&piece(line, from, to));
-        if !is_welcome {
-            // SAFETY: just gained, and nobody else knows it.
-            unsafe { self.inner.shorten(line, to, from) };
+        let is_accepted = self.notify_reserved(&part(reservation, from, to));
+        if !is_accepted {
+            // SAFETY: reserved above and not passed on.
+            unsafe { self.inner.decommit(reservation, to, from) };
         }
-        is_welcome
+        is_accepted
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
-        self.lose(&self.visitors, &piece(line, to, from));
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.shorten(line, from, to) };
+    unsafe fn decommit(&self, reservation: &Reservation, from: usize, to: usize) {
+        self.notify_released(&self.visitors, &part(reservation, to, from));
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.inner.decommit(reservation, from, to) };
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
-        if gained > 0 {
-            self.lose(&self.visitors, &piece(&line, 0, gained));
+    unsafe fn release_addresses(&self, reservation: Reservation, committed: usize) {
+        if committed > 0 {
+            self.notify_released(&self.visitors, &part(&reservation, 0, committed));
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.release_line(line, gained) };
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.inner.release_addresses(reservation, committed) };
     }
 
-    /// Nothing: a visitor may have registered the pages with a device, which goes on using the ones that were there.
+    /// Discards nothing: a visitor may have registered the pages with a device, which would continue to use
+    /// the old ones.
     unsafe fn discard(&self, _: NonNull<u8>, _: usize) -> usize {
         0
     }
 
     unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise; regions are the inner backing's.
+        // SAFETY: guaranteed by the caller; regions come from the inner backing.
         unsafe { self.inner.region_bytes(ptr) }
     }
 
@@ -155,15 +164,15 @@ unsafe impl<B: Backing> Backing for Visited<B> {
     }
 
     unsafe fn zero(&self, ptr: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.inner.zero(ptr, bytes) }
     }
 }
 
-/// The bytes of a line from `from` to `to`.
-fn piece(line: &Line, from: usize, to: usize) -> Region {
-    // SAFETY: inside the line.
-    let ptr = unsafe { line.ptr.add(from) };
+/// Returns the bytes `from..to` of a reservation as a region.
+fn part(reservation: &Reservation, from: usize, to: usize) -> Region {
+    // SAFETY: `from` is within the reservation.
+    let ptr = unsafe { reservation.ptr.add(from) };
     Region { ptr, bytes: to - from, align: Alignment::ONE, zeroed: true }
 }
 

@@ -1,4 +1,4 @@
-//! orlop as the allocator of a whole program.
+//! A global allocator over the caching engine.
 
 use super::{Header, allocate, deallocate, header, offset, put_header, with_header};
 use crate::backing::{HugePages, Mmap};
@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The caching engine as Rust's global allocator.
 ///
-/// What the engine itself needs, its records, comes from the system's allocator: so does all that is allocated while it
-/// is being called. It works while threads end, and before and after `main`.
+/// The engine's own metadata comes from the system's allocator, and so does everything that is allocated
+/// during a call of the engine. It works while threads end, and before and after `main`.
 ///
-/// A block has a record of 128 bytes and begins at a multiple of 64, so this suits programs with large data, and tests of
-/// the engine; for many small values it is not made.
+/// Every block has a record of 128 bytes and begins at a multiple of 64, so this suits programs with large
+/// data and tests of the engine, not programs with many small values.
 ///
-/// Nothing of the program's runs inside: the engine has no handle here, so there is no observer and no block to be had from
-/// it, and nothing is traced. A panic inside, which would be a mistake of the engine's, ends the process: global allocators
-/// may not unwind.
+/// No user code runs inside the engine: it has no handle here, so it has no observer, gives out no blocks and
+/// logs nothing. A panic inside, which would be a bug in the engine, aborts the process: global allocators
+/// must not unwind.
 ///
 /// ```
 /// use orlop_alloc::bare::GlobalAllocator;
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// # drop(numbers);
 /// ```
 ///
-/// Neither handles nor blocks of the engine can be had, which would come back to it from within:
+/// Handles and blocks of this engine are not available, because they would call it from within:
 ///
 /// ```compile_fail
 /// # use orlop_alloc::bare::GlobalAllocator;
@@ -45,48 +45,50 @@ pub struct GlobalAllocator;
 
 static ENGINE: OnceLock<Caching<Mmap>> = OnceLock::new();
 
-/// Blocks that the engine refused to take back.
-static REFUSED: AtomicU64 = AtomicU64::new(0);
+/// Number of blocks that the engine refused to take back.
+static REFUSED_FREES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread is inside the engine. Needs no destructor: it can be read to the last.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// True while this thread is inside the engine. It has no destructor, so it can be read until the thread
+    /// ends.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What came back while its thread was inside the engine: returned when one is outside.
-static LATER: OnceLock<RemoteFreeList<Record>> = OnceLock::new();
+/// Blocks that were freed while their thread was inside the engine. They are returned when a thread enters it
+/// next.
+static DEFERRED_FREES: OnceLock<RemoteFreeList<Record>> = OnceLock::new();
 
-/// This thread is inside, until it is dropped. `None` if it was before.
-struct Inside;
+/// Marks this thread as inside the engine until it is dropped.
+struct InsideGuard;
 
-impl Inside {
+impl InsideGuard {
     fn enter() -> Option<Self> {
-        if INSIDE.replace(true) { None } else { Some(Self) }
+        if IS_INSIDE.replace(true) { None } else { Some(Self) }
     }
 }
 
-impl Drop for Inside {
+impl Drop for InsideGuard {
     fn drop(&mut self) {
-        INSIDE.set(false);
+        IS_INSIDE.set(false);
     }
 }
 
 impl GlobalAllocator {
-    /// Returns what was allocated, and what is held for that.
+    /// Returns the statistics of the engine.
     #[must_use]
     pub fn stats() -> Stats {
-        inside(|engine| Stats {
+        with_engine(|engine| Stats {
             totals: engine.counter().map_or_else(Totals::default, BlockCounter::totals),
             usage: engine.usage(),
-            refused_frees: REFUSED.load(Ordering::Relaxed),
-            // What it hands out is of the default kind.
+            refused_frees: REFUSED_FREES.load(Ordering::Relaxed),
+            // All its blocks are of the default kind.
             has_unpinned: false,
         })
     }
 
-    /// Makes peaks start again from now, live and reserved.
+    /// Resets the peaks of live and reserved bytes to the current values.
     pub fn reset_peaks() {
-        inside(|engine| {
+        with_engine(|engine| {
             if let Some(counter) = engine.counter() {
                 counter.reset_peaks();
             }
@@ -94,74 +96,77 @@ impl GlobalAllocator {
         });
     }
 
-    /// Gives cached memory back until at most `target` bytes are held, as far as live blocks allow. Returns the bytes given
-    /// back.
+    /// Releases cached memory until at most `target` bytes are reserved, as far as live blocks allow. Returns
+    /// the number of bytes released.
     pub fn trim(target: u64) -> u64 {
-        inside(|engine| engine.trim(target))
+        with_engine(|engine| engine.trim(target))
     }
 
-    /// Gives back what was not needed since the last call: see [`Caching::decay`]. Returns the bytes given back.
+    /// Releases memory that was not needed since the last call: see [`Caching::decay`]. Returns the number of
+    /// bytes released.
     pub fn decay() -> u64 {
-        inside(Caching::decay)
+        with_engine(Caching::decay)
     }
 
-    /// Walks every structure and proves the invariants.
+    /// Checks the invariants of every data structure.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) with the rule that does not hold.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) with the invariant that does not hold.
     pub fn verify() -> Result<()> {
-        inside(Allocator::verify)
+        with_engine(Allocator::verify)
     }
 
     #[cfg(all(unix, not(loom)))]
     pub(crate) fn engine() -> &'static Caching<Mmap> {
-        // It may be made now: what it is made of comes from the system.
-        let _inside = Inside::enter();
+        // The engine may be created here; its own allocations then come from the system.
+        let _inside = InsideGuard::enter();
         engine()
     }
 }
 
-/// Calls a method of the engine's. What that allocates comes from the system, because the engine may not wait for itself.
-fn inside<R>(method: impl FnOnce(&'static Caching<Mmap>) -> R) -> R {
-    let _inside = Inside::enter();
+/// Calls a method of the engine. What that allocates comes from the system, because the engine must not wait
+/// for itself.
+fn with_engine<R>(method: impl FnOnce(&'static Caching<Mmap>) -> R) -> R {
+    let _inside = InsideGuard::enter();
     method(engine())
 }
 
-/// Whether events may be traced: a subscriber is code of the program's, which may neither run inside nor unwind from there.
+/// Returns `true` if log events may be emitted: a subscriber is user code, which must neither run inside the
+/// engine nor unwind out of it.
 pub(crate) fn may_trace() -> bool {
-    !INSIDE.get()
+    !IS_INSIDE.get()
 }
 
-/// Ends the process if a panic comes by.
-struct NoUnwinding;
+/// Aborts the process if it is dropped by unwinding.
+struct AbortOnDrop;
 
-impl Drop for NoUnwinding {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         std::process::abort();
     }
 }
 
-/// Calls `f`, which does not unwind.
+/// Calls `f`, and aborts the process if it panics.
 #[inline(always)]
-fn contained<R>(f: impl FnOnce() -> R) -> R {
-    let guard = NoUnwinding;
+fn abort_on_unwind<R>(f: impl FnOnce() -> R) -> R {
+    let guard = AbortOnDrop;
     let result = f();
     std::mem::forget(guard);
     result
 }
 
-/// What this thread allocates is the system's until this is dropped.
+/// Makes this thread allocate from the system until it is dropped.
 #[cfg(all(unix, not(loom)))]
-pub(crate) struct FromSystem {
-    _inside: Inside,
+pub(crate) struct SystemScope {
+    _inside: InsideGuard,
 }
 
 #[cfg(all(unix, not(loom)))]
-impl FromSystem {
-    /// `None` if it was so before.
+impl SystemScope {
+    /// Begins the scope. Returns `None` if the thread was inside the engine before.
     pub(crate) fn begin() -> Option<Self> {
-        Inside::enter().map(|inside| Self { _inside: inside })
+        InsideGuard::enter().map(|inside| Self { _inside: inside })
     }
 }
 
@@ -172,100 +177,103 @@ fn engine() -> &'static Caching<Mmap> {
 
 /// # Safety
 ///
-/// The record is the header of memory from [`take`], which nobody uses any more. The thread is inside.
-unsafe fn give(record: NonNull<Record>) {
-    // SAFETY: the caller's promise; the engine never goes.
+/// The record is the header of memory from [`allocate_memory`] that is no longer in use, and this thread is
+/// inside the engine.
+unsafe fn return_block(record: NonNull<Record>) {
+    // SAFETY: guaranteed by the caller; the engine is never destroyed.
     if unsafe { deallocate(engine(), record) }.is_err() {
-        // The block stays as it is, and counted. Nobody can be told but by the figure.
-        REFUSED.fetch_add(1, Ordering::Relaxed);
+        // The block stays allocated and counted. The counter is the only way to report it.
+        REFUSED_FREES.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Returns what could not be returned at once. The thread is inside.
-fn return_later() {
-    for record in LATER.get().into_iter().filter(|later| !later.is_empty()).flat_map(RemoteFreeList::take) {
-        // SAFETY: from `dealloc`, which was the end of its use.
-        unsafe { give(NonNull::from(Box::leak(record))) };
+/// Returns the blocks whose free was deferred. The thread is inside the engine.
+fn return_deferred() {
+    for record in
+        DEFERRED_FREES.get().into_iter().filter(|later| !later.is_empty()).flat_map(RemoteFreeList::take)
+    {
+        // SAFETY: `dealloc` free_memory the record there, so the memory is no longer in use.
+        unsafe { return_block(NonNull::from(Box::leak(record))) };
     }
 }
 
-fn take(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
-    let Some(_inside) = Inside::enter() else { return take_from_system(layout, zeroed) };
-    return_later();
+fn allocate_memory(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+    let Some(_inside) = InsideGuard::enter() else { return allocate_from_system(layout, zeroed) };
+    return_deferred();
     allocate(engine(), layout, zeroed)
 }
 
-fn take_from_system(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+fn allocate_from_system(layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     let outer = with_header(layout)?;
     let allocate = if zeroed { System::alloc_zeroed } else { System::alloc };
-    // SAFETY: not empty: there is a header.
+    // SAFETY: the layout is not empty: it includes the header.
     let base = unsafe { allocate(&System, outer) };
-    // SAFETY: of the outer layout.
+    // SAFETY: `base` has the outer layout.
     NonNull::new(base).map(|base| unsafe { put_header(base, offset(layout), Header::None) })
 }
 
-/// Returns memory from [`take`].
+/// Frees memory from [`allocate_memory`].
 ///
 /// # Safety
 ///
-/// Those of [`GlobalAlloc::dealloc`].
-unsafe fn put(memory: NonNull<u8>, layout: Layout) {
-    // SAFETY: the caller's promise: from `alloc`.
+/// As for [`GlobalAlloc::dealloc`].
+unsafe fn free_memory(memory: NonNull<u8>, layout: Layout) {
+    // SAFETY: guaranteed by the caller: the memory came from `alloc`.
     let Some(record) = (unsafe { header(memory) }) else {
         if let Some(outer) = with_header(layout) {
-            // SAFETY: that far behind its beginning `take_from_system` put it.
+            // SAFETY: `allocate_from_system` returned the memory at this offset.
             let base = unsafe { memory.sub(offset(layout)) };
-            // SAFETY: as `take_from_system` asked for it.
+            // SAFETY: allocated by `allocate_from_system` with this layout.
             unsafe { System.dealloc(base.as_ptr(), outer) };
         }
         return;
     };
-    let Some(_inside) = Inside::enter() else {
-        // SAFETY: the record of a block that nobody uses any more: the list has it to itself.
-        LATER.get_or_init(RemoteFreeList::new).push(unsafe { Box::from_raw(record.as_ptr()) });
+    let Some(_inside) = InsideGuard::enter() else {
+        // SAFETY: the record of a block that is no longer in use; the list becomes its only holder.
+        DEFERRED_FREES.get_or_init(RemoteFreeList::new).push(unsafe { Box::from_raw(record.as_ptr()) });
         return;
     };
-    return_later();
-    // SAFETY: the header, and the caller's promise.
-    unsafe { give(record) };
+    return_deferred();
+    // SAFETY: the memory's header; the memory is no longer in use (guaranteed by the caller).
+    unsafe { return_block(record) };
 }
 
-// SAFETY: memory is in a block of its own of the engine's, or from the system; both keep the promises. No way through
-// here unwinds (`contained`), and a thread that is inside never enters again.
+// SAFETY: memory is in a block of its own in the engine, or from the system; both meet the contract. No call
+// unwinds (`abort_on_unwind`), and a thread that is inside the engine does not enter it again.
 unsafe impl GlobalAlloc for GlobalAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        contained(|| take(layout, false)).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+        abort_on_unwind(|| allocate_memory(layout, false)).map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        contained(|| take(layout, true)).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+        abort_on_unwind(|| allocate_memory(layout, true)).map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         let Some(memory) = NonNull::new(ptr) else { return };
-        // SAFETY: the caller's promises.
-        contained(|| unsafe { put(memory, layout) });
+        // SAFETY: guaranteed by the caller.
+        abort_on_unwind(|| unsafe { free_memory(memory, layout) });
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(new) = Layout::from_size_align(size, layout.align()) else { return std::ptr::null_mut() };
         let Some(memory) = NonNull::new(ptr) else { return std::ptr::null_mut() };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if let Some(record) = unsafe { header(memory) } {
-            // SAFETY: the record of a live block; nobody changes it while it lives.
+            // SAFETY: the record of a live block, which does not change while the block is live.
             let granted = unsafe { record.as_ref() }.granted;
             let room = granted.saturating_sub(offset(layout));
-            // It has room, and not much more than is needed.
+            // The block has room for the new size, and not much more than that.
             if size <= room && size >= room / 2 {
                 return ptr;
             }
         }
-        // SAFETY: the caller's promise: the new size is not zero.
+        // SAFETY: guaranteed by the caller: the new size is not zero.
         let moved = unsafe { self.alloc(new) };
         if !moved.is_null() {
-            // SAFETY: two allocations, of at least so many bytes each.
+            // SAFETY: two distinct allocations, each of at least the copied length.
             unsafe { moved.copy_from_nonoverlapping(ptr, layout.size().min(size)) };
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { self.dealloc(ptr, layout) };
         }
         moved
@@ -279,7 +287,7 @@ mod tests {
     #[test]
     fn a_panic_inside_ends_the_process() {
         orlop_testkit::aborts::assert_aborts("bare::global::tests::a_panic_inside_ends_the_process", || {
-            let unwound = std::panic::catch_unwind(|| contained(|| panic!("inside")));
+            let unwound = std::panic::catch_unwind(|| abort_on_unwind(|| panic!("inside")));
             assert!(unwound.is_err());
         });
     }

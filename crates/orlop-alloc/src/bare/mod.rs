@@ -1,22 +1,23 @@
-//! Allocators of Rust's own kind: bare pointers and layouts, over an [`AllocatorRef`](crate::AllocatorRef).
+//! Allocators with Rust's own interfaces, which use bare pointers and layouts, over an
+//! [`AllocatorRef`](crate::AllocatorRef).
 //!
-//! | for | what |
+//! | for | type |
 //! |---|---|
 //! | `#[global_allocator]` | [`GlobalAllocator`] |
-//! | `Vec::new_in`, hashbrown, bumpalo … (feature `allocator-api2`) | [`Api`] |
+//! | `Vec::new_in`, hashbrown, bumpalo … (feature `allocator-api2`) | `CollectionAllocator` |
 //!
-//! Rust's allocators are told the layout again when memory comes back, and no more. A word before the memory says which
-//! block it is in; so the way back is as short as any block's.
+//! A free through these interfaces passes a pointer and its layout only. A header of one word before the
+//! memory points to the record of its block, so that a free is as fast as that of a [`Block`](crate::Block).
 
 #[cfg(feature = "allocator-api2")]
-mod api;
+mod collections;
 mod global;
 
 #[cfg(feature = "allocator-api2")]
-pub use self::api::Api;
-#[cfg(all(unix, not(loom)))]
-pub(crate) use self::global::FromSystem;
+pub use self::collections::CollectionAllocator;
 pub use self::global::GlobalAllocator;
+#[cfg(all(unix, not(loom)))]
+pub(crate) use self::global::SystemScope;
 pub(crate) use self::global::may_trace;
 
 use crate::{Allocator, RawBlock, Record, Request, Result};
@@ -24,46 +25,51 @@ use orlop_core::Alignment;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// What is before the memory: which block it is in. `None`: none of ours.
+/// The header before the memory: the record of the block that contains it, or `None` for memory from the
+/// system's allocator.
 type Header = Option<NonNull<Record>>;
 
-/// How far behind the beginning of its block the memory for `layout` begins: room for the header, aligned as both are.
+/// Returns the offset in bytes of the memory for `layout` within its block: room for the header, at the
+/// alignment of both.
 fn offset(layout: Layout) -> usize {
     layout.align().max(size_of::<Header>())
 }
 
-/// The layout of memory with its header before it. `None` if it would be too large.
+/// Returns the layout of memory with its header before it, or `None` if it is too large.
 fn with_header(layout: Layout) -> Option<Layout> {
     let size = layout.size().checked_add(offset(layout))?;
     Layout::from_size_align(size, offset(layout)).ok()
 }
 
-/// Writes the header of memory that is `offset` bytes behind `base`, and gives the memory.
+/// Writes the header of the memory that begins `offset` bytes after `base`, and returns that memory.
 ///
 /// # Safety
 ///
-/// `offset` is [`offset`] of a layout, and from `base` on there is room for [`with_header`] of it, aligned so.
+/// `offset` is [`offset`] of a layout, and from `base` on there are the size and the alignment of
+/// [`with_header`] of that layout.
 unsafe fn put_header(base: NonNull<u8>, offset: usize, header: Header) -> NonNull<u8> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let memory = unsafe { base.add(offset) };
-    // SAFETY: at least a header's length behind the base.
+    // SAFETY: `memory` is at least the length of a header after `base`.
     let place = unsafe { memory.cast::<Header>().sub(1) };
-    // SAFETY: inside the memory, and aligned for a header.
+    // SAFETY: inside the allocation, and aligned for a header.
     unsafe { place.write(header) };
     memory
 }
 
+/// Reads the header of memory.
+///
 /// # Safety
 ///
-/// `memory` is from [`put_header`] and has not been given back.
+/// `memory` came from [`put_header`] and has not been freed.
 unsafe fn header(memory: NonNull<u8>) -> Header {
-    // SAFETY: the caller's promise: there is one before it.
+    // SAFETY: guaranteed by the caller: there is a header before the memory.
     let place = unsafe { memory.cast::<Header>().sub(1) };
-    // SAFETY: as above, and nobody writes it any more.
+    // SAFETY: as above, and the header is not written after `put_header`.
     unsafe { place.read() }
 }
 
-/// Memory for `layout`, which is not empty, in a block of `allocator`'s.
+/// Allocates memory for `layout`, which is not empty, in a block of `allocator`. Returns `None` if it fails.
 fn allocate(allocator: &impl Allocator, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     let outer = with_header(layout)?;
     let align = Alignment::new(outer.align()).ok()?.max(Alignment::CPU);
@@ -71,27 +77,28 @@ fn allocate(allocator: &impl Allocator, layout: Layout, zeroed: bool) -> Option<
     let cached = allocator.take_cached(&request);
     let block = cached.or_else(|| allocator.allocate(&request).ok())?;
     if block.check_host().is_err() {
-        // SAFETY: just handed out. (A refusal leaks what nobody can use.)
+        // SAFETY: allocated above and not passed on. (If the allocator refuses it, it leaks memory that the
+        // host cannot access.)
         let _ = unsafe { allocator.deallocate(block) };
         return None;
     }
-    // SAFETY: the block holds the outer layout.
+    // SAFETY: the block has the size and alignment of `outer`.
     Some(unsafe { put_header(block.ptr, offset(layout), Some(block.record())) })
 }
 
-/// Returns memory from [`allocate`].
+/// Frees memory from [`allocate`].
 ///
 /// # Safety
 ///
-/// 1. `record` is the [`header`] of memory from `allocator`, which nobody uses any more;
-/// 2. the allocator does not go with its last block: a handle is held, or it never goes.
+/// 1. `record` is the [`header`] of memory from `allocator` that is no longer in use;
+/// 2. the allocator outlives its last block: there is a handle, or it is never destroyed.
 unsafe fn deallocate<A: Allocator>(allocator: &A, record: NonNull<Record>) -> Result<()> {
-    // SAFETY: the header of a block that was given up for a bare pointer.
-    let block = unsafe { RawBlock::found(record) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the header of a block that [`allocate`] converted into a bare pointer.
+    let block = unsafe { RawBlock::from_record(record) };
+    // SAFETY: guaranteed by the caller.
     match unsafe { A::give_cached(NonNull::from(allocator), block) } {
         None => Ok(()),
-        // SAFETY: as above; the block is as it was.
+        // SAFETY: as above; `give_cached` returned the block unchanged.
         Some(block) => unsafe { allocator.deallocate(block) },
     }
 }

@@ -1,18 +1,18 @@
-//! Copies between host blocks (P4).
+//! Copies between host blocks.
 //!
-//! These need nobody but the processor. Between devices, or on a stream,
-//! [`Context::copy`](crate::Context::copy) and [`Context::duplicate`](crate::Context::duplicate) ask the
-//! device that can.
+//! These need the processor only. For copies between devices or on a stream see
+//! [`Context::copy`](crate::Context::copy) and [`Context::duplicate`](crate::Context::duplicate), which use
+//! the device's operations.
 
 use crate::{Allocator, AllocatorRef, Block, Error, Request, Result};
 
 impl Block {
-    /// Overwrites this block's bytes with those of `source`, which must be as many. Both must be within the
-    /// processor's reach.
+    /// Overwrites this block's bytes with those of `source`, which must have the same length. Both blocks
+    /// must be accessible from the host.
     ///
     /// # Errors
     ///
-    /// [`Error::SizeMismatch`], [`Error::NotHostAccessible`]; nothing has changed.
+    /// [`Error::SizeMismatch`], [`Error::NotHostAccessible`]; the block is unchanged.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
         if self.len() != source.len() {
             return Err(Error::SizeMismatch { source_bytes: source.len(), destination_bytes: self.len() });
@@ -22,7 +22,7 @@ impl Block {
         Ok(())
     }
 
-    /// A new block from `allocator` with the same bytes, kind, alignment and tag, for the same stream.
+    /// Allocates a block from `allocator` with the same bytes, kind, alignment, tag and stream.
     ///
     /// ```
     /// use orlop_alloc::{backing::System, engine::Direct, Request, Tag};
@@ -39,8 +39,8 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`] if either side is, [`Error::OutOfMemory`], and [`Error::Words`] for a
-    /// kind that cannot be on the allocator's device.
+    /// [`Error::NotHostAccessible`] if either block is not accessible from the host, [`Error::OutOfMemory`],
+    /// and [`Error::InvalidRequest`] for a kind that the allocator's device does not support.
     pub fn try_clone_in<A: ?Sized + Allocator>(&self, allocator: &AllocatorRef<A>) -> Result<Self> {
         let request =
             Request::new(0).align(self.align()).kind(self.kind()).tag(self.tag()).stream(self.stream());
@@ -49,13 +49,13 @@ impl Block {
 }
 
 impl<A: ?Sized + Allocator> AllocatorRef<A> {
-    /// A block with a copy of `bytes`. Their number replaces the request's.
+    /// Allocates a block and copies `bytes` into it. The length of `bytes` replaces the request's size.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`], [`Error::OutOfMemory`], [`Error::Words`].
+    /// [`Error::NotHostAccessible`], [`Error::OutOfMemory`], [`Error::InvalidRequest`].
     pub fn allocate_copy(&self, request: &Request, bytes: &[u8]) -> Result<Block> {
-        // Every byte is about to be written: zeros would be written twice.
+        // Every byte is overwritten below, so zeroing would be a second write.
         let request = Request { bytes: bytes.len(), zeroed: false, ..*request };
         let mut block = self.allocate(&request)?;
         block.bytes_mut()?.copy_from_slice(bytes);

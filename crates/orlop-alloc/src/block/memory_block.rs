@@ -1,12 +1,13 @@
-//! A block with several owners (L3, T2): the last one to go returns it.
+//! Blocks with several owners: the last owner returns the block.
 //!
-//! The count is in the block's record, so sharing allocates nothing, and whoever is the only owner goes without a
-//! locked instruction (T1).
+//! The reference count is in the block's record, so sharing allocates nothing, and a sole owner is dropped
+//! without a locked instruction.
 //!
 //! # Ordering
 //!
-//! As in `Arc`: a new owner is counted by one that is counted (relaxed); who goes releases what it did
-//! (`share.leave`), and who finds itself alone (`share.alone`, acquire) has seen all of that.
+//! As in `Arc`: a new owner is counted by an owner that is already counted (relaxed). An owner that is
+//! dropped releases its writes (`share.leave`), and an owner that finds itself alone (`share.alone`, acquire)
+//! sees all of them.
 
 use crate::handle::handle_of;
 use crate::{AllocatorRef, Block, RawBlock, Record};
@@ -16,7 +17,8 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A counted handle to a block of memory. Shows the block's [`Record`]; the bytes are the owners' affair.
+/// A reference-counted handle to a block of memory. It dereferences to the block's [`Record`]; access to the
+/// bytes is coordinated by the owners.
 ///
 /// ```
 /// use orlop_alloc::{Context, Request};
@@ -30,15 +32,17 @@ use std::ptr::NonNull;
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 pub struct MemoryBlock {
-    /// Invariant: of a block whose record counts this handle: its `sharers` are the handles but one.
+    /// Invariant: the record belongs to a block that this handle keeps alive, and its `sharers` field is the
+    /// number of handles minus one.
     record: NonNull<Record>,
 }
 
-/// More owners than there can be without leaking them: the process ends, as with `Arc`.
-const MOST: u32 = u32::MAX / 2;
+/// The maximum number of owners. It can only be exceeded by leaking handles; the process then aborts, as with
+/// `Arc`.
+const MAX_OWNERS: u32 = u32::MAX / 2;
 
 impl Block {
-    /// The block as one that can have several owners.
+    /// Converts the block into one that can have several owners.
     #[inline]
     pub fn share(self) -> MemoryBlock {
         MemoryBlock { record: self.into_raw().record() }
@@ -46,82 +50,87 @@ impl Block {
 }
 
 impl MemoryBlock {
-    /// Whether this is the only owner. What other owners did before they went has happened.
+    /// Returns `true` if this is the only owner. Everything that other owners did before they were dropped is
+    /// then visible.
     #[inline]
     #[must_use]
     pub fn is_unique(&self) -> bool {
         self.sharers.load(ordering!("share.alone", Acquire)) == 0
     }
 
-    /// How many owners there are, at some moment.
+    /// Returns the number of owners at some moment during the call.
     #[must_use]
     pub fn owners(&self) -> usize {
         self.sharers.load(Ordering::Relaxed) as usize + 1
     }
 
-    /// The block, if this is its only owner.
+    /// Converts the handle back into a block if this is its only owner.
     ///
     /// # Errors
     ///
-    /// The handle itself, if there are others.
+    /// The handle itself if there are other owners.
     #[inline]
     pub fn try_into_block(self) -> Result<Block, Self> {
         if !self.is_unique() {
             return Err(self);
         }
         let handle = ManuallyDrop::new(self);
-        // SAFETY: from a block that was given up in `share`; the only handle goes with this.
-        Ok(Block::new(unsafe { RawBlock::found(handle.record) }))
+        // SAFETY: the record is of a block that `share` consumed, and this is its only handle, which is not
+        // used afterwards.
+        Ok(Block::new(unsafe { RawBlock::from_record(handle.record) }))
     }
 
-    /// Runs `f` on the block, if this is its only owner.
+    /// Runs `f` on the block if this is its only owner.
     pub(crate) fn with_block<R>(&mut self, f: impl FnOnce(&mut Block) -> R) -> Option<R> {
         if !self.is_unique() {
             return None;
         }
-        // SAFETY: from a block that was given up in `share`; the only handle is borrowed. Not dropped: it stays the
-        // handle's, also if `f` panics.
-        let mut block = ManuallyDrop::new(Block::new(unsafe { RawBlock::found(self.record) }));
+        // SAFETY: the record is of a block that `share` consumed, and this is its only handle, which is
+        // borrowed exclusively. The temporary block is not dropped, also if `f` panics: the handle keeps the
+        // ownership.
+        let mut block = ManuallyDrop::new(Block::new(unsafe { RawBlock::from_record(self.record) }));
         Some(f(&mut block))
     }
 
-    /// Notes that `stream` uses the memory too: see [`Block::record_stream`].
+    /// Records that `stream` uses the memory too: see [`Block::record_stream`].
     ///
     /// # Errors
     ///
-    /// Those of [`Block::record_stream`].
+    /// As for [`Block::record_stream`].
     pub fn record_stream(&self, stream: orlop_core::StreamId) -> crate::Result<()> {
         self.record_use(stream)
     }
 
-    /// Whether copies may be put off (P6): see [`Block::is_simple`].
+    /// Returns `true` if the block may be copied lazily: see [`Block::is_simple`].
     #[must_use]
     pub fn is_simple(&self) -> bool {
         self.has_allocator()
     }
 
-    /// Whether it returns to an allocator of this crate.
+    /// Returns `true` if the block returns to an allocator of this crate.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
         Record::allocator(self).is_some()
     }
 
-    /// The allocator that it returns to (L4): a handle, to ask for more of the kind. `None` for memory from outside, for
-    /// empty blocks, and if the last handle went before: the allocator then lives on for its blocks only.
+    /// Returns a handle of the allocator that the block returns to. Returns `None` for foreign memory, for
+    /// empty blocks, and if the allocator's last handle was dropped: the allocator then exists for its
+    /// remaining blocks only.
     #[must_use]
     pub fn allocator(&self) -> Option<AllocatorRef> {
-        // SAFETY: a block that lives, and does while it is borrowed here, returns to its owner.
+        // SAFETY: the block is live while it is borrowed here, so the cell of its allocator exists.
         Record::allocator(self).and_then(|owner| unsafe { handle_of(owner) })
     }
 
-    /// The name of the allocator that it returns to, whether or not that has a handle.
+    /// Returns the name of the allocator that the block returns to, even if that has no handles any more.
     #[must_use]
     pub fn allocator_name(&self) -> Option<&str> {
-        // SAFETY: the cell lives while its block does, which is borrowed for as long as the name.
+        // SAFETY: the cell exists while the block is live, and the block is borrowed for as long as the name.
         Record::allocator(self).map(|owner| unsafe { owner.as_ref() }.allocator().name())
     }
 
-    /// Whether it returns to this allocator. Unlike [`MemoryBlock::allocator`], this counts nothing.
+    /// Returns `true` if the block returns to this allocator. Unlike [`MemoryBlock::allocator`], this changes
+    /// no reference count.
     #[must_use]
     pub fn is_from(&self, allocator: &AllocatorRef) -> bool {
         self.owner == Some(allocator.owner())
@@ -131,10 +140,10 @@ impl MemoryBlock {
     #[inline(never)]
     fn leave(&self) {
         if self.sharers.fetch_sub(1, ordering!("share.leave", AcqRel)) == 0 {
-            // The others went since we looked.
+            // The other owners were dropped since `is_unique` was called.
             self.sharers.store(0, Ordering::Relaxed);
-            // SAFETY: the count says that no other handle is left, and this one goes.
-            drop(Block::new(unsafe { RawBlock::found(self.record) }));
+            // SAFETY: the count was zero, so this was the last handle.
+            drop(Block::new(unsafe { RawBlock::from_record(self.record) }));
         }
     }
 }
@@ -144,7 +153,7 @@ impl Deref for MemoryBlock {
 
     #[inline]
     fn deref(&self) -> &Record {
-        // SAFETY: the block lives while its owners do, and nobody has more than shared access meanwhile.
+        // SAFETY: the block is live while it has owners, and owners only have shared access to its record.
         unsafe { self.record.as_ref() }
     }
 }
@@ -153,7 +162,7 @@ impl Clone for MemoryBlock {
     #[inline]
     fn clone(&self) -> Self {
         // Relaxed: the new owner is made from one that is counted.
-        if self.sharers.fetch_add(1, Ordering::Relaxed) >= MOST {
+        if self.sharers.fetch_add(1, Ordering::Relaxed) >= MAX_OWNERS {
             std::process::abort();
         }
         Self { record: self.record }
@@ -164,8 +173,8 @@ impl Drop for MemoryBlock {
     #[inline]
     fn drop(&mut self) {
         if self.is_unique() {
-            // SAFETY: no other handle is left, and this one goes.
-            drop(Block::new(unsafe { RawBlock::found(self.record) }));
+            // SAFETY: this is the last handle.
+            drop(Block::new(unsafe { RawBlock::from_record(self.record) }));
         } else {
             self.leave();
         }
@@ -184,8 +193,8 @@ impl fmt::Debug for MemoryBlock {
     }
 }
 
-// SAFETY: a handle shows a record, which is `Sync`, and the last one to go returns the block, which is `Send`; the
-// count orders the last after all others.
+// SAFETY: a handle gives access to a record, which is `Sync`. The last handle returns the block, which is
+// `Send`; the reference count orders that after the use by all other handles.
 unsafe impl Send for MemoryBlock {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryBlock {}
@@ -241,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_from_outside_has_no_allocator() {
+    fn foreign_memory_has_no_allocator() {
         let record = Record::new(NonNull::dangling(), 0, orlop_core::Device::CPU, crate::Access::Host);
         // SAFETY: no bytes.
-        let outside = unsafe { Block::borrowed(record) }.share();
-        assert!(outside.allocator().is_none() && outside.allocator_name().is_none() && !outside.is_simple());
+        let foreign = unsafe { Block::borrowed(record) }.share();
+        assert!(foreign.allocator().is_none() && foreign.allocator_name().is_none() && !foreign.is_simple());
         let empty = Direct::new(System::new()).allocate(&Request::new(0)).unwrap();
         assert!(empty.allocator().is_none());
     }

@@ -1,12 +1,12 @@
-//! Requests, and the blocks that answer them.
+//! Requests, and the blocks that serve them.
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
-//! | `request`, `tag` | what a user asks for, and the name it is accounted under |
+//! | `request`, `tag` | what a user requests, and the name it is accounted under |
 //! | `owned` | [`Block`]: one owner, returns its memory when dropped |
 //! | `memory_block` | [`MemoryBlock`]: several owners |
 //! | `typed` | [`TypedBlock`]: an array of elements |
-//! | `raw` | [`RawBlock`] and its [`Record`]: what engines, adaptors and handles pass on |
+//! | `raw` | [`RawBlock`] and its [`Record`]: what engines, adaptors and handles exchange |
 //! | `records` | recycling of records |
 //! | `stream_uses` | the streams that used a block |
 //! | `deleter` | how foreign memory is freed |
@@ -28,7 +28,7 @@ pub use self::memory_block::MemoryBlock;
 pub use self::owned::Block;
 pub(crate) use self::raw::Owner;
 pub use self::raw::{Access, RawBlock, Record};
-pub(crate) use self::records::{Records, unboxed};
+pub(crate) use self::records::{Records, recycle_record};
 pub use self::request::Request;
 pub use self::stream_uses::StreamUses;
 pub use self::tag::Tag;

@@ -1,17 +1,17 @@
-//! The owned block: memory that returns to where it came from when dropped.
+//! The owned block: memory that returns to its allocator when the block is dropped.
 
 use super::raw::Record;
-use super::records::{boxed, unboxed};
+use super::records::{box_record, recycle_record};
 use crate::handle::{grow_block, handle_of, return_block};
 use crate::{Access, AllocationId, AllocatorRef, Deleter, RawBlock, Result, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
 use std::{fmt, mem, slice};
 
-/// A block of memory with its owner: one pointer, to a record that holds the rest.
+/// A block of memory with one owner. It is a single pointer to a [`Record`] with the details.
 ///
-/// Dropping it tells the owner which streams used it; the owner decides when the memory may be reused. A
-/// block may outlive every handle of its allocator.
+/// Dropping a block passes the streams that used it to its allocator, which decides when the memory may be
+/// reused. A block may outlive every handle of its allocator.
 #[must_use = "dropping a block frees its memory"]
 #[repr(transparent)]
 pub struct Block {
@@ -19,128 +19,131 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block whose record says who its owner is.
+    /// Creates a block from a raw block whose record names its allocator.
     #[inline]
     pub(crate) fn new(raw: RawBlock) -> Self {
         Self { raw: mem::ManuallyDrop::new(raw) }
     }
 
-    /// Gives the block up without returning it.
+    /// Converts the block into a raw block without returning it to the allocator.
     pub(crate) fn into_raw(self) -> RawBlock {
         let mut block = mem::ManuallyDrop::new(self);
-        // SAFETY: `self` is not used afterwards, and not dropped.
+        // SAFETY: `self` is neither used nor dropped afterwards.
         unsafe { mem::ManuallyDrop::take(&mut block.raw) }
     }
 
-    /// Takes in memory from outside. `deleter` runs exactly once, when the block goes.
+    /// Wraps foreign memory. `deleter` runs exactly once, when the block is dropped.
     ///
-    /// Nobody counts it before a context takes it in ([`Context::adopt`](crate::Context::adopt)).
+    /// The block is in no statistics until a context adopts it ([`Context::adopt`](crate::Context::adopt)).
     ///
-    /// The data pointer and the deleter's context are distinct (P2): `record.ptr` may point into the middle
-    /// of what the context owns.
+    /// The data pointer and the deleter's context are independent: `record.ptr` may point into the middle of
+    /// the memory that the context owns.
     ///
     /// # Safety
     ///
     /// 1. `record.ptr .. record.ptr + record.granted` stays valid, as `record.access` says, until `deleter`
     ///    runs, and `record.requested <= record.granted`;
-    /// 2. nobody else writes there meanwhile, nor reads while this block is written;
+    /// 2. until then no other code writes there, or reads there while this block is written;
     /// 3. with [`Access::Host`] the bytes are initialised.
     ///
-    /// Of the record only what it says of the memory and for what it is counts: whose block it was before, if any's, does
-    /// not matter.
+    /// Only the description of the memory and its purpose are taken from the record. Owner, id and stream
+    /// uses of a block that it described before are reset.
     pub unsafe fn foreign(record: Record, deleter: Deleter) -> Self {
-        let record = Record { deleter: Some(deleter), outside: true, ..record.of_nobody() };
-        Self::new(RawBlock::new(boxed(record)))
+        let record = Record { deleter: Some(deleter), is_foreign: true, ..record.without_owner() };
+        Self::new(RawBlock::new(box_record(record)))
     }
 
-    /// Borrows memory from outside: nothing happens when the block goes.
+    /// Wraps borrowed foreign memory: dropping the block frees nothing.
     ///
     /// # Safety
     ///
-    /// As for [`Block::foreign`], until the block is gone.
+    /// As for [`Block::foreign`], until the block is dropped.
     pub unsafe fn borrowed(record: Record) -> Self {
-        let record = Record { outside: true, ..record.of_nobody() };
-        Self::new(RawBlock::new(boxed(record)))
+        let record = Record { is_foreign: true, ..record.without_owner() };
+        Self::new(RawBlock::new(box_record(record)))
     }
 
-    /// Where it begins. Valid for [`Block::capacity`] bytes.
+    /// Returns the address of the first byte. Valid for [`Block::capacity`] bytes.
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.raw.ptr
     }
 
-    /// Bytes asked for.
+    /// Returns the requested size in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.raw.requested
     }
 
-    /// Whether no bytes were asked for.
+    /// Returns `true` if the requested size is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.raw.requested == 0
     }
 
-    /// Bytes that may be used: at least [`Block::len`].
+    /// Returns the usable size in bytes: at least [`Block::len`].
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.raw.granted
     }
 
-    /// Where it is.
+    /// Returns the device that the memory is on.
     #[must_use]
     pub fn device(&self) -> Device {
         self.raw.device
     }
 
-    /// What it is for.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.raw.kind
     }
 
-    /// What its address is a multiple of, as asked for.
+    /// Returns the requested alignment.
     #[must_use]
     pub fn align(&self) -> Alignment {
         self.raw.align
     }
 
-    /// Its name; [`AllocationId::NONE`] for empty blocks, and for memory from outside that no context counts.
+    /// Returns the id of the allocation. It is [`AllocationId::NONE`] for empty blocks and for foreign memory
+    /// that no context has adopted.
     #[must_use]
     pub fn id(&self) -> AllocationId {
         self.raw.id
     }
 
-    /// Who asked for it.
+    /// Returns the tag of the request.
     #[must_use]
     pub fn tag(&self) -> Tag {
         self.raw.tag
     }
 
-    /// Who can reach the bytes.
+    /// Returns which processors can access the bytes.
     #[must_use]
     pub fn access(&self) -> Access {
         self.raw.access
     }
 
-    /// The stream it was allocated for.
+    /// Returns the stream that the block was allocated for.
     #[must_use]
     pub fn stream(&self) -> StreamId {
         self.raw.stream
     }
 
-    /// Other streams that used it, latest first.
+    /// Returns the other streams that used the block, latest first.
     pub fn stream_uses(&self) -> impl Iterator<Item = StreamId> + '_ {
         self.raw.uses.iter()
     }
 
-    /// Makes the block larger without moving it, so that it has at least `bytes`; whether that could be. If not, nothing has
-    /// changed, and a larger block is to be had elsewhere. The bytes beyond are whatever they are.
+    /// Grows the block in place to at least `bytes` bytes. Returns `false` if that is not possible; the block
+    /// is then unchanged, and a larger block has to be allocated instead. The contents of the additional
+    /// bytes are unspecified.
     ///
-    /// The engine's own limit holds; for the budgets of a context ask [`Context::grow_in_place`](crate::Context::grow_in_place).
+    /// The engine's own limit applies. To apply the budgets of a context too, call
+    /// [`Context::grow_in_place`](crate::Context::grow_in_place).
     ///
     /// ```
     /// use orlop_alloc::{Request, backing::System, engine::Arena};
@@ -158,107 +161,115 @@ impl Block {
         if bytes <= self.raw.requested {
             return true;
         }
-        // SAFETY: the block's own cell, and it has not come back.
+        // SAFETY: `owner` is the cell that the block returns to, and the block is live.
         self.raw.allocator().is_some_and(|owner| unsafe { grow_block(owner, &mut self.raw, bytes) })
     }
 
-    /// Notes that `stream` uses the memory too: it will not be reused before that stream is done.
+    /// Records that `stream` uses the memory too, so that it is not reused before that stream has finished
+    /// its work.
     ///
     /// # Errors
     ///
-    /// [`Error::StreamsNotHonoured`](crate::Error::StreamsNotHonoured) where nobody would wait: the allocator's
-    /// [`Semantics`](crate::Semantics) are not ordered by streams, as those of every CPU engine, or the memory is from
-    /// outside. Nothing is recorded then: synchronize with the stream before the block goes.
+    /// [`Error::StreamsNotHonoured`](crate::Error::StreamsNotHonoured) if the memory would be reused without
+    /// waiting for the stream: its allocator's [`Semantics`](crate::Semantics) are not stream-ordered, as for
+    /// every CPU engine, or the memory is foreign. Nothing is recorded then: synchronize with the stream
+    /// before the block is dropped.
     pub fn record_stream(&self, stream: StreamId) -> Result<()> {
         self.raw.record_use(stream)
     }
 
-    /// Whether dropping it returns memory to an allocator of this crate.
+    /// Returns `true` if dropping the block returns memory to an allocator of this crate.
     #[must_use]
     pub fn has_allocator(&self) -> bool {
         self.raw.allocator().is_some()
     }
 
-    /// The allocator that it returns to: see [`MemoryBlock::allocator`](crate::MemoryBlock::allocator).
+    /// Returns a handle of the allocator that the block returns to: see
+    /// [`MemoryBlock::allocator`](crate::MemoryBlock::allocator).
     #[must_use]
     pub fn allocator(&self) -> Option<AllocatorRef> {
-        // SAFETY: a block that lives, and does while it is borrowed here, returns to its owner.
+        // SAFETY: the block is live while it is borrowed here, so the cell of its allocator exists.
         self.raw.allocator().and_then(|owner| unsafe { handle_of(owner) })
     }
 
-    /// Whether its pages are locked for DMA: see [`Semantics::pinned`](crate::Semantics::pinned). A block of kind
-    /// [`HostPinned`](MemoryKind::HostPinned) is not where the process has nobody who pins, and memory from outside is not
-    /// known to be.
+    /// Returns `true` if the block's pages are locked for DMA: see
+    /// [`Semantics::pinned`](crate::Semantics::pinned). A block of kind
+    /// [`HostPinned`](MemoryKind::HostPinned) is not pinned if the process has no pinner; foreign memory is
+    /// never known to be pinned.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
-        // SAFETY: the cell lives while this block does.
+        // SAFETY: the cell exists while the block is live.
         self.raw.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().pinned)
     }
 
-    /// Whether the block alone decides how long its bytes live, as copy-on-write needs (P6). True for blocks of our
-    /// allocators, whose data pointer is the whole context; false for memory from outside: a deleter's context may own
-    /// more than the bytes, and borrowed memory has an owner that expects to see what is written.
+    /// Returns `true` if the lifetime of the bytes depends on this block alone, as copy-on-write requires.
+    ///
+    /// This holds for blocks of an allocator, whose data pointer is the whole context. It does not hold for
+    /// foreign memory: a deleter's context may own more than the bytes, and borrowed memory has an owner that
+    /// expects to see writes.
     #[must_use]
     pub fn is_simple(&self) -> bool {
         self.has_allocator()
     }
 
-    /// The bytes, as many as were asked for.
+    /// Returns the bytes, [`Block::len`] of them.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`](crate::Error::NotHostAccessible) for device memory and address space.
+    /// [`Error::NotHostAccessible`](crate::Error::NotHostAccessible) for device memory and for address space
+    /// without memory.
     pub fn bytes(&self) -> Result<&[u8]> {
         self.raw.check_host()?;
         // SAFETY: host-accessible blocks are valid and initialised for `granted >= requested` bytes
-        // (`Allocator`, obligations 1 and 2; `foreign`, 1 and 3), and only `&mut self` writes.
+        // (`Allocator`, obligations 1 and 2; `foreign`, obligations 1 and 3), and writing requires `&mut
+        // self`.
         Ok(unsafe { slice::from_raw_parts(self.raw.ptr.as_ptr(), self.raw.requested) })
     }
 
-    /// The bytes, to be written.
+    /// Returns the bytes for writing, [`Block::len`] of them.
     ///
     /// # Errors
     ///
     /// As for [`Block::bytes`].
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
         self.raw.check_host()?;
-        // SAFETY: as in `bytes`, and `&mut self` is the only way to the memory for as long as it lasts.
+        // SAFETY: as in `bytes`; `&mut self` gives exclusive access for the lifetime of the slice.
         Ok(unsafe { slice::from_raw_parts_mut(self.raw.ptr.as_ptr(), self.raw.requested) })
     }
 
-    /// Gives memory from outside away, as it came in by [`Block::foreign`]: the address and the deleter, which was not
-    /// called (P2 `release`). Who drops the deleter has it called, without the address.
+    /// Converts a block made by [`Block::foreign`] back into its address and its deleter, which has not been
+    /// called. Dropping the deleter calls it with a null address.
     ///
     /// # Errors
     ///
-    /// The block itself, if it has no deleter: an allocator's, an empty or a borrowed one.
+    /// The block itself if it has no deleter: a block of an allocator, an empty one or a borrowed one.
     pub fn into_foreign(mut self) -> Result<(NonNull<u8>, Deleter), Self> {
-        // Only memory from outside has one. What is left of the block is counted out.
-        // SAFETY: the deleter is the block's own, and nothing else of the record changes.
+        // Only foreign memory has a deleter. Dropping the rest of the block removes it from the statistics.
+        // SAFETY: only the deleter changes, which is the block's own: no engine relies on it.
         match unsafe { self.raw.record_mut() }.deleter.take() {
             Some(deleter) => Ok((self.raw.ptr, deleter)),
             None => Err(self),
         }
     }
 
-    /// Whether it is memory from outside that nobody counts.
+    /// Returns `true` if the block is foreign memory that is in no statistics.
     pub(crate) fn is_uncounted(&self) -> bool {
-        self.raw.outside && self.raw.owner.is_none()
+        self.raw.is_foreign && self.raw.owner.is_none()
     }
 
     pub(crate) fn raw(&self) -> &RawBlock {
         &self.raw
     }
 
-    /// Gives the memory away: nothing is returned until someone frees the address with
-    /// [`AllocatorRef::free`](crate::AllocatorRef::free) (P2 `release`). The allocator stays alive for it.
+    /// Converts the block into a bare address, which is freed with
+    /// [`AllocatorRef::free`](crate::AllocatorRef::free). The allocator stays alive until then.
     ///
     /// # Errors
     ///
-    /// The block itself, if its owner could not free a bare pointer later.
+    /// The block itself if its allocator cannot free a bare address.
     pub fn into_raw_ptr(self) -> Result<NonNull<u8>, Self> {
         let Some(owner) = self.raw.allocator() else { return Err(self) };
-        // SAFETY: the cell lives while this block does.
+        // SAFETY: the cell exists while the block is live.
         if !unsafe { owner.as_ref() }.allocator().has_raw_deleter() {
             return Err(self);
         }
@@ -274,29 +285,29 @@ impl Drop for Block {
         // SAFETY: `raw` is taken out once, here; `self` is not used afterwards.
         let raw = unsafe { mem::ManuallyDrop::take(&mut self.raw) };
         if let Some(owner) = raw.owner {
-            // SAFETY: the block was counted in this cell when made, comes back once, and nobody can reach
-            // the bytes through it any more.
+            // SAFETY: the cell counted the block when it was made, the block is returned once, and its bytes
+            // can no longer be accessed through it.
             unsafe { return_block(owner, raw) };
         } else {
-            // SAFETY: without an allocator the record is the block's own (`foreign`, `borrowed`, `empty`).
-            unsafe { end(raw) };
+            // SAFETY: a block without an owner has a record of its own (`foreign`, `borrowed`, `empty`).
+            unsafe { drop_without_owner(raw) };
         }
     }
 }
 
-/// Ends a block without an allocator.
+/// Drops a block without an owner: calls its deleter, if any, and recycles its record.
 ///
 /// # Safety
 ///
-/// The record is the block's own.
+/// The record belongs to the block and to no engine.
 #[cold]
-unsafe fn end(raw: RawBlock) {
-    // SAFETY: the caller's promise.
+unsafe fn drop_without_owner(raw: RawBlock) {
+    // SAFETY: guaranteed by the caller.
     let mut record = unsafe { raw.into_record() };
     if let Some(deleter) = record.deleter.take() {
         deleter.run(record.ptr);
     }
-    unboxed(record);
+    recycle_record(record);
 }
 
 impl fmt::Debug for Block {
@@ -323,9 +334,9 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// The record of another block, which returns to an allocator, is as good as a fresh one.
+    /// A record that was used for another block is reset.
     #[test]
-    fn foreign_memory_is_nobodys_whatever_its_record_was() {
+    fn foreign_memory_has_no_owner_whatever_its_record_was() {
         let allocator = Direct::new(System::new());
         let mut bytes = vec![7u8; 64];
         let (ptr, freed) = (NonNull::from(bytes.as_mut_slice()).cast(), Arc::new(AtomicU64::new(0)));
@@ -334,14 +345,14 @@ mod tests {
             (record.requested, record.id, record.token) = (64, AllocationId::next(), 5);
             let mut raw = RawBlock::new(Box::new(record));
             raw.set_owner(allocator.owner());
-            // SAFETY: the box of `new`.
+            // SAFETY: the box passed to `RawBlock::new` above.
             *unsafe { raw.into_record() }
         };
         let count = Arc::clone(&freed);
         let deleter = Deleter::from_closure(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
         });
-        // SAFETY: the bytes live longer, and nobody uses them meanwhile.
+        // SAFETY: the bytes outlive the block and are not accessed while it exists.
         let block = unsafe { Block::foreign(used(), deleter) };
         assert!(
             !block.has_allocator()

@@ -1,4 +1,4 @@
-//! What passes between engines, adaptors and handles: a pointer to the record of a block.
+//! Raw blocks and their records: what engines, adaptors and handles exchange.
 
 use crate::handle::Head;
 use crate::{AllocationId, Deleter, Error, Request, Result, StreamUses, Tag};
@@ -7,70 +7,73 @@ use orlop_sync::atomic::AtomicU32;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
-/// Who can reach the bytes of a block.
+/// The processors that can access the bytes of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// The processor can read and write them, and they are initialised.
+    /// The host can read and write them, and they are initialised.
     Host,
-    /// Only the device can.
+    /// Only the device can access them.
     Device,
-    /// Nobody can: the block is address space (the null backing).
-    Nobody,
+    /// None: the block is address space without memory (the null backing).
+    None,
 }
 
-/// Everything about a block.
+/// The description of a block.
 ///
-/// A record stays where it is while its block lives, and often longer: engines keep it with the memory, so
-/// that handing a cached block out again changes a few words and moves none. What passes between layers is a
-/// pointer to it, a [`RawBlock`].
+/// A record does not move while its block is live, and often longer: engines keep it with the memory, so that
+/// handing out a cached block again changes a few words and moves none. Layers exchange a pointer to the
+/// record, a [`RawBlock`].
 ///
-/// What an allocation and its return read is in the first cache line; of the second an allocation writes the stream.
+/// The first cache line holds all that allocating and freeing read; of the second, an allocation writes the
+/// stream only.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Record {
-    /// Where the block begins.
+    /// The first byte.
     pub ptr: NonNull<u8>,
-    /// Bytes that belong to it.
+    /// Length in bytes, after rounding.
     pub granted: usize,
-    /// Bytes that were asked for.
+    /// Requested length in bytes.
     pub requested: usize,
-    /// Its name.
+    /// Identifies the allocation.
     pub id: AllocationId,
-    /// The engine's own note: where its records of this block are.
+    /// A value for the engine's own use: where its metadata of this block is.
     pub token: usize,
-    /// To which allocator it returns. `None` for empty, borrowed and foreign memory; set by the handle. While nobody uses
-    /// the block: the next one in whatever list of unused blocks this one is in.
+    /// The cell of the allocator that the block returns to, or of the account that counts adopted foreign
+    /// memory; set by the handle. `None` for empty blocks and for foreign memory that is not adopted. While
+    /// the block is unused, the link to the next record in a list of unused blocks.
     pub(crate) owner: Option<Owner>,
-    /// Other streams that used it since.
+    /// The other streams that used the block since it was allocated.
     pub uses: StreamUses,
-    /// Who asked.
+    /// The tag of the request.
     pub tag: Tag,
-    /// What it is for.
+    /// The kind of memory.
     pub kind: MemoryKind,
-    /// What its address is a multiple of.
+    /// The requested alignment.
     pub align: Alignment,
-    /// Who can reach it.
+    /// Which processors can access the bytes.
     pub access: Access,
-    /// Whether it is memory from outside: its owner, if it has one, only counts it.
-    pub(crate) outside: bool,
-    /// The stream it was allocated for.
+    /// True for foreign memory, whose owner, if it has one, only counts it.
+    pub(crate) is_foreign: bool,
+    /// The stream that the block was allocated for.
     pub stream: StreamId,
-    /// How many owners a shared block has beside the first.
+    /// The number of owners of a shared block, not counting the first.
     pub(crate) sharers: AtomicU32,
-    /// Where it is.
+    /// The device that the memory is on.
     pub device: Device,
-    /// Whom to tell, once, when foreign memory goes (M3).
+    /// The deleter of foreign memory, called once when the block is dropped.
     pub(crate) deleter: Option<Deleter>,
 }
 
 #[cfg(all(not(loom), target_pointer_width = "64"))]
 const _: () = assert!(std::mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
 
-/// The cell that counted a block.
+/// The cell of the allocator or account that counted a block.
 pub(crate) type Owner = NonNull<Head>;
 
 impl Record {
-    /// A record of memory that an engine has; [`Record::assign`] makes it a block for a request.
+    /// Creates a record of memory that an engine holds; [`Record::assign`] turns it into the record of a
+    /// block.
     #[must_use]
     pub fn new(ptr: NonNull<u8>, granted: usize, device: Device, access: Access) -> Self {
         Self {
@@ -79,7 +82,7 @@ impl Record {
             token: 0,
             device,
             access,
-            outside: false,
+            is_foreign: false,
             kind: MemoryKind::Default,
             align: Alignment::ONE,
             tag: Tag::NONE,
@@ -93,8 +96,9 @@ impl Record {
         }
     }
 
-    /// The record of the same memory as a block that belongs to no allocator, with one owner and without an id.
-    pub(crate) fn of_nobody(self) -> Self {
+    /// Converts the record into one of the same memory without an allocator, with one owner and without an
+    /// id.
+    pub(crate) fn without_owner(self) -> Self {
         Self {
             owner: None,
             sharers: AtomicU32::new(0),
@@ -105,14 +109,15 @@ impl Record {
         }
     }
 
-    /// The engine's note, set.
+    /// Sets the engine's own value.
     #[must_use]
     pub fn token(mut self, token: usize) -> Self {
         self.token = token;
         self
     }
 
-    /// Makes this the record of a new allocation: a new id, no stream uses, the request's facts.
+    /// Turns this into the record of a new allocation: a new id, no stream uses, and the fields of the
+    /// request.
     #[inline]
     pub fn assign(&mut self, request: &Request) {
         if !self.uses.is_empty() {
@@ -121,14 +126,14 @@ impl Record {
         self.assign_unused(request, AllocationId::next());
     }
 
-    /// [`Record::assign`] for a record without stream uses.
+    /// As [`Record::assign`], for a record that has no stream uses.
     #[inline(always)]
     pub(crate) fn assign_unused(&mut self, request: &Request, id: AllocationId) {
         (self.tag, self.kind) = (request.tag, request.kind);
         self.assign_like(request, id);
     }
 
-    /// [`Record::assign_unused`] for a record that was of the request's kind and tag before.
+    /// As [`Record::assign_unused`], for a record that already has the request's kind and tag.
     #[inline(always)]
     pub(crate) fn assign_like(&mut self, request: &Request, id: AllocationId) {
         debug_assert!(self.uses.is_empty() && self.tag == request.tag && self.kind == request.kind);
@@ -138,30 +143,31 @@ impl Record {
         self.align = request.align;
     }
 
-    /// The cell of the allocator that it returns to. Not that of an account of memory from outside.
+    /// Returns the cell of the allocator that the block returns to, or `None` for foreign memory, whose owner
+    /// only counts it.
     #[inline]
     pub(crate) fn allocator(&self) -> Option<Owner> {
-        if self.outside { None } else { self.owner }
+        if self.is_foreign { None } else { self.owner }
     }
 
-    /// The address as a number.
+    /// Returns the address of the first byte.
     #[inline]
     #[must_use]
     pub fn address(&self) -> usize {
         self.ptr.as_ptr().addr()
     }
 
-    /// The addresses of its bytes.
+    /// Returns the range of the block's addresses.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.address()..self.address() + self.granted
     }
 
-    /// Notes that a stream uses the memory of a live block too, if its allocator waits for streams.
+    /// Records that a stream uses the memory of a live block too, if its allocator waits for streams.
     pub(crate) fn record_use(&self, stream: StreamId) -> Result<()> {
         if self.granted == 0 {
             return Ok(());
         }
-        // SAFETY: a live block's owner, whose cell lives while the block does.
+        // SAFETY: the block is live, so the cell of its owner exists.
         let honoured =
             self.owner.is_some_and(|owner| unsafe { owner.as_ref() }.allocator().semantics().stream_ordered);
         if !honoured {
@@ -173,21 +179,22 @@ impl Record {
         Ok(())
     }
 
-    /// An error unless the processor can reach the bytes.
+    /// Checks that the host can access the bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHostAccessible`].
+    /// [`Error::NotHostAccessible`] if it cannot.
     #[inline]
     pub fn check_host(&self) -> Result<()> {
         match self.access {
             Access::Host => Ok(()),
-            Access::Device | Access::Nobody => Err(Error::NotHostAccessible { device: self.device }),
+            Access::Device | Access::None => Err(Error::NotHostAccessible { device: self.device }),
         }
     }
 }
 
-// SAFETY: the field that nobody else uses while the record is in a list.
+// SAFETY: `link` returns what `set_link` stored last, because `owner` has no other use while the record is in
+// a list.
 unsafe impl orlop_sync::Linked for Record {
     #[inline(always)]
     fn link(&self) -> Option<NonNull<Self>> {
@@ -200,9 +207,9 @@ unsafe impl orlop_sync::Linked for Record {
     }
 }
 
-/// A block below the handle: a pointer to its [`Record`]. Dropping one leaks the memory; nothing is returned.
+/// A block below the handle: a pointer to its [`Record`]. Dropping one returns nothing and leaks the memory.
 ///
-/// What it says can be read. Engines trust it when the block comes back, so safe code cannot change it:
+/// The record can be read. Engines rely on it when the block comes back, so safe code cannot change it:
 ///
 /// ```compile_fail
 /// use orlop_alloc::{Allocator, Request, backing::System, engine::Direct};
@@ -214,39 +221,40 @@ unsafe impl orlop_sync::Linked for Record {
 #[repr(transparent)]
 #[must_use = "dropping a raw block leaks its memory"]
 pub struct RawBlock {
-    /// Invariant: points to a record that is valid, and reached through this pointer only, until the block
-    /// goes back to whoever made the record. From `Box::leak`.
+    /// Invariant: points to a record from `Box::leak` that is valid, and accessed through this pointer only,
+    /// until the block returns to the engine that made the record.
     record: NonNull<Record>,
 }
 
 impl RawBlock {
-    /// A block with this record.
+    /// Creates a block with this record.
     #[inline]
     pub fn new(record: Box<Record>) -> Self {
         Self { record: NonNull::from(Box::leak(record)) }
     }
 
-    /// The record, back.
+    /// Converts the block back into its record.
     ///
     /// # Safety
     ///
-    /// The block came from [`RawBlock::new`] with a box of the caller's, or of an engine that it now returns
-    /// the block to.
+    /// The block came from [`RawBlock::new`] with a box of the caller, or of an engine to which the caller
+    /// now returns the block.
     #[inline]
     #[must_use]
     pub unsafe fn into_record(self) -> Box<Record> {
-        // SAFETY: the box of `new`, taken back once: `self` is consumed.
+        // SAFETY: the box passed to `new`, taken back once: `self` is consumed.
         unsafe { Box::from_raw(self.record.as_ptr()) }
     }
 
-    /// The record, to be written. Engines trust what they find in it when the block comes back; so this is for who made the
-    /// record, and for adaptors.
+    /// Returns the record for writing. Engines rely on its contents when the block comes back, so this is for
+    /// the code that made the record and for adaptors.
     ///
     /// # Safety
     ///
-    /// 1. When the block is handed on, to a user or to another allocator, its record says what is true of it, as
-    ///    [`Allocator`](crate::Allocator) promises: where it is, how long, on which device, who reaches it;
-    /// 2. when it goes back to who handed it out, the record is as it was then, but for `uses`.
+    /// 1. When the block is handed on, to a user or to another allocator, its record describes it correctly,
+    ///    as [`Allocator`](crate::Allocator) requires: address, size, device and access;
+    /// 2. when it returns to the allocator that handed it out, the record is as it was then, except for
+    ///    `uses`.
     #[inline]
     #[must_use]
     pub unsafe fn record_mut(&mut self) -> &mut Record {
@@ -254,29 +262,29 @@ impl RawBlock {
         unsafe { self.record.as_mut() }
     }
 
-    /// Says to which cell the block returns that has counted it.
+    /// Sets the cell that counted the block and that it returns to.
     #[inline]
     pub(crate) fn set_owner(&mut self, owner: Owner) {
-        // SAFETY: the field is the handles' own, and engines do not look at it while somebody has the block.
+        // SAFETY: only handles use this field while the block is live; engines do not rely on it.
         unsafe { self.record_mut() }.owner = Some(owner);
     }
 
-    /// Where the record is: the same for as long as the block lives.
+    /// Returns a pointer to the record, which stays the same while the block is live.
     #[inline]
     pub(crate) fn record(&self) -> NonNull<Record> {
         self.record
     }
 
-    /// The block that `record` belongs to, for engines that find their records by address.
+    /// Returns the block of this record, for engines that find their records by address.
     ///
     /// # Safety
     ///
-    /// `record` came from [`RawBlock::record`] of a block that was given up without being returned.
-    pub(crate) unsafe fn found(record: NonNull<Record>) -> Self {
+    /// `record` came from [`RawBlock::record`] of a block that was forgotten without being returned.
+    pub(crate) unsafe fn from_record(record: NonNull<Record>) -> Self {
         Self { record }
     }
 
-    /// A block of no bytes, which belongs to nobody: aligned, and never read or written.
+    /// Creates a block of zero bytes without an allocator: its address is aligned and never accessed.
     pub(crate) fn empty(request: &Request, device: Device) -> Self {
         // The alignment is a power of two, hence not null.
         let ptr = NonNull::new(std::ptr::without_provenance_mut(request.align.bytes()));
@@ -292,18 +300,19 @@ impl Deref for RawBlock {
 
     #[inline]
     fn deref(&self) -> &Record {
-        // SAFETY: valid, and reached through `self` only, by the invariant.
+        // SAFETY: valid, and accessed through `self` only, by the invariant.
         unsafe { self.record.as_ref() }
     }
 }
 
-// SAFETY: a record describes memory and belongs to one holder at a time; nothing about either is tied to a
-// thread, because allocators accept blocks back from any thread (`Allocator`, obligation 4), and deleters may
-// run on any (`Deleter`'s constructors).
+// SAFETY: a record describes memory and has one holder at a time. Neither is tied to a thread: allocators
+// accept blocks back from any thread (`Allocator`, obligation 4), and deleters may run on any thread
+// (required by the constructors of `Deleter`).
 unsafe impl Send for Record {}
-// SAFETY: through a shared reference only plain fields can be read, and `StreamUses` is `Sync`.
+// SAFETY: through a shared reference only plain fields can be read, atomics changed, and `StreamUses` is
+// `Sync`.
 unsafe impl Sync for Record {}
-// SAFETY: a raw block is its record's only holder.
+// SAFETY: a raw block is the only holder of its record.
 unsafe impl Send for RawBlock {}
 // SAFETY: as for the record.
 unsafe impl Sync for RawBlock {}

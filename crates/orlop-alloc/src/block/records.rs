@@ -1,7 +1,8 @@
-//! Used records, for the next block: in a list for each thread.
+//! Recycling of records, in a list per thread.
 //!
-//! A record must not move while its block lives, so each is in a box; a list of used boxes saves going to
-//! the system's allocator each time. For memory aligned as records are, that takes longer than all else together.
+//! A record must not move while its block is live, so each is in a box. A list of unused boxes avoids a call
+//! of the system's allocator per block: for memory with the alignment of records, such a call takes longer
+//! than all other steps together.
 
 use crate::{RawBlock, Record, Request};
 use orlop_sync::{Linked as _, Slots, thread_slot};
@@ -9,10 +10,10 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// How many unused records a thread keeps.
-const KEEP: usize = 256;
+/// The maximum number of unused records per thread.
+const MAX_UNUSED: usize = 256;
 
-/// Unused records.
+/// The unused records of one engine, per thread.
 pub(crate) struct Records {
     #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
     unused: Slots<Vec<Box<Record>>>,
@@ -23,8 +24,9 @@ impl Records {
         Self { unused: Slots::new() }
     }
 
-    /// A block of so many bytes for a request, with the engine's note. Only a record that is new is made by `new`: of all
-    /// others of the engine the device and the access are right.
+    /// Creates a block for a request from `(ptr, granted, token)`: its address, its size in bytes and the
+    /// engine's own value. `new` is called only if there is no unused record; the records of one engine all
+    /// have the same device and access, so these are not set again.
     #[inline]
     pub(crate) fn block(
         &self,
@@ -39,11 +41,11 @@ impl Records {
         RawBlock::new(record)
     }
 
-    /// Keeps the record of a returned block for another one.
+    /// Keeps the record of a returned block for another block.
     #[inline]
     pub(crate) fn keep(&self, record: Box<Record>) {
         self.unused.with(thread_slot::current(), |unused| {
-            if unused.len() < KEEP {
+            if unused.len() < MAX_UNUSED {
                 unused.push(record);
             }
         });
@@ -56,36 +58,37 @@ impl fmt::Debug for Records {
     }
 }
 
-/// How many records that no block uses a thread keeps for memory from outside.
-const SPARE: usize = 64;
+/// The maximum number of unused records that a thread keeps for foreign memory.
+const MAX_SPARE: usize = 64;
 
-/// AddressSanitizer and loom find uses of freed memory only if it is freed. Miri interprets the recycling itself.
-const KEEPS: bool = !cfg!(any(loom, orlop_asan));
+/// Off under AddressSanitizer and loom, which detect a use after free only if the memory is freed. Miri runs
+/// the recycling itself.
+const IS_RECYCLING: bool = !cfg!(any(loom, orlop_asan));
 
-/// A thread's records that no block uses, linked.
-struct Spare {
+/// A thread's unused records, as a linked list.
+struct SpareRecords {
     first: Cell<Option<NonNull<Record>>>,
     count: Cell<usize>,
 }
 
 thread_local! {
-    static OUTSIDE: Spare = const { Spare { first: Cell::new(None), count: Cell::new(0) } };
+    static SPARE: SpareRecords = const { SpareRecords { first: Cell::new(None), count: Cell::new(0) } };
 }
 
-impl Spare {
+impl SpareRecords {
     #[inline]
     fn pop(&self) -> Option<Box<Record>> {
-        // SAFETY: `push` put it there, and took it from a box: taken back once.
+        // SAFETY: `push` made the pointer from a box, which is taken back once.
         let record = unsafe { Box::from_raw(self.first.get()?.as_ptr()) };
         self.first.set(record.link());
         self.count.set(self.count.get() - 1);
         Some(record)
     }
 
-    /// Gives the record back if there are enough.
+    /// Adds a record. Returns it if the list is full.
     #[inline]
     fn push(&self, mut record: Box<Record>) -> Option<Box<Record>> {
-        if self.count.get() == SPARE {
+        if self.count.get() == MAX_SPARE {
             return Some(record);
         }
         record.set_link(self.first.get());
@@ -95,7 +98,7 @@ impl Spare {
     }
 }
 
-impl Drop for Spare {
+impl Drop for SpareRecords {
     fn drop(&mut self) {
         while let Some(record) = self.pop() {
             drop(record);
@@ -103,10 +106,10 @@ impl Drop for Spare {
     }
 }
 
-/// A record on the heap, for memory from outside.
+/// Moves a record of foreign memory into a box.
 #[inline]
-pub(crate) fn boxed(record: Record) -> Box<Record> {
-    let spare = if KEEPS { OUTSIDE.try_with(Spare::pop).ok().flatten() } else { None };
+pub(crate) fn box_record(record: Record) -> Box<Record> {
+    let spare = if IS_RECYCLING { SPARE.try_with(SpareRecords::pop).ok().flatten() } else { None };
     match spare {
         Some(mut boxed) => {
             *boxed = record;
@@ -116,19 +119,19 @@ pub(crate) fn boxed(record: Record) -> Box<Record> {
     }
 }
 
-/// Keeps a record for [`boxed`]: of a block from outside that is gone, and without its deleter.
+/// Keeps the record of a dropped foreign block for [`box_record`]. Its deleter has been taken out.
 #[inline]
-pub(crate) fn unboxed(record: Box<Record>) {
+pub(crate) fn recycle_record(record: Box<Record>) {
     debug_assert!(record.deleter.is_none());
-    if KEEPS {
-        // If the thread is ending, the closure drops it uncalled.
-        drop(OUTSIDE.try_with(|spare| spare.push(record)));
+    if IS_RECYCLING {
+        // If the thread is ending, the closure is dropped without being called, and the record with it.
+        drop(SPARE.try_with(|spare| spare.push(record)));
     }
 }
 
 #[cfg(all(test, not(any(loom, orlop_asan))))]
 mod tests {
-    use super::{Record, SPARE, boxed, unboxed};
+    use super::{MAX_SPARE, Record, box_record, recycle_record};
     use crate::Access;
     use orlop_core::Device;
     use std::ptr::NonNull;
@@ -138,11 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_used_again_and_no_more_are_kept_than_a_few() {
-        let all: Vec<_> = (0..2 * SPARE).map(|_| boxed(fresh(1))).collect();
-        let kept: Vec<_> = all[..SPARE].iter().map(|record| &raw const **record).collect();
-        all.into_iter().for_each(unboxed);
-        let again: Vec<_> = (0..SPARE).map(|_| boxed(fresh(2))).collect();
+    fn records_are_reused_and_only_a_few_are_kept() {
+        let all: Vec<_> = (0..2 * MAX_SPARE).map(|_| box_record(fresh(1))).collect();
+        let kept: Vec<_> = all[..MAX_SPARE].iter().map(|record| &raw const **record).collect();
+        all.into_iter().for_each(recycle_record);
+        let again: Vec<_> = (0..MAX_SPARE).map(|_| box_record(fresh(2))).collect();
         assert!(again.iter().all(|record| kept.contains(&&raw const **record) && record.granted == 2));
         assert!(again.iter().all(|record| record.owner.is_none()));
     }

@@ -1,11 +1,11 @@
-//! What a user asks an allocator for.
+//! Requests to an allocator.
 
 use crate::Tag;
 use orlop_core::{Alignment, MemoryKind, StreamId};
 
-// In this order, because what is zero by default is cleared in words that do not overlap: who reads a word that two stores
-// have written waits for both.
-/// Bytes, and how they are to be (T18). Built from [`Request::new`] by the methods that change one thing.
+// In this order, so that the fields that are zero by default are cleared by stores that do not overlap: a
+// load of a word that two stores have written waits for both.
+/// A request for memory. It is made by [`Request::new`] and changed by methods that each set one field.
 ///
 /// ```
 /// use orlop_alloc::Request;
@@ -17,28 +17,30 @@ use orlop_core::{Alignment, MemoryKind, StreamId};
 #[repr(C)]
 #[non_exhaustive]
 pub struct Request {
-    /// Bytes wanted. Zero is answered without asking the engine, unless it hands out opaque handles.
+    /// Requested size in bytes. Zero is served without calling the engine, unless that hands out opaque
+    /// handles.
     pub bytes: usize,
     /// The stream that will use the memory first.
     pub stream: StreamId,
-    /// If not zero, only chunks freed at or before this stamp may be used (T9).
+    /// If not zero, only chunks freed at or before this stamp may be used.
     pub freed_before: u64,
-    /// The address is a multiple of this.
+    /// Alignment of the address.
     pub align: Alignment,
-    /// Whether every byte must read as zero.
+    /// True if every byte must read as zero.
     pub zeroed: bool,
-    /// What the memory is for.
+    /// The kind of memory.
     pub kind: MemoryKind,
-    /// Whether the request may be tried again after it was refused: wait for others to return memory, run callbacks, give
-    /// other kinds' caches back, borrow budget. Off, it fails at the first refusal, which is cheap where memory is optional.
-    /// An engine uses the free memory of its own in any case, what it gives back to its backing for that included.
+    /// True if a refused request may be retried: after waiting for other threads to return memory, running
+    /// callbacks, releasing the caches of other kinds or borrowing budget. If false, the request fails at the
+    /// first refusal, which is cheap where memory is optional. In both cases an engine uses all of its own
+    /// free memory, including regions that it can release to its backing to make room.
     pub retry: bool,
-    /// Who asks.
+    /// The tag that the memory is accounted under.
     pub tag: Tag,
 }
 
 impl Request {
-    /// `bytes` at 64-byte alignment, of the default kind.
+    /// Creates a request for `bytes` bytes of the default kind, aligned to 64 bytes.
     #[must_use]
     #[inline]
     pub const fn new(bytes: usize) -> Self {
@@ -54,49 +56,49 @@ impl Request {
         }
     }
 
-    /// At this alignment.
+    /// Sets the alignment.
     #[must_use]
     pub const fn align(mut self, align: Alignment) -> Self {
         self.align = align;
         self
     }
 
-    /// Of this kind.
+    /// Sets the kind of memory.
     #[must_use]
     pub const fn kind(mut self, kind: MemoryKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// With every byte zero.
+    /// Requires every byte to be zero.
     #[must_use]
     pub const fn zeroed(mut self) -> Self {
         self.zeroed = true;
         self
     }
 
-    /// To fail at once rather than wait or reclaim.
+    /// Makes the request fail at the first refusal: see [`Request::retry`].
     #[must_use]
     pub const fn no_retry(mut self) -> Self {
         self.retry = false;
         self
     }
 
-    /// For work on this stream.
+    /// Sets the stream that uses the memory first.
     #[must_use]
     pub const fn stream(mut self, stream: StreamId) -> Self {
         self.stream = stream;
         self
     }
 
-    /// From chunks freed at or before this stamp.
+    /// Restricts the request to chunks freed at or before this stamp.
     #[must_use]
     pub const fn freed_before(mut self, stamp: u64) -> Self {
         self.freed_before = stamp;
         self
     }
 
-    /// On behalf of this tag.
+    /// Sets the tag.
     #[must_use]
     pub const fn tag(mut self, tag: Tag) -> Self {
         self.tag = tag;

@@ -1,14 +1,15 @@
-//! The streams that used a block, in one word.
+//! The set of streams that used a block, in one word.
 //!
-//! A block is used by the stream it was allocated for; other streams are the exception, recorded by
-//! whichever thread launches work on them (`record_stream` in PyTorch). So the set must be shareable and
-//! must cost nothing when empty: one word, zero on a CPU. A recorded stream is a node pushed at the head of
-//! a list; the list only grows while the block is shared and is taken down by its single owner.
+//! A block is used by the stream that it was allocated for. Other streams are the exception, recorded by the
+//! thread that launches work on them (`record_stream` in PyTorch). The set must therefore be shareable and
+//! cost nothing when empty: it is one word, zero on a CPU. A recorded stream is a node pushed at the head of
+//! a list. The list only grows while the block is shared, and its single owner frees it.
 //!
 //! # Ordering
 //!
-//! A node is written before it is published and never changed after (`streams.push`, release). Whoever
-//! walks the list loads the head with acquire (`streams.walk`), and older nodes were published before it.
+//! A node is written before it is published and never changed after (`streams.push`, release). A thread that
+//! walks the list loads the head with acquire (`streams.walk`, `streams.again`, `streams.iter`); older nodes
+//! were published before it.
 
 use orlop_core::StreamId;
 use orlop_sync::{
@@ -20,11 +21,11 @@ use std::{fmt, ptr};
 
 /// A grow-only set of [`StreamId`]s. Empty costs one word and no allocation.
 pub struct StreamUses {
-    /// Invariant: null, or a list of nodes from `Box::into_raw` that no one frees while `self` is shared.
+    /// Invariant: null, or a list of nodes from `Box::into_raw` that are not freed while `self` is shared.
     head: AtomicPtr<Node>,
 }
 
-/// In a cell so that loom checks that nobody reads a node before it was written.
+/// In a cell, so that loom checks that no node is read before it is written.
 struct Node(UnsafeCell<Link>);
 
 #[derive(Clone, Copy)]
@@ -38,32 +39,34 @@ impl Node {
         Self(UnsafeCell::new(Link { stream, next: ptr::null_mut() }))
     }
 
-    /// Only before publication.
+    /// Sets the next node. Called before publication only.
     fn link_to(&self, next: *mut Self) {
-        // SAFETY: the node is in its maker's box: nobody else knows it.
+        // SAFETY: the node is not published, so only the thread that made it has access.
         self.0.with_mut(|link| unsafe { (*link).next = next });
     }
 
     fn read(&self) -> Link {
-        // SAFETY: nodes are written before they are published and by no one after; see `walk`.
+        // SAFETY: nodes are written only before they are published, and readers reach them after that; see
+        // `walk`.
         self.0.with(|link| unsafe { *link })
     }
 }
 
 impl StreamUses {
-    /// The empty set.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self { head: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Whether no stream was recorded.
+    /// Returns `true` if no stream was recorded.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::Relaxed).is_null()
     }
 
-    /// Adds `stream`; true if it was not there yet. From any thread, at the same time as others.
+    /// Adds `stream`. Returns `true` if it was not in the set. May be called from several threads at the same
+    /// time.
     pub fn record(&self, stream: StreamId) -> bool {
         let mut node: Option<Box<Node>> = None;
         let mut head = self.head.load(ordering!("streams.walk", Acquire));
@@ -74,7 +77,7 @@ impl StreamUses {
             let new = node.take().unwrap_or_else(|| Box::new(Node::new(stream)));
             new.link_to(head);
             let raw = Box::into_raw(new);
-            // A failed exchange reads nodes of other threads next: acquire, like the first load.
+            // A failed exchange returns a head whose nodes are read next: acquire, like the first load.
             match self.head.compare_exchange(
                 head,
                 raw,
@@ -91,7 +94,7 @@ impl StreamUses {
         }
     }
 
-    /// The streams recorded so far, latest first.
+    /// Returns the streams recorded so far, latest first.
     pub fn iter(&self) -> impl Iterator<Item = StreamId> + '_ {
         Self::walk(self.head.load(ordering!("streams.iter", Acquire)))
     }
@@ -100,8 +103,8 @@ impl StreamUses {
         let mut next = head;
         std::iter::from_fn(move || {
             // SAFETY: `next` is null or a published node: it was read from `head` with acquire, or from a
-            // node that was. Nodes are not changed after publication, and not freed while the set is
-            // shared, which the callers' borrow of `self` proves.
+            // node that was. Published nodes do not change and are not freed while the set is shared, which
+            // the callers' borrow of `self` ensures.
             let link = unsafe { next.as_ref() }?.read();
             next = link.next;
             Some(link.stream)
@@ -112,10 +115,10 @@ impl StreamUses {
 impl Drop for StreamUses {
     #[inline]
     fn drop(&mut self) {
-        // Exclusive access: whoever moved the set here synchronised with every `record`.
+        // Exclusive access: moving the set here required synchronisation with every `record`.
         let mut next = self.head.load(Ordering::Relaxed);
         while !next.is_null() {
-            // SAFETY: by the invariant on `head` each node came from `Box::into_raw` and is freed once, here.
+            // SAFETY: by the invariant on `head` each node came from `Box::into_raw`; it is freed once, here.
             let node = unsafe { Box::from_raw(next) };
             next = node.read().next;
         }
@@ -124,8 +127,8 @@ impl Drop for StreamUses {
 
 // SAFETY: nodes are immutable once published and hold a `Copy` id; the head is atomic.
 unsafe impl Send for StreamUses {}
-// SAFETY: as above; `record` and `iter` are the only shared operations and are ordered as the head of this
-// file says.
+// SAFETY: as above; `record` and `iter` are the only shared operations and are ordered as the module
+// documentation says.
 unsafe impl Sync for StreamUses {}
 
 impl Default for StreamUses {

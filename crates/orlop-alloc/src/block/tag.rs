@@ -1,13 +1,14 @@
-//! Names that users put on requests, four bytes each.
+//! Tags: names that users put on requests, four bytes each.
 //!
-//! A tag says what a block is for ("attention.q", "kv layer 3"), so that a report can say who holds the
-//! memory. Names are interned once for the process and never freed: tags are meant to be few and to repeat.
+//! A tag says what a block is for ("attention.q", "kv layer 3"), so that a report can break memory down by
+//! purpose. Names are interned once for the process and never freed: a program is expected to use few tags,
+//! repeatedly.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{OnceLock, RwLock};
 
-/// An interned name. `Tag::NONE` is the empty one.
+/// An interned name. `Tag::NONE` is the empty name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Tag(u32);
 
@@ -26,7 +27,7 @@ impl Tag {
     /// No tag.
     pub const NONE: Self = Self(0);
 
-    /// The tag of this name, made at the first call. The empty name is [`Tag::NONE`].
+    /// Returns the tag of this name, which is interned at the first call. The empty name is [`Tag::NONE`].
     ///
     /// ```
     /// use orlop_alloc::Tag;
@@ -46,7 +47,7 @@ impl Tag {
         if let Some(&index) = names.by_name.get(name) {
             return Self(index);
         }
-        // Index 0 is the empty name; past four thousand million names, blocks go untagged.
+        // Index 0 is the empty name. Once all 2³² numbers are in use, blocks go untagged.
         let Some(index) = u32::try_from(names.by_tag.len()).ok().and_then(|n| n.checked_add(1)) else {
             return Self::NONE;
         };
@@ -56,21 +57,22 @@ impl Tag {
         Self(index)
     }
 
-    /// A number that stands for it in this process: for records that have no room for a name. 0 is [`Tag::NONE`].
+    /// Returns the number of the tag in this process, for records without room for a name. 0 is
+    /// [`Tag::NONE`].
     #[inline]
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// The tag that has this number; nameless if none has.
+    /// Returns the tag with this number. Its name is empty if no tag has this number.
     #[inline]
     #[must_use]
-    pub const fn of_number(number: u32) -> Self {
+    pub const fn from_number(number: u32) -> Self {
         Self(number)
     }
 
-    /// The name; empty for [`Tag::NONE`].
+    /// Returns the name, which is empty for [`Tag::NONE`].
     #[must_use]
     pub fn name(self) -> &'static str {
         let Some(index) = self.0.checked_sub(1) else { return "" };

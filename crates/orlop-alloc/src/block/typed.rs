@@ -1,16 +1,16 @@
-//! Arrays of any element type in allocator memory (T3).
+//! Arrays of any element type in allocator memory.
 //!
-//! Tensors hold plain numbers. Runtimes also keep strings, handles and futures beside them, and TensorFlow's
+//! Tensors hold plain numbers. Runtimes also keep strings, handles and futures beside them; TensorFlow's
 //! allocators therefore construct and drop elements of non-trivial types. [`TypedBlock`] does that with
-//! Rust's guarantees: whatever was constructed is dropped exactly once, also when a constructor or a
-//! destructor panics, and the block always returns.
+//! Rust's guarantees: every constructed element is dropped exactly once, also if a constructor or a
+//! destructor panics, and the block always returns to its allocator.
 //!
-//! # Why the bytes are zeroed on the way back
+//! # Why the bytes are zeroed when the block returns
 //!
-//! A host block's bytes are initialised for as long as the engine has them (`Allocator`, obligation 2), so
-//! that whoever gets the block next may read them. An element may have padding or uninitialised fields, and
-//! writing it makes those bytes uninitialised again. Once the elements are dropped their bytes are therefore
-//! set to zero: the price of one pass over memory that was written element by element anyway.
+//! A host block's bytes are initialised while the engine holds them (`Allocator`, obligation 2), so that the
+//! next user may read them. An element may have padding or uninitialised fields, and writing it makes those
+//! bytes uninitialised. The bytes are therefore zeroed after the elements are dropped: one more pass over
+//! memory that was written element by element.
 
 use crate::{Allocator, AllocatorRef, Block, Error, Request, Result};
 use orlop_core::{Alignment, bytes::checked_bytes};
@@ -21,7 +21,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 
-/// A block full of `T`s, which are dropped with it. Used like a slice.
+/// A block of `T` values that are dropped with it. It dereferences to a slice.
 ///
 /// ```
 /// use orlop_alloc::{backing::System, engine::Direct};
@@ -34,15 +34,16 @@ use std::slice;
 /// ```
 #[must_use = "dropping a typed block drops its elements and frees its memory"]
 pub struct TypedBlock<T> {
-    /// Invariants: 1. host-accessible, aligned for `T`, and of at least `len * size_of::<T>()` bytes, a
-    /// product that does not overflow; 2. the first `len` elements are valid `T`s, ours to drop.
+    /// Invariants: 1. the block is host-accessible, aligned for `T`, and has at least `len * size_of::<T>()`
+    /// bytes, a product that does not overflow; 2. the first `len` elements are valid, and this value drops
+    /// them.
     block: Block,
     len: usize,
     elements: PhantomData<T>,
 }
 
 impl<T> TypedBlock<T> {
-    /// Room for `capacity` elements, none of them there yet.
+    /// Allocates room for `capacity` elements, with none constructed yet.
     fn with_room<A: ?Sized + Allocator>(
         allocator: &AllocatorRef<A>,
         request: &Request,
@@ -53,18 +54,19 @@ impl<T> TypedBlock<T> {
         request.bytes = checked_bytes(capacity, size_of::<T>()).map_err(too_many)?;
         request.align = request.align.max(Alignment::of::<T>());
         let block = allocator.allocate(&request)?;
-        // Refuses what the processor cannot reach.
+        // Fails if the memory is not host-accessible.
         block.bytes()?;
         Ok(Self { block, len: 0, elements: PhantomData })
     }
 
     fn fill<E>(mut self, count: usize, mut make: impl FnMut(usize) -> Result<T, E>) -> Result<Self, E> {
         for index in 0..count {
-            // If this fails or panics, `self` drops what is there already and returns the block.
+            // If this fails or panics, dropping `self` drops the elements constructed so far and returns the
+            // block.
             let element = make(index)?;
-            // SAFETY: `index < count`, for which there is room (invariant 1).
+            // SAFETY: `index < count`, which `with_room` allocated room for (invariant 1).
             let place = unsafe { self.start().add(index) };
-            // SAFETY: inside the block, aligned, and no element is there yet.
+            // SAFETY: inside the block and aligned; there is no element yet that the write would overwrite.
             unsafe { place.write(element) };
             self.len = index + 1;
         }
@@ -75,19 +77,19 @@ impl<T> TypedBlock<T> {
         self.block.as_ptr().cast()
     }
 
-    /// What the memory is for.
+    /// Returns the kind of memory.
     #[must_use]
     pub fn kind(&self) -> orlop_core::MemoryKind {
         self.block.kind()
     }
 
-    /// Who asked for it.
+    /// Returns the tag of the request.
     #[must_use]
     pub fn tag(&self) -> crate::Tag {
         self.block.tag()
     }
 
-    /// Which allocation it is.
+    /// Returns the id of the allocation.
     #[must_use]
     pub fn id(&self) -> crate::AllocationId {
         self.block.id()
@@ -95,20 +97,21 @@ impl<T> TypedBlock<T> {
 }
 
 impl<A: ?Sized + Allocator> AllocatorRef<A> {
-    /// An array of `count` elements, the one at `index` made by `make(index)`, in ascending order.
+    /// Allocates an array of `count` elements; `make(index)` constructs the element at `index`, in ascending
+    /// order.
     ///
-    /// If `make` panics, the elements made so far are dropped and the block returns.
+    /// If `make` panics, the elements constructed so far are dropped and the block returns.
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyElements`] if they cannot be in the address space, [`Error::NotHostAccessible`],
+    /// [`Error::TooManyElements`] if the elements exceed the address space, [`Error::NotHostAccessible`],
     /// [`Error::OutOfMemory`].
     pub fn allocate_typed<T>(&self, count: usize, make: impl FnMut(usize) -> T) -> Result<TypedBlock<T>> {
         self.allocate_typed_with(&Request::new(0), count, make)
     }
 
-    /// The same for a request, which says kind, tag and so on. Its size is replaced and its alignment raised
-    /// to the type's.
+    /// As [`AllocatorRef::allocate_typed`], for a request with a kind, a tag and so on. Its size is replaced,
+    /// and its alignment is raised to that of `T`.
     ///
     /// # Errors
     ///
@@ -126,11 +129,12 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         }
     }
 
-    /// The same with a constructor that can fail: its first error ends it, and what was made is dropped.
+    /// As [`AllocatorRef::allocate_typed_with`], with a constructor that can fail. At the first error the
+    /// elements constructed so far are dropped and the block returns.
     ///
     /// # Errors
     ///
-    /// `make`'s, and those of [`AllocatorRef::allocate_typed`] as `E`.
+    /// The error of `make`, and those of [`AllocatorRef::allocate_typed`] converted to `E`.
     pub fn try_allocate_typed<T, E: From<Error>>(
         &self,
         request: &Request,
@@ -140,7 +144,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
         TypedBlock::with_room(self, request, count)?.fill(count, make)
     }
 
-    /// An array of default values.
+    /// Allocates an array of `count` default values.
     ///
     /// # Errors
     ///
@@ -154,7 +158,7 @@ impl<T> Deref for TypedBlock<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: invariants 1 and 2; elements change through `&mut self` only.
+        // SAFETY: invariants 1 and 2; changing an element requires `&mut self`.
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
@@ -166,15 +170,15 @@ impl<T> DerefMut for TypedBlock<T> {
     }
 }
 
-/// Makes bytes initialised again, whatever happens before it goes.
-struct Cleanse {
+/// Zeroes bytes when it is dropped, also during unwinding.
+struct ZeroOnDrop {
     ptr: NonNull<u8>,
     bytes: usize,
 }
 
-impl Drop for Cleanse {
+impl Drop for ZeroOnDrop {
     fn drop(&mut self) {
-        // SAFETY: bytes of a block that `TypedBlock::drop` holds, in which nothing is alive any more.
+        // SAFETY: bytes of a block that `TypedBlock::drop` holds, and all their elements have been dropped.
         unsafe { self.ptr.write_bytes(0, self.bytes) };
     }
 }
@@ -182,9 +186,10 @@ impl Drop for Cleanse {
 impl<T> Drop for TypedBlock<T> {
     fn drop(&mut self) {
         let elements = &raw mut **self;
-        let _cleanse = Cleanse { ptr: self.block.as_ptr(), bytes: self.len * size_of::<T>() };
-        // SAFETY: the elements are valid and ours (invariant 2), and nobody uses them after this. If one of
-        // them panics, the others are still dropped, `_cleanse` runs, and the field `block` returns.
+        let _zeroing = ZeroOnDrop { ptr: self.block.as_ptr(), bytes: self.len * size_of::<T>() };
+        // SAFETY: the elements are valid and owned by this value (invariant 2), and not used afterwards. If
+        // one of them panics, the others are still dropped, `_zeroing` runs, and the field `block` is
+        // returned.
         unsafe { elements.drop_in_place() };
     }
 }
@@ -291,7 +296,7 @@ mod tests {
         let wide = allocator.allocate_typed(3, |index| Wide(u8::try_from(index).unwrap_or(0))).unwrap();
         assert_eq!((wide.as_ptr().addr() % 1024, wide[2].0), (0, 2));
         drop(wide);
-        // What had padding is initialised again for whoever comes next.
+        // Bytes that were padding are initialised again for the next user.
         let again = allocator.allocate(&Request::new(3072)).unwrap();
         assert!(again.bytes().unwrap().iter().all(|&byte| byte == 0));
         let made = std::cell::Cell::new(0);

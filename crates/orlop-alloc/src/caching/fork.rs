@@ -19,7 +19,7 @@ use super::Caching;
 use super::front::Front;
 use super::index::ClassIndex;
 use crate::backing::Backing;
-use crate::bare::{FromSystem, GlobalAllocator};
+use crate::bare::{GlobalAllocator, SystemScope};
 use crate::central::heap::Heap;
 use crate::{Error, Result};
 use orlop_sync::{GrowableHeap, MutexGuard, QuiescedCounters, ShardedCounters};
@@ -87,7 +87,7 @@ impl Held {
 /// Everything that is held during one fork. Fields in the order in which they are let go.
 struct Fork {
     held: Vec<Held>,
-    _system: Option<FromSystem>,
+    _system: Option<SystemScope>,
     _engines: std::sync::MutexGuard<'static, Vec<Engine>>,
 }
 
@@ -165,7 +165,7 @@ extern "C" fn before() {
     let _ = FORK.try_with(|fork| {
         let engines = engines();
         // The notes are the system's, and so is what other handlers allocate meanwhile.
-        let system = FromSystem::begin();
+        let system = SystemScope::begin();
         let mut held = Vec::with_capacity(engines.len());
         for engine in engines.iter().rev() {
             // SAFETY: the list is locked until all of this is gone.

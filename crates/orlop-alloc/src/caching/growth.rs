@@ -15,7 +15,7 @@ use super::follow::PlanFate;
 use super::index::ClassIndex;
 use super::token::Token;
 use crate::Refusal;
-use crate::backing::{Backing, Line, Region};
+use crate::backing::{Backing, Region, Reservation};
 use crate::central::chunks::{Index, Mapped};
 use crate::central::heap::{Ask, Heap};
 use crate::central::regions::Gain;
@@ -122,7 +122,7 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
 /// The line that grows, as it stands.
 struct Growing {
     index: Index,
-    line: Line,
+    line: Reservation,
     gained: usize,
     /// Free bytes at its end.
     free: usize,
@@ -205,11 +205,12 @@ impl<B: Backing> Caching<B> {
     fn longer(&self, growing: &Growing, need: usize, room: usize) -> Option<Gain> {
         let &Growing { index, ref line, gained, free, .. } = growing;
         for step in steps(need.saturating_sub(free), gained) {
-            let to = gained.checked_add(step).and_then(|to| self.backing.grain().round_up(to).ok());
+            let to =
+                gained.checked_add(step).and_then(|to| self.backing.commit_granularity().round_up(to).ok());
             let Some(to) = to.filter(|&to| to <= line.capacity && to - gained <= room) else { continue };
             // SAFETY: our line, of which `gained` bytes are gained; nobody else extends it while we hold the
             // growth lock.
-            if unsafe { self.backing.extend(line, gained, to) } {
+            if unsafe { self.backing.commit(line, gained, to) } {
                 return Some(Gain::Longer { region: index, bytes: to });
             }
         }
@@ -283,18 +284,18 @@ impl<B: Backing> Caching<B> {
 
     /// A new line with its first bytes.
     fn new_line(&self, bytes: usize, room: usize, align: Alignment) -> Option<Mapped> {
-        let bytes = self.backing.grain().round_up(bytes).ok().filter(|&bytes| bytes <= room)?;
+        let bytes = self.backing.commit_granularity().round_up(bytes).ok().filter(|&bytes| bytes <= room)?;
         let align = align.max(GRANULE);
         let longest = self.limit.checked_next_power_of_two().unwrap_or(usize::MAX);
         let lengths = LINES.map(|line| line.min(longest)).into_iter().filter(|&length| length >= bytes);
-        let line = lengths.filter_map(|length| self.backing.line(length, align)).next()?;
+        let line = lengths.filter_map(|length| self.backing.reserve_addresses(length, align)).next()?;
         // SAFETY: a new line, nothing of which is gained.
-        let gained = unsafe { self.backing.extend(&line, 0, bytes) };
+        let gained = unsafe { self.backing.commit(&line, 0, bytes) };
         let region = Region { ptr: line.ptr, bytes, align, zeroed: true };
         let mapped = gained.then(|| Mapped::new(region, Some(line))).flatten();
         if mapped.is_none() {
             // SAFETY: nobody else knows it.
-            unsafe { self.backing.release_line(line, if gained { bytes } else { 0 }) };
+            unsafe { self.backing.release_addresses(line, if gained { bytes } else { 0 }) };
         }
         mapped
     }

@@ -42,11 +42,11 @@ pub use self::maintenance::{Maintenance, MaintenanceBuilder, Pressure};
 use self::plan::{MAX_DIVERGENCES, ThreadPlan};
 use self::tags::TagSums;
 use self::token::Token;
-use crate::backing::{Backing, Global, Shielded};
+use crate::backing::{Backing, BackingRef, Shielded};
 use crate::central::heap::{Ask, Heap, Taken};
 use crate::{
-    AllocationId, Allocator, Error, Found, OutOfMemory, RawBlock, Record, RegionWatch, Request, Result,
-    Semantics, StreamUses, Tag, TagUse, Usage,
+    AllocationId, Allocator, Error, LookupResult, OutOfMemory, RawBlock, Record, RegionWatch, Request,
+    Result, Semantics, StreamUses, Tag, TagUse, Usage,
 };
 use crossbeam_utils::CachePadded;
 use orlop_core::Device;
@@ -90,7 +90,7 @@ const LOGGED: [usize; 2] = [64, 4096];
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Caching<B: Backing = Global> {
+pub struct Caching<B: Backing = BackingRef> {
     /// Counts, and what each thread has at hand.
     counters: ShardedCounters<Front>,
     heap: GrowableHeap<Heap<ClassIndex>>,
@@ -313,7 +313,7 @@ unsafe fn hand_out(
     let record = unsafe { place.as_mut() };
     record.assign_like(request, id);
     // SAFETY: a record of ours, which goes with the block from now on.
-    unsafe { RawBlock::found(place) }
+    unsafe { RawBlock::from_record(place) }
 }
 
 // SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and begin at multiples of the
@@ -470,13 +470,13 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         })
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<LookupResult> {
         let address = ptr.as_ptr().addr();
         let block = match self.find_planned(address) {
             Some(planned) => {
                 let (_, record) = planned.ok_or(Error::DoubleFree { address })?;
                 // SAFETY: a record of a live block, which was given up (the caller's promise).
-                unsafe { RawBlock::found(record) }
+                unsafe { RawBlock::from_record(record) }
             }
             None => {
                 let heap = self.heap.lock();
@@ -488,8 +488,12 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         if block.id == AllocationId::NONE {
             return Err(Error::DoubleFree { address });
         }
-        let found =
-            Found { requested: block.requested, granted: block.granted, id: block.id, kind: block.kind };
+        let found = LookupResult {
+            requested: block.requested,
+            granted: block.granted,
+            id: block.id,
+            kind: block.kind,
+        };
         // SAFETY: the caller's promise.
         unsafe { self.deallocate(block) }?;
         Ok(found)

@@ -13,7 +13,7 @@ const DISCARD: usize = 16 << 10;
 impl<B: Backing> Caching<B> {
     /// Gives free memory back until at most `target` bytes are held, and says how much that was. The growth lock is held.
     pub(super) fn release_down_to(&self, locked: &Mutex<Heap<ClassIndex>>, target: usize) -> u64 {
-        let grain = self.backing.grain();
+        let grain = self.backing.commit_granularity();
         let (gone, bytes) = {
             let mut heap = locked.lock();
             let before = heap.reserved;

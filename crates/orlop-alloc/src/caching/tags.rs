@@ -120,7 +120,7 @@ impl TagSums {
                 // Blocks that came and went while the slots were visited may be seen on one side only.
                 let bytes = u64::try_from(bytes).unwrap_or(0);
                 tagged = tagged.saturating_add(bytes);
-                uses.push(TagUse { kind, tag: Tag::of_number(number), bytes });
+                uses.push(TagUse { kind, tag: Tag::from_number(number), bytes });
             }
             uses.push(TagUse { kind, tag: Tag::NONE, bytes: live(kind).saturating_sub(tagged) });
         }

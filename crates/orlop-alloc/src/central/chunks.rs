@@ -1,6 +1,6 @@
 //! Chunks in a slab, and the map from address to chunk.
 
-use crate::backing::{Line, Region};
+use crate::backing::{Region, Reservation};
 use crate::{AllocationId, Record, Tag};
 use orlop_core::MemoryKind;
 use std::alloc::{self, Layout};
@@ -153,7 +153,7 @@ pub(crate) struct Mapped {
     /// What was gained so far.
     pub(crate) region: Region,
     /// If the region grows in place: in what.
-    pub(crate) line: Option<Line>,
+    pub(crate) line: Option<Reservation>,
     /// From here on no byte was ever handed out: with a zeroed region they still are zero.
     pub(crate) clean_from: usize,
     /// The chunk at its end.
@@ -165,7 +165,7 @@ pub(crate) struct Mapped {
 
 impl Mapped {
     /// `None` where there is no memory for the map: address space can be larger than any memory.
-    pub(crate) fn new(region: Region, line: Option<Line>) -> Option<Self> {
+    pub(crate) fn new(region: Region, line: Option<Reservation>) -> Option<Self> {
         let firsts = zeros(pages(region.bytes))?;
         Some(Self { clean_from: region.address(), last: NONE, firsts, region, line })
     }

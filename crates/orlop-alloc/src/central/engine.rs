@@ -10,11 +10,11 @@ use super::heap::{Ask, Heap, Taken};
 use super::policy::{Policy, RegionGrowth};
 use super::regions::Gain;
 use crate::Refusal;
-use crate::backing::{Backing, Global, Region, Shielded};
+use crate::backing::{Backing, BackingRef, Region, Shielded};
 use crate::shield::report;
 use crate::{
-    Allocator, AllocatorRef, Error, Found, OutOfMemory, RawBlock, RegionWatch, Request, Result, Semantics,
-    TagUse, Usage,
+    Allocator, AllocatorRef, Error, LookupResult, OutOfMemory, RawBlock, RegionWatch, Request, Result,
+    Semantics, TagUse, Usage,
 };
 use orlop_core::{Alignment, Device};
 use orlop_sync::{CentralHeap as _, GrowableHeap, HeapGrowth, Mutex};
@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Central<B: Backing = Global> {
+pub struct Central<B: Backing = BackingRef> {
     name: Box<str>,
     backing: Shielded<B>,
     limit: usize,
@@ -438,7 +438,7 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         bytes
     }
 
-    fn find(&self, address: usize) -> Option<Found> {
+    fn find(&self, address: usize) -> Option<LookupResult> {
         self.heap.lock().find(address).ok().map(|(_, found)| found)
     }
 
@@ -446,7 +446,7 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         true
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<LookupResult> {
         let stamp = self.stamp();
         let mut heap = self.heap.lock();
         let (chunk, found) = heap.find(ptr.as_ptr().addr())?;

@@ -17,7 +17,7 @@ use super::policy::Policy;
 use super::regions::Gain;
 use super::stamps::Stamps;
 use super::watch::Watched;
-use crate::{Access, Error, Found, RawBlock, Record, Request, Result};
+use crate::{Access, Error, LookupResult, RawBlock, Record, Request, Result};
 use orlop_core::{Alignment, Device};
 use orlop_sync::CentralHeap;
 use std::ptr::NonNull;
@@ -251,11 +251,16 @@ impl<I: FreeIndex> Heap<I> {
     }
 
     /// The live chunk that begins at `address`.
-    pub(crate) fn find(&self, address: usize) -> Result<(Index, Found)> {
+    pub(crate) fn find(&self, address: usize) -> Result<(Index, LookupResult)> {
         match self.chunk_at(address).map(|index| (index, &self.chunks[index])) {
             Some((index, chunk)) if chunk.in_use() => Ok((
                 index,
-                Found { requested: chunk.requested, granted: chunk.size, id: chunk.id, kind: chunk.kind },
+                LookupResult {
+                    requested: chunk.requested,
+                    granted: chunk.size,
+                    id: chunk.id,
+                    kind: chunk.kind,
+                },
             )),
             _ => Err(self.misuse(address)),
         }
@@ -268,7 +273,7 @@ impl<I: FreeIndex> Heap<I> {
     /// Nobody holds the block any more.
     pub(crate) unsafe fn block_of(&self, index: Index) -> Option<RawBlock> {
         // SAFETY: it was given up (the caller's promise) and not returned: the chunk is in use.
-        self.chunks[index].record.map(|record| unsafe { RawBlock::found(record) })
+        self.chunks[index].record.map(|record| unsafe { RawBlock::from_record(record) })
     }
 
     /// Puts the chunk of a record that the engine has to itself back, merged with its free neighbours.

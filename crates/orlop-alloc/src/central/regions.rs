@@ -4,7 +4,7 @@ use super::bins::FreeIndex;
 use super::chunks::{Chunk, Index, Mapped, NONE};
 use super::heap::Heap;
 use crate::RegionAction;
-use crate::backing::{Backing, Line, Region};
+use crate::backing::{Backing, Region, Reservation};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
 
@@ -23,9 +23,9 @@ pub(crate) enum Gain {
 #[derive(Debug)]
 pub(crate) enum Gone {
     /// A region, or a whole line of which it is the gained part.
-    Region(Region, Option<Line>),
+    Region(Region, Option<Reservation>),
     /// The end of a line, which has `to` bytes left of `from`.
-    End { line: Line, from: usize, to: usize },
+    End { line: Reservation, from: usize, to: usize },
 }
 
 impl Gone {
@@ -47,9 +47,9 @@ impl Gone {
             // SAFETY: the caller's promise; what comes out of the heap is used by nobody.
             Self::Region(region, None) => unsafe { backing.release(region) },
             // SAFETY: as above.
-            Self::Region(region, Some(line)) => unsafe { backing.release_line(line, region.bytes) },
+            Self::Region(region, Some(line)) => unsafe { backing.release_addresses(line, region.bytes) },
             // SAFETY: as above.
-            Self::End { line, from, to } => unsafe { backing.shorten(&line, from, to) },
+            Self::End { line, from, to } => unsafe { backing.decommit(&line, from, to) },
         }
     }
 }

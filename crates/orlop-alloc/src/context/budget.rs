@@ -14,7 +14,7 @@
 use super::passed::Passed;
 use super::reclaim::SoftHook;
 use crate::{
-    Allocator, AllocatorRef, DeviceMemory, Error, Found, OutOfMemory, RawBlock, Refusal, RegionWatch,
+    Allocator, AllocatorRef, DeviceMemory, Error, LookupResult, OutOfMemory, RawBlock, Refusal, RegionWatch,
     Request, Result, Semantics, TagUse, Usage,
 };
 use orlop_core::{Alignment, Device, MemoryKind};
@@ -344,7 +344,7 @@ unsafe impl Allocator for Gate {
         self.upstream.trim(target)
     }
 
-    fn find(&self, address: usize) -> Option<Found> {
+    fn find(&self, address: usize) -> Option<LookupResult> {
         self.upstream.find(address)
     }
 
@@ -357,7 +357,7 @@ unsafe impl Allocator for Gate {
         unsafe { self.upstream.allocated_size_slow(ptr) }
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         // SAFETY: the caller's promise.
         let found = unsafe { self.upstream.deallocate_raw(ptr, requested) }?;
         self.accounts.discharge(found.kind, found.granted as u64);

@@ -10,7 +10,7 @@
 //!
 //! A program that must survive forks gets `caching` in any case, or an error where it asked for something else. The backing
 //! is the builder's, else pages of the node, else the one that `ORLOP_CPU_BACKING` names, else the first of
-//! [`backing::NAMED`](crate::backing::NAMED): the system's allocator, or the one that a cargo feature put in its place.
+//! [`backing::NAMES`](crate::backing::NAMES): the system's allocator, or the one that a cargo feature put in its place.
 //!
 //! A context has allocators of its own, so that its figures and budgets are its own. The process's default context, made
 //! when none was set ([`Context::current`](super::Context::current)), takes the one that the registry keeps for everybody
@@ -37,7 +37,7 @@
 
 use super::environment::{self, FORK_SAFE};
 use crate::adaptor::{Hardened, Hardening, LogSwitch, Logging, Tracking, Warn};
-use crate::backing::{self, Global, Mmap, Pinned, Visited, Visitor};
+use crate::backing::{self, BackingRef, Mmap, Pinned, Visited, Visitor};
 use crate::caching::Caching;
 use crate::central::{Central, Policy};
 use crate::registry::{FactoryOptions, registry};
@@ -57,7 +57,7 @@ const FOR_FORKS: &str = "caching";
 #[derive(Clone)]
 pub struct CpuConfig {
     name: Option<Box<str>>,
-    backing: Option<Global>,
+    backing: Option<BackingRef>,
     limit: Option<usize>,
     /// The first setting that cannot be understood: variable, value, what is accepted. An error when the allocator is made.
     misread: Option<(&'static str, Box<str>, &'static str)>,
@@ -132,7 +132,7 @@ impl CpuConfig {
 
     /// Over this backing.
     #[must_use]
-    pub fn backing(mut self, backing: Global) -> Self {
+    pub fn backing(mut self, backing: BackingRef) -> Self {
         self.backing = Some(backing);
         self
     }
@@ -243,7 +243,7 @@ impl CpuConfig {
         self.log.as_ref()
     }
 
-    fn make_backing(&self) -> Result<Global> {
+    fn make_backing(&self) -> Result<BackingRef> {
         let inner = match (&self.backing, self.node) {
             (Some(backing), _) => Arc::clone(backing),
             (None, Some(node)) => Arc::new(Mmap::new().node(node)),

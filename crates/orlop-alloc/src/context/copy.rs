@@ -1,7 +1,7 @@
 //! Copies, fills and zeros through the device that can do them.
 
 use super::Context;
-use crate::{Access, Block, DeviceOps, Error, HostOps, Place, Result};
+use crate::{Access, Block, DeviceOps, DevicePtr, Error, HostOps, Result};
 use orlop_core::{Device, StreamId};
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Context {
         check_reachable(from)?;
         let worker = if to.device().is_cpu() { from.device() } else { to.device() };
         let ops = self.ops(worker)?;
-        let place = |block: &Block| Place { ptr: block.as_ptr(), device: block.device() };
+        let place = |block: &Block| DevicePtr { ptr: block.as_ptr(), device: block.device() };
         // SAFETY: two different blocks of `len` bytes each: valid, disjoint, one borrowed exclusively and the
         // other shared until the stream has been waited for below.
         unsafe { ops.copy(place(to), place(from), from.len(), stream) }?;
@@ -81,7 +81,7 @@ fn check_reachable(block: &Block) -> Result<()> {
     match block.access() {
         Access::Host => Ok(()),
         Access::Device if !block.device().is_cpu() => Ok(()),
-        Access::Device | Access::Nobody => Err(Error::NotHostAccessible { device: block.device() }),
+        Access::Device | Access::None => Err(Error::NotHostAccessible { device: block.device() }),
     }
 }
 

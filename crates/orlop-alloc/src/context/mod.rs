@@ -116,7 +116,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongDevice`] if it is elsewhere, [`Error::Words`] for a host kind on another device.
+    /// [`Error::WrongDevice`] if it is elsewhere, [`Error::InvalidRequest`] for a host kind on another device.
     pub fn register(
         &self,
         device: Device,

@@ -8,7 +8,7 @@
 //! Budgets do not bound it: the memory is there already, and refusing to count it would help nobody.
 
 use super::Context;
-use crate::block::unboxed;
+use crate::block::recycle_record;
 use crate::handle::destroy_owner;
 use crate::observer::tell;
 use crate::{
@@ -146,7 +146,7 @@ unsafe impl Allocator for Outside {
         let mut record = unsafe { block.into_record() };
         let (kind, granted, requested) = (record.kind, record.granted, record.requested);
         let (ptr, deleter) = (record.ptr, record.deleter.take());
-        unboxed(record);
+        recycle_record(record);
         // Counted out after the memory is gone, and also if the deleter panics. The deleter may end handles and other blocks
         // of this account: this block is still counted, so the account is there.
         let run = AssertUnwindSafe(|| {

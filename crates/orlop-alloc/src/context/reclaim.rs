@@ -148,7 +148,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Words`] for a host kind on another device; as for [`Context::allocator`].
+    /// [`Error::InvalidRequest`] for a host kind on another device; as for [`Context::allocator`].
     pub fn set_budget(&self, device: Device, kind: MemoryKind, budget: Budget) -> Result<()> {
         kind.check_on(device)?;
         // Makes the CPU's allocators, which the gates go before.

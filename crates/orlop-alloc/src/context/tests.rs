@@ -64,7 +64,7 @@ fn an_unknown_device_is_a_typed_error_naming_both() {
     let expected = (Device::cuda(3), MemoryKind::KvCache);
     assert!(matches!(error, Error::NoAllocator { device, kind } if (device, kind) == expected));
     let error = context.allocate(Device::cuda(3), &mib(1).kind(MemoryKind::HostPinned)).unwrap_err();
-    assert!(matches!(error, Error::Words(orlop_core::Error::HostKindOnDevice { .. })));
+    assert!(matches!(error, Error::InvalidRequest(orlop_core::Error::HostKindOnDevice { .. })));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn caches_of_other_kinds_are_given_back_for_one_in_need() {
     const MIB: u64 = 1 << 20;
     let request = Request::new(12 << 20);
     let device = Device::custom(1, 0);
-    let backing: crate::backing::Global = Arc::new(Null::with_limit(device, 16 * MIB));
+    let backing: crate::backing::BackingRef = Arc::new(Null::with_limit(device, 16 * MIB));
     let context = Context::with(Device::CPU, CpuConfig::new());
     let engine = || Central::builder(Arc::clone(&backing)).policy(Policy::tensorflow()).build();
     context.register(device, MemoryKind::Default, engine()).unwrap();

@@ -243,7 +243,7 @@ unsafe impl DeviceBacking for NullDevice {
     }
 
     fn access(&self) -> Access {
-        Access::Nobody
+        Access::None
     }
 
     fn name(&self) -> &str {

@@ -1,30 +1,30 @@
-//! How much memory a device has, and how much of it is free (P30).
+//! The size of a device's memory, and how much of it is free.
 //!
-//! Of a device, its [`DeviceOps`](crate::DeviceOps) are asked, then the allocators that serve it. Of the CPU it is the
-//! machine's memory, or that of the process's control group where that is less.
+//! For a device, [`DeviceOps`](crate::DeviceOps) are queried first, then the allocators that serve it. For
+//! the CPU it is the machine's memory, or that of the process's control group if that is less.
 
 use crate::{Context, Error, Result};
 use orlop_core::{ByteSize, Device};
 use std::fmt;
 
-/// Memory of a device, in bytes.
+/// The memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// All of it, as far as this process may have it.
+    /// The total that this process may use.
     pub total: u64,
-    /// What can still be had, whoever holds the rest. What allocators have cached is not free: add
-    /// [`Stats::cached`](crate::Stats::cached) for what this process could use.
+    /// What can still be allocated from the device by any process. Memory cached by allocators is not free:
+    /// add [`Stats::cached`](crate::Stats::cached) to get what this process could use.
     pub free: u64,
 }
 
-/// `3.00 GiB free of 16.0 GiB`.
+/// Writes, for example, `3.00 GiB free of 16.0 GiB`.
 impl fmt::Display for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} free of {}", ByteSize(self.free), ByteSize(self.total))
     }
 }
 
-/// Memory of a device of the thread's current context, now: see [`Context::device_memory`].
+/// Returns the memory of a device in the thread's current context: see [`Context::device_memory`].
 ///
 /// ```
 /// use orlop_alloc::device_memory;
@@ -32,21 +32,21 @@ impl fmt::Display for DeviceMemory {
 ///
 /// match device_memory(Device::CPU) {
 ///     Ok(memory) => println!("{memory}"),
-///     Err(nobody_knows) => println!("{nobody_knows}"),
+///     Err(error) => println!("{error}"),
 /// }
 /// assert!(device_memory(Device::cuda(7)).is_err());
 /// ```
 ///
 /// # Errors
 ///
-/// [`Error::MemoryUnknown`].
+/// [`Error::MemoryUnknown`]
 pub fn device_memory(device: Device) -> Result<DeviceMemory> {
     Context::with_current(|context| context.device_memory(device))
 }
 
 impl Context {
-    /// How much memory `device` has and how much is free, now. A device is told by its operations
-    /// ([`Context::register_ops`]) or by an allocator that serves it.
+    /// Returns the size of `device`'s memory and how much is free. The device's operations report it
+    /// ([`Context::register_ops`]), or else an allocator that serves the device.
     ///
     /// ```
     /// use orlop_alloc::Context;
@@ -62,11 +62,11 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::MemoryUnknown`] if nobody can tell: a device that nothing was registered for, a backend that does not say,
-    /// for the CPU a system other than Linux.
+    /// [`Error::MemoryUnknown`] if neither reports it: the device has no registrations, its backend does not
+    /// report memory, or, for the CPU, the system is not Linux.
     pub fn device_memory(&self, device: Device) -> Result<DeviceMemory> {
-        let told = self.ops(device).ok().and_then(|ops| ops.memory());
-        told.or_else(|| self.memory_of_allocators(device)).ok_or(Error::MemoryUnknown { device })
+        let reported = self.ops(device).ok().and_then(|ops| ops.memory());
+        reported.or_else(|| self.memory_of_allocators(device)).ok_or(Error::MemoryUnknown { device })
     }
 }
 
@@ -75,20 +75,20 @@ mod tests {
     use super::*;
     use crate::adaptor::{Limit, Statistics};
     use crate::device::{DeviceAllocator, NullDevice, Policy};
-    use crate::{AllocatorRef, DeviceOps, Place, Request};
+    use crate::{AllocatorRef, DeviceOps, DevicePtr, Request};
     use orlop_core::{MemoryKind, StreamId};
     use std::ptr::NonNull;
     use std::sync::Arc;
 
     const GPU: Device = Device::cuda(0);
 
-    /// A backend that knows its memory and can do nothing else.
+    /// A backend that reports its memory and supports nothing else.
     #[derive(Debug)]
-    struct Told(Option<DeviceMemory>);
+    struct ReportedMemory(Option<DeviceMemory>);
 
-    // SAFETY: it touches nothing.
-    unsafe impl DeviceOps for Told {
-        unsafe fn copy(&self, to: Place, from: Place, _: usize, _: StreamId) -> Result<()> {
+    // SAFETY: it accesses no memory.
+    unsafe impl DeviceOps for ReportedMemory {
+        unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, _: usize, _: StreamId) -> Result<()> {
             Err(Error::NoCopyPath { from: from.device, to: to.device })
         }
         unsafe fn fill(&self, _: NonNull<u8>, _: &[u8], _: usize, _: StreamId) -> Result<()> {
@@ -103,18 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn an_allocator_tells_what_its_device_says() {
+    fn an_allocator_reports_its_device_memory() {
         let context = Context::new();
         assert!(matches!(context.device_memory(GPU), Err(Error::MemoryUnknown { device: GPU })));
         let device = DeviceAllocator::new(NullDevice::new(GPU, 1 << 30), Policy::orlop());
-        // Adaptors pass it on.
+        // Adaptors forward it.
         let allocator = Limit::new(Statistics::new(device), 1 << 30);
         context.register(GPU, MemoryKind::Default, AllocatorRef::new(allocator)).unwrap();
         assert_eq!(context.device_memory(GPU).unwrap(), DeviceMemory { total: 1 << 30, free: 1 << 30 });
         let block = context.allocate(GPU, &Request::new(100)).unwrap();
         let free = (1 << 30) - (2 << 20);
         assert_eq!(context.device_memory(GPU).unwrap(), DeviceMemory { total: 1 << 30, free });
-        // What is cached is not free.
+        // Cached memory is not free.
         drop(block);
         assert_eq!(context.device_memory(GPU).unwrap().free, free);
         context.trim(GPU);
@@ -122,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_asked_first() {
+    fn operations_are_queried_first() {
         let context = Context::new();
-        context.register_ops(GPU, Arc::new(Told(None)));
+        context.register_ops(GPU, Arc::new(ReportedMemory(None)));
         assert!(context.device_memory(GPU).is_err());
         let device = NullDevice::new(GPU, 7);
         context
@@ -132,7 +132,7 @@ mod tests {
             .unwrap();
         assert_eq!(context.device_memory(GPU).unwrap().total, 7);
         let memory = DeviceMemory { total: 5, free: 3 };
-        context.register_ops(GPU, Arc::new(Told(Some(memory))));
+        context.register_ops(GPU, Arc::new(ReportedMemory(Some(memory))));
         assert_eq!(context.device_memory(GPU).unwrap(), memory);
         assert_eq!(context.scope(|| device_memory(GPU)).unwrap(), memory);
     }

@@ -1,5 +1,5 @@
-//! What a device can do with memory: copy, fill, zero. The tensor layer reaches devices through this trait
-//! and never sees a backend.
+//! Device operations: copy, fill and zero. The tensor layer reaches devices through this trait and never sees
+//! a backend.
 
 mod device_memory;
 
@@ -10,12 +10,12 @@ use orlop_core::{Device, StreamId};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
-/// An address and where it is.
+/// An address and its device.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct DevicePtr {
     /// The address.
     pub ptr: NonNull<u8>,
-    /// Its device.
+    /// The device that the address is on.
     pub device: Device,
 }
 
@@ -24,22 +24,23 @@ pub struct Place {
 ///
 /// # Safety
 ///
-/// An implementation reads and writes exactly the bytes it is told to.
+/// An implementation reads and writes only the bytes that its arguments name.
 pub unsafe trait DeviceOps: Debug + Send + Sync {
-    /// Copies `bytes` from one place to another. At least one of them is on this device; operations of a
-    /// device other than the CPU can also copy between it and the CPU.
+    /// Copies `bytes` bytes. At least one of the addresses is on this device; operations of a device other
+    /// than the CPU can also copy between it and the CPU.
     ///
     /// # Errors
     ///
-    /// [`Error::NoCopyPath`](crate::Error::NoCopyPath) between devices it does not know; the backend's own.
+    /// [`Error::NoCopyPath`](crate::Error::NoCopyPath) if it cannot copy between these devices; the backend's
+    /// own errors.
     ///
     /// # Safety
     ///
-    /// Both ranges are valid until the stream has done the copy, do not overlap, and nothing that is not
-    /// ordered with the stream writes either or reads the destination meanwhile.
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, stream: StreamId) -> Result<()>;
+    /// Both ranges are valid until the stream has done the copy and do not overlap. Until then, work that is
+    /// not ordered with the stream does not write to either of them or read the destination.
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: StreamId) -> Result<()>;
 
-    /// Writes `pattern` over and over: `count` times, one after the other.
+    /// Fills memory with `count` consecutive repetitions of `pattern`.
     ///
     /// # Errors
     ///
@@ -47,7 +48,8 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// # Safety
     ///
-    /// `to .. to + pattern.len() * count` is valid and ours until the stream has done it.
+    /// `to .. to + pattern.len() * count` is valid, and accessed only by this stream until it has done the
+    /// fill.
     unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, stream: StreamId) -> Result<()>;
 
     /// Writes zeros.
@@ -60,50 +62,52 @@ pub unsafe trait DeviceOps: Debug + Send + Sync {
     ///
     /// As for [`DeviceOps::fill`].
     unsafe fn zero(&self, to: NonNull<u8>, bytes: usize, stream: StreamId) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.fill(to, &[0], bytes, stream) }
     }
 
-    /// Waits until everything given to `stream` is done.
+    /// Waits until all work submitted to `stream` is done.
     ///
     /// # Errors
     ///
-    /// The backend's own, among them errors of earlier work.
+    /// The backend's own, including errors of earlier work.
     fn synchronize(&self, stream: StreamId) -> Result<()>;
 
-    /// How much memory the device has and how much of it is free (CUDA: `cuMemGetInfo`). `None` where that is not known.
+    /// Returns the size of the device's memory and how much is free (CUDA: `cuMemGetInfo`), or `None` if
+    /// unknown.
     fn memory(&self) -> Option<DeviceMemory> {
         None
     }
 }
 
-/// The processor.
+/// The operations of the CPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HostOps;
 
-// SAFETY: plain memory operations over the given ranges.
+// SAFETY: reads and writes the given ranges only.
 unsafe impl DeviceOps for HostOps {
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, _: StreamId) -> Result<()> {
         if !to.device.is_cpu() || !from.device.is_cpu() {
             return Err(crate::Error::NoCopyPath { from: from.device, to: to.device });
         }
-        // SAFETY: both are host memory, valid and disjoint by the caller's promise.
+        // SAFETY: both are host memory, valid and disjoint (guaranteed by the caller).
         unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
         Ok(())
     }
 
     unsafe fn fill(&self, to: NonNull<u8>, pattern: &[u8], count: usize, _: StreamId) -> Result<()> {
         if let [byte] = *pattern {
-            // SAFETY: valid and ours for `count` bytes.
+            // SAFETY: valid and accessed by this call only, for `count` bytes (guaranteed by the caller).
             unsafe { to.write_bytes(byte, count) };
             return Ok(());
         }
         let total = pattern.len().saturating_mul(count);
-        // SAFETY: valid and ours for `total` bytes by the caller's promise; initialised, being a block's.
+        // SAFETY: valid and accessed by this call only, for `total` bytes (guaranteed by the caller);
+        // initialised, because it belongs to a host block.
         let bytes = unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), total) };
         if !pattern.is_empty() {
-            for piece in bytes.chunks_exact_mut(pattern.len()) {
-                piece.copy_from_slice(pattern);
+            for part in bytes.chunks_exact_mut(pattern.len()) {
+                part.copy_from_slice(pattern);
             }
         }
         Ok(())

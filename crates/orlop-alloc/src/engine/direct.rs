@@ -1,52 +1,54 @@
-//! The plain engine: every block is a region of its own.
+//! The direct engine: a region per block.
 
-use super::supply::Supply;
-use crate::backing::{Backing, Global};
+use super::region_source::RegionSource;
+use crate::backing::{Backing, BackingRef};
 use crate::{Allocator, AllocatorRef, RawBlock, RegionWatch, Request, Result, Semantics, Usage};
 use orlop_core::Device;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Asks the backing for every block and gives it back at once. Nothing is cached.
+/// Reserves a region for every block and releases it at once when the block returns. It caches nothing.
 #[derive(Debug)]
-pub struct Direct<B: Backing = Global> {
+pub struct Direct<B: Backing = BackingRef> {
     name: Box<str>,
-    supply: Supply<B>,
+    source: RegionSource<B>,
 }
 
 impl<B: Backing> Direct<B> {
-    /// Over this backing, under its name.
+    /// Creates an engine over this backing, with the backing's name.
     #[must_use]
     pub fn engine(backing: B) -> Self {
-        Self { name: backing.name().into(), supply: Supply::new(backing) }
+        Self { name: backing.name().into(), source: RegionSource::new(backing) }
     }
 
-    /// The same behind a handle.
+    /// Creates a handle of an engine over this backing.
     #[must_use]
     pub fn new(backing: B) -> AllocatorRef<Self> {
         AllocatorRef::new(Self::engine(backing))
     }
 }
 
-// SAFETY: a block is a whole region, with the backing's promises; it is zeroed again only if the backing did
-// not promise zeros. Regions go back when their blocks do.
+// SAFETY: a block is a whole region, with the guarantees of the backing. A request for zeros is zeroed unless
+// the backing reported the region as zeroed. Regions are released when their blocks return.
 unsafe impl<B: Backing> Allocator for Direct<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device())?;
-        let record = self.supply.gain(&self.name, request, request.bytes.max(1), request.align, || 0)?;
+        let record =
+            self.source.reserve_block(&self.name, request, request.bytes.max(1), request.align, || 0)?;
         Ok(RawBlock::new(record))
     }
 
     unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
         // SAFETY: every block of this engine has a record from `allocate`.
         let record = unsafe { block.into_record() };
-        // SAFETY: the caller's promise: gained in `allocate` with its alignment, once, and used by nobody.
-        unsafe { self.supply.lose(&record, record.align) };
+        // SAFETY: guaranteed by the caller: the block came from `allocate`, with this alignment, and is
+        // returned once.
+        unsafe { self.source.release(&record, record.align) };
         Ok(())
     }
 
     fn device(&self) -> Device {
-        self.supply.device()
+        self.source.device()
     }
 
     fn name(&self) -> &str {
@@ -54,23 +56,23 @@ unsafe impl<B: Backing> Allocator for Direct<B> {
     }
 
     fn usage(&self) -> Usage {
-        self.supply.usage(0)
+        self.source.usage(0)
     }
 
     fn reset_peak(&self) {
-        self.supply.reset_peak();
+        self.source.reset_peak();
     }
 
     fn semantics(&self) -> Semantics {
-        self.supply.semantics()
+        self.source.semantics()
     }
 
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise.
-        unsafe { self.supply.block_bytes(ptr) }
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.source.block_bytes(ptr) }
     }
 
     fn watch_regions(&self, watch: &Arc<RegionWatch>) {
-        self.supply.watch(watch);
+        self.source.watch(watch);
     }
 }

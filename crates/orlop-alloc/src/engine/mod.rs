@@ -1,20 +1,18 @@
-//! Engines beside the central one: each a small rule of its own over any backing.
+//! Small engines over any backing, beside the caching, central and device engines.
 //!
-//! | engine | rule | for |
+//! | engine | rule | suited to |
 //! |---|---|---|
-//! | [`Direct`] | every block is a region | few large blocks; the floor to compare with |
-//! | [`Pool`] | exact sizes, LRU-bounded (T10) | few distinct sizes |
-//! | [`Pow2`] | powers of two, per-thread (P16) | speed at any price in memory |
-//! | [`Arena`] | bump and rewind (L17) | workspace that dies together |
-//! | [`ThreadArenas`] | an arena for each thread | workspace of threads, counted together |
+//! | [`Direct`] | a region per block | few large blocks; a baseline for comparisons |
+//! | [`Pool`] | a cache of exact sizes, bounded, LRU | few distinct sizes |
+//! | [`Pow2`] | a cache of powers of two, per thread | speed at the cost of memory |
+//! | [`Arena`] | bump allocation and rewind | workspace that is freed together |
+//! | [`ThreadArenas`] | an arena per thread | workspace of threads, counted together |
 
 mod arena;
-mod bound;
 mod direct;
-mod lru;
 mod pool;
 mod pow2;
-mod supply;
+mod region_source;
 mod thread_arenas;
 
 pub use self::arena::{Arena, Reset};

@@ -1,12 +1,13 @@
-//! An arena for each thread, behind one handle.
+//! One arena per thread, behind one handle.
 //!
-//! The scratch memory of a step belongs to the thread that runs it: an arena that several threads share can be rewound only
-//! when all of them are done. [`ThreadArenas`] keeps one [`Arena`] for each thread slot. A thread takes from its own and
-//! rewinds its own; blocks return to the arena they are from, on whichever thread they are dropped. It is one allocator, so
-//! that a context counts and bounds the arenas of all threads together, as the workspace that they are.
+//! The scratch memory of a step belongs to the thread that runs it: an arena shared by several threads can be
+//! rewound only when all of them are done. [`ThreadArenas`] keeps one [`Arena`] per thread slot. A thread
+//! allocates from and rewinds its own arena; a block returns to its arena on whichever thread it is dropped.
+//! All arenas form one allocator, so a context counts and bounds them together, as workspace.
 //!
-//! Threads beyond those that have a slot of their own share arenas. That is safe: an arena has a lock, and a rewind refuses
-//! while blocks live. A thread that ends leaves its arena to the next one that gets its slot.
+//! If there are more threads than slots, some threads share an arena. That is safe: an arena has a lock, and
+//! a rewind refuses while blocks are live. When a thread ends, the next thread that gets its slot takes over
+//! its arena.
 
 use super::arena::{Arena, Reset};
 use crate::backing::Backing;
@@ -21,12 +22,12 @@ use orlop_sync::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// Bits of a block's token that its arena has for itself; above is the number of the arena.
-const SEGMENT_BITS: u32 = usize::BITS - 8;
+/// Number of low bits of a block's token that its arena uses; the bits above hold the arena's index.
+const ARENA_TOKEN_BITS: u32 = usize::BITS - 8;
 
 const _: () = assert!(SLOTS <= 1 << 8);
 
-/// One [`Arena`] for each thread; see the head of its file.
+/// One [`Arena`] per thread; see the module documentation.
 ///
 /// ```
 /// use orlop_alloc::backing::System;
@@ -58,44 +59,47 @@ pub struct ThreadArenas<B: Backing + Clone> {
     backing: B,
     bytes: usize,
     arenas: Box<[OnceLock<Arena<B>>]>,
-    /// Held while an arena is made, so that each watch comes to each arena once.
+    /// Held while an arena is created, so that each watch is added to each arena once.
     watches: Mutex<RegionWatches>,
 }
 
 impl<B: Backing + Clone> ThreadArenas<B> {
-    /// Arenas that reserve `bytes` each at their first request, and as much again as they need later.
+    /// Creates an engine whose arenas reserve `bytes` bytes each at their first request, and larger segments
+    /// later as needed.
     #[must_use]
     pub fn engine(backing: B, bytes: usize) -> Self {
         let arenas = (0..SLOTS).map(|_| OnceLock::new()).collect();
         Self { backing, bytes, arenas, watches: Mutex::default() }
     }
 
-    /// Behind a handle.
+    /// Creates a handle of an engine.
     #[must_use]
     pub fn new(backing: B, bytes: usize) -> AllocatorRef<Self> {
         AllocatorRef::new(Self::engine(backing, bytes))
     }
 
-    /// Makes all of the calling thread's arena available again: see [`Arena::reset`].
+    /// Frees everything in the calling thread's arena: see [`Arena::reset`].
     ///
     /// # Errors
     ///
-    /// [`Error::ArenaInUse`](crate::Error::ArenaInUse) while blocks of it live; nothing has changed.
+    /// [`Error::ArenaInUse`](crate::Error::ArenaInUse) while blocks of that arena are live; nothing has
+    /// changed then.
     pub fn reset(&self) -> Result<()> {
         self.own().map_or(Ok(()), Arena::reset)
     }
 
-    /// [`ThreadArenas::reset`], but leaves live blocks their memory: see [`Arena::renew`].
+    /// Frees everything in the calling thread's arena; if blocks are live, it leaves them their memory: see
+    /// [`Arena::renew`].
     pub fn renew(&self) -> Reset {
         self.own().map_or(Reset::Rewound, Arena::renew)
     }
 
-    /// Bytes handed out in this generation of the calling thread's arena, padding included.
+    /// Returns the bytes allocated from the calling thread's arena since its last rewind, including padding.
     pub fn used(&self) -> usize {
         self.own().map_or(0, Arena::used)
     }
 
-    /// Arenas that were ever used.
+    /// Returns the number of arenas that were ever used.
     pub fn arenas(&self) -> usize {
         self.all().count()
     }
@@ -108,7 +112,7 @@ impl<B: Backing + Clone> ThreadArenas<B> {
         self.arenas.iter().filter_map(OnceLock::get)
     }
 
-    /// The calling thread's arena and its number.
+    /// Returns the calling thread's arena and its index.
     fn own_or_new(&self) -> (usize, &Arena<B>) {
         let slot = thread_slot::current().index();
         (slot, self.arenas[slot].get().unwrap_or_else(|| self.make(slot)))
@@ -125,38 +129,41 @@ impl<B: Backing + Clone> ThreadArenas<B> {
     }
 }
 
-// SAFETY: blocks are those of arenas, which keep the promises; the arena's token is given back to it as it was.
+// SAFETY: blocks come from arenas, which meet the contract; each block is returned to its arena with the
+// token that the arena set.
 unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         let (slot, arena) = self.own_or_new();
         let mut block = arena.allocate(request)?;
-        debug_assert!(block.token >> SEGMENT_BITS == 0, "fewer segments than there is memory for");
-        // SAFETY: the arena gets its token back as it was (`deallocate`).
-        unsafe { block.record_mut() }.token |= slot << SEGMENT_BITS;
+        debug_assert!(block.token >> ARENA_TOKEN_BITS == 0, "fewer segments than there is memory for");
+        // SAFETY: only the token changes, and `deallocate` restores it before the arena reads it.
+        unsafe { block.record_mut() }.token |= slot << ARENA_TOKEN_BITS;
         Ok(block)
     }
 
     unsafe fn deallocate(&self, mut block: RawBlock) -> Result<()> {
-        let (address, slot) = (block.address(), block.token >> SEGMENT_BITS);
+        let (address, slot) = (block.address(), block.token >> ARENA_TOKEN_BITS);
         let Some(arena) = self.arenas.get(slot).and_then(OnceLock::get) else {
             return Err(crate::Error::ForeignPointer { address });
         };
-        // SAFETY: the token as the arena made it.
-        unsafe { block.record_mut() }.token &= (1 << SEGMENT_BITS) - 1;
-        // SAFETY: the arena's own block, by the number in its token; the caller's promise.
+        // SAFETY: only the token changes, to the value that the arena set.
+        unsafe { block.record_mut() }.token &= (1 << ARENA_TOKEN_BITS) - 1;
+        // SAFETY: the token's index selects the arena that allocated the block; the rest is guaranteed by the
+        // caller.
         unsafe { arena.deallocate(block) }
     }
 
     unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let token = block.token;
-        let Some(arena) = self.arenas.get(token >> SEGMENT_BITS).and_then(OnceLock::get) else {
+        let Some(arena) = self.arenas.get(token >> ARENA_TOKEN_BITS).and_then(OnceLock::get) else {
             return false;
         };
-        // SAFETY: the token as the arena made it.
-        unsafe { block.record_mut() }.token = token & ((1 << SEGMENT_BITS) - 1);
-        // SAFETY: the arena's own block, by the number in its token; the caller's promise.
+        // SAFETY: only the token changes, to the value that the arena set.
+        unsafe { block.record_mut() }.token = token & ((1 << ARENA_TOKEN_BITS) - 1);
+        // SAFETY: the token's index selects the arena that allocated the block; the rest is guaranteed by the
+        // caller.
         let grown = unsafe { arena.grow_in_place(block, bytes) };
-        // SAFETY: the token as it was.
+        // SAFETY: only the token changes, to the value that `allocate` set.
         unsafe { block.record_mut() }.token = token;
         grown
     }
@@ -196,20 +203,21 @@ unsafe impl<B: Backing + Clone> Allocator for ThreadArenas<B> {
         let ended = watches.add(watch, []);
         let arenas: Vec<_> = self.all().collect();
         drop(watches);
-        // With the lock released: an observer's end may run anything. Arenas made from now on know the watch.
+        // The lock is released first: dropping an observer may run user code. Arenas created from now on get
+        // the watch.
         drop(ended);
         arenas.into_iter().for_each(|arena| arena.watch_regions(watch));
     }
 
-    /// Gives the memory of the arenas back in which nothing lives.
+    /// Releases the memory of the arenas that have no live blocks.
     fn trim(&self, target: u64) -> u64 {
-        let mut given_back = 0;
+        let mut released = 0;
         for arena in self.all() {
             let excess = self.usage().reserved.saturating_sub(target);
             if excess > 0 {
-                given_back += arena.trim(arena.usage().reserved.saturating_sub(excess));
+                released += arena.trim(arena.usage().reserved.saturating_sub(excess));
             }
         }
-        given_back
+        released
     }
 }

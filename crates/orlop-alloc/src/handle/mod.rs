@@ -27,8 +27,8 @@ use crate::Block;
 use crate::block::Owner;
 use crate::observer::{Event, RegionWatch, is_same, tell};
 use crate::{
-    Allocator, DeviceMemory, Found, Observer, OutOfMemory, RawBlock, Request, Result, Semantics, Stats,
-    TagUse, Usage,
+    Allocator, DeviceMemory, LookupResult, Observer, OutOfMemory, RawBlock, Request, Result, Semantics,
+    Stats, TagUse, Usage,
 };
 use orlop_core::Device;
 use orlop_sync::{Handles, OwnerState, ShardedCounters, SwapCell, thread_slot};
@@ -110,7 +110,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with the whole story, [`Error::Words`](crate::Error::Words) for a kind that cannot be on the device.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with the whole story, [`Error::InvalidRequest`](crate::Error::InvalidRequest) for a kind that cannot be on the device.
     #[inline]
     pub fn allocate(&self, request: &Request) -> Result<Block> {
         match self.allocate_cached(request) {
@@ -330,7 +330,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         bytes
     }
 
-    fn find(&self, address: usize) -> Option<Found> {
+    fn find(&self, address: usize) -> Option<LookupResult> {
         self.shared().allocator.find(address)
     }
 
@@ -343,7 +343,7 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         unsafe { self.shared().allocator.allocated_size_slow(ptr) }
     }
 
-    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<Found> {
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, requested: Option<usize>) -> Result<LookupResult> {
         let shared = self.shared();
         // SAFETY: the caller's promises.
         match unsafe { shared.allocator.deallocate_raw(ptr, requested) } {

@@ -1,4 +1,4 @@
-//! The host's memory: how much there is, its NUMA nodes, and an allocator for each of them.
+//! The host's memory: its size, its NUMA nodes, and an allocator for each node.
 
 mod node_allocators;
 pub mod numa;

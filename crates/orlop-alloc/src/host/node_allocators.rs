@@ -1,8 +1,8 @@
-//! An allocator for each NUMA node, made when first asked for.
+//! One allocator per NUMA node, created at first use.
 //!
-//! Memory is fastest from the node it is on. TensorFlow's `ProcessState` therefore keeps one CPU allocator
-//! per node and makes it lazily, since most processes use one node only. Where there is one node, or none
-//! that anyone knows of, all requests share one allocator.
+//! Memory is fastest on its own node. TensorFlow's `ProcessState` therefore keeps one CPU allocator per node
+//! and creates it lazily, because most processes use one node only. On a machine with one node, or without
+//! known nodes, all requests share one allocator.
 
 use crate::context::CpuConfig;
 use crate::registry::{Registry, registry};
@@ -28,38 +28,40 @@ type Make = Box<dyn Fn(Option<u32>) -> Result<AllocatorRef> + Send + Sync>;
 /// ```
 pub struct NodeAllocators {
     make: Make,
-    /// Held while an allocator is made, so that each is made once.
-    making: Mutex<()>,
-    anywhere: Place,
-    /// One per node; empty where there is only one.
-    nodes: Box<[Place]>,
+    /// Held while an allocator is created, so that each is created once.
+    creating: Mutex<()>,
+    anywhere: NodeEntry,
+    /// One entry per node; empty on a machine with one node.
+    nodes: Box<[NodeEntry]>,
 }
 
-/// Where a node's allocator is put when it is made.
+/// The allocator of one node, once it is created.
 #[derive(Default)]
-struct Place {
+struct NodeEntry {
     made: OnceLock<AllocatorRef>,
-    /// It is being made, by the thread that holds the lock.
-    begun: AtomicBool,
+    /// True while the thread that holds the lock creates it.
+    is_creating: AtomicBool,
 }
 
-/// Says that nothing is being made any more, also after a panic.
-struct Ended<'a>(&'a AtomicBool);
+/// Clears the flag when it is dropped, also during unwinding.
+struct ClearOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ended<'_> {
+impl Drop for ClearOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
 }
 
 impl NodeAllocators {
-    /// For this machine's nodes, by a function that gets the node, or `None` for no affinity.
+    /// Creates a set for this machine's nodes. `make` creates an allocator for a node, or for `None` one
+    /// without affinity.
     pub fn new(make: impl Fn(Option<u32>) -> Result<AllocatorRef> + Send + Sync + 'static) -> Self {
         Self::with_nodes(numa::nodes(), make)
     }
 
-    /// For this machine's nodes, by this configuration: its rule chooses the engine, and its limit, growth and other settings
-    /// apply to each node's allocator. `configured(CpuConfig::from_env())` follows the environment.
+    /// Creates a set for this machine's nodes from a configuration, which chooses the engine; its limit,
+    /// growth and other settings apply to each node's allocator. `configured(CpuConfig::from_env())` follows
+    /// the environment.
     #[must_use]
     pub fn configured(config: CpuConfig) -> Self {
         Self::new(move |node| match node {
@@ -68,22 +70,22 @@ impl NodeAllocators {
         })
     }
 
-    /// For this machine's nodes, the allocators that the process's registry keeps of this factory
-    /// ([`Registry::allocator`]): who else asks there shares them. An unknown name is an error when an allocator is first
-    /// asked for.
+    /// Creates a set for this machine's nodes of the allocators that the process's registry keeps for this
+    /// factory ([`Registry::allocator`]), shared with all other users of that registry. An unknown name is an
+    /// error when an allocator is first requested.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self::from_registry(registry(), name)
     }
 
-    /// The same from another registry.
+    /// As [`NodeAllocators::named`], from another registry.
     #[must_use]
     pub fn from_registry(registry: &'static Registry, name: &str) -> Self {
         let name: Box<str> = name.into();
         Self::new(move |node| registry.allocator(&name, node))
     }
 
-    /// As if the machine had `count` nodes: to try on a small machine what a large one would do.
+    /// Creates a set for `count` nodes, to try on a small machine what a large one would do.
     pub fn with_nodes(
         count: u32,
         make: impl Fn(Option<u32>) -> Result<AllocatorRef> + Send + Sync + 'static,
@@ -91,64 +93,69 @@ impl NodeAllocators {
         let count = if count > 1 { count } else { 0 };
         Self {
             make: Box::new(make),
-            making: Mutex::new(()),
-            anywhere: Place::default(),
-            nodes: (0..count).map(|_| Place::default()).collect(),
+            creating: Mutex::new(()),
+            anywhere: NodeEntry::default(),
+            nodes: (0..count).map(|_| NodeEntry::default()).collect(),
         }
     }
 
-    /// How many nodes are told apart; at least one.
+    /// Returns the number of nodes; at least one.
     #[must_use]
     pub fn nodes(&self) -> u32 {
         u32::try_from(self.nodes.len()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The allocator of `node`, made now if it is the first time; `None` is the one without affinity.
+    /// Returns the allocator of `node`, creating it at the first call. `None` selects the one without
+    /// affinity.
     ///
-    /// Where there is one node, and for nodes that do not exist, it is the one without affinity too.
+    /// On a machine with one node, and for nodes that do not exist, it is the one without affinity too.
     ///
-    /// The function that makes it may ask for other nodes' allocators, and may panic: the next call tries again.
+    /// The function that creates it may request other nodes' allocators, and may panic: the next call tries
+    /// again.
     ///
     /// # Errors
     ///
-    /// What making it failed with; the next call tries again. [`Error::Reentrant`] for the one that is being made just then.
+    /// The error of the function that creates it; the next call tries again. [`Error::Reentrant`] if that
+    /// function requests the allocator that it is creating.
     pub fn for_node(&self, node: Option<u32>) -> Result<&AllocatorRef> {
-        let place = node.and_then(|node| self.nodes.get(usize::try_from(node).ok()?));
-        let (place, node) = match place {
-            Some(place) => (place, node),
+        let entry = node.and_then(|node| self.nodes.get(usize::try_from(node).ok()?));
+        let (entry, node) = match entry {
+            Some(entry) => (entry, node),
             None => (&self.anywhere, None),
         };
-        if let Some(made) = place.made.get() {
+        if let Some(made) = entry.made.get() {
             return Ok(made);
         }
-        // None: a function that is making another one asks, and this thread has the lock. Nothing behind it can be left
-        // half-done: a place is set or not.
-        let _making = self.making.lock_unless_held();
-        if let Some(made) = place.made.get() {
+        // `None` if this thread already has the lock, because a function that creates another allocator made
+        // this call. The lock protects no data that a panic could leave inconsistent: an allocator is set or
+        // not.
+        let _creating = self.creating.lock_unless_held();
+        if let Some(made) = entry.made.get() {
             return Ok(made);
         }
-        // Relaxed, as all of these: read and written with the lock held.
-        if place.begun.swap(true, Ordering::Relaxed) {
-            let inside = node.map_or("the making of this allocator".into(), |node| {
-                format!("the making of the allocator of node {node}")
+        // Relaxed, as all accesses of this flag: the lock is held.
+        if entry.is_creating.swap(true, Ordering::Relaxed) {
+            let inside = node.map_or("the creation of this allocator".into(), |node| {
+                format!("the creation of the allocator of node {node}")
             });
             return Err(Error::Reentrant { inside: inside.into() });
         }
-        let _ended = Ended(&place.begun);
+        let _clear = ClearOnDrop(&entry.is_creating);
         let allocator = (self.make)(node)?;
-        Ok(place.made.get_or_init(|| allocator))
+        Ok(entry.made.get_or_init(|| allocator))
     }
 
-    /// The node of the page at `ptr`; `None` if nobody knows, as for a page never touched.
+    /// Returns the node of the page at `ptr`. Returns `None` if it is unknown, as for a page that was never
+    /// touched.
     #[must_use]
     pub fn node_of(&self, ptr: NonNull<u8>) -> Option<u32> {
         numa::node_of(ptr)
     }
 
-    /// Those made so far, with their nodes.
+    /// Returns the allocators created so far, with their nodes.
     pub fn made(&self) -> impl Iterator<Item = (Option<u32>, &AllocatorRef)> {
         let by_node =
-            (0u32..).zip(&self.nodes).filter_map(|(node, place)| Some((Some(node), place.made.get()?)));
+            (0u32..).zip(&self.nodes).filter_map(|(node, entry)| Some((Some(node), entry.made.get()?)));
         self.anywhere.made.get().map(|allocator| (None, allocator)).into_iter().chain(by_node)
     }
 }
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_and_not_kept() {
+    fn a_failure_is_returned_and_not_kept() {
         let calls = AtomicU32::new(0);
         let allocators =
             NodeAllocators::with_nodes(2, move |_| match calls.fetch_add(1, Ordering::Relaxed) {
@@ -230,7 +237,7 @@ mod tests {
         assert!(matches!(unknown.for_node(None), Err(Error::UnknownName { .. })));
     }
 
-    /// The function asks for another node's allocator, for its own, and panics.
+    /// The function requests another node's allocator, then its own, and panics.
     #[test]
     fn the_function_may_come_back_and_panic() {
         let itself = Arc::new(OnceLock::<NodeAllocators>::new());

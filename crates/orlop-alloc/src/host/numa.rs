@@ -1,23 +1,25 @@
-//! NUMA: how many nodes there are, which one a pointer is on, and putting pages on one (T7).
+//! NUMA: the number of nodes, the node of an address, and placing pages on a node.
 //!
-//! Works, as one node, where there is no NUMA: on one-node machines, under kernels without it, and on other
-//! systems than Linux.
+//! Where there is no NUMA, this works as with one node: on one-node machines, under kernels without NUMA, and
+//! on systems other than Linux.
 
 use std::ptr::NonNull;
 
-/// How many nodes have memory; at least one.
+/// Returns the number of nodes with memory; at least one.
 #[must_use]
 pub fn nodes() -> u32 {
     linux::nodes().max(1)
 }
 
-/// The node of the page at `address`. `None` if the page was never touched, is not mapped, or nobody knows.
+/// Returns the node of the page at `address`. Returns `None` if the page was never touched or is not mapped,
+/// or if the kernel does not report it.
 #[must_use]
 pub fn node_of(address: NonNull<u8>) -> Option<u32> {
     linux::node_of(address)
 }
 
-/// Asks for the pages of a fresh mapping on `node`. A wish: false if the kernel does not follow it.
+/// Requests the pages of a fresh mapping on `node`. Returns `false` if the kernel refuses; the mapping is
+/// usable in any case.
 pub(crate) fn bind(ptr: NonNull<u8>, bytes: usize, node: u32) -> bool {
     linux::bind(ptr, bytes, node)
 }
@@ -59,7 +61,7 @@ mod linux {
         }
         let mut node: c_int = -1;
         // SAFETY: with these flags the kernel writes one int, the node of the page at the address, and reads
-        // no memory; an address that is not mapped is an error.
+        // no memory. For an address that is not mapped it returns an error.
         let code = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -74,11 +76,11 @@ mod linux {
     }
 
     pub(super) fn bind(ptr: NonNull<u8>, bytes: usize, node: u32) -> bool {
-        // Miri knows no such system call.
+        // Miri does not support this system call.
         let known = node < nodes() && !cfg!(miri);
         let Some(mask) = 1u64.checked_shl(node).filter(|_| known) else { return false };
-        // SAFETY: sets a policy for a mapping of ours; the mask is one word long, and the kernel takes one
-        // bit more than it counts.
+        // SAFETY: sets a policy for a mapping of the caller. The mask is one word long, and the kernel
+        // expects one bit more than it uses.
         let code = unsafe {
             libc::syscall(
                 libc::SYS_mbind,

@@ -1,18 +1,18 @@
-//! How much memory the process may have, and how much of it is left: the machine's, or its control group's where that is
-//! less.
+//! The memory available to the process, and how much of it is free: the machine's, or that of its control
+//! group if that is less.
 //!
-//! Inside a container `/proc/meminfo` is the host's; what ends the process is the group's limit. Groups nest, and each on
-//! the way up can be the one that limits. What a group has used counts its files' pages, of which the kernel takes the
-//! inactive ones away before it ends anybody: they are free.
+//! Inside a container `/proc/meminfo` describes the host, but exceeding the group's limit ends the process.
+//! Groups nest, and each ancestor may set the effective limit. A group's usage includes the page cache of its
+//! files; the kernel reclaims inactive pages of it before it ends a process, so they count as free.
 
 use crate::DeviceMemory;
 
-/// Bytes of memory for this process. `None` where nobody can tell.
+/// Returns the bytes of memory that this process may use, or `None` if unknown.
 pub(crate) fn total() -> Option<u64> {
     now().map(|memory| memory.total)
 }
 
-/// The same, with what is left of it.
+/// Returns the bytes of memory that this process may use, and how many of them are free now.
 pub(crate) fn now() -> Option<DeviceMemory> {
     imp::now()
 }
@@ -25,18 +25,18 @@ mod imp {
 
     const ROOT: &str = "/sys/fs/cgroup";
 
-    /// What the files of a group are called.
+    /// The file names of a control group, by version.
     #[derive(Debug, PartialEq, Eq)]
-    pub(super) struct Names {
+    pub(super) struct GroupFiles {
         limit: &'static str,
         used: &'static str,
-        /// In `memory.stat`: bytes of files that nobody used lately.
+        /// The field of `memory.stat` with the bytes of inactive page cache.
         inactive: &'static str,
     }
 
-    pub(super) const V2: Names =
-        Names { limit: "memory.max", used: "memory.current", inactive: "inactive_file" };
-    pub(super) const V1: Names = Names {
+    pub(super) const V2: GroupFiles =
+        GroupFiles { limit: "memory.max", used: "memory.current", inactive: "inactive_file" };
+    pub(super) const V1: GroupFiles = GroupFiles {
         limit: "memory.limit_in_bytes",
         used: "memory.usage_in_bytes",
         inactive: "total_inactive_file",
@@ -49,18 +49,18 @@ mod imp {
         Some(
             folders(&groups)
                 .iter()
-                .fold(machine, |memory, (folder, names)| within(memory, folder, names, &read)),
+                .fold(machine, |memory, (folder, files)| limit_to_group(memory, folder, files, &read)),
         )
     }
 
-    /// What `/proc/meminfo` says. Kernels older than 3.14 do not tell what is available.
+    /// Returns what `/proc/meminfo` reports. Kernels older than 3.14 do not report available memory.
     pub(super) fn machine(meminfo: &str) -> Option<DeviceMemory> {
         let total = field(meminfo, "MemTotal:")?;
         let free = field(meminfo, "MemAvailable:").or_else(|| field(meminfo, "MemFree:"))?;
         Some(DeviceMemory { total, free: free.min(total) })
     }
 
-    /// A figure of `/proc/meminfo` in bytes.
+    /// Returns a field of `/proc/meminfo` in bytes.
     fn field(meminfo: &str, name: &str) -> Option<u64> {
         let rest = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
         let mut words = rest.split_whitespace();
@@ -68,34 +68,34 @@ mod imp {
         if unit == "kB" { count.checked_mul(1024) } else { None }
     }
 
-    /// What is left of `memory` inside a group.
-    pub(super) fn within(
+    /// Limits `memory` to what a control group leaves.
+    pub(super) fn limit_to_group(
         memory: DeviceMemory,
         folder: &Path,
-        names: &Names,
+        files: &GroupFiles,
         read: &impl Fn(PathBuf) -> Option<String>,
     ) -> DeviceMemory {
         let figure = |name| read(folder.join(name)).and_then(|text| bytes(&text));
-        let Some(limit) = figure(names.limit) else { return memory };
+        let Some(limit) = figure(files.limit) else { return memory };
         let total = memory.total.min(limit);
-        // A group without limit on what it has used says nothing of what is left.
-        let Some(used) = figure(names.used) else {
+        // A limit without a usage does not say how much is free.
+        let Some(used) = figure(files.used) else {
             return DeviceMemory { total, free: memory.free.min(total) };
         };
         let stat = read(folder.join("memory.stat")).unwrap_or_default();
-        let inactive = stat.lines().find_map(|line| line.strip_prefix(names.inactive)?.trim().parse().ok());
+        let inactive = stat.lines().find_map(|line| line.strip_prefix(files.inactive)?.trim().parse().ok());
         let left = limit.saturating_sub(used.saturating_sub(inactive.unwrap_or(0)));
         DeviceMemory { total, free: memory.free.min(left).min(total) }
     }
 
-    /// A file's figure; `None` for `max`. Version 1 writes a huge number for no limit, which the machine's own memory
-    /// undercuts.
+    /// Parses a file's number; `None` for `max`. Version 1 writes a huge number for no limit; the machine's
+    /// own memory is then less.
     pub(super) fn bytes(text: &str) -> Option<u64> {
         text.trim().parse().ok().filter(|&bytes| bytes > 0)
     }
 
-    /// The folders of the process's groups and of all groups around them.
-    pub(super) fn folders(groups: &str) -> Vec<(PathBuf, Names)> {
+    /// Returns the folders of the process's control groups and of all their ancestors.
+    pub(super) fn folders(groups: &str) -> Vec<(PathBuf, GroupFiles)> {
         let mut folders = Vec::new();
         for line in groups.lines() {
             let mut fields = line.splitn(3, ':');
@@ -103,7 +103,7 @@ mod imp {
             else {
                 continue;
             };
-            let (root, names) = if controllers.is_empty() {
+            let (root, files) = if controllers.is_empty() {
                 (Path::new(ROOT).to_path_buf(), V2)
             } else if controllers.split(',').any(|name| name == "memory") {
                 (Path::new(ROOT).join("memory"), V1)
@@ -111,8 +111,8 @@ mod imp {
                 continue;
             };
             let group = Path::new(path.trim_start_matches('/'));
-            // In a container the path may be the host's and not exist here; the root then is the group.
-            folders.extend(group.ancestors().map(|ancestor| (root.join(ancestor), Names { ..names })));
+            // In a container the path may be the host's and not exist here; the root is then the group.
+            folders.extend(group.ancestors().map(|ancestor| (root.join(ancestor), GroupFiles { ..files })));
         }
         folders
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_at_every_group_on_the_way_up() {
+    fn looks_at_every_ancestor() {
         let paths = |text| imp::folders(text).into_iter().map(|(path, _)| path).collect::<Vec<_>>();
         let of = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(paths("0::/a/b\n"), of(&["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup/"]));
@@ -161,11 +161,11 @@ mod tests {
             of(&["/sys/fs/cgroup/memory/x", "/sys/fs/cgroup/memory/"])
         );
         assert!(paths("nonsense").is_empty());
-        assert!(imp::folders("0::/a").iter().all(|(_, names)| *names == V2));
-        assert!(imp::folders("4:memory:/x").iter().all(|(_, names)| *names == V1));
+        assert!(imp::folders("0::/a").iter().all(|(_, files)| *files == V2));
+        assert!(imp::folders("4:memory:/x").iter().all(|(_, files)| *files == V1));
     }
 
-    /// Files by name, in whichever folder.
+    /// Reads files by name, in any folder.
     fn files(list: &'static [(&'static str, &'static str)]) -> impl Fn(PathBuf) -> Option<String> {
         move |path| {
             let known = list.iter().find(|(name, _)| path.ends_with(name));
@@ -174,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn a_group_leaves_less_of_it() {
+    fn a_group_limits_the_memory() {
         let machine = DeviceMemory { total: 16 * GIB, free: 8 * GIB };
-        let within = |names, list| imp::within(machine, Path::new("/g"), names, &files(list));
+        let within = |version, list| imp::limit_to_group(machine, Path::new("/g"), version, &files(list));
         let limited = within(
             &V2,
             &[
@@ -195,13 +195,13 @@ mod tests {
             ],
         );
         assert_eq!(first, limited);
-        // The rest of the machine has less than the group may have.
+        // The machine has less free than the group allows.
         let wide = within(&V2, &[("memory.max", "34359738368"), ("memory.current", "1")]);
         assert_eq!(wide, machine);
         assert_eq!(within(&V2, &[("memory.max", "max\n"), ("memory.current", "1")]), machine);
         let silent = within(&V2, &[("memory.max", "1073741824")]);
         assert_eq!(silent, DeviceMemory { total: GIB, free: GIB });
-        // Over its limit: a moment before the kernel acts.
+        // Over its limit, just before the kernel acts.
         let over = within(&V2, &[("memory.max", "1073741824"), ("memory.current", "2147483648")]);
         assert_eq!(over, DeviceMemory { total: GIB, free: 0 });
     }

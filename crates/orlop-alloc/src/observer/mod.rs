@@ -14,7 +14,7 @@ pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
 use crate::context::LadderStep;
 use crate::shield::{report, shielded};
-use crate::{Error, Found, OutOfMemory, RawBlock};
+use crate::{Error, LookupResult, OutOfMemory, RawBlock};
 use orlop_core::MemoryKind;
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub enum Event<'a> {
         /// Where it began.
         address: usize,
         /// What it was.
-        found: &'a Found,
+        found: &'a LookupResult,
         /// To whom.
         allocator: &'a str,
     },

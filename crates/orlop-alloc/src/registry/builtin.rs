@@ -1,20 +1,20 @@
-//! The factories that every registry of the process begins with.
+//! The built-in factories.
 //!
 //! | name | engine | priority | limit |
 //! |---|---|---|---|
-//! | `caching` | size classes per thread over best fit that grows in place: the CPU's default | 110 | the engine's |
-//! | `bfc` | best fit with coalescing, growing regions | 100 | the engine's |
+//! | `caching` | thread caches over best fit that grows in place: the CPU's default | 110 | by engine |
+//! | `bfc` | best fit with coalescing, growing regions | 100 | by engine |
 //! | `pool` | exact sizes, LRU-bounded | 70 | by adaptor |
 //! | `pow2` | powers of two, cached per thread | 60 | by adaptor |
 //! | `direct` | a region per block, from the default backing | 50 | by adaptor |
-//! | `arena` | bump allocation; memory comes back at a rewind | 30 | the engine's |
-//! | `host-pages` | the device engine over pages that move where they are needed (Linux); one lock | 25 | the engine's, required, in steps of 2 MiB |
-//! | `bfc-fixed` | best fit with coalescing over one region | 20 | the engine's, and required |
+//! | `arena` | bump allocation; memory is reused after a rewind | 30 | by engine |
+//! | `host-pages` | the device engine over remappable pages (Linux); one lock | 25 | required, 2 MiB steps |
+//! | `bfc-fixed` | best fit with coalescing over one region | 20 | required |
 //! | `system` | a region per block, from the system's allocator | 10 | by adaptor |
 
 use super::{Factory, FactoryOptions, Registration, Registry};
 use crate::adaptor::Limit;
-use crate::backing::{Backing, Global, System};
+use crate::backing::{Backing, BackingRef, System};
 use crate::caching::Caching;
 use crate::central::{Central, Policy};
 use crate::device;
@@ -22,9 +22,9 @@ use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::{Allocator, AllocatorRef, Error, Result};
 use std::sync::Arc;
 
-/// Registers the factories of this crate. The same ones registered again change nothing.
+/// Registers the factories of this crate. Registering them again changes nothing.
 ///
-/// They follow all [`FactoryOptions`], or refuse with [`Error::Configuration`] what they cannot follow.
+/// They apply all [`FactoryOptions`], or refuse with [`Error::Configuration`] those that they cannot apply.
 pub fn register_builtin(registry: &Registry) {
     let factories = [
         Factory::new("caching", 110, caching),
@@ -38,7 +38,7 @@ pub fn register_builtin(registry: &Registry) {
         Factory::new("bfc-fixed", 20, fixed),
         Factory::new("system", 10, |options| direct(system(options)?, options)),
     ];
-    // Where no such pages are, nothing has their name.
+    // Not registered on systems that do not support it.
     let pages = cfg!(all(target_os = "linux", not(miri))).then(|| Factory::new("host-pages", 25, host_pages));
     for factory in factories.into_iter().chain(pages) {
         let factory = factory.with_backing(FactoryOptions::backing_or_default);
@@ -62,7 +62,7 @@ fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
     let limit = options.limit.ok_or(Error::Configuration {
         variable: "limit",
         value: "".into(),
-        expected: "a number of bytes: the limit is taken as one region",
+        expected: "a number of bytes: the limit is reserved as one region",
     })?;
     bfc(Policy::tensorflow_fixed(), limit, options)
 }
@@ -74,43 +74,43 @@ fn bfc(policy: Policy, limit: usize, options: &FactoryOptions) -> Result<Allocat
     Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
 }
 
-/// Settings of best fit with coalescing mean nothing to other engines: better refused than ignored.
+/// Refuses the settings of best fit with coalescing, which other engines would have to ignore.
 fn refuse_settings_of_bfc(options: &FactoryOptions) -> Result<()> {
     let set = [("growth", "whole", options.whole_limit), ("release", "1", options.release_when_stuck)];
     match set.into_iter().find(|&(.., on)| on) {
         Some((variable, value, _)) => {
-            let expected = "a setting of this allocator: only bfc follows it";
+            let expected = "a setting of this allocator: only bfc supports it";
             Err(Error::Configuration { variable, value: value.into(), expected })
         }
         None => Ok(()),
     }
 }
 
-/// An engine of one region a block, or of caches, behind a handle.
+/// Wraps an engine other than best fit with coalescing in a handle.
 fn handle<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result<AllocatorRef> {
     refuse_settings_of_bfc(options)?;
     Ok(AllocatorRef::with_statistics(engine, options.statistics).erase())
 }
 
-/// It has memory of its own.
+/// Creates the `host-pages` allocator, which does not use a backing.
 fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
     let limit = options.limit.ok_or(Error::Configuration {
         variable: "limit",
         value: "".into(),
-        expected: "a number of bytes: host-pages is a device of that size",
+        expected: "a number of bytes: host-pages needs a fixed size",
     })?;
     if let Some(backing) = &options.backing {
-        let expected = "a setting of host-pages: it has memory of its own";
+        let expected = "a setting of host-pages: it does not use a backing";
         return Err(Error::Configuration { variable: "backing", value: backing.name().into(), expected });
     }
-    refuse_node(options, "a setting of host-pages: its pages are where they were last moved to")?;
-    // It is a device of whole granules: no more of them than the limit allows.
+    refuse_node(options, "a setting of host-pages: it cannot place pages on a node")?;
+    // The device consists of whole granules, within the limit.
     let size = limit - limit % device::HostPages::GRANULE;
     if size == 0 {
         return Err(Error::Configuration {
             variable: "limit",
             value: limit.to_string().into(),
-            expected: "at least 2 MiB: host-pages has pages of that size",
+            expected: "at least 2 MiB, the page size of host-pages",
         });
     }
     let pages = device::HostPages::new(size as u64)?;
@@ -118,7 +118,7 @@ fn host_pages(options: &FactoryOptions) -> Result<AllocatorRef> {
     handle(device::DeviceAllocator::new(pages, policy), options)
 }
 
-/// The first segment of an arena made by name.
+/// The size in bytes of the first segment of an arena created by name.
 const ARENA_BYTES: usize = 2 << 20;
 
 fn arena(options: &FactoryOptions) -> Result<AllocatorRef> {
@@ -131,7 +131,7 @@ fn direct<B: Backing + 'static>(backing: B, options: &FactoryOptions) -> Result<
     limited(Direct::engine(backing), options)
 }
 
-/// For engines without a limit of their own.
+/// Wraps an engine without a limit of its own in a handle, with a limit adaptor if a limit is set.
 fn limited<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Result<AllocatorRef> {
     match options.limit {
         Some(limit) => handle(Limit::new(engine, limit), options),
@@ -139,15 +139,15 @@ fn limited<A: Allocator + 'static>(engine: A, options: &FactoryOptions) -> Resul
     }
 }
 
-fn system(options: &FactoryOptions) -> Result<Global> {
+fn system(options: &FactoryOptions) -> Result<BackingRef> {
     if let Some(backing) = &options.backing {
         return Ok(Arc::clone(backing));
     }
-    refuse_node(options, "a setting of the system's allocator: it puts memory where it likes")?;
+    refuse_node(options, "a setting of the system's allocator: it cannot place memory on a node")?;
     Ok(Arc::new(System::new()))
 }
 
-/// For memory that cannot be put on a NUMA node.
+/// Refuses a NUMA node, for memory that cannot be placed on one.
 fn refuse_node(options: &FactoryOptions, expected: &'static str) -> Result<()> {
     options.node.map_or(Ok(()), |node| {
         Err(Error::Configuration { variable: "node", value: node.to_string().into(), expected })

@@ -1,29 +1,30 @@
-//! A factory: a name, a priority, and the functions that make an allocator or a backing.
+//! Factories: a name, a priority, and the functions that create an allocator or a backing.
 
 use super::unknown;
-use crate::backing::{Global, Mmap, default_backing};
+use crate::backing::{BackingRef, Mmap, default_backing};
 use crate::{AllocatorRef, Result};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a factory is asked for.
+/// Options of an allocator created by a factory.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FactoryOptions {
-    /// Where memory is to come from; else [`FactoryOptions::backing_or_default`] decides.
-    pub backing: Option<Global>,
-    /// The most bytes to hold; `None` is no limit. Engines without a limit of their own (`pool`, `pow2`, `direct`)
-    /// get an adaptor that bounds live bytes; what they cache is not counted.
+    /// The backing; `None` selects [`FactoryOptions::backing_or_default`].
+    pub backing: Option<BackingRef>,
+    /// The maximum number of reserved bytes; `None` is no limit. Engines without a limit of their own
+    /// (`pool`, `pow2`, `direct`, `system`) get an adaptor that bounds live bytes instead; their cached bytes
+    /// are not counted.
     pub limit: Option<usize>,
-    /// The NUMA node to be on; `None` is no affinity.
+    /// The NUMA node; `None` is no affinity.
     pub node: Option<u32>,
-    /// Whether the whole limit is reserved as one region at the first request, instead of regions that double. `bfc`
-    /// follows it, and needs a limit then; the other built-in factories refuse it.
+    /// True to reserve the whole limit as one region at the first request, instead of regions that double.
+    /// `bfc` supports it and then needs a limit; the other built-in factories refuse it.
     pub whole_limit: bool,
-    /// Whether wholly free regions are given back when no free chunk fits, so that a larger region fits. `bfc` follows it;
-    /// the other built-in factories refuse it.
+    /// True to release wholly free regions when no free chunk fits, to make room for a larger region. `bfc`
+    /// supports it; the other built-in factories refuse it.
     pub release_when_stuck: bool,
-    /// Whether bytes are counted: see [`AllocatorRef::with_statistics`]. On unless switched off.
+    /// True to count bytes, which is the default: see [`AllocatorRef::with_statistics`].
     pub statistics: bool,
 }
 
@@ -41,60 +42,61 @@ impl Default for FactoryOptions {
 }
 
 impl FactoryOptions {
-    /// Nothing in particular.
+    /// Creates the default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Over this backing.
+    /// Sets the backing.
     #[must_use]
-    pub fn backing(mut self, backing: Global) -> Self {
+    pub fn backing(mut self, backing: BackingRef) -> Self {
         self.backing = Some(backing);
         self
     }
 
-    /// Holding at most so many bytes.
+    /// Sets the limit in bytes.
     #[must_use]
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// On this NUMA node.
+    /// Sets the NUMA node.
     #[must_use]
     pub fn node(mut self, node: u32) -> Self {
         self.node = Some(node);
         self
     }
 
-    /// Reserving the whole limit as one region at the first request.
+    /// Sets whether the whole limit is reserved as one region at the first request.
     #[must_use]
     pub fn whole_limit(mut self, on: bool) -> Self {
         self.whole_limit = on;
         self
     }
 
-    /// Giving wholly free regions back when no free chunk fits.
+    /// Sets whether wholly free regions are released when no free chunk fits.
     #[must_use]
     pub fn release_when_stuck(mut self, on: bool) -> Self {
         self.release_when_stuck = on;
         self
     }
 
-    /// Counting bytes, or not.
+    /// Sets whether bytes are counted.
     #[must_use]
     pub fn statistics(mut self, on: bool) -> Self {
         self.statistics = on;
         self
     }
 
-    /// The backing given; else pages of the node given; else the process's default backing.
+    /// Returns the backing that is set, or else mapped pages on the node that is set, or else the process's
+    /// default backing.
     ///
     /// # Errors
     ///
-    /// Those of [`default_backing`].
-    pub fn backing_or_default(&self) -> Result<Global> {
+    /// As for [`default_backing`].
+    pub fn backing_or_default(&self) -> Result<BackingRef> {
         match (&self.backing, self.node) {
             (Some(backing), _) => Ok(Arc::clone(backing)),
             (None, Some(node)) => Ok(Arc::new(Mmap::new().node(node))),
@@ -105,17 +107,17 @@ impl FactoryOptions {
 
 type Make<T> = Arc<dyn Fn(&FactoryOptions) -> Result<T> + Send + Sync>;
 
-/// Makes allocators, and backings if it can.
+/// Creates allocators, and optionally backings.
 #[derive(Clone)]
 pub struct Factory {
     name: Box<str>,
     priority: i32,
     make: Make<AllocatorRef>,
-    make_backing: Option<Make<Global>>,
+    make_backing: Option<Make<BackingRef>>,
 }
 
 impl Factory {
-    /// A factory of this name and priority.
+    /// Creates a factory.
     pub fn new(
         name: &str,
         priority: i32,
@@ -124,49 +126,50 @@ impl Factory {
         Self { name: name.into(), priority, make: Arc::new(make), make_backing: None }
     }
 
-    /// The same, able to make backings too, per NUMA node.
+    /// Adds a function that creates backings.
     #[must_use]
     pub fn with_backing(
         mut self,
-        make: impl Fn(&FactoryOptions) -> Result<Global> + Send + Sync + 'static,
+        make: impl Fn(&FactoryOptions) -> Result<BackingRef> + Send + Sync + 'static,
     ) -> Self {
         self.make_backing = Some(Arc::new(make));
         self
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The higher one is preferred.
+    /// Returns the priority; the highest one is preferred.
     #[must_use]
     pub fn priority(&self) -> i32 {
         self.priority
     }
 
-    /// Whether it makes backings too.
+    /// Returns `true` if the factory also creates backings.
     #[must_use]
     pub fn makes_backings(&self) -> bool {
         self.make_backing.is_some()
     }
 
-    /// Makes an allocator.
+    /// Creates an allocator.
     ///
     /// # Errors
     ///
-    /// The factory's own.
+    /// The factory's own errors.
     pub fn make(&self, options: &FactoryOptions) -> Result<AllocatorRef> {
         (self.make)(options)
     }
 
-    /// Makes a backing.
+    /// Creates a backing.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownName`](crate::Error::UnknownName) if it makes none; the factory's own.
-    pub fn make_backing(&self, options: &FactoryOptions) -> Result<Global> {
+    /// [`Error::UnknownName`](crate::Error::UnknownName) if the factory creates no backings; the factory's
+    /// own errors.
+    pub fn make_backing(&self, options: &FactoryOptions) -> Result<BackingRef> {
         match &self.make_backing {
             Some(make) => make(options),
             None => Err(unknown("backing", &self.name)),

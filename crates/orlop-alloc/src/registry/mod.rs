@@ -1,27 +1,29 @@
-//! Allocator factories by name and priority, with where each was registered.
+//! Allocator factories by name and priority, with the source location of each registration.
 //!
-//! A program chooses its allocator by a name in a configuration, or takes the one of highest priority. Who
-//! offers what must be visible when that surprises, so every registration remembers its source location, and
-//! a second one of the same name and priority changes nothing and says where the first was made.
+//! A program chooses its allocator by a name in a configuration, or takes the one of highest priority. To
+//! make the result traceable, every registration records its source location. A second registration of the
+//! same name and priority changes nothing and returns the location of the first.
 //!
-//! A registry makes allocators in two ways. [`Registry::make`] makes one for the caller alone, with the caller's options.
-//! [`Registry::allocator`] keeps one per factory and NUMA node and hands the same one out again, so that independent parts
-//! of a program share its cached memory. A factory that is registered after the first allocator was handed out cannot
-//! change what others hold by then: that is reported as [`Registration::Late`].
+//! A registry creates allocators in two ways. [`Registry::make`] creates one for the caller alone, with the
+//! caller's options. [`Registry::allocator`] keeps one per factory and NUMA node and returns the same one to
+//! all callers, so that independent parts of a program share its cached memory. A factory that is registered
+//! after the first allocator was handed out does not affect existing allocators: that is reported as
+//! [`Registration::Late`].
 //!
-//! There is one registry for the process, [`registry`], which knows the built-in factories; tests and
-//! embedders make their own. A backend registers all it has in one function, which the program calls. The factory of the
-//! highest priority makes the default allocator of the CPU: see [`CpuConfig`](crate::context::CpuConfig) for the rule.
+//! The process has one registry, [`registry`], with the built-in factories; tests and embedders create their
+//! own. A backend registers its factories in one function, which the program calls. The factory of the
+//! highest priority creates the default allocator of the CPU: see [`CpuConfig`](crate::context::CpuConfig)
+//! for the rule.
 
 mod builtin;
 mod factory;
-mod kept;
+mod shared_instances;
 
 pub use self::builtin::register_builtin;
 pub use self::factory::{Factory, FactoryOptions};
 
-use self::kept::Kept;
-use crate::backing::Global;
+use self::shared_instances::SharedInstances;
+use crate::backing::BackingRef;
 use crate::{AllocatorRef, Error, Result};
 use dashmap::DashMap;
 use std::cmp::Reverse;
@@ -30,29 +32,29 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What became of a registration.
+/// The outcome of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a registration that came second changed nothing, and a late one not what is in use"]
 pub enum Registration {
     /// The factory is registered.
     New,
-    /// The factory is registered, after the registry handed out its first allocator: whoever holds an allocator by then
-    /// keeps it, be this factory's priority higher or not. Register before the first allocation.
+    /// The factory is registered, after the registry handed out its first allocator. Existing allocators stay
+    /// in use even if this factory has a higher priority. Register before the first allocation.
     Late,
-    /// There was one of this name and priority, which stays.
+    /// A factory of this name and priority exists and stays.
     AlreadyRegistered {
-        /// Where that one was registered.
+        /// Where the existing one was registered.
         at: &'static Location<'static>,
     },
 }
 
-/// A registered factory, to print.
+/// The description of a registered factory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Registered {
-    /// Its name.
+    /// The name.
     pub name: Box<str>,
-    /// The higher one is preferred.
+    /// The priority; the highest one is preferred.
     pub priority: i32,
     /// Where it was registered.
     pub at: &'static Location<'static>,
@@ -68,20 +70,20 @@ impl fmt::Display for Registered {
 struct Entry {
     factory: Factory,
     at: &'static Location<'static>,
-    /// What it made to be shared, by NUMA node.
-    kept: Arc<Kept>,
-    /// Among equal priorities the earlier one is preferred.
+    /// The shared instances, by NUMA node.
+    shared: Arc<SharedInstances>,
+    /// The index of the registration: among equal priorities the earlier one is preferred.
     order: u64,
 }
 
 impl Entry {
-    /// Sorts the preferred one first.
+    /// Returns a key that sorts the preferred entry first.
     fn rank(&self) -> (Reverse<i32>, u64) {
         (Reverse(self.factory.priority()), self.order)
     }
 }
 
-/// Factories by name and priority. Shared freely between threads.
+/// A set of factories by name and priority, shared between threads.
 ///
 /// ```
 /// use orlop_alloc::registry::{Factory, FactoryOptions, Registration, Registry};
@@ -103,18 +105,18 @@ pub struct Registry {
     /// Each list has one entry per priority, the preferred one first.
     factories: DashMap<Box<str>, Vec<Entry>>,
     registrations: AtomicU64,
-    /// Whether an allocator was handed out: registrations are late from then on.
+    /// True once an allocator was handed out: registrations are late from then on.
     used: AtomicBool,
 }
 
 impl Registry {
-    /// One without factories.
+    /// Creates a registry without factories.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that knows the built-in factories (see [`register_builtin`]).
+    /// Creates a registry with the built-in factories (see [`register_builtin`]).
     #[must_use]
     pub fn with_builtin() -> Self {
         let registry = Self::new();
@@ -122,9 +124,9 @@ impl Registry {
         registry
     }
 
-    /// Registers a factory from the caller's place in the source. If there is one of its name and priority
-    /// already, nothing changes. After the first allocator was handed out, a registration is [`Registration::Late`] and
-    /// traced as a warning.
+    /// Registers a factory and records the caller's source location. If there is one of this name and
+    /// priority already, nothing changes. After the first allocator was handed out, the result is
+    /// [`Registration::Late`], which is also logged as a warning.
     #[track_caller]
     pub fn register(&self, factory: Factory) -> Registration {
         let at = Location::caller();
@@ -133,95 +135,101 @@ impl Registry {
             return Registration::AlreadyRegistered { at: first.at };
         }
         let order = self.registrations.fetch_add(1, Ordering::Relaxed);
-        // Relaxed: a registration that races with the first use may be called either.
+        // Relaxed: a registration that races with the first use may count as either.
         let late = self.used.load(Ordering::Relaxed);
-        entries.push(Entry { factory, at, order, kept: Arc::default() });
+        entries.push(Entry { factory, at, order, shared: Arc::default() });
         entries.sort_by_key(Entry::rank);
         if !late {
             return Registration::New;
         }
         let name = entries.key().clone();
-        // With the entry unlocked: a subscriber may use the registry.
+        // The entry is unlocked first: a log subscriber may use the registry.
         drop(entries);
-        tracing::warn!(%name, %at, "an allocator factory was registered after the first allocation");
+        tracing::warn!(
+            %name, %at,
+            "an allocator factory was registered after the first allocation: allocators in use do not change"
+        );
         Registration::Late
     }
 
-    /// The factory of this name with the highest priority.
+    /// Returns the factory of this name with the highest priority.
     #[must_use]
     pub fn factory(&self, name: &str) -> Option<Factory> {
         self.factories.get(name)?.first().map(|entry| entry.factory.clone())
     }
 
-    /// The factory with the highest priority of all; the one registered first among equals.
+    /// Returns the factory with the highest priority; among equals, the one registered first.
     #[must_use]
     pub fn best(&self) -> Option<Factory> {
         self.ranked().into_iter().next().map(|entry| entry.factory)
     }
 
-    /// Makes an allocator for the caller alone, by the factory of this name. The factory runs with no lock of the registry
-    /// held.
+    /// Creates an allocator for the caller alone, with the factory of this name. No lock of the registry is
+    /// held while the factory runs.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownName`]; the factory's own.
+    /// [`Error::UnknownName`]; the factory's own errors.
     pub fn make(&self, name: &str, options: &FactoryOptions) -> Result<AllocatorRef> {
         self.hand_out(self.named(name, "allocator")?.factory.make(options)?)
     }
 
-    /// Makes an allocator for the caller alone, by the factory of the highest priority.
+    /// Creates an allocator for the caller alone, with the factory of the highest priority.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownName`] with an empty name if there is none; the factory's own.
+    /// [`Error::UnknownName`] with an empty name if there is no factory; the factory's own errors.
     pub fn make_best(&self, options: &FactoryOptions) -> Result<AllocatorRef> {
         self.hand_out(self.preferred()?.factory.make(options)?)
     }
 
-    /// Makes a backing for the caller alone, by the factory of this name, on the node the options say.
+    /// Creates a backing for the caller alone, with the factory of this name and the options' NUMA node.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownName`] if there is no such factory or it makes no backings; the factory's own.
-    pub fn make_backing(&self, name: &str, options: &FactoryOptions) -> Result<Global> {
+    /// [`Error::UnknownName`] if there is no such factory or it creates no backings; the factory's own
+    /// errors.
+    pub fn make_backing(&self, name: &str, options: &FactoryOptions) -> Result<BackingRef> {
         self.named(name, "backing")?.factory.make_backing(options)
     }
 
-    /// The allocator that the factory of this name made for `node`, or for no node in particular. It is made at the first
-    /// call with the options of [`FactoryOptions::new`] and that node, kept, and handed out again at every later one.
+    /// Returns the shared allocator of the factory of this name for `node`, or for `None` the one without
+    /// affinity. The first call creates it, with the options of [`FactoryOptions::new`] and that node; later
+    /// calls return the same one.
     ///
-    /// The factory runs with no lock of the registry held. If several threads come first it may run for each of them: one
-    /// result is kept, and all get that one.
+    /// No lock of the registry is held while the factory runs. If several threads make the first call at the
+    /// same time, the factory may run for each of them; one result is kept and returned to all.
     ///
     /// # Errors
     ///
     /// As for [`Registry::make`]; the next call tries again.
     pub fn allocator(&self, name: &str, node: Option<u32>) -> Result<AllocatorRef> {
-        let Entry { factory, kept, .. } = self.named(name, "allocator")?;
-        self.hand_out(kept.allocator(&factory, node)?)
+        let Entry { factory, shared, .. } = self.named(name, "allocator")?;
+        self.hand_out(shared.allocator(&factory, node)?)
     }
 
-    /// The same for the factory of the highest priority.
+    /// Returns the shared allocator of the factory of the highest priority, as [`Registry::allocator`] does.
     ///
     /// # Errors
     ///
     /// As for [`Registry::make_best`]; the next call tries again.
     pub fn best_allocator(&self, node: Option<u32>) -> Result<AllocatorRef> {
-        let Entry { factory, kept, .. } = self.preferred()?;
-        self.hand_out(kept.allocator(&factory, node)?)
+        let Entry { factory, shared, .. } = self.preferred()?;
+        self.hand_out(shared.allocator(&factory, node)?)
     }
 
-    /// The backing that the factory of this name made for `node`, kept as in [`Registry::allocator`].
+    /// Returns the shared backing of the factory of this name for `node`, as [`Registry::allocator`] does for
+    /// allocators.
     ///
     /// # Errors
     ///
     /// As for [`Registry::make_backing`]; the next call tries again.
-    pub fn backing(&self, name: &str, node: Option<u32>) -> Result<Global> {
-        let Entry { factory, kept, .. } = self.named(name, "backing")?;
-        kept.backing(&factory, node)
+    pub fn backing(&self, name: &str, node: Option<u32>) -> Result<BackingRef> {
+        let Entry { factory, shared, .. } = self.named(name, "backing")?;
+        shared.backing(&factory, node)
     }
 
-    /// All factories, the preferred one first.
+    /// Returns all factories, the preferred one first.
     #[must_use]
     pub fn registered(&self) -> Vec<Registered> {
         let describe = |Entry { factory, at, .. }| Registered {
@@ -232,7 +240,7 @@ impl Registry {
         self.ranked().into_iter().map(describe).collect()
     }
 
-    /// Notes that an allocator goes to a user.
+    /// Records that an allocator was handed out.
     #[expect(clippy::unnecessary_wraps, reason = "the last step of functions that can fail")]
     fn hand_out(&self, allocator: AllocatorRef) -> Result<AllocatorRef> {
         self.used.store(true, Ordering::Relaxed);
@@ -259,14 +267,14 @@ fn unknown(what: &'static str, name: &str) -> Error {
     Error::UnknownName { what, name: name.into() }
 }
 
-/// The process's registry, with the built-in factories.
+/// Returns the process's registry, with the built-in factories.
 pub fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(Registry::with_builtin)
 }
 
-/// Registers a factory: `register_allocator!("name", priority, |options| ...)` in the process's registry,
-/// or in the one named first. Gives the [`Registration`](crate::registry::Registration).
+/// Registers a factory: `register_allocator!("name", priority, |options| ...)` in the process's registry, or
+/// in the registry passed first. Returns the [`Registration`](crate::registry::Registration).
 ///
 /// ```
 /// use orlop_alloc::engine::Direct;

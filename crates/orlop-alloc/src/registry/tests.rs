@@ -6,7 +6,7 @@ use crate::engine::Direct;
 use crate::{Allocator, Request, Stats};
 use orlop_core::{Alignment, Device};
 
-/// A factory whose allocators are on a device of this number, to tell them apart.
+/// A factory whose allocators are on a device with this index, to tell them apart.
 fn on_device(name: &str, priority: i32, index: u16) -> Factory {
     Factory::new(name, priority, move |_| Ok(Direct::new(Null::new(Device::cuda(index))).erase()))
 }
@@ -88,7 +88,7 @@ fn one_allocator_and_one_backing_are_kept_for_each_factory_and_node() {
 }
 
 #[test]
-fn threads_that_come_first_together_get_the_same_allocator() {
+fn racing_first_calls_get_the_same_allocator() {
     let registry = Registry::with_builtin();
     let got: Vec<AllocatorRef> = std::thread::scope(|scope| {
         let ask = || registry.allocator("pow2", Some(0)).unwrap();
@@ -102,11 +102,11 @@ fn threads_that_come_first_together_get_the_same_allocator() {
 fn a_registration_after_the_first_allocator_is_late() {
     let registry = Registry::new();
     assert_eq!(registry.register(on_device("x", 1, 1)), Registration::New);
-    assert!(registry.make("nobody", &FactoryOptions::new()).is_err());
+    assert!(registry.make("unknown", &FactoryOptions::new()).is_err());
     assert_eq!(registry.register(on_device("y", 1, 2)), Registration::New, "nothing was handed out");
     let kept = registry.best_allocator(None).unwrap();
     assert_eq!(registry.register(on_device("x", 9, 3)), Registration::Late);
-    // It is registered all the same, and what is held stays what it is.
+    // It is registered, and existing allocators stay in use.
     assert_eq!((kept.device().index(), made(&registry, "x")), (1, 3));
     assert_eq!(registry.best_allocator(None).unwrap().device().index(), 3);
     assert!(matches!(registry.register(on_device("x", 9, 4)), Registration::AlreadyRegistered { .. }));
@@ -131,7 +131,7 @@ fn settings_of_one_engine_are_refused_by_the_others() {
 }
 
 #[test]
-fn memory_that_cannot_be_elsewhere_is_refused_there() {
+fn a_node_or_backing_that_is_unsupported_is_refused() {
     let registry = Registry::with_builtin();
     let refused = |name: &str, options: &FactoryOptions| match registry.make(name, options) {
         Err(Error::Configuration { variable, .. }) => variable,
@@ -150,7 +150,7 @@ fn memory_that_cannot_be_elsewhere_is_refused_there() {
 fn statistics_are_off_in_every_engine_if_they_are_switched_off() {
     let registry = Registry::with_builtin();
     for entry in registry.registered() {
-        // A limit stands before some engines: without it they are seen themselves.
+        // Some engines have a limit adaptor in front; without a limit the engine itself is tested.
         let needs_limit = ["bfc-fixed", "host-pages"].contains(&&*entry.name);
         let limits = if needs_limit { vec![Some(8 << 20)] } else { vec![None, Some(8 << 20)] };
         for (limit, on) in limits.into_iter().flat_map(|limit| [(limit, true), (limit, false)]) {
@@ -176,13 +176,13 @@ fn statistics_are_off_in_every_engine_if_they_are_switched_off() {
 fn unknown_names_are_errors() {
     let registry = Registry::new();
     let options = FactoryOptions::new();
-    let error = registry.make("nobody", &options).unwrap_err();
+    let error = registry.make("unknown", &options).unwrap_err();
     assert!(
-        matches!(error, Error::UnknownName { what: "allocator", ref name } if &**name == "nobody"),
+        matches!(error, Error::UnknownName { what: "allocator", ref name } if &**name == "unknown"),
         "{error}"
     );
     assert!(registry.make_best(&options).is_err());
-    assert!(registry.make_backing("nobody", &options).is_err());
+    assert!(registry.make_backing("unknown", &options).is_err());
     assert_eq!(registry.register(on_device("no backing", 0, 0)), Registration::New);
     let error = registry.make_backing("no backing", &options).unwrap_err();
     assert!(matches!(error, Error::UnknownName { what: "backing", .. }), "{error}");
@@ -210,7 +210,7 @@ fn the_built_in_ones_work_and_follow_the_options() {
         assert_eq!(block.device(), Device::CPU, "{entry}");
         assert!(allocator.allocate(&Request::new(4 << 20)).is_err(), "{entry}");
     }
-    let device: Global = Arc::new(Null::new(Device::cuda(1)));
+    let device: BackingRef = Arc::new(Null::new(Device::cuda(1)));
     for name in ["bfc", "direct", "system"] {
         let allocator = registry.make(name, &FactoryOptions::new().backing(device.clone())).unwrap();
         assert_eq!(allocator.device(), Device::cuda(1), "{name}");
@@ -219,7 +219,7 @@ fn the_built_in_ones_work_and_follow_the_options() {
         let missing = registry.make(name, &FactoryOptions::new()).unwrap_err();
         assert!(matches!(missing, Error::Configuration { variable: "limit", .. }), "{missing}");
     }
-    // Of whole pages, and never more than was allowed.
+    // A whole number of pages, within the limit.
     if registry.factory("host-pages").is_some() {
         let make = |limit| registry.make("host-pages", &FactoryOptions::new().limit(limit));
         assert!(matches!(make((2 << 20) - 1), Err(Error::Configuration { variable: "limit", .. })));
@@ -233,6 +233,6 @@ fn backings_are_made_per_node() {
     let backing = registry().make_backing("bfc", &FactoryOptions::new().node(0)).unwrap();
     assert_eq!(backing.node(), Some(0));
     let region = backing.reserve(4096, Alignment::CPU).unwrap();
-    // SAFETY: gained above, released once.
+    // SAFETY: reserved above, released once.
     unsafe { backing.release(region) };
 }

@@ -1,4 +1,4 @@
-//! What an allocator reports: its statistics, and why a request did not fit.
+//! Reports of an allocator: its statistics, and out-of-memory reports.
 
 mod out_of_memory;
 mod stats;

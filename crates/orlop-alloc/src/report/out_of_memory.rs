@@ -1,5 +1,5 @@
-//! The story an out-of-memory error tells (T16): what was asked, what is free, what fragmentation took, who
-//! holds the rest, what was tried, and what would have made it fit.
+//! The out-of-memory report: what was requested, what is free, how much is lost to fragmentation, which kinds
+//! and tags have the rest, what was tried, and what would have made the request fit.
 
 use crate::context::LadderStep;
 use crate::{Tag, TagUse};
@@ -8,81 +8,83 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-/// Why the memory was refused.
+/// The reason why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The engine's own limit would be passed.
+    /// It would exceed the engine's own limit.
     Limit,
-    /// The backing (operating system, driver) gave nothing.
+    /// The backing (operating system, driver) has no memory left.
     Backing,
-    /// A hard budget of the kind would be passed.
+    /// It would exceed a hard budget of the kind.
     Budget,
     /// The arena or fixed pool is full and may not grow.
     Full,
-    /// A test asked for this failure.
+    /// A test injected this failure.
     Injected,
 }
 
-/// Free and used chunks of one bin.
+/// Free and used chunks of one bin, by size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BinUse {
-    /// Chunks of at least this many bytes, and less than twice as many.
+    /// The smallest size of the bin in bytes; its largest is below twice this.
     pub from_bytes: usize,
-    /// Chunks in use.
+    /// Number of chunks in use.
     pub used_chunks: usize,
-    /// Their bytes.
+    /// Bytes in those chunks.
     pub used_bytes: usize,
-    /// The bytes that users asked for in them.
+    /// Bytes that users requested in the chunks in use.
     pub requested_bytes: usize,
-    /// Free chunks.
+    /// Number of free chunks.
     pub free_chunks: usize,
-    /// Their bytes.
+    /// Bytes in those chunks.
     pub free_bytes: usize,
 }
 
-/// An out-of-memory report. Figures that nobody measured are zero or empty.
+/// An out-of-memory report. Figures that were not measured are zero or empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
-    /// Why.
+    /// The reason of the refusal.
     pub refusal: Refusal,
     /// The allocator's name.
     pub allocator: Box<str>,
-    /// Where the memory was to be.
+    /// The device of the request.
     pub device: Device,
-    /// What it was for.
+    /// The kind of the request.
     pub kind: MemoryKind,
-    /// Who asked.
+    /// The tag of the request.
     pub tag: Tag,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested: usize,
-    /// Bytes the allocator would have had to find, after rounding.
+    /// Requested bytes after the allocator's rounding.
     pub rounded: usize,
-    /// Alignment asked for.
+    /// Requested alignment.
     pub align: Alignment,
-    /// Bytes in live blocks: of the allocator or, where a budget refused, of this kind in the context.
+    /// Bytes in live blocks of the allocator or, for [`Refusal::Budget`], of this kind in the context.
     pub live: u64,
-    /// Bytes held from the backing. Zero where a budget refused: it bounds live bytes only.
+    /// Bytes reserved from the backing. Zero for [`Refusal::Budget`]: a budget bounds live bytes only.
     pub reserved: u64,
     /// The limit in force, if there is one.
     pub limit: Option<u64>,
-    /// The largest free chunk.
+    /// Bytes of the largest free chunk.
     pub largest_free: u64,
     /// Bytes in free chunks.
     pub free: u64,
-    /// Live bytes by kind, largest first, zeros left out: of the allocator or, where a budget refused, of the context.
+    /// Live bytes by kind, largest first, without zeros: of the allocator or, for [`Refusal::Budget`], of the
+    /// context.
     pub by_kind: Vec<(MemoryKind, u64)>,
-    /// Live bytes by tag, largest first, where the engine knows. Where a budget refused, of blocks of this kind only.
+    /// Live bytes by tag, largest first, if the engine knows them. For [`Refusal::Budget`], of blocks of this
+    /// kind only.
     pub by_tag: Vec<(Tag, u64)>,
-    /// Chunks by bin, where the engine has bins.
+    /// Chunks by bin, if the engine has bins.
     pub bins: Vec<BinUse>,
-    /// What was tried before giving up, with the bytes each step brought.
+    /// The reclaim steps that were tried, with the bytes each one freed.
     pub tried: Vec<(LadderStep, u64)>,
 }
 
 impl OutOfMemory {
-    /// A report that knows the request and nothing else yet.
+    /// Creates a report with the fields of the request; all figures are zero or empty.
     #[must_use]
     pub fn new(refusal: Refusal, allocator: &str, device: Device, request: &crate::Request) -> Self {
         Self {
@@ -106,13 +108,13 @@ impl OutOfMemory {
         }
     }
 
-    /// Sets [`OutOfMemory::by_kind`]: in order, without zeros.
+    /// Sets [`OutOfMemory::by_kind`], sorted and without zeros.
     pub(crate) fn set_kinds(&mut self, kinds: impl IntoIterator<Item = (MemoryKind, u64)>) {
         self.by_kind = kinds.into_iter().filter(|&(_, bytes)| bytes > 0).collect();
         self.by_kind.sort_by_key(|&(_, bytes)| Reverse(bytes));
     }
 
-    /// Sets [`OutOfMemory::by_tag`]: summed over kinds, in order, without zeros.
+    /// Sets [`OutOfMemory::by_tag`], summed over kinds, sorted and without zeros.
     pub(crate) fn set_tags(&mut self, parts: impl IntoIterator<Item = TagUse>) {
         let mut tags: HashMap<Tag, u64> = HashMap::new();
         for part in parts.into_iter().filter(|part| part.bytes > 0) {
@@ -122,7 +124,7 @@ impl OutOfMemory {
         self.by_tag.sort_by_key(|&(tag, bytes)| (Reverse(bytes), tag));
     }
 
-    /// Free bytes that no request of this size can use, as a share of all free bytes (0 to 1).
+    /// Returns the share of free bytes that are not in the largest free chunk (0 to 1).
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share to print")]
     pub fn fragmentation(&self) -> f64 {
@@ -133,7 +135,7 @@ impl OutOfMemory {
         }
     }
 
-    /// The cheapest change after which the request would have fitted, in one sentence.
+    /// Returns one sentence on the cheapest change that would have let the request fit.
     #[must_use]
     pub fn hint(&self) -> String {
         let rounded = self.rounded as u64;
@@ -142,7 +144,7 @@ impl OutOfMemory {
         }
         if self.free >= rounded && self.largest_free < rounded {
             return format!(
-                "{} are free but the largest piece is {}: fragmentation took the rest; a plan, expandable \
+                "{} are free but the largest chunk is {}, due to fragmentation: a memory plan, expandable \
                  regions or an empty cache would have made room",
                 ByteSize(self.free),
                 ByteSize(self.largest_free),
@@ -150,7 +152,7 @@ impl OutOfMemory {
         }
         let bound = match self.refusal {
             Refusal::Budget => Some(("budget", self.live)),
-            // On top of all reserved bytes: a free chunk with a block behind it cannot grow.
+            // On top of all reserved bytes: a free chunk followed by a live block cannot grow.
             Refusal::Limit => Some(("limit", self.reserved)),
             _ => None,
         };
@@ -161,42 +163,46 @@ impl OutOfMemory {
         let short = rounded.saturating_sub(self.largest_free);
         match self.by_kind.first() {
             Some((kind, bytes)) => {
-                format!("{} more are needed; {kind} holds most: {}", ByteSize(short), ByteSize(*bytes))
+                format!(
+                    "{} more are needed; {kind} has the most live bytes: {}",
+                    ByteSize(short),
+                    ByteSize(*bytes)
+                )
             }
             None => format!("{} more are needed", ByteSize(short)),
         }
     }
 
-    /// The whole story over several lines.
+    /// Returns the full report, on several lines.
     #[must_use]
     pub fn report(&self) -> String {
         format!("{self:#}\n")
     }
 
     fn write_report(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each line begins with what ends the one before.
+        // Each line is preceded by its line break, so that the report does not end with one.
         let mut out = String::new();
-        self.write_holders(&mut out)?;
+        self.write_details(&mut out)?;
         write!(f, "\n  hint: {}", self.hint())?;
         out.lines().try_for_each(|line| write!(f, "\n{line}"))
     }
 
-    fn write_holders(&self, out: &mut String) -> fmt::Result {
+    fn write_details(&self, out: &mut String) -> fmt::Result {
         for (kind, bytes) in &self.by_kind {
-            writeln!(out, "  held by kind {kind}: {}", ByteSize(*bytes))?;
+            writeln!(out, "  live in kind {kind}: {}", ByteSize(*bytes))?;
         }
         for (tag, bytes) in self.by_tag.iter().take(10) {
             let name = if *tag == Tag::NONE { "(untagged)" } else { tag.name() };
             if self.refusal == Refusal::Budget {
-                writeln!(out, "  held by tag {name} in {}: {}", self.kind, ByteSize(*bytes))?;
+                writeln!(out, "  live under tag {name} in {}: {}", self.kind, ByteSize(*bytes))?;
             } else {
-                writeln!(out, "  held by tag {name}: {}", ByteSize(*bytes))?;
+                writeln!(out, "  live under tag {name}: {}", ByteSize(*bytes))?;
             }
         }
         for bin in self.bins.iter().filter(|bin| bin.used_chunks + bin.free_chunks > 0) {
             writeln!(
                 out,
-                "  bin {:>10}: {} used ({}, asked {}), {} free ({})",
+                "  bin {:>10}: {} used ({}, requested {}), {} free ({})",
                 ByteSize(bin.from_bytes as u64).to_string(),
                 bin.used_chunks,
                 ByteSize(bin.used_bytes as u64),
@@ -206,27 +212,27 @@ impl OutOfMemory {
             )?;
         }
         for (step, bytes) in &self.tried {
-            writeln!(out, "  tried {step}: {} came back", ByteSize(*bytes))?;
+            writeln!(out, "  tried {step}: {} freed", ByteSize(*bytes))?;
         }
         Ok(())
     }
 }
 
-/// One line; as `{:#}` all of [`OutOfMemory::report`].
+/// Writes one line; with `{:#}` the full [`OutOfMemory::report`].
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "out of memory on {} ({}): {} asked for {}",
+            "out of memory on {} ({}): {} requested for {}",
             self.device,
             self.allocator,
             ByteSize(self.requested as u64),
             self.kind
         )?;
         match self.refusal {
-            Refusal::Limit => write!(f, ", the limit would be passed")?,
-            Refusal::Backing => write!(f, ", the backing has no more")?,
-            Refusal::Budget => write!(f, ", the budget of this kind would be passed")?,
+            Refusal::Limit => write!(f, ", it would exceed the limit")?,
+            Refusal::Backing => write!(f, ", the backing has no memory left")?,
+            Refusal::Budget => write!(f, ", it would exceed the budget of this kind")?,
             Refusal::Full => write!(f, ", the fixed pool is full")?,
             Refusal::Injected => write!(f, ", by failure injection")?,
         }
@@ -242,7 +248,7 @@ impl fmt::Display for OutOfMemory {
         if self.free > 0 {
             write!(
                 f,
-                "; {} free, largest piece {} ({:.0}% fragmented)",
+                "; {} free, largest chunk {} ({:.0}% fragmented)",
                 ByteSize(self.free),
                 ByteSize(self.largest_free),
                 self.fragmentation() * 100.0

@@ -1,48 +1,49 @@
-//! The figures of one allocator, and the table that shows them (P17).
+//! The statistics of one allocator, and the table that shows them.
 
 use crate::{OutOfMemory, Refusal, Usage};
 use orlop_core::{ByteSize, MemoryKind};
 use orlop_sync::{Account, Totals};
 use std::fmt;
 
-/// What an allocator handed out, and what it holds for that.
+/// Statistics of an allocator: the blocks it handed out and the memory it reserved.
 ///
-/// *Live* bytes are in blocks not yet returned, as granted; *requested* are the same as users asked for
-/// them; *reserved* is held from the backing; *cached* is reserved and not live.
+/// *Live* bytes are in blocks that have not been returned, after rounding; *requested* bytes are the same
+/// before rounding; *reserved* bytes are held from the backing; *cached* bytes are reserved and neither live
+/// nor deferred.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Blocks and bytes, in all and by kind.
+    /// Blocks and bytes, in total and by kind.
     pub totals: Totals,
-    /// What the engine holds.
+    /// Memory of the engine.
     pub usage: Usage,
-    /// Frees that were refused as foreign or double.
+    /// Number of frees refused because the pointer was foreign or already freed.
     pub refused_frees: u64,
-    /// Whether blocks of kind [`HostPinned`](MemoryKind::HostPinned) were handed out whose pages are not locked for DMA: see
-    /// [`Semantics::pinned`](crate::Semantics::pinned).
+    /// True if blocks of kind [`HostPinned`](MemoryKind::HostPinned) were handed out whose pages are not
+    /// locked for DMA: see [`Semantics::pinned`](crate::Semantics::pinned).
     pub has_unpinned: bool,
 }
 
 impl Stats {
-    /// Bytes in live blocks.
+    /// Returns the bytes in live blocks.
     #[must_use]
     pub fn live(&self) -> u64 {
         self.totals.all.live_bytes
     }
 
-    /// Bytes held and not live.
+    /// Returns the reserved bytes that are neither live nor deferred.
     #[must_use]
     pub fn cached(&self) -> u64 {
         self.usage.reserved.saturating_sub(self.live() + self.usage.deferred)
     }
 
-    /// The account of one kind.
+    /// Returns the account of one kind.
     #[must_use]
     pub fn kind(&self, kind: MemoryKind) -> &Account {
         &self.totals.kinds[kind.index()]
     }
 }
 
-/// The `memory_summary` table.
+/// Writes a table in the style of PyTorch's `memory_summary`.
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = |f: &mut fmt::Formatter<'_>, name: &str, account: &Account| {
@@ -89,9 +90,10 @@ impl fmt::Display for Stats {
 }
 
 impl OutOfMemory {
-    /// Adds who holds what.
+    /// Sets the live bytes, in total and by kind.
     pub(crate) fn fill(&mut self, totals: &Totals) {
-        // A budget's refusal has the context's figures, whichever allocators hand it on.
+        // A report of a refused budget already has the context's figures, which allocators that pass it on
+        // must keep.
         if self.refusal != Refusal::Budget {
             self.live = totals.all.live_bytes;
             self.set_kinds(MemoryKind::ALL.map(|kind| (kind, totals.kinds[kind.index()].live_bytes)));

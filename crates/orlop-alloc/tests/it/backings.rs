@@ -1,7 +1,7 @@
 //! The allocators that can stand behind the CPU's engines: the system's, and those that cargo features add.
 
 use crate::child;
-use orlop_alloc::backing::{NAMED, default_backing, named};
+use orlop_alloc::backing::{NAMES, default_backing, named};
 use orlop_alloc::context::{Context, CpuConfig};
 use orlop_alloc::registry::{FactoryOptions, Registry};
 use orlop_alloc::{Allocator, Error, Request};
@@ -17,7 +17,7 @@ const FEATURES: [(&str, bool); 3] = [
 #[test]
 fn a_feature_adds_its_allocator_and_puts_it_first() {
     for (name, built_in) in FEATURES {
-        assert_eq!(NAMED.contains(&name), built_in, "{name}");
+        assert_eq!(NAMES.contains(&name), built_in, "{name}");
         match named(name) {
             Ok(backing) => assert_eq!((backing.name(), built_in), (name, true)),
             Err(error) => {
@@ -27,7 +27,7 @@ fn a_feature_adds_its_allocator_and_puts_it_first() {
         }
     }
     let first = FEATURES.iter().find(|(_, built_in)| *built_in).map_or("system", |&(name, _)| name);
-    assert_eq!(NAMED[0], first);
+    assert_eq!(NAMES[0], first);
     if std::env::var_os("ORLOP_CPU_BACKING").is_none() {
         assert_eq!(default_backing().unwrap().name(), first);
     }
@@ -36,7 +36,7 @@ fn a_feature_adds_its_allocator_and_puts_it_first() {
 /// Regions of every size and alignment are what was asked for, zero, and apart from each other.
 #[test]
 fn every_named_backing_keeps_its_promises() {
-    for &name in NAMED {
+    for &name in NAMES {
         let backing = named(name).unwrap();
         let mut regions = Vec::new();
         for round in 0..2_u8 {
@@ -83,7 +83,7 @@ fn every_named_backing_keeps_its_promises() {
 #[test]
 fn every_engine_works_over_every_named_backing() {
     let registry = Registry::with_builtin();
-    for &name in NAMED {
+    for &name in NAMES {
         for engine in ["caching", "bfc", "pool", "pow2", "arena", "direct", "system"] {
             let options = FactoryOptions::new().backing(named(name).unwrap());
             let allocator = registry.make(engine, &options).unwrap();
@@ -120,7 +120,7 @@ fn the_environment_names_the_backing() {
         block.bytes_mut().unwrap().fill(1);
         return;
     }
-    for &name in NAMED {
+    for &name in NAMES {
         let (text, _) = child::run(TEST, "named", &[("ORLOP_CPU_BACKING", name)]);
         assert_eq!(child::line(&text, &["backing="]), format!("backing={name}"));
         assert_eq!(child::line(&text, &["engine="]), format!("engine={name}"));

@@ -5,7 +5,7 @@
 use crate::child;
 use orlop_alloc::adaptor::{Decision, Hardened, Limit, Logging, Retry};
 use orlop_alloc::backing::{
-    Backing, Change, HugePages, Mmap, Pinned, Pinner, Region, System, Visited, Visitor,
+    Backing, HugePages, Mmap, Pinned, Pinner, Region, RegionChange, System, Visited, Visitor,
 };
 use orlop_alloc::caching::{Caching, Maintenance};
 use orlop_alloc::central::Central;
@@ -47,8 +47,10 @@ fn an_allocator_does_not_grow_below_its_visitor() {
         let (slot, refused) = (Slot::default(), Arc::new(AtomicU32::new(0)));
         let visitor = {
             let (slot, refused) = (slot.clone(), refused.clone());
-            move |change: Change, _: &Region, _: Option<u32>| {
-                let Some(allocator) = handle(&slot).filter(|_| change == Change::Gained) else { return };
+            move |change: RegionChange, _: &Region, _: Option<u32>| {
+                let Some(allocator) = handle(&slot).filter(|_| change == RegionChange::Reserved) else {
+                    return;
+                };
                 // More than was gained: it cannot be there.
                 match allocator.allocate(&Request::new(64 << 20)) {
                     Err(Error::Reentrant { inside }) => assert!(inside.contains("mmap"), "{inside}"),
@@ -78,15 +80,15 @@ fn a_visitor_that_panics_refuses_the_region() {
     let balance = Arc::new(Mutex::new(0i64));
     let told = {
         let balance = balance.clone();
-        move |change: Change, region: &Region, _: Option<u32>| {
+        move |change: RegionChange, region: &Region, _: Option<u32>| {
             let bytes = i64::try_from(region.bytes).unwrap();
-            *balance.lock().unwrap() += if change == Change::Gained { bytes } else { -bytes };
+            *balance.lock().unwrap() += if change == RegionChange::Reserved { bytes } else { -bytes };
         }
     };
     let welcome = Arc::new(AtomicBool::new(false));
     let strict = {
         let welcome = welcome.clone();
-        move |_: Change, _: &Region, _: Option<u32>| {
+        move |_: RegionChange, _: &Region, _: Option<u32>| {
             if !welcome.load(Ordering::Relaxed) {
                 resume_unwind(Box::new("not welcome"));
             }
@@ -140,11 +142,11 @@ fn a_pinner_that_panics() {
         return;
     }
     static GIVEN: AtomicU64 = AtomicU64::new(0);
-    let count = |change: Change, region: &Region, _: Option<u32>| {
+    let count = |change: RegionChange, region: &Region, _: Option<u32>| {
         let bytes = region.bytes as u64;
         match change {
-            Change::Gained => GIVEN.fetch_add(bytes, Ordering::Relaxed),
-            Change::Lost => GIVEN.fetch_sub(bytes, Ordering::Relaxed),
+            RegionChange::Reserved => GIVEN.fetch_add(bytes, Ordering::Relaxed),
+            RegionChange::Released => GIVEN.fetch_sub(bytes, Ordering::Relaxed),
         };
     };
     let moody = Arc::new(Moody::default());

@@ -53,10 +53,14 @@ fn check_tags(allocator: &AllocatorRef) {
         .to_vec();
     assert_eq!(report.by_tag, expected);
     assert_eq!(report.by_kind.iter().map(|&(_, bytes)| bytes).sum::<u64>(), allocator.stats().live());
-    for holder in
-        ["tag holders: weights", "tag holders: cache", "tag (untagged)", "kind persistent", "kind kv_cache"]
-    {
-        assert!(text.contains(&format!("held by {holder}: ")), "{text}");
+    for holder in [
+        "under tag holders: weights",
+        "under tag holders: cache",
+        "under tag (untagged)",
+        "in kind persistent",
+        "in kind kv_cache",
+    ] {
+        assert!(text.contains(&format!("live {holder}: ")), "{text}");
     }
     drop(blocks);
     let (_, report) = refused(allocator.allocate(&Request::new(1 << 30)));
@@ -107,7 +111,7 @@ fn a_budget_speaks_of_the_context_only() {
     assert_eq!(report.by_kind.iter().find(|&&(kind, _)| kind == KV), Some(&(KV, live)));
     assert_eq!(report.by_tag, [(pages, live)], "of this kind only: {text}");
     assert!(!text.contains("reserved") && !text.contains("budget: other"), "{text}");
-    assert!(text.contains("held by tag budget: pages in kv_cache: "), "{text}");
+    assert!(text.contains("live under tag budget: pages in kv_cache: "), "{text}");
 }
 
 /// A context with one allocator of this many bytes for all.
@@ -160,7 +164,7 @@ fn what_callbacks_freed_is_measured() {
         report.tried.iter().find(|(step, _)| *step == LadderStep::Callbacks),
         Some(&(LadderStep::Callbacks, 0))
     );
-    assert!(text.contains("tried callbacks: 0 B came back"), "{text}");
+    assert!(text.contains("tried callbacks: 0 B freed"), "{text}");
     let pressure = asked.lock().unwrap().take().unwrap();
     assert_eq!((pressure.kind, pressure.tag, pressure.device), (KV, Tag::new("measured"), Device::CPU));
     assert!(pressure.bytes >= 700 << 10);

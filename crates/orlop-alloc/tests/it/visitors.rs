@@ -1,6 +1,6 @@
 //! Visitors see every region that an engine gains and gives back: where it begins, how long it is, on which node.
 
-use orlop_alloc::backing::{Change, Mmap, Region, System, Visited, Visitor};
+use orlop_alloc::backing::{Mmap, Region, RegionChange, System, Visited, Visitor};
 use orlop_alloc::context::{Context, CpuConfig};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, MemoryKind};
@@ -27,20 +27,20 @@ impl Registered {
         at.is_some_and(|(_, &end)| start + bytes <= end)
     }
 
-    fn see(&mut self, change: Change, region: &Region, node: Option<u32>) {
+    fn see(&mut self, change: RegionChange, region: &Region, node: Option<u32>) {
         assert_eq!(node, self.node, "the node of the backing");
         assert!(region.bytes > 0);
         let (start, end) = (region.address(), region.address() + region.bytes);
         let before = self.ranges.range(..end).next_back().map(|(&start, &end)| (start, end));
         match change {
-            Change::Gained => {
+            RegionChange::Reserved => {
                 assert!(before.is_none_or(|(_, end)| end <= start), "gained twice");
                 self.gained += region.bytes;
                 // Joined with what ends where it begins.
                 let joined = before.filter(|&(_, end)| end == start).map_or(start, |(start, _)| start);
                 self.ranges.insert(joined, end);
             }
-            Change::Lost => {
+            RegionChange::Released => {
                 let (from, to) = before.expect("it was gained");
                 assert!(from <= start && end <= to, "lost, but never gained");
                 self.lost += region.bytes;
@@ -112,7 +112,7 @@ fn an_engine_that_cannot_tell_is_refused() {
 /// The first one is told first of what comes and last of what goes, as registrations nest.
 #[test]
 fn visitors_nest() {
-    let log: Arc<Mutex<Vec<(u32, Change)>>> = Arc::default();
+    let log: Arc<Mutex<Vec<(u32, RegionChange)>>> = Arc::default();
     let logging = |name| -> Visitor {
         let log = Arc::clone(&log);
         Arc::new(move |change, _, _| log.lock().unwrap().push((name, change)))
@@ -120,7 +120,7 @@ fn visitors_nest() {
     let config = CpuConfig::new().named("direct").visitor(logging(1)).visitor(logging(2));
     let allocator = config.make().unwrap();
     drop(allocator.allocate(&Request::new(1000)).unwrap());
-    let (gained, lost) = (Change::Gained, Change::Lost);
+    let (gained, lost) = (RegionChange::Reserved, RegionChange::Released);
     assert_eq!(*log.lock().unwrap(), [(1, gained), (2, gained), (2, lost), (1, lost)]);
 }
 

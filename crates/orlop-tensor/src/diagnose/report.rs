@@ -86,7 +86,7 @@ impl BlockDiagnosis {
         let access = match self.access {
             Access::Host => "host",
             Access::Device => "device",
-            Access::Nobody => "none",
+            Access::None => "none",
         };
         next(f, "access", access)?;
         match self.tag {

@@ -154,7 +154,7 @@ impl<'a> WriteGuard<'a> {
 fn host(block: &MemoryBlock) -> Result<NonNull<u8>> {
     match block.access {
         Access::Host => Ok(block.ptr),
-        Access::Device | Access::Nobody => Err(AllocError::NotHostAccessible { device: block.device }.into()),
+        Access::Device | Access::None => Err(AllocError::NotHostAccessible { device: block.device }.into()),
     }
 }
 

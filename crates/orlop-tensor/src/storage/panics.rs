@@ -11,7 +11,7 @@ use super::{Storage, StorageHook, set_storage_hook};
 use crate::{Result, Tensor, TensorOptions};
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, AllocatorRef, Block, Context, DeviceOps, Event, Observer, Place, Request};
+use orlop_alloc::{Access, AllocatorRef, Block, Context, DeviceOps, DevicePtr, Event, Observer, Request};
 use orlop_core::{Alignment, DType, Device, MemoryKind, StreamId};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -92,7 +92,13 @@ struct Ops;
 
 // SAFETY: plain memory operations over the given ranges.
 unsafe impl DeviceOps for Ops {
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
+    unsafe fn copy(
+        &self,
+        to: DevicePtr,
+        from: DevicePtr,
+        bytes: usize,
+        _: StreamId,
+    ) -> orlop_alloc::Result<()> {
         call();
         // SAFETY: guaranteed by the caller.
         unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };
@@ -387,7 +393,7 @@ fn memory_that_a_device_may_use_is_kept() {
 
     // SAFETY: it accesses nothing.
     unsafe impl DeviceOps for Lost {
-        unsafe fn copy(&self, _: Place, _: Place, _: usize, _: StreamId) -> orlop_alloc::Result<()> {
+        unsafe fn copy(&self, _: DevicePtr, _: DevicePtr, _: usize, _: StreamId) -> orlop_alloc::Result<()> {
             Ok(())
         }
 

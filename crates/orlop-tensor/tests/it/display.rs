@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
-use orlop_alloc::{Access, Context, Deleter, DeviceOps, Place, Record};
+use orlop_alloc::{Access, Context, Deleter, DeviceOps, DevicePtr, Record};
 use orlop_core::{Complex, DType, Device, Element, Layout, Scalar, Shape, StreamId, dispatch};
 use orlop_tensor::{PrintOptions, Storage, Tensor, TensorOptions};
 use std::ptr::NonNull;
@@ -186,7 +186,13 @@ struct CountingOps {
 
 // SAFETY: copies and fills only the given bytes.
 unsafe impl DeviceOps for CountingOps {
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
+    unsafe fn copy(
+        &self,
+        to: DevicePtr,
+        from: DevicePtr,
+        bytes: usize,
+        _: StreamId,
+    ) -> orlop_alloc::Result<()> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         // SAFETY: guaranteed by the caller.
         unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };

@@ -2,7 +2,7 @@
 
 use orlop_alloc::backing::{Backing, Region, System};
 use orlop_alloc::engine::Direct;
-use orlop_alloc::{Access, Context, DeviceOps, Place};
+use orlop_alloc::{Access, Context, DeviceOps, DevicePtr};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -49,7 +49,13 @@ pub(crate) struct MockDeviceOps(pub(crate) AtomicUsize);
 
 // SAFETY: plain memory operations over the given ranges.
 unsafe impl DeviceOps for MockDeviceOps {
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize, _: StreamId) -> orlop_alloc::Result<()> {
+    unsafe fn copy(
+        &self,
+        to: DevicePtr,
+        from: DevicePtr,
+        bytes: usize,
+        _: StreamId,
+    ) -> orlop_alloc::Result<()> {
         self.0.fetch_add(1, Ordering::Relaxed);
         // SAFETY: guaranteed by the caller.
         unsafe { to.ptr.copy_from_nonoverlapping(from.ptr, bytes) };

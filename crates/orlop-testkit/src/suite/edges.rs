@@ -138,7 +138,7 @@ pub(super) fn host_kinds(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
             let result = setup.allocator.allocate(&Request::new(bytes).kind(kind).align(Alignment::ONE));
             match (kind.check_on(setup.allocator.device()), result) {
                 (Ok(()), Ok(block)) => rule("the block knows its kind", block.kind() == kind)?,
-                (Err(expected), Err(Error::Words(found))) => {
+                (Err(expected), Err(Error::InvalidRequest(found))) => {
                     rule("a host kind on a device fails as such", expected == found)?;
                 }
                 (Ok(()), Err(error)) => return Err(error.into()),

@@ -30,7 +30,7 @@ use crate::backings::{BackingCounters, CountingBacking, FailingBacking, FailureS
 use crate::fake_device::FakeDeviceBacking;
 use crate::{AllocatorModel, ConformanceFault, SuiteProfile};
 use orlop_alloc::AllocatorRef;
-use orlop_alloc::backing::Global;
+use orlop_alloc::backing::BackingRef;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,11 +42,11 @@ pub const CASES_VARIABLE: &str = "ORLOP_CONFORMANCE_CASES";
 const DEFAULT_CASES: u32 = 4;
 
 /// A function that creates an allocator over a backing.
-pub type MakeOverBacking<'a> = dyn Fn(Global) -> AllocatorRef + 'a;
+pub type MakeOverBacking<'a> = dyn Fn(BackingRef) -> AllocatorRef + 'a;
 
 enum AllocatorFactory<'a> {
     Alone(&'a dyn Fn() -> AllocatorRef),
-    Over { base: &'a dyn Fn() -> Global, make: &'a MakeOverBacking<'a> },
+    Over { base: &'a dyn Fn() -> BackingRef, make: &'a MakeOverBacking<'a> },
 }
 
 /// The subject of a suite's run.
@@ -170,8 +170,8 @@ pub fn conformance(name: &str, profile: SuiteProfile, make: impl Fn() -> Allocat
 pub fn conformance_over(
     name: &str,
     profile: SuiteProfile,
-    base: impl Fn() -> Global,
-    make: impl Fn(Global) -> AllocatorRef,
+    base: impl Fn() -> BackingRef,
+    make: impl Fn(BackingRef) -> AllocatorRef,
 ) {
     run(&Suite {
         name,
@@ -190,8 +190,8 @@ pub fn programs_over(
     name: &str,
     profile: SuiteProfile,
     cases: u32,
-    base: impl Fn() -> Global,
-    make: impl Fn(Global) -> AllocatorRef,
+    base: impl Fn() -> BackingRef,
+    make: impl Fn(BackingRef) -> AllocatorRef,
 ) {
     let suite = Suite { name, profile, factory: AllocatorFactory::Over { base: &base, make: &make }, cases };
     run_parts(&suite, &PARTS[..3]);

@@ -1,6 +1,6 @@
 //! The suite detects allocators that violate its rules: otherwise a suite that checks nothing would pass.
 
-use orlop_alloc::backing::{Global, System};
+use orlop_alloc::backing::{BackingRef, System};
 use orlop_alloc::central::Central;
 use orlop_alloc::{Allocator, AllocatorRef, RawBlock, Request, Result, Usage};
 use orlop_core::{Alignment, Device, MemoryKind};
@@ -22,7 +22,7 @@ enum InjectedFlaw {
 
 #[derive(Debug)]
 struct FlawedAllocator {
-    inner: Central<Global>,
+    inner: Central<BackingRef>,
     flaw: InjectedFlaw,
 }
 

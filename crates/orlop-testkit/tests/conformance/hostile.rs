@@ -3,7 +3,7 @@
 use crate::matrix::ADAPTORS;
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Hardened;
-use orlop_alloc::backing::{Global, HugePages, Mmap, System};
+use orlop_alloc::backing::{BackingRef, HugePages, Mmap, System};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy as DevicePolicy, TorchConf};
@@ -12,12 +12,12 @@ use orlop_core::Device;
 use orlop_testkit::{SuiteProfile, hostile, hostile_over};
 use std::sync::Arc;
 
-fn system() -> Global {
+fn system() -> BackingRef {
     Arc::new(System::new())
 }
 
 /// Returns a backing whose reservations grow in place.
-fn pages() -> Global {
+fn pages() -> BackingRef {
     Arc::new(Mmap::new().huge_pages(HugePages::Never))
 }
 
@@ -59,7 +59,10 @@ engines! {
 fn under_every_adaptor() {
     for &(adaptor, adapt) in ADAPTORS {
         for (engine, make) in [
-            ("caching", (|backing| Caching::builder(backing).build().erase()) as fn(Global) -> AllocatorRef),
+            (
+                "caching",
+                (|backing| Caching::builder(backing).build().erase()) as fn(BackingRef) -> AllocatorRef,
+            ),
             ("bfc", |backing| Central::builder(backing).build().erase()),
         ] {
             let name = format!("{adaptor}({engine})");

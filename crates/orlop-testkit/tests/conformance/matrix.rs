@@ -7,7 +7,7 @@ use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::{
     Decision, Failing, Hardened, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn,
 };
-use orlop_alloc::backing::{Global, HugePages, Mmap, Null, Pinned, System, Visited};
+use orlop_alloc::backing::{BackingRef, HugePages, Mmap, Null, Pinned, System, Visited};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::central::{Central, Policy, RegionGrowth, Split};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The name and constructor of a backing.
-type BackingCase = (&'static str, fn() -> Global);
+type BackingCase = (&'static str, fn() -> BackingRef);
 
 const BASES: &[BackingCase] = &[
     ("system", || Arc::new(System::new())),
@@ -77,13 +77,13 @@ fn each<'a>(names: impl IntoIterator<Item = String> + 'a, mut check: impl FnMut(
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
 }
 
-fn over_every_backing(engine: &str, profile: SuiteProfile, make: fn(Global) -> AllocatorRef) {
+fn over_every_backing(engine: &str, profile: SuiteProfile, make: fn(BackingRef) -> AllocatorRef) {
     each(BASES.iter().map(|(base, _)| format!("{engine}/{base}")), |index, name| {
         conformance_over(name, profile, BASES[index].1, make);
     });
 }
 
-fn under_every_adaptor(engine: &str, profile: SuiteProfile, make: fn(Global) -> AllocatorRef) {
+fn under_every_adaptor(engine: &str, profile: SuiteProfile, make: fn(BackingRef) -> AllocatorRef) {
     let (system, base) = BASES[0];
     each(ADAPTORS.iter().map(|(adaptor, _)| format!("{adaptor}({engine})/{system}")), |index, name| {
         conformance_over(name, profile, base, |backing| ADAPTORS[index].1(make(backing)));
@@ -93,7 +93,7 @@ fn under_every_adaptor(engine: &str, profile: SuiteProfile, make: fn(Global) -> 
 fn under_every_adaptor_over_every_backing(
     engine: &str,
     profile: SuiteProfile,
-    make: fn(Global) -> AllocatorRef,
+    make: fn(BackingRef) -> AllocatorRef,
 ) {
     let plane = || {
         let passing = BASES[1..].iter().flat_map(|base| ADAPTORS.iter().map(move |adaptor| (base, adaptor)));
@@ -115,8 +115,8 @@ macro_rules! engines {
         mod $engine {
             use super::*;
 
-            fn make(backing: Global) -> AllocatorRef {
-                let make: fn(Global) -> AllocatorRef = $make;
+            fn make(backing: BackingRef) -> AllocatorRef {
+                let make: fn(BackingRef) -> AllocatorRef = $make;
                 make(backing)
             }
 

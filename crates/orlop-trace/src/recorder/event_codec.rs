@@ -8,7 +8,7 @@ use super::thread::{self, RecordingGuard};
 use super::{Backtraces, RecorderInner, backtraces, locked};
 use crate::formats::device_number;
 use crate::history::{EventAction, HistoryEvent};
-use orlop_alloc::{Event as Told, Found, OutOfMemory, RawBlock, Refusal, RegionAction, RegionEvent};
+use orlop_alloc::{Event as Told, LookupResult, OutOfMemory, RawBlock, Refusal, RegionAction, RegionEvent};
 use orlop_core::{Device, MemoryKind};
 use std::sync::atomic::Ordering;
 
@@ -59,7 +59,7 @@ impl RecorderInner {
     }
 
     #[cold]
-    pub(super) fn raw_freed(&self, address: usize, found: &Found) {
+    pub(super) fn raw_freed(&self, address: usize, found: &LookupResult) {
         let Some(thread) = thread::number() else { return self.unseen() };
         // An address alone is the host's.
         let record = EventRecord::mark(self.clock.ticks(), EventAction::FreeRequested, Device::CPU, thread);

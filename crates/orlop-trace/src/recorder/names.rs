@@ -57,7 +57,7 @@ impl Lookup {
             return TextId::NONE;
         }
         let sites = &mut self.sites;
-        *self.tags.entry(number).or_insert_with(|| sites.text(orlop_alloc::Tag::of_number(number).name()))
+        *self.tags.entry(number).or_insert_with(|| sites.text(orlop_alloc::Tag::from_number(number).name()))
     }
 
     pub(super) fn text(&mut self, number: u32, names: &NameTables) -> TextId {

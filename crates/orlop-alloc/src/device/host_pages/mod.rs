@@ -222,7 +222,7 @@ impl HostPages {
             return None;
         }
         // SAFETY: whole pages of a range of ours, used by nobody (the caller's promise).
-        let shut = bytes == 0 || unsafe { pages::shut(start, bytes) };
+        let shut = bytes == 0 || unsafe { pages::decommit(start, bytes) };
         shut.then(|| state.placed.take(address, bytes))
     }
 
@@ -300,7 +300,7 @@ unsafe impl DeviceBacking for HostPages {
 
     fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
         let bytes = bytes.checked_next_multiple_of(pages::size()).filter(|&bytes| bytes > 0)?;
-        let start = pages::set_aside(bytes, GRANULE)?;
+        let start = pages::reserve(bytes, GRANULE)?;
         Some(start.as_ptr().expose_provenance())
     }
 

@@ -2,7 +2,7 @@
 
 use super::state::HostileState;
 use orlop_alloc::Access;
-use orlop_alloc::backing::{Backing, Line, Region};
+use orlop_alloc::backing::{Backing, Region, Reservation};
 use orlop_core::{Alignment, Device};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -33,26 +33,26 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         self.state.strike();
     }
 
-    fn line(&self, capacity: usize, align: Alignment) -> Option<Line> {
+    fn reserve_addresses(&self, capacity: usize, align: Alignment) -> Option<Reservation> {
         self.state.strike();
-        self.inner.line(capacity, align)
+        self.inner.reserve_addresses(capacity, align)
     }
 
-    unsafe fn extend(&self, line: &Line, from: usize, to: usize) -> bool {
+    unsafe fn commit(&self, line: &Reservation, from: usize, to: usize) -> bool {
         self.state.strike();
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.extend(line, from, to) }
+        unsafe { self.inner.commit(line, from, to) }
     }
 
-    unsafe fn shorten(&self, line: &Line, from: usize, to: usize) {
+    unsafe fn decommit(&self, line: &Reservation, from: usize, to: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.shorten(line, from, to) };
+        unsafe { self.inner.decommit(line, from, to) };
         self.state.strike();
     }
 
-    unsafe fn release_line(&self, line: Line, gained: usize) {
+    unsafe fn release_addresses(&self, line: Reservation, gained: usize) {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.inner.release_line(line, gained) };
+        unsafe { self.inner.release_addresses(line, gained) };
         self.state.strike();
     }
 
@@ -93,7 +93,7 @@ unsafe impl<B: Backing> Backing for HostileBacking<B> {
         self.inner.node()
     }
 
-    fn grain(&self) -> Alignment {
-        self.inner.grain()
+    fn commit_granularity(&self) -> Alignment {
+        self.inner.commit_granularity()
     }
 }

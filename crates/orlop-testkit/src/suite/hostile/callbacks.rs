@@ -4,7 +4,7 @@ use super::backing::HostileBacking;
 use super::state::HostileState;
 use super::{HostileFactory, HostileSetup, InjectedPanic};
 use orlop_alloc::adaptor::{Decision, Limit, Logging, Retry, TotalMemory, Warn};
-use orlop_alloc::backing::{Change, Region, Visited, Visitor};
+use orlop_alloc::backing::{Region, RegionChange, Visited, Visitor};
 use orlop_alloc::context::{Budget, CpuConfig};
 use orlop_alloc::{Allocator, AllocatorRef, Context, Event, Observer};
 use orlop_core::MemoryKind;
@@ -180,7 +180,7 @@ fn subscriber(factory: &HostileFactory, state: &Arc<HostileState>) -> Option<Hos
     let calls = AtomicU64::new(0);
     let bad = {
         let state = Arc::clone(state);
-        move |_: Change, _: &Region, _: Option<u32>| {
+        move |_: RegionChange, _: &Region, _: Option<u32>| {
             if state.is_armed() && calls.fetch_add(1, Ordering::Relaxed) % 4 == 1 {
                 resume_unwind(Box::new(InjectedPanic));
             }

@@ -26,7 +26,7 @@ use self::state::{HostileState, PERIOD};
 use crate::backings::{BackingCounters, CountingBacking};
 use crate::{ConformanceFault, SuiteProfile};
 use orlop_alloc::AllocatorRef;
-use orlop_alloc::backing::Global;
+use orlop_alloc::backing::BackingRef;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,8 +45,8 @@ const MAX_HANGS: usize = 2;
 pub(super) enum HostileFactory {
     Alone(Box<dyn Fn() -> AllocatorRef + Send + Sync>),
     Over {
-        base: Box<dyn Fn() -> Global + Send + Sync>,
-        make: Box<dyn Fn(Global) -> AllocatorRef + Send + Sync>,
+        base: Box<dyn Fn() -> BackingRef + Send + Sync>,
+        make: Box<dyn Fn(BackingRef) -> AllocatorRef + Send + Sync>,
     },
 }
 
@@ -65,7 +65,7 @@ impl HostileFactory {
     }
 
     /// Creates an allocator with a wrapper around its backing, if the suite controls the backing.
-    fn with(&self, between: impl FnOnce(Global) -> Global) -> HostileSetup {
+    fn with(&self, between: impl FnOnce(BackingRef) -> BackingRef) -> HostileSetup {
         match self {
             Self::Alone(make) => HostileSetup { allocator: make(), counts: None, kept: Vec::new() },
             Self::Over { base, make } => {
@@ -78,7 +78,7 @@ impl HostileFactory {
 
     /// Creates an allocator with a wrapper around its backing; `None` if the suite does not control the
     /// backing.
-    fn over(&self, between: impl FnOnce(Global) -> Global) -> Option<HostileSetup> {
+    fn over(&self, between: impl FnOnce(BackingRef) -> BackingRef) -> Option<HostileSetup> {
         matches!(self, Self::Over { .. }).then(|| self.with(between))
     }
 }
@@ -109,8 +109,8 @@ pub fn hostile(name: &str, profile: SuiteProfile, make: impl Fn() -> AllocatorRe
 pub fn hostile_over(
     name: &str,
     profile: SuiteProfile,
-    base: impl Fn() -> Global + Send + Sync + 'static,
-    make: impl Fn(Global) -> AllocatorRef + Send + Sync + 'static,
+    base: impl Fn() -> BackingRef + Send + Sync + 'static,
+    make: impl Fn(BackingRef) -> AllocatorRef + Send + Sync + 'static,
 ) {
     run(name, profile, HostileFactory::Over { base: Box::new(base), make: Box::new(make) });
 }

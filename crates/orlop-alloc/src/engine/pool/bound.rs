@@ -1,13 +1,13 @@
-//! How many blocks a pool keeps.
+//! The bound on the number of blocks that a pool caches.
 
-/// Bounds are reconsidered once in so many evictions (TensorFlow: `kCheckInterval`).
+/// The bound is reconsidered every this many evictions (TensorFlow: `kCheckInterval`).
 const CHECK_EVERY: u64 = 1000;
 
-/// How many blocks all threads together may keep.
+/// The number of blocks that all threads together may cache.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) blocks: usize,
-    /// Places that no thread has.
+    /// Capacity that is not assigned to a thread.
     pub(super) free: usize,
     pub(super) grows: bool,
     pub(super) puts: u64,
@@ -20,9 +20,9 @@ impl Bound {
         Self { blocks, free: blocks, grows, puts: 0, misses: 0, evictions: 0 }
     }
 
-    /// Counts an eviction and reconsiders the bound by TensorFlow's rule: if more than 0.2 % of the puts are
-    /// evictions and more than 0.2 % of the requests find nothing, it is a tenth too small (at least 100 in
-    /// all). Every put was a request once.
+    /// Counts an eviction and reconsiders the bound by TensorFlow's rule: it grows by a tenth (to at least
+    /// 100) if evictions exceed 0.2 % of the puts and misses exceed 0.2 % of the puts. Each put follows a
+    /// request, so the number of puts stands for that of the requests.
     pub(super) fn evicted(&mut self) {
         self.evictions += 1;
         let too_small = self.evictions * 500 > self.puts && self.misses * 500 > self.puts;

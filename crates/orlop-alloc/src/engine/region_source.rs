@@ -1,6 +1,7 @@
-//! Regions for engines in which every block is one: gained, counted, given back.
+//! Regions for engines in which each block is a whole region: reserved, counted, released.
 //!
-//! Nobody keeps a list of them: who comes to watch is told of those that come and go from then on.
+//! There is no list of the regions: a new observer sees only those that are reserved or released from then
+//! on.
 
 use crate::Refusal;
 use crate::backing::{Backing, Region, Shielded};
@@ -14,24 +15,24 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A backing, and what is held from it. The counts are figures and relaxed.
+/// A backing and the totals of what is reserved from it. The totals are statistics and use relaxed accesses.
 #[derive(Debug)]
-pub(super) struct Supply<B> {
+pub(super) struct RegionSource<B> {
     backing: Shielded<B>,
     reserved: AtomicU64,
     peak: AtomicU64,
     regions: AtomicU64,
-    /// Whether anybody ever watched: until then nobody takes the lock.
-    watched: AtomicBool,
+    /// True once an observer was added: until then `watches` is not locked.
+    is_watched: AtomicBool,
     watches: Mutex<RegionWatches>,
 }
 
-impl<B: Backing> Supply<B> {
+impl<B: Backing> RegionSource<B> {
     pub(super) fn new(backing: B) -> Self {
         let zero = || AtomicU64::new(0);
-        let (watched, watches) = (AtomicBool::new(false), Mutex::default());
+        let (is_watched, watches) = (AtomicBool::new(false), Mutex::default());
         let backing = Shielded::new(backing);
-        Self { backing, reserved: zero(), peak: zero(), regions: zero(), watched, watches }
+        Self { backing, reserved: zero(), peak: zero(), regions: zero(), is_watched, watches }
     }
 
     pub(super) fn device(&self) -> Device {
@@ -42,13 +43,15 @@ impl<B: Backing> Supply<B> {
         Semantics { pinned: self.backing.is_pinned(), ..Semantics::default() }
     }
 
-    /// Bytes of the block that begins at `ptr`, where the backing can tell: a block is a whole region.
+    /// Returns the bytes of the block that begins at `ptr`, if the backing can tell: a block is a whole
+    /// region.
     ///
     /// # Safety
     ///
-    /// A block in a region from [`Supply::gain`] begins at `ptr`, and the region is not given back meanwhile.
+    /// A block in a region from [`RegionSource::reserve_block`] begins at `ptr`, and the region is not
+    /// released during the call.
     pub(super) unsafe fn block_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backing.region_bytes(ptr) }
     }
 
@@ -70,18 +73,18 @@ impl<B: Backing> Supply<B> {
         }
     }
 
-    /// From now on this watch is told.
+    /// Adds an observer's watch.
     pub(super) fn watch(&self, watch: &Arc<RegionWatch>) {
         let ended = self.watches.lock().add(watch, []);
-        // With the lock released: an observer's end may run anything.
+        // The lock is released first: dropping an observer may run user code.
         drop(ended);
-        // Relaxed: a region that comes meanwhile may be told of or not.
-        self.watched.store(true, Ordering::Relaxed);
+        // Relaxed: a region reserved at the same time may be recorded or not.
+        self.is_watched.store(true, Ordering::Relaxed);
     }
 
     #[inline(always)]
     fn note(&self, action: RegionAction, region: &Region, stream: StreamId) {
-        if self.watched.load(Ordering::Relaxed) {
+        if self.is_watched.load(Ordering::Relaxed) {
             self.note_watched(action, region, stream);
         }
     }
@@ -92,10 +95,11 @@ impl<B: Backing> Supply<B> {
         self.watches.lock().note(event.stream(stream));
     }
 
-    /// The record of a block in a fresh region of at least `bytes`, zeroed as the request says. If the backing
-    /// refuses, `reclaim` gives cached memory back, and if that was any the backing is asked once more.
+    /// Reserves a region of at least `bytes` bytes for one block, zeroed if the request says so, and returns
+    /// the block's record. If the backing refuses, `reclaim` releases cached memory; if it released any, the
+    /// backing is called once more.
     #[cold]
-    pub(super) fn gain(
+    pub(super) fn reserve_block(
         &self,
         engine: &str,
         request: &Request,
@@ -111,9 +115,9 @@ impl<B: Backing> Supply<B> {
             report.reserved = self.reserved();
             return Err(report.into());
         };
-        // SAFETY: just gained; nobody else knows it.
+        // SAFETY: reserved above and not passed on.
         if request.zeroed && !region.zeroed && !unsafe { self.backing.zero(region.ptr, request.bytes) } {
-            // SAFETY: as above, and gained from this backing.
+            // SAFETY: as above, and reserved from this backing.
             unsafe { self.backing.release(region) };
             return Err(self.cannot_zero());
         }
@@ -128,42 +132,44 @@ impl<B: Backing> Supply<B> {
         Ok(record)
     }
 
-    /// Gives the region of a record back.
+    /// Releases the region of a record.
     ///
     /// # Safety
     ///
-    /// The record came from [`Supply::gain`] with this alignment, nobody uses its bytes any more, and this is
-    /// the one time.
-    pub(super) unsafe fn lose(&self, record: &Record, align: Alignment) {
+    /// The record came from [`RegionSource::reserve_block`] with this alignment, its bytes are no longer in
+    /// use, and its region is released once.
+    pub(super) unsafe fn release(&self, record: &Record, align: Alignment) {
         self.reserved.fetch_sub(record.granted as u64, Ordering::Relaxed);
         self.regions.fetch_sub(1, Ordering::Relaxed);
         let region = Region { ptr: record.ptr, bytes: record.granted, align, zeroed: false };
         self.note(RegionAction::Lost, &region, record.stream);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.backing.release(region) };
     }
 
-    /// Gives the regions of several records back; how many bytes that is.
+    /// Releases the regions of several records. Returns their bytes.
     ///
     /// # Safety
     ///
-    /// As for [`Supply::lose`], of each.
-    pub(super) unsafe fn lose_all(&self, records: &[Box<Record>], align: Alignment) -> u64 {
+    /// As for [`RegionSource::release`], for each record.
+    pub(super) unsafe fn release_all(&self, records: &[Box<Record>], align: Alignment) -> u64 {
         for record in records {
-            // SAFETY: the caller's promise.
-            unsafe { self.lose(record, align) };
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.release(record, align) };
         }
         records.iter().map(|record| record.granted as u64).sum()
     }
 
-    /// Makes memory that was used before what the request wants: zeros, or as it is. `false` if the backing cannot.
+    /// Prepares used memory for a request: zeroes it if the request says so. Returns `false` if the backing
+    /// cannot.
     ///
     /// # Safety
     ///
-    /// The record came from [`Supply::gain`], holds at least `request.bytes`, and nobody uses its bytes.
+    /// The record came from [`RegionSource::reserve_block`], has at least `request.bytes` bytes, and they are
+    /// not in use.
     #[must_use]
     pub(super) unsafe fn prepare(&self, record: &Record, request: &Request) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         !request.zeroed || unsafe { self.backing.zero(record.ptr, request.bytes) }
     }
 

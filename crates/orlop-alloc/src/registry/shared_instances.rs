@@ -1,31 +1,32 @@
-//! What one factory made to be shared, by NUMA node.
+//! The shared allocators and backings of one factory, by NUMA node.
 
 use super::{Factory, FactoryOptions};
-use crate::backing::Global;
+use crate::backing::BackingRef;
 use crate::{AllocatorRef, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 type ByNode<T> = Mutex<HashMap<Option<u32>, T>>;
 
-/// One allocator and one backing for each NUMA node, and for no node in particular.
+/// One allocator and one backing per NUMA node, and one of each without a node.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct SharedInstances {
     allocators: ByNode<AllocatorRef>,
-    backings: ByNode<Global>,
+    backings: ByNode<BackingRef>,
 }
 
-impl Kept {
+impl SharedInstances {
     pub(super) fn allocator(&self, factory: &Factory, node: Option<u32>) -> Result<AllocatorRef> {
         get_or_make(&self.allocators, node, AllocatorRef::clone, |options| factory.make(options))
     }
 
-    pub(super) fn backing(&self, factory: &Factory, node: Option<u32>) -> Result<Global> {
+    pub(super) fn backing(&self, factory: &Factory, node: Option<u32>) -> Result<BackingRef> {
         get_or_make(&self.backings, node, Arc::clone, |options| factory.make_backing(options))
     }
 }
 
-/// What is kept for `node`, made now if there is nothing. No lock is held while it is made: a factory may use the registry.
+/// Returns the instance for `node`, creating it if there is none. No lock is held while it is created,
+/// because a factory may use the registry.
 fn get_or_make<T>(
     made: &ByNode<T>,
     node: Option<u32>,
@@ -47,7 +48,7 @@ fn get_or_make<T>(
             }
         }
     };
-    // Dropped without the lock: an allocator that goes may run anything.
+    // Dropped without the lock: dropping an allocator may run user code.
     drop(spare);
     Ok(kept)
 }

@@ -1,16 +1,18 @@
-//! Cached blocks by exact size, with the order in which they came.
+//! Cached blocks by exact size, with the order in which they were returned.
 //!
-//! A size's blocks are a stack: the newest is used first. Eviction takes the oldest of all, which is at the
-//! bottom of its stack. Which stack that is, a heap of bottoms tells, lazily: a size enters it once, with the
-//! age that its bottom has then, and is looked at again when it comes to the top. Bottoms only get younger, so
-//! the top is never too young; put and take of one size, the common path, do not touch the heap.
+//! The blocks of a size form a stack: the newest is used first. Eviction takes the oldest of all blocks,
+//! which is at the bottom of its stack. A heap over the bottoms finds that stack, and is updated lazily: a
+//! size enters the heap once, with the age of its bottom at that time, and is checked again when it reaches
+//! the top. Bottoms only get younger, so an entry is never younger than its bottom. Put and take of one size,
+//! the common path, do not touch the heap.
 
 use crate::Record;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// The sizes of a program are few and even: spread them with one multiplication.
+/// A hasher for sizes: a program has few, and most are multiples of powers of two, so one multiplication
+/// spreads them.
 #[derive(Debug, Default)]
 struct SizeHasher(u64);
 
@@ -23,7 +25,7 @@ impl Hasher for SizeHasher {
 
     #[inline]
     fn write_usize(&mut self, value: usize) {
-        // The table uses both ends.
+        // The table uses the high and the low bits.
         let product = spread(self.0 ^ value as u64);
         self.0 = product ^ (product >> 32);
     }
@@ -34,28 +36,29 @@ impl Hasher for SizeHasher {
     }
 }
 
-/// 2^64 divided by the golden ratio: the high bits of the product are well mixed.
+/// Multiplies by 2^64 divided by the golden ratio: the high bits of the product are well mixed.
 #[inline]
 fn spread(value: u64) -> u64 {
     value.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Where a size is looked for among the recent ones.
+/// Returns the index of a size in the table of recent sizes.
 #[inline(always)]
-fn place_of(size: usize) -> usize {
+fn recent_index(size: usize) -> usize {
     usize::from(spread(size as u64).to_be_bytes()[0])
 }
 
-/// A token holds a block's size, and above it the class that the size had in the slot the block was taken from.
+/// The bits of a token that hold the block's size. The bits above hold the index of the size's class in the
+/// slot that the block was taken from.
 pub(super) const SIZE: usize = (1 << 48) - 1;
 
-/// The token of a block of this size, whose class is probably this.
+/// Returns the token of a block of this size with this class index.
 #[inline(always)]
 pub(super) fn token(class: usize, size: usize) -> usize {
     (class << 48) | size
 }
 
-/// A cached block: when it came, and its record.
+/// A cached block: its arrival number and its record.
 #[derive(Debug)]
 struct Cached {
     arrived: u64,
@@ -68,9 +71,9 @@ struct Cached {
 struct Class {
     size: usize,
     blocks: Vec<Option<Cached>>,
-    /// So many of `blocks` were evicted, and are `None`. The others are not.
+    /// The first `evicted` entries of `blocks` were evicted and are `None`. The others are not.
     evicted: usize,
-    /// Whether the size is in the heap. Emptied, it stays there until it comes to the top.
+    /// True if the size is in the heap. A size without blocks stays there until it reaches the top.
     in_heap: bool,
 }
 
@@ -83,14 +86,14 @@ impl Class {
         let oldest = self.blocks.get_mut(self.evicted)?.take();
         self.evicted += 1;
         if 2 * self.evicted >= self.blocks.len() {
-            // As many moves as evictions since the last time, at most.
+            // Moves at most as many entries as were evicted since the last time.
             self.blocks.drain(..self.evicted);
             self.evicted = 0;
         }
         oldest
     }
 
-    /// The newest. Evicted places below it are found empty.
+    /// Takes the newest block. Entries below it that were evicted are empty.
     #[inline(always)]
     fn take_newest(&mut self) -> Option<Cached> {
         let newest = self.blocks.pop().flatten();
@@ -101,24 +104,25 @@ impl Class {
     }
 }
 
-/// How many sizes are found without the map: as many as a byte has values.
+/// Number of entries in the table of recent sizes: the index is one byte.
 const RECENT: usize = 256;
 
-/// What one thread keeps.
+/// The cached blocks of one thread.
 #[derive(Debug)]
 pub(super) struct Lru {
     by_size: HashMap<usize, usize, BuildHasherDefault<SizeHasher>>,
-    /// Sizes looked up lately and their classes, by a few bits of their hash. Size 0 is not used.
+    /// Recently used sizes and their classes, indexed by a few bits of the size's hash. Size 0 is an empty
+    /// entry.
     recent: [(usize, usize); RECENT],
     classes: Vec<Class>,
-    /// Classes by the age of their bottom, or more. Each that is not empty is in it.
+    /// Classes by the age of their bottom, or older. It contains every class that is not empty.
     bottoms: BinaryHeap<Reverse<(u64, usize)>>,
-    /// How many blocks more may be kept.
-    places: usize,
+    /// Number of blocks that may still be added.
+    capacity: usize,
     puts: u64,
     misses: u64,
-    /// Puts and misses that [`Lru::news`] has told.
-    told: (u64, u64),
+    /// Puts and misses that [`Lru::take_counts`] has reported.
+    reported: (u64, u64),
 }
 
 impl Default for Lru {
@@ -128,87 +132,87 @@ impl Default for Lru {
             recent: [(0, 0); RECENT],
             classes: Vec::new(),
             bottoms: BinaryHeap::new(),
-            places: 0,
+            capacity: 0,
             puts: 0,
             misses: 0,
-            told: (0, 0),
+            reported: (0, 0),
         }
     }
 }
 
 impl Lru {
-    /// The class of a size, which is not 0; a new one if it was never seen.
+    /// Returns the class of a size, which is not 0, creating it for a new size.
     #[inline]
     fn class(&mut self, size: usize) -> usize {
-        let place = place_of(size);
-        let (known, class) = self.recent[place];
-        if known == size { class } else { self.look_up(size, place) }
+        let index = recent_index(size);
+        let (known, class) = self.recent[index];
+        if known == size { class } else { self.look_up(size, index) }
     }
 
     #[cold]
-    fn look_up(&mut self, size: usize, place: usize) -> usize {
+    fn look_up(&mut self, size: usize, index: usize) -> usize {
         let next = self.classes.len();
         let class = *self.by_size.entry(size).or_insert(next);
         if class == next {
             self.classes.push(Class { size, ..Class::default() });
         }
-        self.recent[place] = (size, class);
+        self.recent[index] = (size, class);
         class
     }
 
-    /// The newest block of exactly this size.
+    /// Takes the newest block of exactly this size.
     pub(super) fn take(&mut self, size: usize) -> Option<Box<Record>> {
         let class = self.class(size);
         self.take_newest(class)
     }
 
-    /// The class of a size, if it was looked up lately.
+    /// Returns the class of a size if the size is in the table of recent sizes.
     #[inline(always)]
     pub(super) fn known_class(&self, size: usize) -> Option<usize> {
-        let (known, class) = self.recent[place_of(size)];
+        let (known, class) = self.recent[recent_index(size)];
         (known == size).then_some(class)
     }
 
-    /// The newest block of a class, to look at.
+    /// Returns the newest block of a class without taking it.
     #[inline(always)]
     pub(super) fn newest(&self, class: usize) -> Option<&Record> {
         self.classes.get(class)?.blocks.last()?.as_ref().map(|cached| &*cached.record)
     }
 
-    /// The newest block of a class.
+    /// Takes the newest block of a class.
     #[inline(always)]
     pub(super) fn take_newest(&mut self, class: usize) -> Option<Box<Record>> {
         let Cached { mut record, .. } = self.classes.get_mut(class)?.take_newest()?;
-        self.places += 1;
+        self.capacity += 1;
         record.token = token(class, record.token & SIZE);
         Some(record)
     }
 
-    /// Notes that a request found nothing.
+    /// Counts a request that found no block.
     pub(super) fn missed(&mut self) {
         self.misses += 1;
     }
 
-    /// Keeps a block; `Err` if there is no place for it.
+    /// Adds a block. Returns it as `Err` if the capacity is used up.
     pub(super) fn put(&mut self, record: Box<Record>) -> Result<(), Box<Record>> {
-        if self.places == 0 {
+        if self.capacity == 0 {
             return Err(record);
         }
-        if self.has_place(&record) {
-            self.put_quickly(record);
+        if self.can_put_fast(&record) {
+            self.put_fast(record);
         } else {
-            self.put_anew(record, self.puts);
-            self.places -= 1;
+            self.put_slow(record, self.puts);
+            self.capacity -= 1;
             self.puts += 1;
         }
         Ok(())
     }
 
-    /// Whether [`Lru::put_quickly`] will do. Classes are numbered by slot: the token is right about it
-    /// unless another thread allocated the block.
+    /// Returns `true` if [`Lru::put_fast`] may be called. Class indexes differ between slots: the token's
+    /// index is right unless another thread allocated the block.
     #[inline(always)]
-    pub(super) fn has_place(&self, record: &Record) -> bool {
-        self.places > 0
+    pub(super) fn can_put_fast(&self, record: &Record) -> bool {
+        self.capacity > 0
             && self.classes.get(record.token >> 48).is_some_and(|class| {
                 class.size == record.token & SIZE
                     && class.in_heap
@@ -216,18 +220,19 @@ impl Lru {
             })
     }
 
-    /// Keeps a block that [`Lru::has_place`] is true of. Calls nothing.
+    /// Adds a block for which [`Lru::can_put_fast`] returned `true`. It calls no other function, not even the
+    /// allocator's.
     #[inline(always)]
-    pub(super) fn put_quickly(&mut self, record: Box<Record>) {
+    pub(super) fn put_fast(&mut self, record: Box<Record>) {
         let arrived = self.puts;
         self.classes[record.token >> 48].blocks.push(Some(Cached { arrived, record }));
-        self.places -= 1;
+        self.capacity -= 1;
         self.puts += 1;
     }
 
-    /// Keeps a block of a size that is not where its token says, or not in the heap.
+    /// Adds a block whose token does not have the class's index, or whose class is full or not in the heap.
     #[cold]
-    fn put_anew(&mut self, record: Box<Record>, arrived: u64) {
+    fn put_slow(&mut self, record: Box<Record>, arrived: u64) {
         let index = self.class(record.token & SIZE);
         let class = &mut self.classes[index];
         class.blocks.push(Some(Cached { arrived, record }));
@@ -237,28 +242,28 @@ impl Lru {
         }
     }
 
-    /// How many blocks are kept.
-    pub(super) fn held(&self) -> usize {
+    /// Returns the number of cached blocks.
+    pub(super) fn len(&self) -> usize {
         self.classes.iter().map(|class| class.blocks.len() - class.evicted).sum()
     }
 
-    pub(super) fn add_places(&mut self, places: usize) {
-        self.places += places;
+    pub(super) fn add_capacity(&mut self, capacity: usize) {
+        self.capacity += capacity;
     }
 
-    /// One block less may be kept. A place was just made free.
-    pub(super) fn give_up_place(&mut self) {
-        self.places = self.places.saturating_sub(1);
+    /// Reduces the capacity by one. There is unused capacity, because a block was just taken.
+    pub(super) fn reduce_capacity(&mut self) {
+        self.capacity = self.capacity.saturating_sub(1);
     }
 
-    /// Puts and misses since the last call.
-    pub(super) fn news(&mut self) -> (u64, u64) {
-        let news = (self.puts - self.told.0, self.misses - self.told.1);
-        self.told = (self.puts, self.misses);
-        news
+    /// Returns the puts and misses since the last call.
+    pub(super) fn take_counts(&mut self) -> (u64, u64) {
+        let counts = (self.puts - self.reported.0, self.misses - self.reported.1);
+        self.reported = (self.puts, self.misses);
+        counts
     }
 
-    /// Takes the block that has waited longest; its place is free.
+    /// Takes the oldest block, which frees its capacity.
     pub(super) fn take_oldest(&mut self) -> Option<Box<Record>> {
         loop {
             let Reverse((age, index)) = self.bottoms.pop()?;
@@ -268,7 +273,7 @@ impl Lru {
                 continue;
             };
             if bottom == age {
-                self.places += 1;
+                self.capacity += 1;
                 let oldest = class.take_oldest().map(|cached| cached.record);
                 class.in_heap = false;
                 if let Some(next) = class.oldest() {
@@ -281,7 +286,7 @@ impl Lru {
         }
     }
 
-    /// Bytes of the cache's own records.
+    /// Returns the bytes of the cache's own metadata.
     pub(super) fn metadata(&self) -> usize {
         let blocks: usize = self.classes.iter().map(|class| class.blocks.capacity()).sum();
         blocks * size_of::<Cached>()

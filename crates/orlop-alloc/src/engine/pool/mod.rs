@@ -1,0 +1,347 @@
+//! A bounded cache of exact sizes with LRU eviction.
+//!
+//! Returned blocks are cached by their rounded size and handed out again for requests of exactly that size.
+//! The cache has a bounded number of blocks; when it is full, the oldest is released to the backing. If
+//! evictions and misses keep happening together, the bound is too small and grows by a tenth, as in
+//! TensorFlow's `pool_allocator.cc`.
+//!
+//! Each thread caches the blocks that it returns in its own slot, and takes capacity for them from the bound,
+//! a few blocks at a time. When no capacity is left it evicts its own oldest block or, if it has none, the
+//! oldest of the thread with the most blocks. So the bound holds over all threads, and with one thread the
+//! order of eviction is exact.
+//!
+//! It suits programs with few distinct sizes; a loop over varying shapes rarely finds an exact fit.
+
+mod bound;
+mod builder;
+mod lru;
+
+pub use self::builder::{PoolBuilder, Rounding};
+
+use self::bound::Bound;
+use self::lru::Lru;
+use super::region_source::RegionSource;
+use crate::backing::{Backing, BackingRef};
+use crate::{Allocator, RawBlock, Record, RegionWatch, Request, Result, Semantics, StreamUses, Usage};
+use orlop_core::{Alignment, Device};
+use orlop_sync::{BlockCounter, Mutex, OwnerState, ShardedCounters, thread_slot};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The alignment of cached blocks; requests for more are not cached.
+const ALIGN: Alignment = Alignment::CPU;
+
+/// The token of a block that must not be cached.
+const UNCACHED: usize = usize::MAX;
+
+/// Number of blocks for which a thread takes capacity at once.
+const CAPACITY_STEP: usize = 64;
+
+/// A pool of exact sizes; see the module documentation.
+#[derive(Debug)]
+pub struct Pool<B: Backing = BackingRef> {
+    source: RegionSource<B>,
+    rounding: Rounding,
+    bound: Mutex<Bound>,
+    counters: ShardedCounters<Lru>,
+}
+
+impl<B: Backing> Pool<B> {
+    /// Creates a builder with multiples of 64 bytes and a bound of 4096 blocks that grows.
+    pub fn builder(backing: B) -> PoolBuilder<B> {
+        PoolBuilder { backing, rounding: Rounding::Multiple(ALIGN), bound: 4096, grows: true }
+    }
+
+    /// Returns the number of blocks that the cache may have now.
+    pub fn bound(&self) -> usize {
+        self.bound.lock().blocks
+    }
+
+    /// Returns the number of evictions so far.
+    pub fn evictions(&self) -> u64 {
+        self.bound.lock().evictions
+    }
+}
+
+impl<B: Backing> Pool<B> {
+    /// Allocates what this thread's cache does not have, from another thread's cache or from the backing.
+    #[cold]
+    fn allocate_slow(&self, request: &Request, key: usize, cacheable: bool) -> Result<RawBlock> {
+        let mut found = None;
+        self.counters.with(thread_slot::current(), Lru::missed);
+        if cacheable && self.counters.slots() > 1 {
+            self.counters.for_each_slot(|cache| found = found.take().or_else(|| cache.take(key)));
+        }
+        let record = match found {
+            Some(mut record) => {
+                // SAFETY: the block was cached and has not been handed out; it has at least `request.bytes`
+                // bytes.
+                if !unsafe { self.source.prepare(&record, request) } {
+                    self.cache_slow(record);
+                    return Err(self.source.cannot_zero());
+                }
+                record.assign(request);
+                record
+            }
+            None => {
+                let align = request.align.max(ALIGN);
+                let mut record =
+                    self.source.reserve_block(self.name(), request, key, align, || self.trim(0))?;
+                record.token = if cacheable && key <= lru::SIZE { key } else { UNCACHED };
+                record
+            }
+        };
+        self.counters.enter(thread_slot::current()).count_in(request.kind, record.granted, request.bytes);
+        Ok(RawBlock::new(record))
+    }
+
+    /// Caches a block for which this thread has no capacity.
+    #[cold]
+    fn cache_slow(&self, mut record: Box<Record>) {
+        loop {
+            let mut evicted = None;
+            {
+                let mut bound = self.bound.lock();
+                let capacity = bound.free.min(CAPACITY_STEP);
+                bound.free -= capacity;
+                let slot = thread_slot::current();
+                let mut cache = self.counters.enter(slot);
+                let (puts, misses) = cache.value().take_counts();
+                (bound.puts, bound.misses) = (bound.puts + puts, bound.misses + misses);
+                cache.value().add_capacity(capacity);
+                if capacity == 0 {
+                    evicted = cache.value().take_oldest();
+                }
+                drop(cache);
+                if capacity == 0 && evicted.is_none() {
+                    evicted = self.take_from_largest_cache();
+                    if evicted.is_none() {
+                        break;
+                    }
+                }
+                if evicted.is_some() {
+                    bound.evicted();
+                }
+            }
+            if let Some(evicted) = evicted {
+                // SAFETY: the block was cached, so it is not in use, and its region was reserved with
+                // `ALIGN`.
+                unsafe { self.source.release(&evicted, ALIGN) };
+            }
+            match self.counters.with(thread_slot::current(), |cache| cache.put(record)) {
+                Ok(()) => return,
+                Err(back) => record = back,
+            }
+        }
+        // The bound is 0, or other threads have just emptied their caches: the block is not cached.
+        // SAFETY: the block was just returned, and its region was reserved with `ALIGN`.
+        unsafe { self.source.release(&record, ALIGN) };
+    }
+
+    /// Takes the oldest block of the thread with the most blocks, and moves its capacity to this thread.
+    fn take_from_largest_cache(&self) -> Option<Box<Record>> {
+        let mut max = 0;
+        self.counters.for_each_slot(|cache| max = max.max(cache.len()));
+        let mut taken = None;
+        self.counters.for_each_slot(|cache| {
+            if taken.is_none() && max > 0 && cache.len() >= max {
+                taken = cache.take_oldest();
+                if taken.is_some() {
+                    cache.reduce_capacity();
+                }
+            }
+        });
+        if taken.is_some() {
+            self.counters.with(thread_slot::current(), |cache| cache.add_capacity(1));
+        }
+        taken
+    }
+}
+
+// SAFETY: 1. a block is a region of its own, and is in the cache or with one user. 2. the backing guarantees
+// that regions are initialised. 3. for a request of zeros, `prepare` zeroes cached blocks, and
+// `reserve_block` zeroes regions that are not zeroed. 4. the cache is behind a slot. 5. cached blocks are
+// released when the engine is dropped.
+unsafe impl<B: Backing> Allocator for Pool<B> {
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        // Unsupported kinds do not pass: the first block of a kind always exceeds the counter's limit, and
+        // takes the slow path, which checks the kind.
+        if request.align > ALIGN || request.zeroed || request.bytes == 0 {
+            return None;
+        }
+        let key = self.rounding.round(request.bytes);
+        let mut guard = self.counters.try_enter()?;
+        let class = guard.value().known_class(key)?;
+        let granted = guard.value().newest(class)?.granted;
+        if guard.exceeds_limit(request.kind, granted) {
+            return None;
+        }
+        let mut record = guard.value().take_newest(class)?;
+        let id = guard.count_in_below_limit(request.kind, granted, request.bytes);
+        record.assign_unused(request, id);
+        Some(RawBlock::new(record))
+    }
+
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        if block.token == UNCACHED || !block.uses.is_empty() {
+            return Some(block);
+        }
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let engine = unsafe { this.as_ref() };
+        let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
+        if !guard.value().can_put_fast(&block) {
+            return Some(block);
+        }
+        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+        // SAFETY: every block of this engine has a record from `allocate`.
+        guard.value().put_fast(unsafe { block.into_record() });
+        guard.count_out_open(kind, granted, requested);
+        None
+    }
+
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        if let Some(block) = self.take_cached(request) {
+            return Ok(block);
+        }
+        request.kind.check_on(self.source.device())?;
+        let cacheable = request.align <= ALIGN;
+        let key = self.rounding.round(request.bytes.max(1));
+        if cacheable {
+            let mut guard = self.counters.enter(thread_slot::current());
+            if let Some(mut record) = guard.value().take(key) {
+                if request.zeroed {
+                    // The slot is released first: a backing is user code.
+                    drop(guard);
+                    // SAFETY: the block was cached and has not been handed out; it has at least
+                    // `request.bytes` bytes.
+                    if !unsafe { self.source.prepare(&record, request) } {
+                        self.cache_slow(record);
+                        return Err(self.source.cannot_zero());
+                    }
+                    guard = self.counters.enter(thread_slot::current());
+                }
+                guard.count_in(request.kind, record.granted, request.bytes);
+                record.assign(request);
+                return Ok(RawBlock::new(record));
+            }
+        }
+        self.allocate_slow(request, key, cacheable)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
+    }
+
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
+        // SAFETY: the engine exists until the block is counted out (guaranteed by the caller).
+        let engine = unsafe { this.as_ref() };
+        // SAFETY: every block of this engine has a record from `allocate`.
+        let mut record = unsafe { block.into_record() };
+        let (kind, granted, requested) = (record.kind, record.granted, record.requested);
+        if record.token == UNCACHED {
+            // SAFETY: the region was reserved for this block alone, with this alignment (`allocate_slow`).
+            unsafe { engine.source.release(&record, record.align.max(ALIGN)) };
+            return Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested));
+        }
+        record.uses = StreamUses::new();
+        let mut guard = engine.counters.enter(thread_slot::current());
+        match guard.value().put(record) {
+            Ok(()) => Ok(guard.count_out(kind, granted, requested)),
+            Err(record) => {
+                drop(guard);
+                engine.cache_slow(record);
+                Ok(engine.counters.enter(thread_slot::current()).count_out(kind, granted, requested))
+            }
+        }
+    }
+
+    fn counter(&self) -> Option<&dyn BlockCounter> {
+        Some(&self.counters)
+    }
+
+    unsafe fn close(this: NonNull<Self>) -> OwnerState {
+        // SAFETY: the engine exists until it is closed (guaranteed by the caller).
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
+        // SAFETY: guaranteed by the caller.
+        unsafe { ShardedCounters::close(counters) }
+    }
+
+    fn set_statistics(&mut self, on: bool) {
+        self.counters.set_counted(on);
+    }
+
+    fn device(&self) -> Device {
+        self.source.device()
+    }
+
+    fn name(&self) -> &str {
+        "pool"
+    }
+
+    fn usage(&self) -> Usage {
+        let mut metadata = 0;
+        self.counters.for_each_slot(|cache| metadata += cache.metadata());
+        self.source.usage(metadata)
+    }
+
+    fn reset_peak(&self) {
+        self.source.reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        self.source.semantics()
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.source.block_bytes(ptr) }
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        self.source.watch(watch);
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let mut excess = self.source.reserved().saturating_sub(target);
+        let mut gone = Vec::new();
+        self.counters.for_each_slot(|cache| {
+            while excess > 0 {
+                let Some(record) = cache.take_oldest() else { break };
+                excess = excess.saturating_sub(record.granted as u64);
+                gone.push(record);
+            }
+        });
+        // SAFETY: the blocks were cached, so they are not in use, and their regions were reserved with
+        // `ALIGN`.
+        unsafe { self.source.release_all(&gone, ALIGN) }
+    }
+}
+
+impl<B: Backing> Drop for Pool<B> {
+    fn drop(&mut self) {
+        self.trim(0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backing::System;
+
+    #[test]
+    fn exact_sizes_are_reused_and_others_are_not() {
+        let pool = Pool::builder(System::new()).build();
+        let address = pool.allocate(&Request::new(1000)).map(|block| block.as_ptr()).unwrap();
+        assert_eq!(pool.allocate(&Request::new(1024)).unwrap().as_ptr(), address);
+        assert_ne!(pool.allocate(&Request::new(1025)).unwrap().as_ptr(), address);
+    }
+
+    #[test]
+    fn the_oldest_block_is_evicted() {
+        let pool = Pool::builder(System::new()).bound(2).fixed_bound().build();
+        let blocks: Vec<_> = [64, 128, 192].map(|bytes| pool.allocate(&Request::new(bytes)).unwrap()).into();
+        drop(blocks);
+        assert_eq!((pool.evictions(), pool.stats().usage.reserved), (1, 128 + 192));
+    }
+}
