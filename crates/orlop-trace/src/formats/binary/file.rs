@@ -1,7 +1,8 @@
 //! Reading and writing of whole histories.
 
 use super::super::{AdmittedDevices, FormatError};
-use super::reader::{BinaryReader, BinaryRecord};
+use super::reader::BinaryReader;
+use super::record::BinaryRecord;
 use super::writer::{BinaryWriter, EventOrder};
 use crate::Result;
 use crate::formats::event_collector::EventCollector;

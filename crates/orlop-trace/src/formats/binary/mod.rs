@@ -69,12 +69,14 @@
 mod file;
 mod payload;
 mod reader;
+mod record;
 mod side_records;
 mod start_records;
 mod writer;
 
 pub use self::file::{read_binary, write_binary};
-pub use self::reader::{BinaryReader, BinaryRecord};
+pub use self::reader::BinaryReader;
+pub use self::record::BinaryRecord;
 pub use self::writer::{BinaryWriter, EventOrder};
 
 /// What a file begins with: no text, and damaged by whoever takes it for one.

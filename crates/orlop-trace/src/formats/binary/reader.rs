@@ -2,6 +2,7 @@
 
 use super::super::{AdmittedDevices, BlockFault, Format, FormatError};
 use super::payload::{PayloadCursor, PayloadResult};
+use super::record::BinaryRecord;
 use super::side_records::warning;
 use super::start_records::StartOrder;
 use super::{
@@ -11,8 +12,7 @@ use super::{
 };
 use crate::Result;
 use crate::history::{
-    Annotation, BlockState, EventAction, EventDetail, HistoryEvent, HistoryWarning, Segment, SegmentBlock,
-    SiteId, Sites, TextId,
+    BlockState, EventAction, HistoryEvent, HistoryWarning, Segment, SegmentBlock, SiteId, Sites, TextId,
 };
 use crate::input;
 use orlop_core::{MemoryKind, StreamId};
@@ -52,39 +52,6 @@ pub(super) struct Tables {
     before: Before,
     /// Where the last segment begins.
     segment: Option<u64>,
-}
-
-/// A record of a binary file.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BinaryRecord {
-    /// An event of the current device.
-    Event(HistoryEvent),
-    /// The records that follow belong to this device.
-    Device(u32),
-    /// [`History::settings`](crate::history::History::settings).
-    Settings(TextId),
-    /// A warning of the history that was written.
-    Warning(HistoryWarning),
-    /// A segment without its blocks, which follow as [`BinaryRecord::Piece`].
-    Segment {
-        /// Whether it belongs to the end of the recording, and not to its start.
-        at_end: bool,
-        /// The segment.
-        segment: Segment,
-    },
-    /// A block of the last segment.
-    Piece(SegmentBlock),
-    /// [`DeviceHistory::memory`](crate::history::DeviceHistory::memory).
-    Memory(u64),
-    /// An annotation of the program.
-    Annotation(Annotation),
-    /// What only some events have.
-    Detail(EventDetail),
-    /// A block that was live at the start, of which no segment is known.
-    Unplaced(SegmentBlock),
-    /// [`DeviceHistory::counted_reserved`](crate::history::DeviceHistory::counted_reserved).
-    CountedReserved(u64),
 }
 
 impl<'a> BinaryReader<'a> {

@@ -2,7 +2,8 @@
 
 use super::super::BlockFault;
 use super::payload::{PayloadCursor, PayloadResult, put};
-use super::reader::{BinaryRecord, Tables};
+use super::reader::Tables;
+use super::record::BinaryRecord;
 use super::writer::BinaryWriter;
 use super::{ANNOTATION, COUNTED, DETAIL, HELD, WARNING};
 use crate::Result;

@@ -3,7 +3,7 @@
 
 use super::super::BlockFault;
 use super::payload::PayloadResult;
-use super::reader::BinaryRecord;
+use super::record::BinaryRecord;
 use std::collections::HashSet;
 
 /// Which devices have had events.
