@@ -12,7 +12,7 @@ use crate::shell::Shell;
 use crate::workspace::{members, package_args, present};
 
 /// Crates whose tests touch raw memory most.
-const ADDRESS: [&str; 4] = ["orlop-sync", "orlop-alloc", "orlop-tensor", "orlop-testkit"];
+const ADDRESS: [&str; 5] = ["orlop-sync", "orlop-alloc", "orlop-device", "orlop-tensor", "orlop-testkit"];
 
 /// Tests in which memory is kept on purpose, by parts of their names: of allocators that are broken, and where user code
 /// panicked while a device might still use the memory. There, leaks are not errors; everything else is.
@@ -22,13 +22,13 @@ const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_d
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
 /// Crates whose unit tests Miri can interpret in reasonable time.
-const MIRI: [&str; 4] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-tensor"];
+const MIRI: [&str; 5] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-device", "orlop-tensor"];
 
 /// The one of them that takes as long as the others.
 const MIRI_ALONE: &str = "orlop-alloc";
 
 /// The modules of it that are run after the others.
-const MIRI_APART: [&str; 3] = ["observer::", "device::", "profile::observer_tests::"];
+const MIRI_APART: [&str; 2] = ["observer::", "profile::observer_tests::"];
 
 /// What no run of it interprets: tables and the text of reports, which are safe code and take minutes.
 const MIRI_TABLES: &str = "profile::tests::";

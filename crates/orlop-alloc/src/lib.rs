@@ -12,6 +12,7 @@
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | bare | Rust's own kinds of allocators: a global one, one for collections | [`bare`] |
 //! | context | which allocator serves a device and kind; budgets, the reclaim ladder | [`context`] |
+//! | outside | what engines and backends of other crates are built from | [`engine_support`], [`registry`] |
 //! | profile | what is still alive by tag, what each step needed | [`profile`] |
 //!
 //! A block's way down: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from
@@ -28,10 +29,10 @@ pub mod central;
 pub mod context;
 mod copying;
 mod deleter;
-pub mod device;
 mod device_memory;
 mod device_ops;
 pub mod engine;
+pub mod engine_support;
 mod error;
 mod handle;
 mod memory_block;

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls user code. `None` if it panicked.
 #[inline(always)]
-pub(crate) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
+pub fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => Some(result),
         Err(payload) => {
@@ -29,7 +29,7 @@ fn end(payload: Box<dyn Any + Send>) {
 
 /// Traces something. A subscriber is user code: its panic ends the report and nothing else, and inside Rust's global
 /// allocator it is not called.
-pub(crate) fn report(trace: impl FnOnce()) {
+pub fn report(trace: impl FnOnce()) {
     if may_trace() {
         let _reported = shielded(trace);
     }

@@ -6,20 +6,21 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with the crates it rests on. It may use those, and whatever they rest on.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
     ("orlop-alloc", &["orlop-sync"]),
+    ("orlop-device", &["orlop-alloc"]),
     ("orlop-plan", &["orlop-core"]),
     ("orlop-tensor", &["orlop-alloc"]),
-    ("orlop-cuda", &["orlop-alloc"]),
+    ("orlop-cuda", &["orlop-device"]),
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
-    ("orlop-trace", &["orlop-alloc", "orlop-plan"]),
+    ("orlop-trace", &["orlop-device", "orlop-plan"]),
     ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),
     ("orlop", &["orlop-cuda", "orlop-trace", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),
-    ("orlop-testkit", &["orlop-tensor"]),
+    ("orlop-testkit", &["orlop-tensor", "orlop-device"]),
     ("orlop-cudasim", &[]),
 ];
 
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(refused("orlop-core", &["orlop-alloc"]), 1);
         assert_eq!(refused("orlop-plan", &["orlop-alloc"]), 1);
         assert_eq!(refused("orlop-cuda", &["orlop-tensor"]), 1);
-        assert_eq!(refused("orlop-alloc", &["orlop-testkit", "orlop-trace"]), 2);
+        assert_eq!(refused("orlop-alloc", &["orlop-device", "orlop-testkit", "orlop-trace"]), 3);
         assert_eq!(refused("orlop-cli", &["orlop", "orlop-alloc"]), 1);
     }
 

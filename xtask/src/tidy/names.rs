@@ -17,7 +17,7 @@ const SEALED: &str = "Sealed";
 /// because its names are part of orlop-alloc's interface, and one of them has to change there.
 const KNOWN: [(&str, &[&str]); 2] = [
     // The rules of the central engine; the rules of the device engine.
-    ("Policy", &["orlop-alloc", "orlop-alloc"]),
+    ("Policy", &["orlop-alloc", "orlop-device"]),
     // What the system says about memory, in the caching engine; what a context's pressure callback gets.
     ("Pressure", &["orlop-alloc", "orlop-alloc"]),
 ];

@@ -144,14 +144,17 @@ fn page() -> Alignment {
     Alignment::new(pages::size()).unwrap_or(Alignment::PLANNED)
 }
 
+/// Whole pages of address space, for backings that manage their own: reserved, closed again, given back.
 #[cfg(unix)]
-pub(crate) mod pages {
+pub mod pages {
     use super::{HugePages, Region};
     use crate::shield::report;
     use std::ptr::{self, NonNull};
     use std::sync::OnceLock;
 
-    pub(crate) fn size() -> usize {
+    /// Returns the size of a page of the system, in bytes.
+    #[must_use]
+    pub fn size() -> usize {
         static SIZE: OnceLock<usize> = OnceLock::new();
         *SIZE.get_or_init(|| {
             // SAFETY: a query without arguments that could be wrong.
@@ -173,8 +176,10 @@ pub(crate) mod pages {
         map_as(bytes, align, USED)
     }
 
-    /// Address space that nobody can touch and that counts as nothing. As for `map_aligned`.
-    pub(crate) fn set_aside(bytes: usize, align: usize) -> Option<NonNull<u8>> {
+    /// Reserves `bytes` bytes of address space, a multiple of the page size, at a multiple of `align`, a power of two.
+    /// They cannot be touched and cost no memory. `None` if the system has none.
+    #[must_use]
+    pub fn set_aside(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if cfg!(miri) {
             // Miri has no protected pages.
             return None;
@@ -192,12 +197,13 @@ pub(crate) mod pages {
         unsafe { libc::mprotect(ptr.as_ptr().cast(), bytes, USED) == 0 }
     }
 
-    /// Sets pages aside again, with nothing in them. False if the system cannot.
+    /// Takes the memory of some pages away and keeps the addresses reserved. Returns `false` if the system refuses;
+    /// nothing has changed then.
     ///
     /// # Safety
     ///
-    /// As for `open`.
-    pub(crate) unsafe fn shut(ptr: NonNull<u8>, bytes: usize) -> bool {
+    /// Whole pages of a range from [`set_aside`], used by nobody.
+    pub unsafe fn shut(ptr: NonNull<u8>, bytes: usize) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: the caller's promise: what the new mapping takes the place of is ours and used by nobody.
         let address = unsafe { libc::mmap(ptr.as_ptr().cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
@@ -259,12 +265,12 @@ pub(crate) mod pages {
     #[cfg(not(target_os = "linux"))]
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
 
-    /// Gives memory and addresses back. False if the system cannot.
+    /// Gives memory and addresses back. Returns `false` if the system refuses.
     ///
     /// # Safety
     ///
-    /// `region` is a whole mapping from `map_aligned` or `set_aside` that nobody uses any more.
-    pub(crate) unsafe fn unmap(region: Region) -> bool {
+    /// `region` is a whole mapping of [`Mmap`](super::Mmap) or from [`set_aside`] that nobody uses any more.
+    pub unsafe fn unmap(region: Region) -> bool {
         // SAFETY: the caller's promise.
         let code = unsafe { libc::munmap(region.ptr.as_ptr().cast(), region.bytes) };
         if code != 0 {
@@ -276,14 +282,17 @@ pub(crate) mod pages {
     }
 }
 
+/// Whole pages of address space, for backings that manage their own: this system has none.
 #[cfg(not(unix))]
-pub(crate) mod pages {
+pub mod pages {
     use super::{HugePages, Region};
     use crate::backing::{Backing, System};
     use orlop_core::Alignment;
     use std::ptr::NonNull;
 
-    pub(crate) fn size() -> usize {
+    /// The unit that regions are rounded to where there are no pages to manage.
+    #[must_use]
+    pub fn size() -> usize {
         4096
     }
 
@@ -294,8 +303,9 @@ pub(crate) mod pages {
 
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
 
-    /// There is no address space to be had without memory: engines use regions.
-    pub(crate) fn set_aside(_: usize, _: usize) -> Option<NonNull<u8>> {
+    /// Returns `None`: this system reserves no addresses without memory, so engines use regions.
+    #[must_use]
+    pub fn set_aside(_: usize, _: usize) -> Option<NonNull<u8>> {
         None
     }
 
@@ -306,10 +316,12 @@ pub(crate) mod pages {
         false
     }
 
+    /// Returns `false`: there is nothing to close.
+    ///
     /// # Safety
     ///
-    /// None: there is nothing to shut.
-    pub(crate) unsafe fn shut(_: NonNull<u8>, _: usize) -> bool {
+    /// None.
+    pub unsafe fn shut(_: NonNull<u8>, _: usize) -> bool {
         false
     }
 
@@ -320,10 +332,12 @@ pub(crate) mod pages {
         false
     }
 
+    /// Gives memory back.
+    ///
     /// # Safety
     ///
     /// As for [`Backing::release`].
-    pub(crate) unsafe fn unmap(region: Region) -> bool {
+    pub unsafe fn unmap(region: Region) -> bool {
         // SAFETY: the caller's promise.
         unsafe { System::new().release(region) };
         true

@@ -22,11 +22,9 @@ pub(crate) mod leases;
 pub(crate) mod place;
 pub mod policy;
 pub(crate) mod regions;
-mod sorted_runs;
+pub(crate) mod sorted_runs;
 mod stamps;
 mod watch;
 
-pub(crate) use self::bins::Free;
 pub use self::engine::{Central, CentralBuilder};
 pub use self::policy::{Policy, RegionGrowth, Split};
-pub(crate) use self::sorted_runs::{Position, SortedRuns};

@@ -10,10 +10,13 @@ use std::ops::Range;
 
 /// A block of `size` bytes, which is not zero, that lives from the one moment until before the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
-    pub(crate) from: u32,
-    pub(crate) until: u32,
-    pub(crate) size: usize,
+pub struct Life {
+    /// The first moment at which it lives.
+    pub from: u32,
+    /// The first moment at which it no longer does.
+    pub until: u32,
+    /// Its bytes.
+    pub size: usize,
 }
 
 impl Life {
@@ -32,7 +35,7 @@ pub(crate) fn place(lives: &[Life], holes: &[Range<usize>]) -> Option<Vec<usize>
 }
 
 /// The same by each order of placing that leaves enough, to choose from.
-pub(crate) fn places(lives: &[Life], holes: &[Range<usize>]) -> impl Iterator<Item = Vec<usize>> {
+pub fn places(lives: &[Life], holes: &[Range<usize>]) -> impl Iterator<Item = Vec<usize>> {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     let keys: [Key; 4] = [
         |life| (life.size, life.duration()),

@@ -1,8 +1,8 @@
 //! What a random program asks of the device under its engine.
 
 use super::{DeviceFault, MockDevice};
-use orlop_alloc::device::{DeviceBacking, NullDevice};
 use orlop_core::StreamId;
+use orlop_device::{DeviceBacking, NullDevice};
 
 /// A device that a [`DeviceProgram`](super::DeviceProgram) runs over. One that watches nothing checks nothing.
 pub trait WatchedDevice: DeviceBacking {

@@ -28,7 +28,7 @@ pub use self::mock::MockDevice;
 pub use self::program::{DeviceProgram, ProgramEnd};
 pub use self::random::Random;
 
-/// What an engine did to its device against the rules of [`DeviceBacking`](orlop_alloc::device::DeviceBacking).
+/// What an engine did to its device against the rules of [`DeviceBacking`](orlop_device::DeviceBacking).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceFault {

@@ -1,7 +1,7 @@
 //! Policies to run random programs under.
 
 use super::random::Random;
-use orlop_alloc::device::{Growth, IndexKind, Policy, TorchConf};
+use orlop_device::{Growth, IndexKind, Policy, TorchConf};
 
 /// Returns PyTorch's rules under random settings that go together, or [`Policy::orlop`] or its sibling without pages.
 #[must_use]

@@ -3,8 +3,8 @@
 //! A stream's clock says, for each stream, how much of its work is done before what the stream does next. Work that the host
 //! submits begins after all that the host knows to be done.
 
-use orlop_alloc::device::EventId;
 use orlop_core::StreamId;
+use orlop_device::EventId;
 use std::collections::HashMap;
 
 /// The amount of completed work of each stream, by the stream's number.

@@ -17,8 +17,8 @@ mod start;
 mod warning;
 mod workload;
 
-use orlop_alloc::device::{ConfError, TorchConf};
 use orlop_core::{MemoryKind, StreamId};
+use orlop_device::{ConfError, TorchConf};
 
 pub use self::annotation::{Annotation, Stage};
 pub use self::sites::{Frame, SiteId, Sites, TextId};

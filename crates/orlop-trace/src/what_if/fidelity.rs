@@ -5,11 +5,11 @@
 use super::lanes::Lanes;
 use super::streams::FoldedStreams;
 use crate::history::{BlockState, Completions, DeviceHistory, EventAction, HistoryEvent, Segment};
-use orlop_alloc::device::{
+use orlop_core::{Device, StreamId};
+use orlop_device::{
     Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId,
     StreamFilter, TorchConf,
 };
-use orlop_core::{Device, StreamId};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 

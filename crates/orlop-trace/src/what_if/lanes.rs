@@ -3,8 +3,8 @@
 //! Recordings tell when such a block was free at last, but not what it waited for (PyTorch's snapshots have no event for
 //! `record_stream`). So it waits for a stream of the replay's own, a lane, that is as far as the recording says.
 
-use orlop_alloc::device::{DeviceBlock, Engine, NullDevice};
 use orlop_core::StreamId;
+use orlop_device::{DeviceBlock, Engine, NullDevice};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 

@@ -6,9 +6,9 @@ use super::streams::FoldedStreams;
 use crate::history::WorkBlock;
 use orlop_alloc::backing::Null;
 use orlop_alloc::central::{Central, Policy};
-use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
 
 /// So much memory that nothing fails for want of it: address spaces still hold some thousand ranges of it.
 pub(super) const UNLIMITED: u64 = 1 << 46;

@@ -96,7 +96,7 @@ impl<'a> WhatIf<'a> {
     /// Of this workload, with memory enough, over [`settings`], which are compared with PyTorch's defaults.
     #[must_use]
     pub fn new(work: &'a Workload) -> Self {
-        let baseline = Rules::Torch(orlop_alloc::device::TorchConf::default());
+        let baseline = Rules::Torch(orlop_device::TorchConf::default());
         Self {
             work,
             memory: None,

@@ -1,6 +1,6 @@
 //! Whose rules a workload is replayed by.
 
-use orlop_alloc::device::{ConfError, Policy, TorchConf};
+use orlop_device::{ConfError, Policy, TorchConf};
 use std::fmt;
 
 /// An allocator, with its settings.

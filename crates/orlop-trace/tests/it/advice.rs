@@ -1,7 +1,7 @@
 //! What is advised, and when nothing is.
 
 use crate::torch_runs::{device, recordings};
-use orlop_alloc::device::TorchConf;
+use orlop_device::TorchConf;
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, Sites, Workload};
 use orlop_trace::report::{ReportRow as PageRow, WhatIfVerdict};
 use orlop_trace::what_if::{

@@ -3,10 +3,10 @@
 use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::central::Central;
-use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_core::{Device, StreamId};
+use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
 use orlop_trace::history::{BlockState, DeviceHistory, EventAction, History, Segment};
 use orlop_trace::lab::{Moments, Naming, SnapshotInfo};
@@ -181,7 +181,7 @@ fn segments_are_the_engines_own() {
     let blocks: Vec<_> =
         segments.iter().flat_map(|s| &s.blocks).filter(live).map(|b| (b.address, b.bytes)).collect();
     let pieces = own.iter().flat_map(|own| &own.pieces);
-    let pieces = pieces.filter(|piece| piece.state == orlop_alloc::device::PieceState::Live);
+    let pieces = pieces.filter(|piece| piece.state == orlop_device::PieceState::Live);
     assert_eq!(blocks, pieces.map(|piece| (piece.address as u64, piece.bytes as u64)).collect::<Vec<_>>());
 }
 

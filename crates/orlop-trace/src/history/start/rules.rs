@@ -1,7 +1,7 @@
 //! How long blocks and regions are under a program's settings: those of [`Policy::torch`], in the numbers of a recording.
 
 use super::state::StartRegion;
-use orlop_alloc::device::{Growth, Policy, TorchConf};
+use orlop_device::{Growth, Policy, TorchConf};
 
 /// PyTorch's rules under the settings of a recording. A recording may say any number: what no memory is as large as
 /// saturates.

@@ -4,7 +4,7 @@ use super::MemoryLimit;
 use super::occupancy::Occupancy;
 use crate::history::{BlockState, DeviceHistory, EventAction, HistoryEvent, PoolRules, Segment};
 use crate::lab::Moments;
-use orlop_alloc::device::{Policy, TorchConf};
+use orlop_device::{Policy, TorchConf};
 
 #[derive(Debug)]
 pub(super) struct Evidence {

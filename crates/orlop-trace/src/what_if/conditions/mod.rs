@@ -26,7 +26,7 @@ use self::evidence::Evidence;
 use super::fidelity::Fidelity;
 use crate::history::DeviceHistory;
 use crate::lab::Moments;
-use orlop_alloc::device::TorchConf;
+use orlop_device::TorchConf;
 use serde::Serialize;
 
 /// How many blocks are looked at to find out what gave memory back. A run has few retries; a file that claims more is to be
