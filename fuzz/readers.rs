@@ -3,8 +3,8 @@
 //!
 //! Whatever the bytes, a reader answers with a value or a typed error. What was read can be looked at and written.
 
+use orlop::device::{Policy, TorchConf};
 use orlop::lab::simulate::{Rules, Simulation, StreamedReplay};
-use orlop::memory::device::{Policy, TorchConf};
 use orlop::plan::Problem;
 use orlop::tensor::Tensor;
 use orlop::tensor::interchange::npy::{ReadOptions, npz};

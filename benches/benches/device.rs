@@ -7,9 +7,9 @@
 //! itself costs.
 
 use criterion::{BatchSize, Criterion, Throughput};
-use orlop_alloc::device::{Ask, DeviceAllocator, DeviceBlock, Engine, NullDevice, Policy, TorchConf};
 use orlop_alloc::{AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
+use orlop_device::{Ask, DeviceAllocator, DeviceBlock, Engine, NullDevice, Policy, TorchConf};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

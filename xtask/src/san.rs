@@ -11,7 +11,7 @@ use crate::shell::Shell;
 use crate::workspace::{members, package_args, present};
 
 /// The crates whose tests use raw memory most.
-const ADDRESS: [&str; 4] = ["orlop-sync", "orlop-alloc", "orlop-tensor", "orlop-testkit"];
+const ADDRESS: [&str; 5] = ["orlop-sync", "orlop-alloc", "orlop-device", "orlop-tensor", "orlop-testkit"];
 
 /// Tests that leak on purpose, by parts of their names: with faulty allocators, and with panics of user code
 /// while a device might still use the memory. Their leaks are not errors; everything else is.
@@ -21,13 +21,13 @@ const KEEP_MEMORY: [&str; 5] = ["broken", "hostile", "panics", "callbacks", "a_d
 const MIRI_KEEP_MEMORY: [&str; 1] = ["storage::panics"];
 
 /// The crates whose unit tests Miri runs in reasonable time.
-const MIRI: [&str; 4] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-tensor"];
+const MIRI: [&str; 5] = ["orlop-core", "orlop-sync", "orlop-alloc", "orlop-device", "orlop-tensor"];
 
 /// The crate that takes as long as the others together.
 const MIRI_ALONE: &str = "orlop-alloc";
 
 /// The modules of it that run after the others.
-const MIRI_APART: [&str; 3] = ["observer::", "device::", "profile::observer_tests::"];
+const MIRI_APART: [&str; 2] = ["observer::", "profile::observer_tests::"];
 
 /// Modules that Miri skips: tables and the text of reports, which are safe code and take minutes.
 const MIRI_TABLES: &str = "profile::tests::";

@@ -1,8 +1,8 @@
 //! Errors, with the figures that a caller needs to act on them.
 
 use crate::OutOfMemory;
-use crate::device::DeviceError;
 use orlop_core::{Device, MemoryKind, StreamId};
+use std::error::Error as StdError;
 use std::fmt;
 
 /// The result of this crate's operations.
@@ -28,9 +28,10 @@ pub enum Error {
         /// The requested kind.
         kind: MemoryKind,
     },
-    /// A device cannot be created, or does not support the operation.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
+    /// A backend of another crate failed. [`std::error::Error::source`] is its own error, which
+    /// [`Error::backend_error`] returns by its type.
+    #[error("{0}")]
+    Backend(#[source] Box<dyn StdError + Send + Sync>),
     /// The context has no operations to copy, fill and zero memory of this device.
     #[error("no device operations are registered for {device}")]
     NoDeviceOps {
@@ -194,6 +195,31 @@ impl Error {
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory(_))
+    }
+}
+
+impl Error {
+    /// Wraps the error of a backend outside this crate. Such a backend implements `From` for its errors with it.
+    #[must_use]
+    pub fn backend(error: impl StdError + Send + Sync + 'static) -> Self {
+        Self::Backend(Box::new(error))
+    }
+
+    /// Returns the error of a backend if it is an `E`.
+    ///
+    /// ```
+    /// use orlop_alloc::Error;
+    ///
+    /// let error = Error::backend(std::fmt::Error);
+    /// assert_eq!(error.backend_error(), Some(&std::fmt::Error));
+    /// assert!(error.backend_error::<std::io::Error>().is_none());
+    /// ```
+    #[must_use]
+    pub fn backend_error<E: StdError + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Backend(error) => error.downcast_ref(),
+            _ => None,
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! | choice | factories by name, allocators by NUMA node | [`registry`], [`NodeAllocators`] |
 //! | bare | a global allocator for Rust, and one for collections | [`bare`] |
 //! | context | the allocator of each device and kind; budgets, the reclaim ladder | [`context`] |
+//! | support | the parts of engines and backends in other crates | [`engine_support`], [`registry`] |
 //! | profile | live memory by tag, the needs of each step | [`profile`] |
 //!
 //! Allocation: [`AllocatorRef::allocate`] → [`Allocator::allocate`] → a free chunk, or a region from the
@@ -27,9 +28,9 @@ mod block;
 pub mod caching;
 pub mod central;
 pub mod context;
-pub mod device;
 mod device_ops;
 pub mod engine;
+pub mod engine_support;
 mod error;
 mod handle;
 mod host;

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls user code. Returns `None` if it panicked.
 #[inline(always)]
-pub(crate) fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
+pub fn shielded<R>(call: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => Some(result),
         Err(payload) => {
@@ -31,7 +31,7 @@ fn drop_payload(payload: Box<dyn Any + Send>) {
 
 /// Emits a log event by `trace`. A subscriber is user code: its panic ends the event and nothing else, and
 /// inside Rust's global allocator it is not called.
-pub(crate) fn report(trace: impl FnOnce()) {
+pub fn report(trace: impl FnOnce()) {
     if may_trace() {
         let _reported = shielded(trace);
     }

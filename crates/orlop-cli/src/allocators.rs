@@ -25,6 +25,11 @@ const UNUSUAL: [&str; 4] = ["arena", "direct", "host-pages", "system"];
 /// Other names for some.
 const ALIASES: [(&str, &str); 1] = [("buckets", "pow2")];
 
+/// Registers what the backends offer that are not built in. Before the first allocator is made.
+pub(crate) fn register() {
+    orlop::device::register(registry());
+}
+
 /// All names, the preferred one first.
 pub(crate) fn names() -> Vec<String> {
     let mut names: Vec<String> = Vec::new();

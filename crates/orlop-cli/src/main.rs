@@ -33,6 +33,7 @@ use std::process::ExitCode;
 static GLOBAL: orlop::memory::bare::GlobalAllocator = orlop::memory::bare::GlobalAllocator;
 
 fn main() -> ExitCode {
+    allocators::register();
     let done = match Arguments::parse().command {
         Command::Replay(arguments) => match arguments.policy {
             Some(policy) => simulated::run(&arguments, policy),

@@ -2,7 +2,7 @@
 
 use crate::device::DeviceFault;
 use orlop_alloc::Error;
-use orlop_alloc::device::DeviceError;
+use orlop_device::DeviceError;
 
 /// A violated rule of an allocator.
 #[derive(Debug, thiserror::Error)]

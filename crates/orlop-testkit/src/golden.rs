@@ -1,7 +1,7 @@
 //! Readers for the reference data in `testdata/`.
 
 use flate2::read::GzDecoder;
-use orlop_alloc::device::DeviceError;
+use orlop_device::DeviceError;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

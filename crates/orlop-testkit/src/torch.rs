@@ -5,8 +5,8 @@
 //! address and every statistic.
 
 use crate::golden::{GoldenError, gz_text};
-use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
 use orlop_core::{Device, StreamId};
+use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
 use std::collections::HashMap;
 use std::path::Path;
 use std::str::{FromStr, Split};

@@ -8,6 +8,10 @@
 //! | [`memory`] | allocators, blocks, backings, adaptors, context | `orlop-alloc` |
 //! | [`sync`] | thread slots, sharded counters, remote free lists, for writers of engines | `orlop-sync` |
 #![cfg_attr(
+    feature = "device",
+    doc = "| [`device`] | allocators for devices; `device::register` offers them by name | `orlop-device` |"
+)]
+#![cfg_attr(
     feature = "plan",
     doc = "| [`plan`] | static memory plans: lifetimes in, offsets out | `orlop-plan` |"
 )]
@@ -49,6 +53,8 @@ pub mod prelude;
 
 pub use orlop_alloc as memory;
 pub use orlop_core as types;
+#[cfg(feature = "device")]
+pub use orlop_device as device;
 #[cfg(feature = "lab")]
 pub use orlop_lab as lab;
 #[cfg(feature = "plan")]

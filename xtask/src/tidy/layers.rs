@@ -6,21 +6,22 @@ use super::Violation;
 use crate::workspace::Member;
 
 /// Each crate with its direct layers. It may use those, and everything below them.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("orlop-core", &[]),
     ("orlop-sync", &["orlop-core"]),
     ("orlop-plan", &["orlop-core"]),
     ("orlop-alloc", &["orlop-sync", "orlop-plan"]),
+    ("orlop-device", &["orlop-alloc"]),
     ("orlop-tensor", &["orlop-alloc"]),
-    ("orlop-cuda", &["orlop-alloc"]),
+    ("orlop-cuda", &["orlop-device"]),
     ("orlop-exec", &["orlop-tensor", "orlop-plan"]),
     ("orlop-trace", &["orlop-alloc"]),
-    ("orlop-lab", &["orlop-trace", "orlop-plan"]),
+    ("orlop-lab", &["orlop-trace", "orlop-device", "orlop-plan"]),
     ("orlop-onnx", &["orlop-plan", "orlop-exec"]),
     ("orlop-torch", &["orlop-cuda"]),
     ("orlop", &["orlop-cuda", "orlop-lab", "orlop-onnx"]),
     ("orlop-cli", &["orlop"]),
-    ("orlop-testkit", &["orlop-tensor"]),
+    ("orlop-testkit", &["orlop-tensor", "orlop-device"]),
     ("orlop-cudasim", &[]),
 ];
 
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(refused("orlop-core", &["orlop-alloc"]), 1);
         assert_eq!(refused("orlop-plan", &["orlop-alloc"]), 1);
         assert_eq!(refused("orlop-cuda", &["orlop-tensor"]), 1);
-        assert_eq!(refused("orlop-alloc", &["orlop-testkit", "orlop-trace"]), 2);
+        assert_eq!(refused("orlop-alloc", &["orlop-device", "orlop-testkit", "orlop-trace"]), 3);
         assert_eq!(refused("orlop-cli", &["orlop", "orlop-alloc"]), 1);
     }
 

@@ -17,7 +17,7 @@ const SEALED: &str = "Sealed";
 /// orlop-alloc's interface, where one of them has to change.
 const KNOWN: [(&str, &[&str]); 2] = [
     // The policy of the central engine; the policy of the device engine.
-    ("Policy", &["orlop-alloc", "orlop-alloc"]),
+    ("Policy", &["orlop-alloc", "orlop-device"]),
     // The system's memory pressure, in the caching engine; the argument of a context's pressure callback.
     ("Pressure", &["orlop-alloc", "orlop-alloc"]),
 ];

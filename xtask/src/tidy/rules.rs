@@ -4,9 +4,10 @@ use super::Violation;
 use crate::source::SourceText;
 
 /// The path prefixes, relative to the root, of files that may use `unsafe`.
-const UNSAFE: [&str; 9] = [
+const UNSAFE: [&str; 10] = [
     "crates/orlop-sync/",
     "crates/orlop-alloc/",
+    "crates/orlop-device/",
     "crates/orlop-tensor/",
     "crates/orlop-cuda/",
     "crates/orlop-torch/",

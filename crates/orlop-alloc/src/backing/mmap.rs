@@ -151,14 +151,17 @@ fn page() -> Alignment {
     Alignment::new(pages::size()).unwrap_or(Alignment::PLANNED)
 }
 
+/// Whole pages of address space, for backings that manage their own: reserved, closed again, given back.
 #[cfg(unix)]
-pub(crate) mod pages {
+pub mod pages {
     use super::{HugePages, Region};
     use crate::shield::report;
     use std::ptr::{self, NonNull};
     use std::sync::OnceLock;
 
-    pub(crate) fn size() -> usize {
+    /// Returns the size of a page of the system, in bytes.
+    #[must_use]
+    pub fn size() -> usize {
         static SIZE: OnceLock<usize> = OnceLock::new();
         *SIZE.get_or_init(|| {
             // SAFETY: a query that takes no pointers.
@@ -181,9 +184,10 @@ pub(crate) mod pages {
         map_as(bytes, align, READ_WRITE)
     }
 
-    /// Reserves address space without access rights, which counts towards no limit. Arguments as for
-    /// `map_aligned`.
-    pub(crate) fn reserve(bytes: usize, align: usize) -> Option<NonNull<u8>> {
+    /// Reserves `bytes` bytes of address space, a multiple of the page size, at a multiple of `align`, a power of
+    /// two. The addresses are inaccessible and use no memory. Returns `None` if the system has none.
+    #[must_use]
+    pub fn reserve(bytes: usize, align: usize) -> Option<NonNull<u8>> {
         if cfg!(miri) {
             // Miri does not support protected pages.
             return None;
@@ -207,7 +211,7 @@ pub(crate) mod pages {
     /// # Safety
     ///
     /// As for `commit`.
-    pub(crate) unsafe fn decommit(ptr: NonNull<u8>, bytes: usize) -> bool {
+    pub unsafe fn decommit(ptr: NonNull<u8>, bytes: usize) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         // SAFETY: guaranteed by the caller: the pages that the new mapping replaces belong to this backing
         // and are not in use.
@@ -276,7 +280,7 @@ pub(crate) mod pages {
     /// # Safety
     ///
     /// `region` is a whole mapping from `map_aligned` or `reserve` and is no longer in use.
-    pub(crate) unsafe fn unmap(region: Region) -> bool {
+    pub unsafe fn unmap(region: Region) -> bool {
         // SAFETY: guaranteed by the caller.
         let code = unsafe { libc::munmap(region.ptr.as_ptr().cast(), region.bytes) };
         if code != 0 {
@@ -288,14 +292,17 @@ pub(crate) mod pages {
     }
 }
 
+/// Whole pages of address space, for backings that manage their own: this system has none.
 #[cfg(not(unix))]
-pub(crate) mod pages {
+pub mod pages {
     use super::{HugePages, Region};
     use crate::backing::{Backing, System};
     use orlop_core::Alignment;
     use std::ptr::NonNull;
 
-    pub(crate) fn size() -> usize {
+    /// The unit that regions are rounded to where there are no pages to manage.
+    #[must_use]
+    pub fn size() -> usize {
         4096
     }
 
@@ -307,7 +314,8 @@ pub(crate) mod pages {
     pub(super) fn advise(_: NonNull<u8>, _: usize, _: HugePages) {}
 
     /// Returns `None`: address space without memory is not supported here, and engines use regions instead.
-    pub(crate) fn reserve(_: usize, _: usize) -> Option<NonNull<u8>> {
+    #[must_use]
+    pub fn reserve(_: usize, _: usize) -> Option<NonNull<u8>> {
         None
     }
 
@@ -318,10 +326,12 @@ pub(crate) mod pages {
         false
     }
 
+    /// Returns `false`: there is nothing to close.
+    ///
     /// # Safety
     ///
     /// No obligations: this does nothing.
-    pub(crate) unsafe fn decommit(_: NonNull<u8>, _: usize) -> bool {
+    pub unsafe fn decommit(_: NonNull<u8>, _: usize) -> bool {
         false
     }
 
@@ -332,10 +342,12 @@ pub(crate) mod pages {
         false
     }
 
+    /// Gives memory back.
+    ///
     /// # Safety
     ///
     /// As for [`Backing::release`].
-    pub(crate) unsafe fn unmap(region: Region) -> bool {
+    pub unsafe fn unmap(region: Region) -> bool {
         // SAFETY: guaranteed by the caller.
         unsafe { System::new().release(region) };
         true

@@ -13,8 +13,7 @@ mod system;
 mod visited;
 
 pub use self::by_name::{BackingRef, NAMES, default_backing, named};
-pub(crate) use self::mmap::pages;
-pub use self::mmap::{HugePages, Mmap};
+pub use self::mmap::{HugePages, Mmap, pages};
 pub use self::null::Null;
 pub use self::pinned::{Pinned, Pinner, set_pinner};
 pub(crate) use self::shielded::Shielded;

@@ -10,10 +10,13 @@ pub(crate) const BINS: usize = 21;
 /// A free chunk as the index knows it. Ordered by size, then address: the first that fits is the best fit,
 /// and among equals the lowest.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Free {
-    pub(crate) size: usize,
-    pub(crate) address: usize,
-    pub(crate) chunk: u32,
+pub struct Free {
+    /// Its bytes.
+    pub size: usize,
+    /// Its first address.
+    pub address: usize,
+    /// Its index in the engine's table of chunks.
+    pub chunk: u32,
 }
 
 /// The chunk's place in the slab says nothing about its order: addresses are unique.
@@ -183,9 +186,10 @@ impl FreeIndex for Bins {
     }
 }
 
-/// The position of the first one in a row of words, from a position on.
+/// Returns the position of the first set bit at or after position `from` in `words`, 64 bits each.
 #[inline]
-pub(crate) fn first_one_from(words: &[u64], from: usize) -> Option<usize> {
+#[must_use]
+pub fn first_one_from(words: &[u64], from: usize) -> Option<usize> {
     let first = from / 64;
     let mut word = *words.get(first)? & (u64::MAX << (from % 64));
     for index in first.. {

@@ -21,11 +21,9 @@ mod inspect;
 pub(crate) mod leases;
 pub mod policy;
 pub(crate) mod regions;
-mod sorted_runs;
+pub(crate) mod sorted_runs;
 mod stamps;
 mod watch;
 
-pub(crate) use self::bins::Free;
 pub use self::engine::{Central, CentralBuilder};
 pub use self::policy::{Policy, RegionGrowth, Split};
-pub(crate) use self::sorted_runs::{Position, SortedRuns};

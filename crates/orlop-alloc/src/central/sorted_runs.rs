@@ -10,7 +10,7 @@ const RUN: usize = 64;
 
 /// A set of small copyable keys.
 #[derive(Debug, Clone)]
-pub(crate) struct SortedRuns<K> {
+pub struct SortedRuns<K> {
     /// Invariants: no run is longer than `RUN`, nor empty unless it is the only one (whose storage waits for
     /// the next key); all keys ascend, within runs and across them.
     runs: Vec<Vec<K>>,
@@ -22,7 +22,7 @@ pub(crate) struct SortedRuns<K> {
 
 /// Where a key is, until the set changes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Position {
+pub struct Position {
     run: usize,
     at: usize,
 }
@@ -34,15 +34,21 @@ impl<K> Default for SortedRuns<K> {
 }
 
 impl<K: Copy + Ord> SortedRuns<K> {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns `true` if the set has no keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub(crate) fn first(&self) -> Option<K> {
+    /// Returns the least key.
+    #[must_use]
+    pub fn first(&self) -> Option<K> {
         self.runs.first().and_then(|run| run.first()).copied()
     }
 
-    pub(crate) fn last(&self) -> Option<K> {
+    /// Returns the greatest key.
+    #[must_use]
+    pub fn last(&self) -> Option<K> {
         self.runs.last().and_then(|run| run.last()).copied()
     }
 
@@ -55,7 +61,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 
     /// Adds a key that is not there yet.
-    pub(crate) fn insert(&mut self, key: K) {
+    pub fn insert(&mut self, key: K) {
         self.len += 1;
         let index = self.run_of(key);
         let Some(run) = self.runs.get_mut(index) else {
@@ -81,7 +87,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 
     /// Removes a key; false if it was not there.
-    pub(crate) fn remove(&mut self, key: K) -> bool {
+    pub fn remove(&mut self, key: K) -> bool {
         match self.first_from(key) {
             Some((position, found)) if found == key => {
                 self.take(position);
@@ -93,7 +99,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// The least key from `key` on, and where it is.
     #[inline]
-    pub(crate) fn first_from(&self, key: K) -> Option<(Position, K)> {
+    pub fn first_from(&self, key: K) -> Option<(Position, K)> {
         let run = self.run_of(key);
         let keys = self.runs.get(run)?;
         let at = count_below(keys, key);
@@ -102,20 +108,20 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Takes the least key from `key` on.
     #[inline]
-    pub(crate) fn take_first_from(&mut self, key: K) -> Option<K> {
+    pub fn take_first_from(&mut self, key: K) -> Option<K> {
         let (position, _) = self.first_from(key)?;
         Some(self.take(position))
     }
 
     /// Takes the least key.
     #[inline]
-    pub(crate) fn take_first(&mut self) -> Option<K> {
+    pub fn take_first(&mut self) -> Option<K> {
         if self.len == 0 { None } else { Some(self.take(Position { run: 0, at: 0 })) }
     }
 
     /// Takes the key at a place, which is there.
     #[inline]
-    pub(crate) fn take(&mut self, Position { run: index, at }: Position) -> K {
+    pub fn take(&mut self, Position { run: index, at }: Position) -> K {
         let run = &mut self.runs[index];
         let key = run.remove(at);
         self.len -= 1;
@@ -132,7 +138,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
 
     /// Keys from `key` on, ascending.
     #[inline]
-    pub(crate) fn from(&self, key: K) -> impl Iterator<Item = K> + '_ {
+    pub fn from(&self, key: K) -> impl Iterator<Item = K> + '_ {
         let index = self.run_of(key);
         let runs = self.runs.get(index..).unwrap_or(&[]);
         let (first, rest) = runs.split_first().map_or((&[][..], runs), |(first, rest)| (&first[..], rest));
@@ -141,7 +147,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 
     /// The greatest key below `key`.
-    pub(crate) fn last_below(&self, key: K) -> Option<K> {
+    pub fn last_below(&self, key: K) -> Option<K> {
         let index = self.run_of(key);
         let run = self.runs.get(index)?;
         let at = count_below(run, key);
@@ -151,12 +157,15 @@ impl<K: Copy + Ord> SortedRuns<K> {
         }
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Returns the bytes of the storage of the keys.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.capacity() * size_of::<K>()).sum::<usize>()
             + self.lasts.capacity() * size_of::<K>()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = K> + '_ {
+    /// Returns all keys, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = K> + '_ {
         self.runs.iter().flatten().copied()
     }
 }

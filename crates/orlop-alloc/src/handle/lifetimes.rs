@@ -9,10 +9,8 @@ use crate::adaptor::Limit;
 use crate::backing::System;
 use crate::caching::Caching;
 use crate::central::Central;
-use crate::device::{DeviceAllocator, NullDevice, Policy};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::{Allocator as _, AllocatorRef, Block, Event, Observer, RegionAction, Request};
-use orlop_core::Device;
 use orlop_sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,8 +30,6 @@ fn each(test: impl Fn(AllocatorRef)) {
     if !cfg!(miri) {
         test(Arena::new(System::new(), 1 << 12).erase());
         test(AllocatorRef::new(Limit::new(Caching::builder(System::new()).build(), 1 << 30)).erase());
-        let device = NullDevice::new(Device::cuda(0), 256 << 20);
-        test(DeviceAllocator::new(device, Policy::orlop()).into_ref().erase());
     }
 }
 

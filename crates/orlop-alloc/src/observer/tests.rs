@@ -5,11 +5,10 @@ use crate::adaptor::Limit;
 use crate::backing::{HugePages, Mmap, System};
 use crate::caching::Caching;
 use crate::central::{Central, Policy, RegionGrowth};
-use crate::device::{self, DeviceAllocator, NullDevice, TorchConf};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::profile::Observers;
 use crate::{Allocator as _, AllocatorRef, Block, Request};
-use orlop_core::{Device, StreamId};
+use orlop_core::StreamId;
 use orlop_sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,15 +103,10 @@ fn watch(allocator: &AllocatorRef) -> Arc<Map> {
     map
 }
 
-fn device(policy: device::Policy) -> AllocatorRef {
-    DeviceAllocator::new(NullDevice::new(Device::cuda(0), 256 << 20), policy).into_ref().erase()
-}
-
 /// Allocators that know all their regions.
 fn allocators() -> Vec<AllocatorRef> {
     let mmap = || Mmap::new().huge_pages(HugePages::Never);
     let steps = Policy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..Policy::tensorflow() };
-    let expandable = TorchConf::known("expandable_segments:True").0;
     vec![
         Caching::builder(mmap()).build().erase(),
         Caching::builder(System::new()).limit(64 << 20).build().erase(),
@@ -120,9 +114,6 @@ fn allocators() -> Vec<AllocatorRef> {
         Central::builder(System::new()).limit(64 << 20).build().erase(),
         Central::builder(System::new()).policy(steps).limit(64 << 20).build().erase(),
         Arena::new(System::new(), 1 << 16).erase(),
-        device(device::Policy::torch(&TorchConf::default())),
-        device(device::Policy::torch(&expandable)),
-        device(device::Policy::orlop()),
     ]
 }
 
@@ -228,13 +219,6 @@ fn calls_beside_the_handle_are_told_of() {
         caching.decay();
         assert_eq!(map.held().sum(), caching.usage().reserved);
     }
-    let torch = device::Policy::torch(&TorchConf::default());
-    let device = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch).into_ref();
-    let map = watch(&device.clone().erase());
-    drop(device.allocate(&Request::new(8 << 20)).unwrap());
-    assert_eq!(map.held().sum(), 20 << 20);
-    device.empty_cache();
-    assert_eq!(map.held().sum(), 0);
     let arena = Arena::new(System::new(), 4096);
     let map = watch(&arena.clone().erase());
     for _ in 0..2 {
@@ -262,7 +246,8 @@ impl Observer for Count {
 
 #[test]
 fn observers_beside_others_are_told_of_what_is_there() {
-    let allocator = device(device::Policy::torch(&TorchConf::default()));
+    let steps = Policy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..Policy::tensorflow() };
+    let allocator = Central::builder(System::new()).policy(steps).limit(64 << 20).build().erase();
     let _kept = allocator.allocate(&Request::new(1000)).unwrap();
     let observers = Observers::on_allocator(&allocator);
     let counts: [Arc<Count>; 2] = Default::default();
@@ -293,7 +278,7 @@ impl Observer for Greedy {
 
 #[test]
 fn an_observer_may_allocate_where_it_looks() {
-    for allocator in allocators().into_iter().skip(6) {
+    for allocator in [Direct::new(System::new()).erase(), Pow2::new(System::new()).erase()] {
         let greedy = Arc::new(Greedy {
             allocator: Mutex::new(Some(allocator.clone())),
             kept: Mutex::default(),

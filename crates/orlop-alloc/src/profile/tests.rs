@@ -6,7 +6,6 @@ use super::*;
 use crate::adaptor::Tracking;
 use crate::backing::System;
 use crate::context::CpuConfig;
-use crate::device::{DeviceAllocator, NullDevice, Policy};
 use crate::engine::Direct;
 use crate::{AllocatorRef, Block, Context, Event, Observer, Request, Tag};
 use orlop_core::{DType, Device, MemoryKind, Shape};
@@ -290,19 +289,6 @@ fn memory_of_others_has_no_shape() {
         leaks.blocks().iter().map(|block| block.shape.as_ref().map(|shape| shape.sizes[0])).collect();
     assert_eq!(shapes, [Some(9), None, None, Some(100), None]);
     drop((early, blocks, late));
-}
-
-#[test]
-fn a_printed_profile_tells_the_memory_of_devices() {
-    let gpu = Device::cuda(0);
-    let context = context();
-    let device = DeviceAllocator::new(NullDevice::new(gpu, 1 << 30), Policy::orlop());
-    context.register(gpu, MemoryKind::Default, device.into_ref()).unwrap();
-    let text = MemorySteps::on(&context).to_string();
-    assert!(text.ends_with("\ncuda:0: 1.00 GiB free of 1.00 GiB"), "{text}");
-    let alone =
-        MemorySteps::with(&Observers::on_allocator(&context.allocator(gpu, MemoryKind::Default).unwrap()));
-    assert_eq!(alone.to_string().lines().count(), 2);
 }
 
 #[test]

@@ -152,6 +152,36 @@ impl Registry {
         Registration::Late
     }
 
+    /// Registers all factories of a backend, and logs those that were registered already. The init function of a
+    /// backend is this call with its list of factories.
+    ///
+    /// ```
+    /// use orlop_alloc::engine::Direct;
+    /// use orlop_alloc::registry::{Factory, Registry};
+    ///
+    /// /// Registers the backend's factories. The program calls this once, before its first allocation.
+    /// #[track_caller]
+    /// pub fn register(registry: &Registry) {
+    ///     registry.register_all([Factory::new("mine", 5, |options| {
+    ///         options.refuse_bfc_settings()?;
+    ///         Ok(Direct::new(options.backing_or_default()?).erase())
+    ///     })]);
+    /// }
+    ///
+    /// let registry = Registry::new();
+    /// register(&registry);
+    /// assert!(registry.factory("mine").is_some());
+    /// ```
+    #[track_caller]
+    pub fn register_all(&self, factories: impl IntoIterator<Item = Factory>) {
+        for factory in factories {
+            let name: Box<str> = factory.name().into();
+            if let Registration::AlreadyRegistered { at } = self.register(factory) {
+                tracing::debug!(%name, %at, "an allocator factory was registered already");
+            }
+        }
+    }
+
     /// Returns the factory of this name with the highest priority.
     #[must_use]
     pub fn factory(&self, name: &str) -> Option<Factory> {

@@ -140,9 +140,9 @@ fn a_node_or_backing_that_is_unsupported_is_refused() {
     let plain = FactoryOptions::new().limit(8 << 20);
     for entry in registry.registered() {
         let name = &*entry.name;
-        assert_eq!(refused(name, &plain.clone().node(0)) == "node", ["system", "host-pages"].contains(&name));
+        assert_eq!(refused(name, &plain.clone().node(0)) == "node", name == "system");
         let given = plain.clone().backing(Arc::new(Null::new(Device::CPU)));
-        assert_eq!(refused(name, &given) == "backing", name == "host-pages");
+        assert_eq!(refused(name, &given), "", "{name}");
     }
 }
 
@@ -151,8 +151,8 @@ fn statistics_are_off_in_every_engine_if_they_are_switched_off() {
     let registry = Registry::with_builtin();
     for entry in registry.registered() {
         // Some engines have a limit adaptor in front; without a limit the engine itself is tested.
-        let needs_limit = ["bfc-fixed", "host-pages"].contains(&&*entry.name);
-        let limits = if needs_limit { vec![Some(8 << 20)] } else { vec![None, Some(8 << 20)] };
+        let limits =
+            if &*entry.name == "bfc-fixed" { vec![Some(8 << 20)] } else { vec![None, Some(8 << 20)] };
         for (limit, on) in limits.into_iter().flat_map(|limit| [(limit, true), (limit, false)]) {
             let options = FactoryOptions { limit, ..FactoryOptions::new().statistics(on) };
             let allocator = registry.make(&entry.name, &options).unwrap();
@@ -215,17 +215,8 @@ fn the_built_in_ones_work_and_follow_the_options() {
         let allocator = registry.make(name, &FactoryOptions::new().backing(device.clone())).unwrap();
         assert_eq!(allocator.device(), Device::cuda(1), "{name}");
     }
-    for name in ["bfc-fixed", "host-pages"].into_iter().filter(|name| registry.factory(name).is_some()) {
-        let missing = registry.make(name, &FactoryOptions::new()).unwrap_err();
-        assert!(matches!(missing, Error::Configuration { variable: "limit", .. }), "{missing}");
-    }
-    // A whole number of pages, within the limit.
-    if registry.factory("host-pages").is_some() {
-        let make = |limit| registry.make("host-pages", &FactoryOptions::new().limit(limit));
-        assert!(matches!(make((2 << 20) - 1), Err(Error::Configuration { variable: "limit", .. })));
-        let total = make((6 << 20) - 1).unwrap().device_memory().map(|memory| memory.total);
-        assert_eq!(total, Some(4 << 20));
-    }
+    let missing = registry.make("bfc-fixed", &FactoryOptions::new()).unwrap_err();
+    assert!(matches!(missing, Error::Configuration { variable: "limit", .. }), "{missing}");
 }
 
 #[test]

@@ -56,11 +56,6 @@ fn names_and_limits_are_followed() {
     is(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit, whole]), "name=bfc-fixed limited=true");
     let doubling = ("ORLOP_CPU_GROWTH", "doubling");
     is(told(&[("ORLOP_CPU_ALLOCATOR", "bfc"), limit, doubling]), "name=bfc limited=true");
-    if cfg!(target_os = "linux") {
-        let pages = ("ORLOP_CPU_ALLOCATOR", "host-pages");
-        is(told(&[pages, limit]), "name=host-pages limited=true");
-        assert!(told(&[pages]).starts_with("error=limit"), "it is a device of a size");
-    }
     let named = told(&[("ORLOP_CPU_ALLOCATOR", "pool"), ("ORLOP_CPU_WARN", "1"), ("ORLOP_CPU_LOG", "1")]);
     assert!(named.contains("pool") && named.contains("limited=false"), "{named}");
 }

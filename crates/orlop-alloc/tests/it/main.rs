@@ -14,7 +14,6 @@ mod holders;
 mod logs;
 mod pinning;
 mod pools;
-mod private_pools;
 mod programs;
 mod regressions;
 mod retries;

@@ -2,7 +2,6 @@
 
 use orlop_alloc::Request;
 use orlop_alloc::context::{Budget, Context, CpuConfig, LadderStep};
-use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy};
 use orlop_core::{Device, MemoryKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,22 +55,4 @@ fn an_engine_gives_its_own_cache_back_for_a_request() {
     drop(blocks);
     assert!(context.allocate(Device::CPU, &Request::new(7 << 20).no_retry()).is_ok());
     assert_eq!(steps(&context), 0);
-}
-
-/// A device's callbacks are for requests that want to be tried again.
-#[test]
-fn a_device_calls_nobody_for_a_request_without_retry() {
-    let device = NullDevice::new(Device::cuda(0), 32 << 20);
-    let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
-    let calls = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&calls);
-    allocator.on_pressure(move || {
-        count.fetch_add(1, Ordering::Relaxed);
-        false
-    });
-    let request = Request::new(64 << 20);
-    assert!(allocator.allocate(&request.no_retry()).is_err_and(|error| error.is_out_of_memory()));
-    assert_eq!(calls.load(Ordering::Relaxed), 0);
-    assert!(allocator.allocate(&request).is_err());
-    assert_eq!(calls.load(Ordering::Relaxed), 1);
 }

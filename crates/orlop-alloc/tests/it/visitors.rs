@@ -100,15 +100,6 @@ fn every_engine_tells_of_all_it_gains_and_gives_back() {
     }
 }
 
-/// An engine that takes no backing cannot call visitors: that is an error, not silence.
-#[test]
-#[cfg(target_os = "linux")]
-fn an_engine_that_cannot_tell_is_refused() {
-    let (visitor, _) = watching(None);
-    let config = CpuConfig::new().named("host-pages").limit(8 << 20).visitor(visitor);
-    assert!(matches!(config.make(), Err(orlop_alloc::Error::Configuration { variable: "backing", .. })));
-}
-
 /// The first one is told first of what comes and last of what goes, as registrations nest.
 #[test]
 fn visitors_nest() {

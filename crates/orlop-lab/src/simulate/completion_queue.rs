@@ -4,8 +4,8 @@
 //! have no event for `record_stream`). So a replay lets it wait for a stream of its own, whose progress
 //! follows the recording.
 
-use orlop_alloc::device::{DeviceBlock, Engine, NullDevice};
 use orlop_core::StreamId;
+use orlop_device::{DeviceBlock, Engine, NullDevice};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 

@@ -4,12 +4,12 @@
 
 use super::completion_queue::CompletionQueue;
 use super::folded_streams::FoldedStreams;
-use orlop_alloc::device::{
+use orlop_alloc::torch::TorchConf;
+use orlop_core::{Device, StreamId};
+use orlop_device::{
     Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId,
     StreamFilter,
 };
-use orlop_alloc::torch::TorchConf;
-use orlop_core::{Device, StreamId};
 use orlop_trace::history::{
     BlockEvent, BlockState, DeviceHistory, EventAction, EventInterpreter, HistoryEvent, Segment,
 };

@@ -1,7 +1,7 @@
 //! The allocators that a simulation can run, with their settings.
 
-use orlop_alloc::device::Policy;
 use orlop_alloc::torch::{ConfError, TorchConf};
+use orlop_device::Policy;
 use std::fmt;
 
 /// An allocator, with its settings.

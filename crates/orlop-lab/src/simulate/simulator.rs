@@ -5,9 +5,9 @@ use super::folded_streams::FoldedStreams;
 use super::rules::Rules;
 use orlop_alloc::backing::Null;
 use orlop_alloc::central::{Central, Policy};
-use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
+use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
 use orlop_trace::history::WorkBlock;
 
 /// The memory of a device that is not limited, in bytes: an address space still has room for thousands of

@@ -1,8 +1,8 @@
 //! How much memory recorded runs had and where they emptied the cache, found in what they gave back.
 
 use crate::torch_runs::{device, recordings};
-use orlop_alloc::device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
 use orlop_core::{Device, StreamId};
+use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
 use orlop_lab::simulate::{Rules, RunConditions, Simulation};
 use orlop_lab::what_if::WhatIf;
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId, Sites, Workload};

@@ -1,8 +1,8 @@
 //! Recordings of real allocators: the analysis gives the allocator's own figures.
 
-use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_alloc::{AllocatorRef, Request};
 use orlop_core::Device;
+use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};
 use orlop_lab::analyze::{Naming, SnapshotInfo};
 use orlop_trace::recorder::Recorder;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! [`WatchedDevice`]: the interface between random programs and a checking device.
 
 use super::{DeviceFault, MockDevice};
-use orlop_alloc::device::{DeviceBacking, NullDevice};
 use orlop_core::StreamId;
+use orlop_device::{DeviceBacking, NullDevice};
 
 /// A device that a [`DeviceProgram`](super::DeviceProgram) runs over. The default methods check nothing.
 pub trait WatchedDevice: DeviceBacking {

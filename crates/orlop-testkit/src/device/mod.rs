@@ -28,7 +28,7 @@ pub use self::mock::MockDevice;
 pub use self::program::{DeviceProgram, ProgramEnd};
 pub use self::random::Random;
 
-/// A violated rule of [`DeviceBacking`](orlop_alloc::device::DeviceBacking) by an engine.
+/// A violated rule of [`DeviceBacking`](orlop_device::DeviceBacking) by an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceFault {

@@ -1,7 +1,7 @@
 //! Policies for random programs.
 
 use super::random::Random;
-use orlop_alloc::device::{Growth, IndexKind, Policy, TorchConf};
+use orlop_device::{Growth, IndexKind, Policy, TorchConf};
 
 /// Returns PyTorch's policy with random valid settings, or [`Policy::orlop`] or its variant without pages.
 #[must_use]

@@ -3,8 +3,8 @@
 use super::WatchedDevice;
 use super::random::Random;
 use crate::fault::{ConformanceFault, equal, rule};
-use orlop_alloc::device::{Ask, DeviceBlock, Engine, PoolId, StreamFilter};
 use orlop_core::StreamId;
+use orlop_device::{Ask, DeviceBlock, Engine, PoolId, StreamFilter};
 use std::collections::BTreeMap;
 
 /// The engine's structures are walked once per this number of steps; the statistics are checked in each.

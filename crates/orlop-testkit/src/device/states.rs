@@ -1,8 +1,8 @@
 //! Random segments as in a snapshot.
 
 use super::random::Random;
-use orlop_alloc::device::{DevicePiece, DeviceSegment, PieceState};
 use orlop_core::StreamId;
+use orlop_device::{DevicePiece, DeviceSegment, PieceState};
 
 /// The address of the first segment.
 const START: usize = 0x7f00_0000_0000;

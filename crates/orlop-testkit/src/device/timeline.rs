@@ -4,8 +4,8 @@
 //! stream. StreamWork that the host submits begins after everything that the host knows to be done.
 //! submits begins after all that the host knows to be done.
 
-use orlop_alloc::device::EventId;
 use orlop_core::StreamId;
+use orlop_device::EventId;
 use std::collections::HashMap;
 
 /// The completed work of each stream, by the number of the stream.

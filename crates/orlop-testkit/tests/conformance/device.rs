@@ -2,8 +2,8 @@
 
 use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Tracking;
-use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy, TorchConf};
 use orlop_core::Device;
+use orlop_device::{DeviceAllocator, HostPages, NullDevice, Policy, TorchConf};
 use orlop_testkit::{SuiteProfile, conformance};
 
 fn torch(conf: &str) -> Policy {

@@ -1,8 +1,8 @@
 //! Random programs for the device engine: `ORLOP_CONFORMANCE_CASES` sets their number.
 
-use orlop_alloc::device::{Ask, DeviceAllocator, Engine, HostPages, NullDevice, Policy, TorchConf};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
+use orlop_device::{Ask, DeviceAllocator, Engine, HostPages, NullDevice, Policy, TorchConf};
 use orlop_testkit::device::{DeviceCall, DeviceProgram, MockDevice, ProgramEnd, Random, policies, states};
 use orlop_testkit::suite::cases;
 use orlop_testkit::{ConformanceFault, SuiteProfile, conformance};

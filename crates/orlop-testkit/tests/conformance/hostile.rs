@@ -6,9 +6,9 @@ use orlop_alloc::adaptor::Hardened;
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, System};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::central::{Central, Policy};
-use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy as DevicePolicy, TorchConf};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_core::Device;
+use orlop_device::{DeviceAllocator, HostPages, NullDevice, Policy as DevicePolicy, TorchConf};
 use orlop_testkit::{SuiteProfile, hostile, hostile_over};
 use std::sync::Arc;
 

@@ -7,10 +7,10 @@ use crate::history::{HistoryEvent, TextId};
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::System;
 use orlop_alloc::caching::Caching;
-use orlop_alloc::device::{DeviceAllocator, NullDevice, Policy};
 use orlop_alloc::engine::Direct;
 use orlop_alloc::{AllocatorRef, Request, Tag};
 use orlop_core::StreamId;
+use orlop_device::{DeviceAllocator, NullDevice, Policy};
 
 fn watched(recorder: &Recorder) -> AllocatorRef {
     let allocator = Caching::builder(System::new()).build().erase();

@@ -4,10 +4,10 @@
 use orlop_alloc::backing::{Mmap, System};
 use orlop_alloc::caching::Caching;
 use orlop_alloc::central::Central;
-use orlop_alloc::device::{DeviceAllocator, NullDevice, PieceState, Policy, TorchConf};
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_core::{Device, StreamId};
+use orlop_device::{DeviceAllocator, NullDevice, PieceState, Policy, TorchConf};
 use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
 use orlop_trace::formats::snapshot::write_pickle;
 use orlop_trace::history::{

@@ -2,8 +2,8 @@
 
 use super::MemoryLimit;
 use super::occupancy::Occupancy;
-use orlop_alloc::device::Policy;
 use orlop_alloc::torch::TorchConf;
+use orlop_device::Policy;
 use orlop_trace::history::{
     BlockState, DeviceHistory, EventAction, HistoryEvent, Segment, SizeRules, Timeline,
 };

@@ -1,0 +1,319 @@
+//! The engine as an allocator: behind a lock, with blocks that find their way home.
+
+use super::backing::{DeviceBacking, REGION_ALIGN};
+use super::engine::{Ask, DeviceBlock, Engine};
+use super::error::DeviceError;
+use super::policy::Policy;
+use super::private::{PoolId, StreamFilter};
+use super::stats::DeviceStats;
+use orlop_alloc::engine_support::{guarded, trace_guarded};
+use orlop_alloc::{
+    Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
+    RegionWatch, Request, Result, Semantics, Usage,
+};
+use orlop_core::{Device, MemoryKind};
+use orlop_sync::Mutex;
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+/// A caching allocator for a device.
+///
+/// ```
+/// use orlop_alloc::Request;
+/// use orlop_device::{DeviceAllocator, NullDevice, Policy};
+/// use orlop_core::Device;
+///
+/// let device = NullDevice::new(Device::cuda(0), 80 << 30);
+/// let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
+/// let block = allocator.allocate(&Request::new(1000))?;
+/// assert_eq!((block.len(), block.capacity()), (1000, 1024));
+/// # Ok::<(), orlop_alloc::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DeviceAllocator<B: DeviceBacking> {
+    name: Box<str>,
+    device: Device,
+    access: Access,
+    inner: Mutex<Inner<B>>,
+    callbacks: Callbacks,
+}
+
+/// Who is asked for memory before a request fails.
+#[derive(Default)]
+struct Callbacks(Mutex<Vec<Arc<Callback>>>);
+
+type Callback = dyn Fn() -> bool + Send + Sync;
+
+impl fmt::Debug for Callbacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Callbacks").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Inner<B: DeviceBacking> {
+    engine: Engine<B>,
+    /// Records of no block, for the next ones.
+    #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
+    unused: Vec<Box<Record>>,
+}
+
+impl<B: DeviceBacking> DeviceAllocator<B> {
+    /// Over a device, by these rules.
+    #[must_use]
+    pub fn new(backing: B, policy: Policy) -> Self {
+        let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
+        let engine = Engine::new(backing, policy);
+        let inner = Mutex::new(Inner { engine, unused: Vec::new() });
+        Self { name, device, access, inner, callbacks: Callbacks::default() }
+    }
+
+    /// Behind a handle.
+    #[must_use]
+    pub fn into_ref(self) -> AllocatorRef<Self> {
+        AllocatorRef::new(self)
+    }
+
+    /// What the engine counted, under PyTorch's names.
+    pub fn device_stats(&self) -> DeviceStats {
+        *self.inner.lock().engine.stats()
+    }
+
+    /// Looks at the engine, under its lock.
+    ///
+    /// # Panics
+    ///
+    /// If `look` uses this allocator, other than for a request: that is refused with [`Error::Reentrant`].
+    pub fn with_engine<R>(&self, look: impl FnOnce(&Engine<B>) -> R) -> R {
+        look(&self.inner.lock().engine)
+    }
+
+    /// Changes something about the engine that no block depends on.
+    fn change<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
+        let mut inner = self.inner.lock();
+        let result = act(&mut inner.engine);
+        let watches = inner.engine.watches.all();
+        drop(inner);
+        watches.iter().for_each(|watch| watch.tell());
+        result
+    }
+
+    /// [`Engine::empty_cache`].
+    pub fn empty_cache(&self) {
+        self.change(Engine::empty_cache);
+    }
+
+    /// [`Engine::set_memory_fraction`].
+    pub fn set_memory_fraction(&self, fraction: f64) {
+        self.change(|engine| engine.set_memory_fraction(fraction));
+    }
+
+    /// Is called before a request fails, and may free blocks of this allocator or others; says whether it did. Nothing is
+    /// locked meanwhile, and requests that it makes itself call it again. A panic counts as "no" and is traced. It lives as
+    /// long as the allocator, and that as long as its blocks: have it know the blocks of this one by a
+    /// [`Weak`](std::sync::Weak).
+    pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
+        self.callbacks.0.lock().push(Arc::new(callback));
+    }
+
+    /// [`Engine::begin_allocate_to_pool`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn begin_allocate_to_pool(&self, id: PoolId, streams: StreamFilter) -> Result<(), DeviceError> {
+        self.change(|engine| engine.begin_allocate_to_pool(id, streams))
+    }
+
+    /// [`Engine::end_allocate_to_pool`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn end_allocate_to_pool(&self, id: PoolId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.end_allocate_to_pool(id))
+    }
+
+    /// [`Engine::release_pool`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn release_pool(&self, id: PoolId) -> Result<(), DeviceError> {
+        self.change(|engine| engine.release_pool(id))
+    }
+
+    /// [`Engine::use_pool_on_oom`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    pub fn use_pool_on_oom(&self, id: PoolId, allowed: bool) -> Result<(), DeviceError> {
+        self.change(|engine| engine.use_pool_on_oom(id, allowed))
+    }
+
+    /// A request has failed: whether anybody has freed something for it.
+    #[cold]
+    fn press(&self) -> bool {
+        let callbacks = self.callbacks.0.lock().clone();
+        // All of them: what one frees may not be enough.
+        let call = |callback: &Arc<Callback>| {
+            let freed = guarded(|| callback());
+            if freed.is_none() {
+                trace_guarded(|| tracing::error!(allocator = &*self.name, "a pressure callback panicked"));
+            }
+            freed.unwrap_or(false)
+        };
+        callbacks.iter().filter(|callback| call(callback)).count() > 0
+    }
+
+    #[cold]
+    fn refuse(&self, request: &Request, error: &DeviceError) -> Error {
+        let mut report = OutOfMemory::new(Refusal::Backing, &self.name, self.device, request);
+        if let DeviceError::OutOfMemory { rounded, largest_free, reserved, cached, live, limit, .. } = *error
+        {
+            (report.largest_free, report.free, report.live) = (largest_free, cached, live);
+            (report.reserved, report.limit) = (reserved, Some(limit));
+            report.rounded = usize::try_from(rounded).unwrap_or(usize::MAX);
+            if reserved.saturating_add(rounded) > limit {
+                report.refusal = Refusal::Limit;
+            }
+        }
+        Error::OutOfMemory(Box::new(report))
+    }
+}
+
+// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the granule or of 512,
+// and larger alignments are cut out of blocks that are larger by so much. 2. host-accessible backings give initialised
+// memory (their promise). 3. the backing zeroes on the request's stream, or the request fails. 4. the engine is behind a
+// lock. 5. records are boxed, and memory is the backing's. 6. there is no counter.
+unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        request.kind.check_on(self.device)?;
+        let long_lived = request.kind == MemoryKind::Persistent;
+        // None: from a look at the engine, or from its backing.
+        let Some(mut inner) = self.inner.lock_unless_held() else {
+            return Err(Error::Reentrant { inside: format!("the device allocator {}", self.name).into() });
+        };
+        // Regions begin where the device has room: a large granule aligns nothing.
+        let aligned = inner.engine.policy().granule.min(REGION_ALIGN);
+        let slack = request.align.bytes().saturating_sub(aligned);
+        let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
+        let mut block = inner.engine.allocate(ask);
+        if let Err(error) = &block {
+            drop(inner);
+            if !request.retry || !self.press() {
+                return Err(self.refuse(request, error));
+            }
+            inner = self.inner.lock();
+            block = inner.engine.allocate(ask);
+        }
+        let block = match block {
+            Ok(block) => block,
+            Err(error) => {
+                drop(inner);
+                return Err(self.refuse(request, &error));
+            }
+        };
+        let (start, size) = (inner.engine.address(block), inner.engine.size(block));
+        let address = if slack == 0 { start } else { request.align.round_up(start)? };
+        // SAFETY: a block of the engine's, which nobody uses yet.
+        if request.zeroed && !unsafe { inner.engine.backing.zero(start, size, request.stream) } {
+            // It is live: it came a moment ago.
+            let _freed = inner.engine.free(block);
+            return Err(Error::CannotZero { device: self.device });
+        }
+        let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
+            // No region begins at address zero; were it so, the block would be lost, not given out.
+            return Err(Error::ForeignPointer { address });
+        };
+        let unused = inner.unused.pop();
+        drop(inner);
+        let granted = size - (address - start);
+        let mut record =
+            unused.unwrap_or_else(|| Box::new(Record::new(ptr, granted, self.device, self.access)));
+        (record.ptr, record.granted, record.token) = (ptr, granted, block.token());
+        record.assign(request);
+        Ok(RawBlock::new(record))
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        let own = u32::try_from(block.token).map(DeviceBlock).map_err(|_| foreign(&block))?;
+        let mut inner = self.inner.lock();
+        if !inner.engine.is_within(own, block.address()) {
+            return Err(foreign(&block));
+        }
+        for stream in block.uses.iter() {
+            inner.engine.record_stream(own, stream).map_err(|_| foreign(&block))?;
+        }
+        inner.engine.free(own).map_err(|_| foreign(&block))?;
+        // SAFETY: it is one of ours, whose records are boxes.
+        inner.unused.push(unsafe { block.into_record() });
+        Ok(())
+    }
+
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        let inner = self.inner.lock();
+        let backing = &inner.engine.backing;
+        backing.free_memory().map(|free| DeviceMemory { total: backing.memory(), free })
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { stream_ordered: true, ..Semantics::default() }
+    }
+
+    fn usage(&self) -> Usage {
+        let inner = self.inner.lock();
+        let stats = inner.engine.stats();
+        Usage {
+            reserved: stats.reserved_bytes.all.current,
+            peak_reserved: stats.reserved_bytes.all.peak,
+            regions: inner.engine.region_count() as u64,
+            deferred: stats.active.all.current - stats.allocation.all.current,
+            metadata: (inner.engine.metadata() + inner.unused.len() * size_of::<Record>()) as u64,
+        }
+    }
+
+    fn reset_peak(&self) {
+        self.inner.lock().engine.reset_peaks();
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let mut inner = self.inner.lock();
+        let released = inner.engine.trim(target);
+        if released > 0 {
+            inner.unused = Vec::new();
+        }
+        released
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        let inner = self.inner.lock();
+        report.reserved = inner.engine.stats().reserved_bytes.all.current;
+        report.largest_free = inner.engine.largest_free();
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        let ended = self.inner.lock().engine.watch(watch);
+        // With the lock released: an observer's end may run anything.
+        drop(ended);
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.inner.lock().engine.verify()
+    }
+}
+
+#[cold]
+fn foreign(block: &RawBlock) -> Error {
+    Error::ForeignPointer { address: block.ptr.as_ptr().addr() }
+}

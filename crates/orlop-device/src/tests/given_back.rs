@@ -1,0 +1,195 @@
+//! What goes back to the device, and what stays.
+
+use crate::chunks::State;
+use crate::engine::Search;
+use crate::{Ask, DeviceAllocator, DeviceStats, Engine, NullDevice, Policy, StreamFilter, TorchConf};
+use orlop_alloc::{Allocator, Request};
+use orlop_core::{Alignment, Device, StreamId};
+
+const MIB: usize = 1 << 20;
+
+fn engine(policy: Policy, mib: u64) -> Engine<NullDevice> {
+    Engine::new(NullDevice::new(Device::cuda(0), mib << 20), policy)
+}
+
+fn on(mib: usize, stream: u64) -> Ask {
+    Ask::new(mib * MIB, StreamId::new(stream))
+}
+
+fn torch(conf: &str) -> Policy {
+    Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"))
+}
+
+fn reserved(stats: &DeviceStats) -> u64 {
+    stats.reserved_bytes.all.current >> 20
+}
+
+/// A block that is never split is not split for another stream either; what would remain is no region.
+#[test]
+fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
+    let mut policy = Policy::orlop_without_pages();
+    policy.max_split = 20 * MIB;
+    policy.beyond.hold_to_peak = None;
+    let mut engine = engine(policy, 64);
+    let first = engine.allocate(on(40, 1)).unwrap();
+    engine.free(first).unwrap();
+    let small = engine.allocate(on(12, 2)).unwrap();
+    assert_eq!(engine.stats().num_stream_steals, 0);
+    engine.verify().unwrap();
+    // One as large takes it from the other stream.
+    let large = engine.allocate(on(40, 2)).unwrap();
+    assert_eq!(engine.stats().num_stream_steals, 1);
+    engine.free(small).unwrap();
+    engine.free(large).unwrap();
+    engine.empty_cache();
+    engine.verify().unwrap();
+    assert_eq!(engine.backing().used(), 0);
+}
+
+/// As much slack as there is memory in use, and a request beyond all memory.
+#[test]
+fn a_share_of_an_absurd_request_is_no_overflow() {
+    let mut policy = Policy::orlop_without_pages();
+    policy.beyond.hold_to_peak = Some(0);
+    let mut engine = engine(policy, 64);
+    engine.allocate(on(5, 0)).unwrap();
+    let most = isize::MAX.unsigned_abs() / MIB * MIB;
+    assert!(engine.allocate(Ask::new(most, StreamId::new(0))).is_err());
+    engine.verify().unwrap();
+}
+
+/// Regions begin where the device has room, whatever blocks are multiples of.
+#[test]
+fn blocks_are_aligned_with_large_granules_too() {
+    for granule in [512, MIB, 8 * MIB] {
+        let policy = Policy { granule, large_region: 10 * MIB, ..torch("") };
+        let allocator = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 40), policy).into_ref();
+        let align = Alignment::new(8 * MIB).unwrap();
+        let blocks: Vec<_> =
+            (1..6).map(|mib| allocator.allocate(&Request::new(mib * MIB).align(align)).unwrap()).collect();
+        assert!(blocks.iter().all(|block| block.as_ptr().addr().get().is_multiple_of(8 * MIB)));
+        allocator.verify().unwrap();
+    }
+}
+
+/// Parts of a region are at least as large as `max_split`: they are no region, and stay.
+#[test]
+fn parts_of_regions_are_not_given_back_for_a_large_request() {
+    let mut policy = torch("");
+    (policy.max_split, policy.large_region) = (20 * MIB, 60 * MIB);
+    let mut engine = engine(policy, 64);
+    let small = engine.allocate(on(5, 0)).unwrap();
+    assert!(engine.allocate(on(58, 0)).is_err());
+    assert_eq!(reserved(engine.stats()), 60);
+    engine.verify().unwrap();
+    engine.free(small).unwrap();
+    assert!(engine.allocate(on(58, 0)).is_ok());
+    engine.verify().unwrap();
+}
+
+/// Whatever asks for it, and in every build.
+#[test]
+fn a_region_with_a_live_block_stays() {
+    let mut engine = engine(torch(""), 64);
+    let whole = engine.allocate(on(20, 0)).unwrap();
+    let part = engine.allocate(on(5, 0)).unwrap();
+    let behind = engine.chunks[part.0].next;
+    assert_eq!(engine.chunks[behind].state, State::Free);
+    for chunk in [whole.0, part.0, behind] {
+        assert!(!engine.release_region(chunk));
+        assert!(!engine.release_range(chunk));
+    }
+    assert_eq!((reserved(engine.stats()), engine.stats().num_corrupt_releases), (40, 6));
+    assert!(engine.verify().is_err());
+    engine.stats.num_corrupt_releases = 0;
+    engine.verify().unwrap();
+}
+
+/// PyTorch takes pages for no region, and looks on for regions.
+#[test]
+fn pages_are_no_regions_of_blocks_that_are_never_split() {
+    let mut engine = engine(torch("expandable_segments:True,max_split_size_mb:32"), 100);
+    let first = engine.allocate(on(60, 0)).unwrap();
+    engine.free(first).unwrap();
+    let search = Search { size: 40 * MIB, stream: 0, pool: 1 };
+    assert!(!engine.release_oversize(search));
+    assert_eq!((reserved(engine.stats()), engine.stats().segment.all.current), (60, 0));
+    engine.verify().unwrap();
+}
+
+#[test]
+fn no_more_goes_back_than_was_asked() {
+    // In whole regions, and pages of 20 and 2 MiB.
+    let policies = [
+        (torch(""), 100),
+        (Policy::orlop_without_pages(), 100),
+        (torch("expandable_segments:True"), 100),
+        (Policy::orlop(), 90),
+    ];
+    for (policy, released) in policies {
+        let name = policy.name;
+        let mut engine = engine(policy, 1000);
+        let blocks: Vec<_> = (0..20).map(|_| engine.allocate(on(20, 0)).unwrap()).collect();
+        for (place, &block) in blocks.iter().enumerate() {
+            // Every fourth one stays.
+            if place % 4 != 0 {
+                engine.free(block).unwrap();
+            }
+        }
+        assert_eq!(engine.trim(400 << 20), 0, "{name}");
+        assert_eq!(engine.trim(310 << 20) >> 20, released, "{name}");
+        assert_eq!(reserved(engine.stats()), 400 - released, "{name}");
+        engine.verify().unwrap();
+        engine.trim(0);
+        assert_eq!(reserved(engine.stats()), 100, "{name}: as far as live blocks allow");
+        engine.verify().unwrap();
+    }
+}
+
+#[test]
+fn nothing_goes_back_during_a_capture() {
+    let allocator = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), torch("")).into_ref();
+    drop(allocator.allocate(&Request::new(30 * MIB)).unwrap());
+    allocator.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(5)])).unwrap();
+    assert_eq!(allocator.trim(0), 0);
+    allocator.end_allocate_to_pool((1, 1)).unwrap();
+    assert_eq!(allocator.trim(20 << 20), 30 << 20);
+    assert_eq!(allocator.usage().reserved, 0);
+}
+
+/// A wait would draw the stream that is waited for into the capture, or the other one.
+#[test]
+fn no_stream_waits_for_another_during_a_capture() {
+    for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
+        let mut engine = engine(policy, 1 << 10);
+        let (first, second) = (engine.allocate(on(5, 1)).unwrap(), engine.allocate(on(5, 2)).unwrap());
+        engine.free(first).unwrap();
+        engine.free(second).unwrap();
+        let waits = engine.backing().waits();
+        engine.begin_allocate_to_pool((1, 1), StreamFilter::only([StreamId::new(1)])).unwrap();
+        // In the common pools, and twice in the private one.
+        let blocks = [on(5, 3), on(4, 1), on(4, 1)].map(|ask| engine.allocate(ask).unwrap());
+        blocks.into_iter().for_each(|block| engine.free(block).unwrap());
+        engine.empty_cache();
+        assert_eq!(engine.backing().waits(), waits);
+        engine.end_allocate_to_pool((1, 1)).unwrap();
+        engine.verify().unwrap();
+    }
+}
+
+/// Free chunks of two streams in one region: without stealing, too, one has the other's memory after all streams were waited
+/// for.
+#[test]
+fn memory_of_several_streams_goes_back_together() {
+    let mut policy = Policy::orlop_without_pages();
+    policy.beyond.steal = false;
+    let mut engine = engine(policy, 30);
+    let first = engine.allocate(on(5, 1)).unwrap();
+    let second = engine.allocate(on(14, 2)).unwrap();
+    assert_eq!(reserved(engine.stats()), 20);
+    engine.free(first).unwrap();
+    engine.free(second).unwrap();
+    engine.empty_cache();
+    engine.verify().unwrap();
+    assert_eq!(engine.backing().used(), 0);
+}

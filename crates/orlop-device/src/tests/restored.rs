@@ -1,0 +1,125 @@
+//! Engines in the state that somebody says another one was in.
+
+use crate::{
+    Ask, DeviceError, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, TorchConf,
+};
+use orlop_core::{Device, StreamId};
+
+const MIB: usize = 1 << 20;
+const AT: usize = 1 << 40;
+
+fn engine(conf: &str) -> Engine<NullDevice> {
+    let policy = Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"));
+    Engine::new(NullDevice::new(Device::cuda(0), 8 << 30), policy)
+}
+
+fn segment(address: usize, sizes: &[usize], state: PieceState) -> DeviceSegment {
+    let mut at = address;
+    let pieces = sizes.iter().map(|&bytes| {
+        let piece = DevicePiece { address: at, bytes, requested: bytes, state };
+        at += bytes;
+        piece
+    });
+    let pieces = pieces.collect();
+    let bytes = at - address;
+    let stream = StreamId::DEFAULT;
+    DeviceSegment { address, bytes, stream, small: false, expandable: false, pool: (0, 0), pieces }
+}
+
+#[test]
+fn segments_too_large_to_be_split_are_counted() {
+    let mut first = engine("max_split_size_mb:64");
+    let block = first.allocate(Ask::new(100 * MIB, StreamId::DEFAULT)).unwrap();
+    let mut second = engine("max_split_size_mb:64");
+    let restored = second.restore(&first.segments()).unwrap();
+    assert_eq!(second.stats().oversize_segments.current, 1);
+    second.free(restored[&first.address(block)]).unwrap();
+    second.empty_cache();
+    assert_eq!(second.stats().oversize_segments.current, 0);
+    assert_eq!((second.backing().used(), second.stats().segment.all.current), (0, 0));
+}
+
+#[test]
+fn figures_that_do_not_add_up_are_refused_and_nothing_is_restored() {
+    let good = segment(AT, &[2 * MIB, 4 * MIB], PieceState::Live);
+    let changed = |change: &dyn Fn(&mut DeviceSegment)| {
+        let mut bad = segment(AT + 64 * MIB, &[2 * MIB, 4 * MIB], PieceState::Live);
+        change(&mut bad);
+        bad
+    };
+    let bad = [
+        changed(&|bad| bad.bytes += 1),
+        changed(&|bad| bad.bytes = usize::MAX),
+        changed(&|bad| bad.pieces.clear()),
+        changed(&|bad| (bad.bytes, bad.pieces) = (0, Vec::new())),
+        changed(&|bad| bad.pieces[1].address += 512),
+        changed(&|bad| bad.pieces[0].bytes = 0),
+        changed(&|bad| bad.pieces[1].bytes = usize::MAX),
+        changed(&|bad| bad.pieces[1].requested = usize::MAX / 2),
+        // Overlaps the good one, in whole and in part.
+        good.clone(),
+        segment(AT + 5 * MIB, &[MIB], PieceState::Free),
+        // Addresses at the end of all, and more memory than there is.
+        segment(usize::MAX - MIB, &[MIB], PieceState::Free),
+        segment(isize::MAX.unsigned_abs() - MIB, &[MIB], PieceState::Free),
+        segment(2 * AT, &[9 << 30], PieceState::Free),
+        segment(2 * AT, &[8 << 30], PieceState::Free),
+    ];
+    for conf in ["", "expandable_segments:True"] {
+        for bad in &bad {
+            let mut engine = engine(conf);
+            for expandable in [false, true] {
+                let segments = [good.clone(), bad.clone()].map(|like| DeviceSegment { expandable, ..like });
+                let refused = engine.restore(&segments).unwrap_err();
+                assert!(matches!(refused, DeviceError::BadSegment { .. }), "{bad:?}: {refused}");
+            }
+            assert_eq!((engine.backing().used(), engine.segments().len()), (0, 0));
+            engine.verify().unwrap();
+            // It is as new.
+            assert_eq!(engine.restore(std::slice::from_ref(&good)).unwrap().len(), 2);
+            engine.verify().unwrap();
+            assert_eq!(engine.restore(&[]).unwrap_err(), DeviceError::NotNew);
+        }
+    }
+}
+
+/// Parts of 2 MiB: the addresses of one that goes are not those of what stays.
+#[test]
+fn segments_may_share_a_step_of_addresses() {
+    let device = NullDevice::like_cuda(Device::cuda(0), 8 << 30);
+    let mut engine = Engine::new(device, Policy::torch(&TorchConf::default()));
+    let segments = [
+        segment(AT, &[MIB], PieceState::Free),
+        segment(AT + MIB, &[3 * MIB], PieceState::Live),
+        segment(AT + 4 * MIB, &[MIB / 2], PieceState::Free),
+    ];
+    engine.restore(&segments).unwrap();
+    engine.empty_cache();
+    let kept = AT + MIB..AT + 4 * MIB;
+    for _ in 0..40 {
+        let block = engine.allocate(Ask::new(20 * MIB, StreamId::DEFAULT)).unwrap();
+        let at = engine.address(block);
+        assert!(at + engine.size(block) <= kept.start || kept.end <= at);
+    }
+    engine.verify().unwrap();
+}
+
+/// The second segment of one range lies behind the first of another.
+#[test]
+fn ranges_that_lie_in_each_other_do_not_grow_into_each_other() {
+    let mut engine = engine("expandable_segments:True");
+    let of = |address: usize, stream: u64| DeviceSegment {
+        stream: StreamId::new(stream),
+        expandable: true,
+        ..segment(address, &[20 * MIB], PieceState::Live)
+    };
+    let segments = [of(AT, 0), of(AT + 40 * MIB, 1), of(AT + 80 * MIB, 0)];
+    engine.restore(&segments).unwrap();
+    for _ in 0..4 {
+        let block = engine.allocate(Ask::new(20 * MIB, StreamId::new(1))).unwrap();
+        let (start, end) = (engine.address(block), engine.address(block) + engine.size(block));
+        let overlaps = |other: &DeviceSegment| start < other.address + other.bytes && other.address < end;
+        assert!(!segments.iter().any(overlaps), "{start:#x}");
+    }
+    engine.verify().unwrap();
+}

@@ -1,0 +1,62 @@
+//! What pages of the host hold is the process's memory, and is the system's again after a trim: in a process of its own.
+#![cfg(all(target_os = "linux", not(miri), not(loom)))]
+
+use orlop_alloc::{Allocator, Request};
+use orlop_device::{DeviceAllocator, HostPages, Policy};
+use std::fs;
+
+const MIB: usize = 1 << 20;
+
+/// Pages of files of memory that this process has in use, in bytes.
+fn resident() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("RssShmem:")).expect("shared resident set size");
+    let kib: usize = line.trim().trim_end_matches("kB").trim().parse().expect("a number");
+    kib << 10
+}
+
+/// How many ranges of addresses, and files, this process has of ours.
+fn left() -> (usize, usize) {
+    let maps = fs::read_to_string("/proc/self/maps").expect("Linux tells");
+    let files = fs::read_dir("/proc/self/fd").expect("Linux tells");
+    let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let ours = |name: &str| name.contains("memfd:orlop");
+    (
+        maps.lines().filter(|line| ours(line)).count(),
+        links.filter(|link| ours(&link.to_string_lossy())).count(),
+    )
+}
+
+#[test]
+fn what_is_trimmed_is_the_systems_again() {
+    let before = resident();
+    let pages = HostPages::new(96 << 20).expect("Linux has files of memory");
+    let allocator = DeviceAllocator::new(pages, Policy::orlop()).into_ref();
+    let full = |bytes: usize, byte: u8| {
+        let mut block = allocator.allocate(&Request::new(bytes)).expect("memory");
+        block.bytes_mut().expect("the host's").fill(byte);
+        block
+    };
+    let mut blocks: Vec<_> = (0..12).map(|number| full(8 * MIB, number)).collect();
+    assert!(resident() >= before + 96 * MIB);
+    // Every second one goes, and what remains free is moved together.
+    for number in (0..6).rev() {
+        drop(blocks.remove(2 * number));
+    }
+    let large = full(48 * MIB, 99);
+    allocator.with_engine(|engine| assert!(engine.backing().remapped() >= 40 << 20, "pages moved"));
+    assert!(resident() <= before + 97 * MIB, "a page that moved is one page");
+    for (number, block) in (0..).zip(&blocks) {
+        assert!(block.bytes().expect("the host's").iter().step_by(97).all(|&byte| byte == 2 * number + 1));
+    }
+    drop(large);
+    assert_eq!(allocator.trim(0), 48 << 20);
+    assert!(resident() <= before + 49 * MIB);
+    drop(blocks);
+    assert_eq!(allocator.trim(0), 48 << 20);
+    assert!(resident() <= before + MIB);
+    assert_eq!(left(), (0, 1), "the file, and nothing of it");
+    drop(allocator);
+    assert_eq!(left(), (0, 0));
+}

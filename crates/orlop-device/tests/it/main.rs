@@ -1,0 +1,10 @@
+//! The public API, from outside.
+#![cfg(not(loom))]
+
+mod device_memory;
+mod lifetimes;
+mod pressure;
+mod private_pools;
+mod regions;
+#[cfg(target_os = "linux")]
+mod registered;

@@ -1,0 +1,36 @@
+//! Pressure callbacks, and looks at the engine from code that uses its allocator.
+
+use orlop_alloc::{Allocator, Error, Request};
+use orlop_core::Device;
+use orlop_device::{DeviceAllocator, NullDevice, Policy};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[test]
+fn a_request_without_retry_runs_no_callback() {
+    let device = NullDevice::new(Device::cuda(0), 32 << 20);
+    let allocator = DeviceAllocator::new(device, Policy::orlop()).into_ref();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    allocator.on_pressure(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        false
+    });
+    let request = Request::new(64 << 20);
+    assert!(allocator.allocate(&request.no_retry()).is_err_and(|error| error.is_out_of_memory()));
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    assert!(allocator.allocate(&request).is_err());
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_look_at_the_engine_that_uses_the_allocator_is_refused() {
+    let device = DeviceAllocator::new(NullDevice::new(Device::cuda(0), 1 << 30), Policy::orlop()).into_ref();
+    let looked = catch_unwind(AssertUnwindSafe(|| device.with_engine(|_| device.stats())));
+    assert!(looked.is_err(), "it would wait for itself");
+    device
+        .with_engine(|_| assert!(matches!(device.allocate(&Request::new(8)), Err(Error::Reentrant { .. }))));
+    assert!(device.allocate(&Request::new(8)).is_ok());
+    device.verify().unwrap();
+}

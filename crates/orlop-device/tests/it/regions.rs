@@ -1,0 +1,215 @@
+//! What an allocator reports of its regions and pages, held against what it has.
+
+use orlop_alloc::{
+    Allocator as _, AllocatorRef, Block, Event, EventClock, Observer, RegionAction, RegionEvent, Request,
+};
+use orlop_core::{Device, StreamId};
+use orlop_device::{DeviceAllocator, NullDevice, Policy, TorchConf};
+use orlop_sync::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An observer that knows what memory there is, at which addresses, from what it is told.
+#[derive(Default)]
+struct MemoryMap(Mutex<Mapped>);
+
+#[derive(Default)]
+struct Mapped {
+    /// Bytes by address. Neighbours are not joined.
+    ranges: BTreeMap<usize, usize>,
+    events: usize,
+    last: Option<u64>,
+}
+
+impl Mapped {
+    fn bytes(&self) -> u64 {
+        self.ranges.values().map(|&bytes| bytes as u64).sum()
+    }
+
+    fn covers(&self, address: usize, bytes: usize) -> bool {
+        let mut at = address;
+        while at < address + bytes {
+            let Some((&start, &bytes)) = self.ranges.range(..=at).next_back() else { return false };
+            if start + bytes <= at {
+                return false;
+            }
+            at = start + bytes;
+        }
+        true
+    }
+
+    fn apply(&mut self, event: &RegionEvent) {
+        let (start, end) = (event.address, event.address + event.bytes);
+        self.events += 1;
+        // Where ticks are long two may be the same.
+        assert!(event.at >= self.last && event.at.is_some() && event.bytes > 0, "out of order");
+        self.last = event.at;
+        if matches!(event.action, RegionAction::Gained | RegionAction::Mapped) {
+            let before = self.ranges.range(..end).next_back();
+            assert!(before.is_none_or(|(at, bytes)| at + bytes <= start), "{start:x} is there twice");
+            self.ranges.insert(start, event.bytes);
+            return;
+        }
+        assert!(self.covers(start, event.bytes), "{} bytes at {start:x} go that never came", event.bytes);
+        while let Some((&at, &bytes)) =
+            self.ranges.range(..end).next_back().filter(|(at, n)| *at + *n > start)
+        {
+            self.ranges.remove(&at);
+            if at < start {
+                self.ranges.insert(at, start - at);
+            }
+            if at + bytes > end {
+                self.ranges.insert(end, at + bytes - end);
+            }
+        }
+    }
+}
+
+impl Observer for MemoryMap {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Region { event, .. } => self.0.lock().apply(event),
+            Event::Allocated { block, .. } | Event::Freed { block, .. } => {
+                assert!(self.0.lock().covers(block.address(), block.granted));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn watch(allocator: &AllocatorRef) -> Arc<MemoryMap> {
+    // From now on there are times.
+    let _ = EventClock::get();
+    let map = Arc::<MemoryMap>::default();
+    allocator.set_observer(Some(Arc::clone(&map) as Arc<dyn Observer>));
+    map
+}
+
+fn device(policy: Policy) -> AllocatorRef<DeviceAllocator<NullDevice>> {
+    DeviceAllocator::new(NullDevice::new(Device::cuda(0), 256 << 20), policy).into_ref()
+}
+
+fn policies() -> [Policy; 4] {
+    let expandable = TorchConf::known("expandable_segments:True").0;
+    let torch = Policy::torch(&TorchConf::default());
+    [torch, Policy::torch(&expandable), Policy::orlop(), Policy::orlop_without_pages()]
+}
+
+/// Allocates and frees at random, on three streams; some requests fail.
+fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64, check: impl Fn()) {
+    let mut state = seed;
+    let mut below = |limit: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 33) % limit
+    };
+    for step in 0..steps {
+        let large = below(8) == 0;
+        let bytes = 1 + below(if large { 24 << 20 } else { 64 << 10 });
+        let request =
+            Request::new(usize::try_from(bytes).unwrap_or_default()).stream(StreamId::new(below(3)));
+        if let Ok(block) = allocator.allocate(&request) {
+            if below(4) == 0 {
+                block.record_stream(StreamId::new(below(3))).expect("its allocator waits for streams");
+            }
+            blocks.push(block);
+        }
+        while blocks.len() as u64 > below(24) {
+            let index = usize::try_from(below(blocks.len() as u64)).unwrap_or_default();
+            drop(blocks.swap_remove(index));
+        }
+        if step % 37 == 0 {
+            allocator.trim(below(16 << 20));
+        }
+        check();
+    }
+}
+
+#[test]
+fn what_is_reported_is_what_is_held() {
+    for policy in policies() {
+        let name = policy.name;
+        let allocator = device(policy).erase();
+        let map = watch(&allocator);
+        let check = || assert_eq!(map.0.lock().bytes(), allocator.usage().reserved, "{name}");
+        let mut blocks = Vec::new();
+        run(&allocator, &mut blocks, 400, 7, check);
+        drop(blocks);
+        allocator.trim(0);
+        check();
+        assert!(map.0.lock().events > 4, "{name}");
+        let last = allocator.allocate(&Request::new(5 << 20)).unwrap();
+        drop(allocator);
+        assert!(map.0.lock().bytes() >= 5 << 20, "{name}");
+        drop(last);
+        assert_eq!(map.0.lock().bytes(), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_late_observer_gets_what_is_there() {
+    for policy in policies() {
+        let allocator = device(policy).erase();
+        let mut blocks = Vec::new();
+        run(&allocator, &mut blocks, 200, 11, || {});
+        allocator.trim(0);
+        let first = watch(&allocator);
+        assert_eq!(first.0.lock().bytes(), allocator.usage().reserved, "{}", allocator.name());
+        let second = watch(&allocator);
+        run(&allocator, &mut blocks, 200, 13, || {
+            assert_eq!(second.0.lock().bytes(), allocator.usage().reserved, "{}", allocator.name());
+        });
+        let events = second.0.lock().events;
+        allocator.set_observer(None);
+        blocks.clear();
+        allocator.trim(0);
+        assert_eq!(second.0.lock().events, events);
+    }
+}
+
+/// Calls of the allocator's own, which do not go through the handle.
+#[test]
+fn emptying_the_cache_is_reported() {
+    let device = device(Policy::torch(&TorchConf::default()));
+    let map = watch(&device.clone().erase());
+    drop(device.allocate(&Request::new(8 << 20)).unwrap());
+    assert_eq!(map.0.lock().bytes(), 20 << 20);
+    device.empty_cache();
+    assert_eq!(map.0.lock().bytes(), 0);
+}
+
+/// An observer that allocates from the allocator that it observes.
+struct Recursive {
+    allocator: Mutex<Option<AllocatorRef>>,
+    kept: Mutex<Vec<Block>>,
+    events: AtomicU64,
+}
+
+impl Observer for Recursive {
+    fn observe(&self, event: &Event<'_>) {
+        if matches!(event, Event::Region { .. }) && self.events.fetch_add(1, Ordering::Relaxed) < 3 {
+            let allocator = self.allocator.lock().clone();
+            let block = allocator.and_then(|allocator| allocator.allocate(&Request::new(30 << 20)).ok());
+            self.kept.lock().extend(block);
+        }
+    }
+}
+
+#[test]
+fn an_observer_may_allocate_from_what_it_observes() {
+    for policy in policies() {
+        let allocator = device(policy).erase();
+        let observer = Arc::new(Recursive {
+            allocator: Mutex::new(Some(allocator.clone())),
+            kept: Mutex::default(),
+            events: AtomicU64::new(0),
+        });
+        allocator.set_observer(Some(Arc::clone(&observer) as Arc<dyn Observer>));
+        let _block = allocator.allocate(&Request::new(30 << 20)).unwrap();
+        // Each region led to another: the first three times.
+        assert_eq!((observer.events.load(Ordering::Relaxed), observer.kept.lock().len()), (4, 3));
+        observer.allocator.lock().take();
+        let kept = std::mem::take(&mut *observer.kept.lock());
+        drop(kept);
+    }
+}

@@ -1,0 +1,73 @@
+//! `host-pages` by name, as a program gets it that calls the init function.
+
+use orlop_alloc::backing::{Null, Region, RegionChange, Visitor};
+use orlop_alloc::context::CpuConfig;
+use orlop_alloc::registry::{FactoryOptions, Registry, registry};
+use orlop_alloc::{Allocator, Error, Request};
+use orlop_core::Device;
+use std::sync::Arc;
+
+const NAME: &str = "host-pages";
+
+fn registered() -> Registry {
+    let registry = Registry::with_builtin();
+    orlop_device::register(&registry);
+    registry
+}
+
+fn limited() -> FactoryOptions {
+    FactoryOptions::new().limit(8 << 20)
+}
+
+/// The setting that is refused.
+fn refused(options: &FactoryOptions) -> &'static str {
+    match registered().make(NAME, options) {
+        Err(Error::Configuration { variable, .. }) => variable,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn it_is_offered_where_it_is_registered() {
+    assert!(Registry::with_builtin().factory(NAME).is_none());
+    let registry = registered();
+    orlop_device::register(&registry);
+    assert_eq!(registry.registered().iter().filter(|entry| &*entry.name == NAME).count(), 1);
+    let entry = registry.registered().into_iter().find(|entry| &*entry.name == NAME).expect("it is there");
+    assert_eq!((entry.priority, entry.at.file()), (25, file!()), "the program's call is the place");
+    let best = registry.best().expect("there are some");
+    assert_eq!(best.name(), "caching", "the CPU's default stays");
+}
+
+#[test]
+fn it_follows_the_limit_and_the_statistics() {
+    // Of whole pages, and never more than was allowed.
+    let pages = registered().make(NAME, &FactoryOptions::new().limit((6 << 20) - 1)).unwrap();
+    assert_eq!(pages.device_memory().map(|memory| memory.total), Some(4 << 20));
+    let uncounted = registered().make(NAME, &limited().statistics(false)).unwrap();
+    let block = uncounted.allocate(&Request::new(1000)).unwrap();
+    let totals = uncounted.stats().totals.all;
+    assert_eq!((totals.live_blocks(), totals.live_bytes, block.device()), (1, 0, Device::CPU));
+    assert!(uncounted.allocate(&Request::new(10 << 20)).is_err());
+}
+
+#[test]
+fn settings_that_it_cannot_follow_are_refused() {
+    assert_eq!(refused(&FactoryOptions::new()), "limit", "it is a device of a size");
+    assert_eq!(refused(&FactoryOptions::new().limit((2 << 20) - 1)), "limit");
+    assert_eq!(refused(&limited().node(0)), "node");
+    assert_eq!(refused(&limited().backing(Arc::new(Null::new(Device::CPU)))), "backing");
+    assert_eq!(refused(&limited().whole_limit(true)), "growth");
+    assert_eq!(refused(&limited().release_when_stuck(true)), "release");
+}
+
+#[test]
+fn a_configuration_names_it() {
+    orlop_device::register(registry());
+    let config = CpuConfig::new().named(NAME).limit(8 << 20);
+    assert_eq!(config.clone().make().unwrap().name(), NAME);
+    // An engine that takes no backing cannot call visitors: that is an error, not silence.
+    let visitor: Visitor = Arc::new(|_: RegionChange, _: &Region, _: Option<u32>| {});
+    let refused = config.visitor(visitor).make();
+    assert!(matches!(refused, Err(Error::Configuration { variable: "backing", .. })));
+}
