@@ -1,11 +1,11 @@
 //! The engine as an allocator: behind a lock, with blocks that find their way home.
 
-use super::backing::{DeviceBacking, REGION_ALIGN};
-use super::engine::{Ask, DeviceBlock, Engine};
-use super::error::DeviceError;
-use super::policy::Policy;
-use super::private::{PoolId, StreamFilter};
-use super::stats::DeviceStats;
+use crate::backing::{DeviceBacking, REGION_ALIGN};
+use crate::engine::{Ask, DeviceBlock, Engine};
+use crate::engine::{PoolId, StreamFilter};
+use crate::error::DeviceError;
+use crate::policy::Policy;
+use crate::stats::DeviceStats;
 use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_alloc::{
     Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,

@@ -1,6 +1,6 @@
 //! What can go wrong in a device engine.
 
-use super::private::PoolId;
+use crate::engine::PoolId;
 use orlop_core::ByteSize;
 use std::io::ErrorKind;
 

@@ -33,48 +33,27 @@
 
 mod allocator;
 mod backing;
-mod borders;
-mod chunks;
 mod engine;
 mod error;
-mod grow;
-mod heap;
-mod held;
-mod host_pages;
-mod idle_streams;
-mod index;
-mod inspect;
-mod null;
-mod pending;
-mod places;
+mod pages;
+mod period;
 mod policy;
-mod pool;
-mod private;
 mod register;
-mod rehearse;
-mod release;
-mod restore;
-mod rounds;
-mod shielded;
+mod sim;
 mod stats;
-mod stitch;
-mod streams;
-mod summary;
-mod told_streams;
-mod watch;
 // Most touch no memory: an interpreter finds nothing, and takes minutes for it. Those that do map files, which Miri cannot.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 
 pub use self::allocator::DeviceAllocator;
 pub use self::backing::{DeviceBacking, EventId};
-pub use self::engine::{Ask, DeviceBlock, Engine};
+pub use self::engine::{
+    Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, PieceState, PoolId, StreamFilter,
+};
 pub use self::error::DeviceError;
-pub use self::host_pages::HostPages;
-pub use self::inspect::{DevicePiece, DeviceSegment, PieceState};
-pub use self::null::NullDevice;
+pub use self::pages::HostPages;
 pub use self::policy::{Beyond, Growth, IndexKind, Policy};
-pub use self::private::{PoolId, StreamFilter};
 pub use self::register::register;
+pub use self::sim::NullDevice;
 pub use self::stats::{DeviceStats, Stat, StatByPool};
 pub use orlop_alloc::torch::{ConfError, ROUNDING_INTERVALS, TorchConf};

@@ -1,7 +1,7 @@
 //! What goes back to the device, and what stays.
 
-use crate::chunks::State;
 use crate::engine::Search;
+use crate::engine::State;
 use crate::{Ask, DeviceAllocator, DeviceStats, Engine, NullDevice, Policy, StreamFilter, TorchConf};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Alignment, Device, StreamId};

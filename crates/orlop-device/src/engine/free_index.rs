@@ -1,0 +1,213 @@
+//! Free chunks of one pool and stream, found by size.
+
+use super::chunks::{Chunks, Index, NONE};
+use crate::policy::IndexKind;
+use orlop_alloc::engine_support::first_one_from;
+use orlop_alloc::engine_support::{FreeChunk, Position, SortedRuns};
+
+/// Sizes below this many granules have a list each; above, 32 lists share a power of two.
+const STEPS: usize = 32;
+
+/// So many chunks of a list that may be too small are looked at before the next list is taken from.
+const TRIES: usize = 3;
+
+/// One of the ways to keep free chunks; which is the policy's choice.
+#[derive(Debug)]
+pub(crate) enum FreeChunks {
+    Ordered(SortedRuns<FreeChunk>),
+    Segregated(Lists),
+}
+
+impl FreeChunks {
+    pub(crate) fn new(kind: IndexKind, granule: usize) -> Self {
+        match kind {
+            IndexKind::Ordered => Self::Ordered(SortedRuns::default()),
+            IndexKind::Segregated => Self::Segregated(Lists::new(granule)),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Ordered(runs) => runs.is_empty(),
+            Self::Segregated(lists) => lists.len == 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, chunks: &mut Chunks, chunk: Index) {
+        let (size, address) = (chunks[chunk].size, chunks[chunk].address);
+        match self {
+            Self::Ordered(runs) => runs.insert(FreeChunk { size, address, chunk }),
+            Self::Segregated(lists) => lists.insert(chunks, chunk, size),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, chunks: &mut Chunks, chunk: Index) {
+        let (size, address) = (chunks[chunk].size, chunks[chunk].address);
+        match self {
+            Self::Ordered(runs) => {
+                let removed = runs.remove(FreeChunk { size, address, chunk });
+                debug_assert!(removed, "a free chunk that is not in its index");
+            }
+            Self::Segregated(lists) => lists.remove(chunks, chunk, size),
+        }
+    }
+
+    /// The chunk that a request of `size` bytes takes: of the smallest that fit the lowest, or one that fits well. With it
+    /// where it is, so that [`FreeChunks::remove_found`] need not look again.
+    #[inline]
+    pub(crate) fn find(&self, chunks: &Chunks, size: usize) -> Option<(Index, Option<Position>)> {
+        match self {
+            Self::Ordered(runs) => {
+                let (position, free) = runs.first_from(FreeChunk { size, address: 0, chunk: 0 })?;
+                Some((free.chunk, Some(position)))
+            }
+            Self::Segregated(lists) => lists.find(chunks, size).map(|chunk| (chunk, None)),
+        }
+    }
+
+    /// Removes a chunk that was just found there.
+    #[inline]
+    pub(crate) fn remove_found(&mut self, chunks: &mut Chunks, chunk: Index, position: Option<Position>) {
+        match (self, position) {
+            (Self::Ordered(runs), Some(position)) => {
+                let taken = runs.take(position);
+                debug_assert_eq!(taken.chunk, chunk, "found elsewhere");
+            }
+            (this, _) => this.remove(chunks, chunk),
+        }
+    }
+
+    /// The one of so many bytes at this address; lists keep no order, and do not find it.
+    pub(crate) fn at(&self, size: usize, address: usize) -> Option<Index> {
+        let Self::Ordered(runs) = self else { return None };
+        let (_, free) = runs.first_from(FreeChunk { size, address, chunk: 0 })?;
+        (free.size == size && free.address == address).then_some(free.chunk)
+    }
+
+    /// Those of at least `size` bytes, in order of size and address; lists keep no order.
+    pub(crate) fn at_least(&self, size: usize) -> Box<dyn Iterator<Item = Index> + '_> {
+        match self {
+            Self::Ordered(runs) => {
+                Box::new(runs.from(FreeChunk { size, address: 0, chunk: 0 }).map(|free| free.chunk))
+            }
+            Self::Segregated(_) => Box::new(std::iter::empty()),
+        }
+    }
+
+    /// All of them; lists in no order.
+    pub(crate) fn all(&self, chunks: &Chunks) -> Vec<Index> {
+        match self {
+            Self::Ordered(runs) => runs.iter().map(|free| free.chunk).collect(),
+            Self::Segregated(lists) => lists.from(chunks, 0),
+        }
+    }
+
+    /// Those of at least `size` bytes, and perhaps some that are little smaller.
+    pub(crate) fn large(&self, chunks: &Chunks, size: usize) -> Vec<Index> {
+        match self {
+            Self::Ordered(_) => self.at_least(size).collect(),
+            Self::Segregated(lists) => lists.from(chunks, lists.list(size)),
+        }
+    }
+}
+
+/// Lists of chunks by size, threaded through the chunks, and a bit for each that has any.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    heads: Box<[Index]>,
+    filled: Box<[u64]>,
+    granule_log2: u32,
+    len: usize,
+}
+
+impl Lists {
+    fn new(granule: usize) -> Self {
+        let granule_log2 = granule.max(1).ilog2();
+        // The largest size is below 2^63.
+        let lists = list_of(usize::MAX >> granule_log2) + 1;
+        let filled = vec![0; lists.div_ceil(64)].into_boxed_slice();
+        Self { heads: vec![NONE; lists].into_boxed_slice(), filled, granule_log2, len: 0 }
+    }
+
+    #[inline]
+    fn list(&self, size: usize) -> usize {
+        list_of(size >> self.granule_log2)
+    }
+
+    #[inline]
+    fn insert(&mut self, chunks: &mut Chunks, chunk: Index, size: usize) {
+        let list = self.list(size);
+        let head = std::mem::replace(&mut self.heads[list], chunk);
+        (chunks[chunk].before, chunks[chunk].after) = (NONE, head);
+        if head != NONE {
+            chunks[head].before = chunk;
+        }
+        self.filled[list / 64] |= 1 << (list % 64);
+        self.len += 1;
+    }
+
+    #[inline]
+    fn remove(&mut self, chunks: &mut Chunks, chunk: Index, size: usize) {
+        let (before, after) = (chunks[chunk].before, chunks[chunk].after);
+        if after != NONE {
+            chunks[after].before = before;
+        }
+        if before != NONE {
+            chunks[before].after = after;
+        } else {
+            let list = self.list(size);
+            self.heads[list] = after;
+            if after == NONE {
+                self.filled[list / 64] &= !(1 << (list % 64));
+            }
+        }
+        self.len -= 1;
+    }
+
+    #[inline]
+    fn find(&self, chunks: &Chunks, size: usize) -> Option<Index> {
+        let own = self.list(size);
+        let fitting = self.walk(chunks, own).take(TRIES).find(|&chunk| chunks[chunk].size >= size);
+        let later = || first_one_from(&self.filled, own + 1).map(|list| self.heads[list]);
+        // Growing costs more than looking at every chunk.
+        let last = || self.walk(chunks, own).skip(TRIES).find(|&chunk| chunks[chunk].size >= size);
+        fitting.or_else(later).or_else(last)
+    }
+
+    fn walk<'a>(&'a self, chunks: &'a Chunks, list: usize) -> impl Iterator<Item = Index> + 'a {
+        let some = |index: Index| (index != NONE).then_some(index);
+        std::iter::successors(some(self.heads[list]), move |&index| some(chunks[index].after))
+    }
+
+    fn from(&self, chunks: &Chunks, list: usize) -> Vec<Index> {
+        (list..self.heads.len()).flat_map(|list| self.walk(chunks, list)).collect()
+    }
+}
+
+/// The list for chunks of so many granules. Lists ascend with size.
+#[inline]
+fn list_of(granules: usize) -> usize {
+    if granules < STEPS {
+        return granules;
+    }
+    let log2 = granules.ilog2() as usize;
+    let step = (granules >> (log2 - STEPS.ilog2() as usize)) - STEPS;
+    (log2 - STEPS.ilog2() as usize + 1) * STEPS + step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_ascend_and_small_sizes_have_their_own() {
+        assert!((0..STEPS * 2).all(|granules| list_of(granules) == granules));
+        let each = if cfg!(miri) { 2_000 } else { 40_000 };
+        let sizes = (0..each).chain((16..50).map(|log2| 1_usize << log2));
+        let lists: Vec<usize> = sizes.map(list_of).collect();
+        assert!(lists.is_sorted());
+        assert!(lists.windows(2).take(each - 1).all(|pair| pair[1] - pair[0] <= 1), "no list is skipped");
+    }
+}

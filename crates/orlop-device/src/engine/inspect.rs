@@ -1,0 +1,209 @@
+//! Looking at an engine: its segments as PyTorch's snapshots show them, and the proof of its invariants.
+
+use super::chunks::{Chunk, Index, NONE, State};
+use super::private_pools::PoolId;
+use crate::backing::DeviceBacking;
+use crate::engine::Engine;
+use orlop_alloc::{Error, Result};
+use orlop_core::StreamId;
+use std::collections::HashSet;
+
+/// A stretch of memory that an engine holds, with what is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceSegment {
+    /// Where it begins.
+    pub address: usize,
+    /// How long it is, in bytes.
+    pub bytes: usize,
+    /// The stream that it was gained for.
+    pub stream: StreamId,
+    /// Whether it serves small requests.
+    pub small: bool,
+    /// Whether it is part of a range that grows in place.
+    pub expandable: bool,
+    /// The private pool it belongs to; (0, 0) is the common one.
+    pub pool: PoolId,
+    /// What it consists of, in order of address.
+    pub pieces: Vec<DevicePiece>,
+}
+
+/// A piece of a [`DeviceSegment`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DevicePiece {
+    /// Where it begins.
+    pub address: usize,
+    /// How long it is, in bytes.
+    pub bytes: usize,
+    /// Bytes asked for; of a free piece, the last time.
+    pub requested: usize,
+    /// What it is.
+    pub state: PieceState,
+}
+
+/// What a piece of a segment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PieceState {
+    /// A block.
+    Live,
+    /// Given back, but a stream may still use it.
+    Pending,
+    /// Free.
+    Free,
+}
+
+impl<B: DeviceBacking> Engine<B> {
+    /// What is held, in order of address. A range that grows in place is a segment for each stretch with pages.
+    #[must_use]
+    pub fn segments(&self) -> Vec<DeviceSegment> {
+        let mut segments = Vec::new();
+        for (_, region) in self.regions.iter() {
+            let mut open: Option<DeviceSegment> = None;
+            for (_, chunk) in self.chunks.walk(region.first) {
+                let state = match chunk.state {
+                    State::Live => PieceState::Live,
+                    State::Pending => PieceState::Pending,
+                    State::Free | State::Hot => PieceState::Free,
+                    State::Unmapped | State::Vacant => {
+                        segments.extend(open.take());
+                        continue;
+                    }
+                };
+                let pool = &self.pools[region.pool as usize];
+                let segment = open.get_or_insert_with(|| DeviceSegment {
+                    address: chunk.address,
+                    bytes: 0,
+                    stream: self.streams.id(region.stream),
+                    small: pool.small,
+                    expandable: region.page.is_some(),
+                    pool: pool.private.and_then(|place| self.private.id(place)).unwrap_or_default(),
+                    pieces: Vec::new(),
+                });
+                segment.bytes += chunk.size;
+                let Chunk { address, size, requested, .. } = *chunk;
+                segment.pieces.push(DevicePiece { address, bytes: size, requested, state });
+            }
+            segments.extend(open);
+        }
+        segments.sort_by_key(|segment| segment.address);
+        segments
+    }
+
+    /// How many regions are held, and ranges that have pages.
+    #[must_use]
+    pub fn region_count(&self) -> usize {
+        let has_memory = |first| self.chunks.walk(first).any(|(_, chunk)| chunk.state != State::Unmapped);
+        self.regions.iter().filter(|(_, region)| has_memory(region.first)).count()
+    }
+
+    /// The largest free piece, in bytes.
+    #[must_use]
+    pub fn largest_free(&self) -> u64 {
+        let free = self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Hot));
+        free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
+    }
+
+    /// The largest free piece that a request of `bytes` bytes may have: small requests and large ones, and private pools,
+    /// have their own.
+    #[must_use]
+    pub fn largest_fit(&self, bytes: usize) -> u64 {
+        let small = bytes <= self.policy.small_limit;
+        let may = |chunk: &Chunk| {
+            let pool = &self.pools[chunk.pool as usize];
+            pool.small == small && pool.private.is_none()
+        };
+        let free = self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && may(chunk));
+        free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
+    }
+
+    /// Bytes of pages that lie wholly in free pieces of the common pools: what can be moved together.
+    #[must_use]
+    pub fn whole_free_pages(&self) -> u64 {
+        self.sources(self.page(0)).iter().map(|&(_, pages)| pages.bytes as u64).sum()
+    }
+
+    /// Bytes of the engine's own records.
+    #[must_use]
+    pub fn metadata(&self) -> usize {
+        let places = self.free_places.len() * size_of::<(usize, Index)>();
+        self.chunks.bytes() + self.borders.bytes() + self.period.bytes() + places
+    }
+
+    /// Walks everything and proves the invariants of the module.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] with the rule that does not hold.
+    pub fn verify(&self) -> Result<()> {
+        let rule = |holds: bool, rule: &'static str| {
+            if holds { Ok(()) } else { Err(Error::Corrupt { address: 0, rule }) }
+        };
+        let mut seen = 0;
+        let (mut reserved, mut live, mut active) = (0, 0, 0);
+        for (number, region) in self.regions.iter() {
+            let (mut at, mut before) = (region.address, NONE);
+            for (index, chunk) in self.chunks.walk(region.first) {
+                rule(chunk.address == at && chunk.previous == before, "chunks cover their region in order")?;
+                rule(chunk.region == number && chunk.size > 0, "chunks know their region")?;
+                rule(chunk.state != State::Unmapped || region.page.is_some(), "only ranges lack pages")?;
+                if let Some(other) = self.chunks.get(before) {
+                    let same = other.state == chunk.state && other.stream == chunk.stream;
+                    let mergeable = matches!(chunk.state, State::Free | State::Unmapped);
+                    rule(!(same && mergeable && other.pool == chunk.pool), "free neighbours are merged")?;
+                    let free = other.state == State::Free && chunk.state == State::Free;
+                    let touch = free && other.pool == chunk.pool;
+                    rule(!touch || other.border || chunk.border, "free neighbours of two streams are known")?;
+                }
+                let bytes = chunk.size as u64;
+                reserved += if chunk.state == State::Unmapped { 0 } else { bytes };
+                live += if chunk.state == State::Live { bytes } else { 0 };
+                active += if matches!(chunk.state, State::Live | State::Pending) { bytes } else { 0 };
+                (at, before) = (at + chunk.size, index);
+                seen += 1;
+            }
+            rule(at == region.address + region.bytes, "chunks cover their region to its end")?;
+        }
+        rule(seen == self.chunks.iter().count(), "every chunk is in a region")?;
+        rule(reserved == self.stats.reserved_bytes.all.current, "reserved bytes are those of the regions")?;
+        rule(live == self.stats.allocated_bytes.all.current, "live bytes are those of the blocks")?;
+        rule(active == self.stats.active_bytes.all.current, "active bytes are live or pending")?;
+        rule(self.stats.num_corrupt_releases == 0, "only wholly free regions go back")?;
+        self.verify_indexes(&rule)
+    }
+
+    fn verify_indexes(&self, rule: &dyn Fn(bool, &'static str) -> Result<()>) -> Result<()> {
+        let mut indexed: HashSet<Index> = HashSet::new();
+        for (number, pool) in (0_u16..).zip(&self.pools) {
+            for (stream, of) in pool.streams() {
+                let free = of.free.all(&self.chunks).into_iter().map(|index| (index, State::Free));
+                let unmapped = of.unmapped.iter().map(|place| (place.chunk, State::Unmapped));
+                for (index, state) in free.chain(unmapped) {
+                    let chunk = &self.chunks[index];
+                    rule(chunk.state == state, "indexes hold what is free, or has no pages")?;
+                    rule(chunk.pool == number && chunk.stream == stream, "chunks are in their own index")?;
+                    rule(indexed.insert(index), "no chunk is in an index twice")?;
+                }
+            }
+        }
+        let free =
+            self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Unmapped));
+        rule(free.count() == indexed.len(), "all that is free is in an index")?;
+        let whole =
+            self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && self.is_kept_whole(chunk));
+        let whole: HashSet<Index> = whole.map(|(index, _)| index).collect();
+        let kept: Vec<Index> = self.whole_regions.iter().map(|free| free.chunk).collect();
+        rule(kept.len() == whole.len(), "wholly free regions are in their index once")?;
+        rule(kept.iter().all(|index| whole.contains(index)), "only wholly free regions are in that index")?;
+        let listed: HashSet<Index> = self.borders.list().iter().copied().collect();
+        let mut flagged = self.chunks.iter().filter(|(_, chunk)| chunk.border);
+        rule(flagged.all(|(index, _)| listed.contains(&index)), "flagged borders are in the list")?;
+        let mut places = 0;
+        for (&address, &index) in &self.free_places {
+            let chunk = &self.chunks[index];
+            rule(chunk.address == address && chunk.state == State::Free, "free places are of free chunks")?;
+            places += 1;
+        }
+        let watched = |chunk: &Chunk| chunk.state == State::Free && self.is_kept_by_address(chunk);
+        let free = self.chunks.iter().filter(|(_, chunk)| watched(chunk));
+        rule(places == free.count(), "free chunks of the watched stream have their places")
+    }
+}

@@ -1,0 +1,320 @@
+//! How memory goes back to the device: of old age, for a larger request, or all that can.
+
+use super::chunks::{Chunk, Index, State};
+use super::{Engine, LARGE, Search};
+use crate::backing::DeviceBacking;
+use orlop_alloc::RegionAction;
+use orlop_alloc::engine_support::trace_guarded;
+use orlop_core::StreamId;
+use std::ops::Range;
+
+/// Among so many free chunks of a stream is the one that is looked for: they are in order of size, and it is little larger.
+const CANDIDATES: usize = 1 << 8;
+
+impl<B: DeviceBacking> Engine<B> {
+    /// Waits for all streams and gives everything back that is in no block's region (PyTorch: `empty_cache`). What is held
+    /// from now on keeps to what is in use from now on.
+    pub fn empty_cache(&mut self) {
+        self.cool();
+        self.release_cached(0);
+        self.lower_high_water(0);
+    }
+
+    /// Forgets that more than `target` bytes were in use, but for those that are.
+    fn lower_high_water(&mut self, target: u64) {
+        let active = self.stats.active_bytes.all.current;
+        self.high_water = self.high_water.min(target.max(active));
+    }
+
+    /// Gives free memory back until at most `target` bytes are held, as far as live blocks allow. Returns the bytes that went
+    /// back. It waits for all streams if more is held; during a capture, which that would end, nothing goes back. That more
+    /// than `target` bytes were ever in use counts no more, if more was held.
+    pub fn trim(&mut self, target: u64) -> u64 {
+        let before = self.stats.reserved_bytes.all.current;
+        if before > target && !self.private.is_capturing() {
+            self.cool();
+            self.release_cached(target);
+            self.lower_high_water(target);
+        }
+        before - self.stats.reserved_bytes.all.current
+    }
+
+    /// Whether old regions are given back: only with a limit.
+    #[inline]
+    pub(crate) fn collects(&self) -> bool {
+        self.policy.collect_from > 0.0 && self.limit.is_some()
+    }
+
+    /// Gives back regions of the large pool that were not used for longer than the others on average, until what is held
+    /// is below the share of the limit that the policy names.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "shares and means of sizes and ages, rounded as PyTorch rounds them"
+    )]
+    pub(crate) fn collect(&mut self) {
+        let Some(limit) = self.limit.filter(|_| self.policy.collect_from > 0.0) else { return };
+        let threshold = (self.policy.collect_from * limit as f64) as u64;
+        let held = self.stats.reserved_bytes.all.current;
+        if held <= threshold {
+            return;
+        }
+        let target = held - threshold;
+        let pool = &self.pools[LARGE as usize];
+        let searches = pool.searches;
+        let mut old: Vec<(Index, u64)> = pool
+            .free(&self.chunks)
+            .into_iter()
+            .filter(|&index| self.chunks[index].is_whole())
+            .map(|index| (index, searches - self.chunks[index].note))
+            .collect();
+        let mut total: u64 = old.iter().map(|&(_, age)| age).sum();
+        let mut reclaimed = 0;
+        while reclaimed < target && !old.is_empty() {
+            let mean = total as f64 / old.len() as f64;
+            let is_young =
+                |&(index, age): &(Index, u64)| (age as f64) < mean || self.is_paged(&self.chunks[index]);
+            let (young, aged): (Vec<_>, Vec<_>) = old.into_iter().partition(is_young);
+            if aged.is_empty() {
+                break;
+            }
+            for (index, age) in aged {
+                reclaimed += self.chunks[index].size as u64;
+                total -= age;
+                self.release_region(index);
+            }
+            old = young;
+        }
+    }
+
+    /// Gives blocks back that are never split: one that is large enough, or several from the largest down. Whether that
+    /// makes room for the request.
+    pub(crate) fn release_oversize(&mut self, search: Search) -> bool {
+        let max = self.policy.max_split;
+        if max == usize::MAX {
+            return false;
+        }
+        let needed = search.size.max(max);
+        let Some(of) = self.pools[search.pool as usize].get(search.stream) else { return false };
+        let oversize: Vec<Index> = of.free.at_least(max).collect();
+        let smaller = oversize.partition_point(|&index| self.chunks[index].size < needed);
+        if let Some(&index) = oversize.get(smaller)
+            && self.is_whole_region(index)
+        {
+            return self.release_region(index);
+        }
+        let mut released = 0;
+        for &index in oversize[..smaller].iter().rev() {
+            if released >= needed {
+                break;
+            }
+            let size = self.chunks[index].size;
+            // Pages stay, and so do parts of regions.
+            if self.is_whole_region(index) && self.release_region(index) {
+                released += size;
+            }
+        }
+        released >= needed
+    }
+
+    /// Gives back a region of a stream's that is here, or the pages in the free chunk around this range: for following an
+    /// allocator that did so, by PyTorch's rules. False if they are not free; what waited for streams that are done is, then.
+    pub fn give_back(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
+        self.poll();
+        let stream = self.streams.number(stream);
+        let free = self.pools.iter().filter_map(|pool| pool.get(stream)).map(|of| &of.free);
+        let mut found = free.filter_map(|free| {
+            free.at(bytes, address).or_else(|| {
+                let mut larger = free.at_least(bytes).take(CANDIDATES);
+                larger.find(|&index| self.is_paged_around(index, address, bytes))
+            })
+        });
+        let Some(index) = found.next() else { return false };
+        let chunk = self.chunks[index];
+        if !self.is_paged(&chunk) {
+            return chunk.is_whole() && self.release_region(index);
+        }
+        let unmapped = self.unmap_free(index, usize::MAX);
+        if let Some(whole) = unmapped.filter(|&index| self.chunks[index].is_whole()) {
+            self.release_range(whole);
+        }
+        unmapped.is_some()
+    }
+
+    fn is_paged_around(&self, index: Index, address: usize, bytes: usize) -> bool {
+        let chunk = &self.chunks[index];
+        let Some(before) = address.checked_sub(chunk.address) else { return false };
+        let fits = before.checked_add(bytes).is_some_and(|end| 0 < bytes && end <= chunk.size);
+        fits && self.is_paged(chunk)
+    }
+
+    /// Waits for all streams and gives free memory back, whole regions and pages, until at most `target` bytes are held.
+    pub(crate) fn release_cached(&mut self, target: u64) {
+        self.wait_for_all();
+        if self.policy.mixes_streams() && !self.private.is_capturing() {
+            // Regions and pages that lie in free chunks of several streams are whole only together.
+            self.gather(0);
+        }
+        let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
+        let pools: Vec<usize> = common.chain(self.private.freeable()).collect();
+        for pool in pools {
+            self.release_pool_memory(pool, target);
+        }
+        self.drop_empty_private();
+    }
+
+    /// How many bytes more are held than `target`.
+    fn excess(&self, target: u64) -> u64 {
+        self.stats.reserved_bytes.all.current.saturating_sub(target)
+    }
+
+    fn release_pool_memory(&mut self, pool: usize, target: u64) {
+        let free = self.pools[pool].free(&self.chunks);
+        let mut paged = Vec::new();
+        for index in free {
+            let chunk = self.chunks[index];
+            if self.is_paged(&chunk) {
+                paged.push(index);
+            } else if chunk.is_whole() && self.excess(target) > 0 {
+                self.release_region(index);
+            }
+        }
+        for index in paged {
+            let excess = usize::try_from(self.excess(target)).unwrap_or(usize::MAX);
+            let whole = if excess > 0 { self.unmap_free(index, excess) } else { None };
+            if let Some(whole) = whole.filter(|&index| self.chunks[index].is_whole()) {
+                self.release_range(whole);
+            }
+        }
+        // A request that could not be served has left its addresses, and all its pages may have moved since. PyTorch keeps
+        // them.
+        if self.policy.beyond.hold_to_peak.is_some() {
+            for index in self.pools[pool].unmapped() {
+                if self.chunks[index].is_whole() {
+                    self.release_range(index);
+                }
+            }
+        }
+    }
+
+    /// Gives the region of a free chunk back to the device. False, and the region stays, if the chunk is not free or is not
+    /// all of its region (blocks may be in the rest), or if its stream could not be waited for.
+    pub(crate) fn release_region(&mut self, index: Index) -> bool {
+        let chunk = self.chunks[index];
+        let Chunk { address, size, pool, region, stream, .. } = chunk;
+        let home = self.regions.get(region);
+        let is_all = home.is_some_and(|home| (home.address, home.bytes, home.page) == (address, size, None));
+        if chunk.state != State::Free || !chunk.is_whole() || !is_all {
+            return self.keep_corrupt(address);
+        }
+        if !self.finish(stream) {
+            return false;
+        }
+        let small = self.pools[pool as usize].small;
+        self.take(index);
+        self.note(RegionAction::Lost, region, address, size);
+        self.chunks.remove(index);
+        self.regions.remove(region);
+        self.stats.segment.sub(small, 1);
+        self.stats.reserved_bytes.sub(small, size as u64);
+        if size >= self.policy.max_split {
+            self.stats.oversize_segments.sub(1);
+        }
+        self.stats.num_device_free += 1;
+        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and size, and no
+        // neighbours. It was free, so that no stream used it but its own, which is done.
+        unsafe { self.backing.release(address, size) };
+        true
+    }
+
+    /// Memory that is about to go back turns out not to be wholly free: it stays, and the fault is counted.
+    #[cold]
+    fn keep_corrupt(&mut self, address: usize) -> bool {
+        self.stats.num_corrupt_releases += 1;
+        trace_guarded(|| {
+            tracing::error!(address, "a region that is not wholly free was not given back to the device");
+        });
+        false
+    }
+
+    /// Takes pages away that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all. The chunk
+    /// without pages, if there were any.
+    fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
+        let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
+        let home = *self.regions.get(region)?;
+        let (page, Range { start, end }) = (home.page?, home.whole_pages(address..address + size)?);
+        let bytes = bytes.checked_next_multiple_of(page).unwrap_or(usize::MAX);
+        let begin = start.max(end.saturating_sub(bytes));
+        if !self.finish(stream) {
+            return None;
+        }
+        let unmapped = self.hollow(index, begin, end)?;
+        let small = self.pools[pool as usize].small;
+        self.stats.reserved_bytes.sub(small, (end - begin) as u64);
+        self.stats.num_device_free += 1;
+        self.note(RegionAction::Unmapped, region, begin, end - begin);
+        // SAFETY: the pages lay in a free chunk; the stream that it was kept for is done.
+        unsafe { self.backing.unmap(begin, end - begin, page) };
+        Some(unmapped)
+    }
+
+    /// Waits until a stream has done all that was put into it: what lay in its free chunks may be anybody's then. False if
+    /// the backing panicked.
+    #[must_use]
+    pub(crate) fn finish(&self, stream: u32) -> bool {
+        self.backing.finish(self.streams.id(stream))
+    }
+
+    /// Makes the middle of a free chunk one without pages, and merges it with its neighbours of that sort. The caller
+    /// takes the pages.
+    pub(crate) fn hollow(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
+        self.take(index);
+        let Chunk { address, size, region, .. } = self.chunks[index];
+        let before = begin - address;
+        let after = address + size - end;
+        if before > 0 {
+            let Some(front) = self.cut_front(index, before) else {
+                self.put(index);
+                return None;
+            };
+            self.inherit_border(index, front);
+            self.put(front);
+        }
+        if after > 0 {
+            let Some(back) = self.cut_back(index, end - begin, State::Free) else {
+                self.put(index);
+                return None;
+            };
+            self.inherit_border(index, back);
+            self.put(back);
+        }
+        let home = self.regions.get(region).map(|region| (region.stream, region.pool));
+        let chunk = &mut self.chunks[index];
+        chunk.state = State::Unmapped;
+        if let Some((stream, pool)) = home {
+            // Addresses belong to the stream that their range was made for.
+            (chunk.stream, chunk.pool) = (stream, pool);
+        }
+        self.merge_around(index, State::Unmapped);
+        self.put_unmapped(index);
+        Some(index)
+    }
+
+    /// Gives a range of addresses back to the device. False, and it stays, if there are pages in it.
+    pub(crate) fn release_range(&mut self, index: Index) -> bool {
+        let chunk = self.chunks[index];
+        let Chunk { address, size, region, .. } = chunk;
+        let home = self.regions.get(region).filter(|home| home.page.is_some());
+        let is_all = home.is_some_and(|home| (home.address, home.bytes) == (address, size));
+        if chunk.state != State::Unmapped || !chunk.is_whole() || !is_all {
+            return self.keep_corrupt(address);
+        }
+        self.take_unmapped(index);
+        self.chunks.remove(index);
+        self.regions.remove(region);
+        // SAFETY: the chunk is all of the range, as it was reserved, and has no pages.
+        unsafe { self.backing.release_addresses(address, size) };
+        true
+    }
+}

@@ -1,0 +1,164 @@
+//! Free neighbours of different streams, and how they become one chunk.
+//!
+//! Chunks of one stream merge as soon as they are free. Neighbours of different streams do not: whoever uses the merged
+//! chunk must wait for both streams, and most requests are served without that. But memory that several streams use for
+//! long is cut into ever smaller pieces if they never merge, and pages that two streams share can never move. So such
+//! neighbours are remembered, and merged before more is held than was ever in use: the requesting stream waits for the
+//! others, on the device, once for all that it takes over.
+//!
+//! Of two neighbours one is in the list, and flagged. The list may also hold chunks that are in use again, or gone; it is
+//! swept when it has doubled. So a merge visits what can be merged, not all that is free.
+
+use super::chunks::{Chunks, Index, State};
+use super::{Engine, Search};
+use crate::backing::DeviceBacking;
+
+/// The list is not swept while it is shorter.
+const SWEPT_FROM: usize = 64;
+
+/// Free chunks that have, or had, a free neighbour of another stream.
+#[derive(Debug, Default)]
+pub(crate) struct Borders {
+    list: Vec<Index>,
+    /// How long the list was after the last sweep.
+    swept: usize,
+}
+
+impl Borders {
+    /// Adds a chunk, unless it is there.
+    #[cold]
+    pub(crate) fn add(&mut self, chunks: &mut Chunks, index: Index) {
+        if chunks[index].border {
+            return;
+        }
+        if self.list.len() >= (2 * self.swept).max(SWEPT_FROM) {
+            self.sweep(chunks);
+        }
+        chunks[index].border = true;
+        self.list.push(index);
+    }
+
+    /// Forgets what is no border any more, and what is there twice.
+    fn sweep(&mut self, chunks: &mut Chunks) {
+        for &index in &self.list {
+            chunks[index].border = false;
+        }
+        self.list.retain(|&index| {
+            let keep = !chunks[index].border && is_border(chunks, index);
+            chunks[index].border |= keep;
+            keep
+        });
+        self.swept = self.list.len();
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.list.capacity() * size_of::<Index>()
+    }
+
+    pub(crate) fn list(&self) -> &[Index] {
+        &self.list
+    }
+}
+
+/// Whether a chunk is free and has a free neighbour of another stream.
+pub(crate) fn is_border(chunks: &Chunks, index: Index) -> bool {
+    let chunk = &chunks[index];
+    let is_other = |neighbour: Index| {
+        let other = chunks.get(neighbour);
+        other.is_some_and(|other| {
+            other.state == State::Free && other.pool == chunk.pool && other.stream != chunk.stream
+        })
+    };
+    chunk.state == State::Free && (is_other(chunk.previous) || is_other(chunk.next))
+}
+
+impl<B: DeviceBacking> Engine<B> {
+    /// Merges free neighbours of different streams for a request, unless a capture forbids it: no mark may be put into its
+    /// streams. Whether there were any.
+    pub(crate) fn gather_for(&mut self, search: Search) -> bool {
+        !self.private.is_capturing() && self.gather(search.stream)
+    }
+
+    /// Gives one stream all free memory in which several have a part, so that it merges. Whether there was any.
+    pub(crate) fn gather(&mut self, stream: u32) -> bool {
+        let mut waited = Vec::new();
+        let mut merged = false;
+        let mut kept = Vec::new();
+        self.borders.swept = 0;
+        for index in std::mem::take(&mut self.borders.list) {
+            self.chunks[index].border = false;
+            if !is_border(&self.chunks, index) {
+                continue;
+            }
+            if self.private.has_users(self.pools[self.chunks[index].pool as usize].private) {
+                kept.push(index);
+                continue;
+            }
+            if self.merge_for(stream, index, &mut waited) {
+                merged = true;
+            } else {
+                kept.push(index);
+            }
+        }
+        for index in kept {
+            self.borders.add(&mut self.chunks, index);
+        }
+        merged
+    }
+
+    /// Merges a free chunk with all free ones around it. The stream that gets it waits for the others, once for each; if it
+    /// cannot, nothing has changed.
+    fn merge_for(&mut self, stream: u32, index: Index, waited: &mut Vec<u32>) -> bool {
+        let pool = self.chunks[index].pool;
+        let is_free = |chunks: &Chunks, index: Index| {
+            chunks.get(index).is_some_and(|chunk| chunk.state == State::Free && chunk.pool == pool)
+        };
+        let mut first = index;
+        while is_free(&self.chunks, self.chunks[first].previous) {
+            first = self.chunks[first].previous;
+        }
+        let mut next = first;
+        while is_free(&self.chunks, next) {
+            let part = self.chunks[next];
+            if part.stream != stream && !waited.contains(&part.stream) {
+                if !self.wait_for(stream, part.stream) {
+                    return false;
+                }
+                waited.push(part.stream);
+            }
+            next = part.next;
+        }
+        next = first;
+        while is_free(&self.chunks, next) {
+            let part = self.chunks[next];
+            self.take(next);
+            self.uncount_split(next);
+            if next != first {
+                self.chunks.unlink(next);
+                self.chunks.remove(next);
+                self.chunks[first].size += part.size;
+            }
+            next = part.next;
+        }
+        self.chunks[first].stream = stream;
+        self.insert_free(first);
+        true
+    }
+
+    /// A free piece is about to be put in anew, and counted then.
+    fn uncount_split(&mut self, index: Index) {
+        let chunk = self.chunks[index];
+        if !chunk.is_whole() && !self.is_paged(&chunk) {
+            let small = self.pools[chunk.pool as usize].small;
+            self.stats.inactive_split.sub(small, 1);
+            self.stats.inactive_split_bytes.sub(small, chunk.size as u64);
+        }
+    }
+
+    /// A chunk was cut: its parts border on what it did.
+    pub(crate) fn inherit_border(&mut self, whole: Index, part: Index) {
+        if self.chunks[whole].border {
+            self.borders.add(&mut self.chunks, part);
+        }
+    }
+}

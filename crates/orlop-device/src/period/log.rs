@@ -1,0 +1,93 @@
+//! The period of the watched stream: the search for it, the plan once there is one, and the pages of the
+//! plan.
+//!
+//! Pages are moved where memory is fragmented, and a program that repeats itself fragments it again in each
+//! period. So the requests of the stream are logged, and when pages had to be moved the log is searched for a
+//! period (see [`orlop_plan::period`]). What outlives a period gets an address of its own.
+//!
+//! Nothing here decides about memory: the engine places a block where it was planned if that is free (see
+//! [`rehearse`](super::rehearse)), and where it fits best if not.
+
+use orlop_plan::period::{Period, PeriodPlan, PeriodSearch};
+use std::ops::Range;
+
+/// What is known about the requests of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct StreamPeriod {
+    search: PeriodSearch,
+    plan: Option<PeriodPlan>,
+    /// Whether pages were moved for the last request.
+    pub(crate) has_moved: bool,
+    /// The bytes that may be held for the plan.
+    pub(crate) allowed: u64,
+    /// The pages that the plan needs, in order of address.
+    footprint: Vec<Range<usize>>,
+}
+
+impl StreamPeriod {
+    /// Logs a request of `size` bytes. Returns its number, and where its block belongs by the plan.
+    #[inline]
+    pub(crate) fn request(&mut self, size: usize) -> (u32, Option<usize>) {
+        let number = self.search.log(size);
+        (number, self.plan.as_mut().and_then(|plan| plan.follow(&self.search)))
+    }
+
+    /// Logs that the block of a request was freed.
+    #[inline]
+    pub(crate) fn free(&mut self, number: u32) {
+        self.search.log_free(number);
+    }
+
+    /// Nothing is known. Numbers go on: live blocks have those of before.
+    pub(crate) fn restart(&self) -> Self {
+        Self { search: self.search.restart(), ..Self::default() }
+    }
+
+    /// Whether blocks have places.
+    #[inline]
+    pub(crate) fn is_planned(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// Pages were moved. Returns a period if it was time to search for one, and there is one.
+    pub(super) fn find(&mut self) -> Option<Period> {
+        if self.search.take_turn() { self.search.find() } else { None }
+    }
+
+    /// There is no plan for a period that was found.
+    pub(crate) fn reject(&mut self, period: &Period) {
+        self.search.reject(period);
+    }
+
+    /// Follows a plan from its beginning on. It needs the pages of `footprint`, and may hold `allowed` bytes.
+    pub(crate) fn follow(&mut self, plan: PeriodPlan, footprint: Vec<Range<usize>>, allowed: u64) {
+        // Two periods after it has begun it is as good as it will be.
+        self.search.pause(plan.len().saturating_mul(3));
+        (self.plan, self.footprint, self.allowed) = (Some(plan), footprint, allowed);
+    }
+
+    /// The first part of some addresses that no block of the plan needs.
+    pub(crate) fn outside(&self, addresses: Range<usize>) -> Range<usize> {
+        let mut part = addresses;
+        let first = self.footprint.partition_point(|pages| pages.end <= part.start);
+        for pages in &self.footprint[first..] {
+            if pages.start > part.start {
+                part.end = part.end.min(pages.start);
+                break;
+            }
+            part.start = pages.end.min(part.end);
+        }
+        part
+    }
+
+    /// Bytes of the log and the plan.
+    pub(crate) fn bytes(&self) -> usize {
+        self.search.bytes()
+            + self.plan.as_ref().map_or(0, PeriodPlan::bytes)
+            + self.footprint.capacity() * size_of::<Range<usize>>()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "log_tests.rs"]
+mod tests;

@@ -1,0 +1,238 @@
+//! The rules of a device engine, as data.
+
+use orlop_alloc::torch::{
+    MIN_BLOCK_BYTES, ROUNDING_INTERVALS, SEGMENT_STEP_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES,
+    TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
+};
+
+/// What an engine does where allocators differ. One engine runs them all: "what would have fitted?" is a loop over
+/// policies.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Policy {
+    /// A name for people.
+    pub name: &'static str,
+    /// Sizes are multiples of this many bytes; a power of two.
+    pub granule: usize,
+    /// Into how many steps a power of two is divided when sizes are rounded up, by interval from 1 MiB; 0 and 1: none.
+    pub rounding: [usize; ROUNDING_INTERVALS],
+    /// Requests of up to so many bytes are small: they have pools of their own.
+    pub small_limit: usize,
+    /// How memory is gained.
+    pub growth: Growth,
+    /// Large requests below 10 MiB get regions of so many bytes, and of no fewer than they need; what they leave serves
+    /// others.
+    pub large_region: usize,
+    /// The longest piece that is not worth splitting off a large block, in bytes.
+    pub large_rest: usize,
+    /// Blocks of so many bytes and more are never split, and serve no request below.
+    pub max_split: usize,
+    /// A request of `max_split` and more takes a block that is larger by less than so many bytes.
+    pub max_non_split_rounding: usize,
+    /// From this share of the allowed memory on, old regions are given back first; 0: never.
+    pub collect_from: f64,
+    /// At most this share of the device's memory.
+    pub fraction: Option<f64>,
+    /// How free blocks are found in the small pools.
+    pub small_index: IndexKind,
+    /// What is done for a request beyond PyTorch's way.
+    pub beyond: Beyond,
+}
+
+/// How memory is gained from the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Growth {
+    /// In regions of their own: see [`Policy::region_bytes`].
+    Regions,
+    /// In pages that are mapped into a range of addresses, which so grows in place. On a device without pages: in
+    /// regions.
+    Pages {
+        /// The size of pages in small pools, in bytes; a multiple of the granule.
+        small: usize,
+        /// In large pools.
+        large: usize,
+    },
+}
+
+/// How free blocks are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexKind {
+    /// In order of size and address: the best fit, of several the lowest.
+    Ordered,
+    /// In lists by size, 32 to a power of two: a good fit, in constant time.
+    Segregated,
+}
+
+/// What PyTorch's allocator does not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Beyond {
+    /// Ask about one event at a time, instead of one of each stream.
+    pub poll_one: bool,
+    /// Take a block of another stream, and let the stream that asked wait for that one on the device.
+    pub steal: bool,
+    /// Once more would be held than was ever in use, and this share of it (one over a power of two: 7 is a 128th), make
+    /// room first: move wholly free pages to where they are needed, or give wholly free regions back. "Ever" begins with the
+    /// engine, or with its last [`empty_cache`](crate::Engine::empty_cache); resetting peaks is not a beginning.
+    pub hold_to_peak: Option<u32>,
+    /// Look once more after waiting for streams, and give up only then.
+    pub look_again: bool,
+    /// Keep the block that was freed last as it is: the next request is often for the same size.
+    pub keep_hot: bool,
+    /// Keep what lives long apart from what does not.
+    pub by_lifetime: bool,
+    /// When pages had to be moved, search for a period that the program repeats, and plan its blocks so that none will.
+    pub plan_periods: bool,
+}
+
+impl Policy {
+    /// PyTorch's CUDACachingAllocator with these settings: every address and every figure is the same.
+    ///
+    /// Source: PyTorch's `CUDACachingAllocator.cpp`; checked against the binary (`testdata/torch-golden`).
+    #[must_use]
+    pub fn torch(conf: &TorchConf) -> Self {
+        let growth = match conf.expandable_segments {
+            true => Growth::Pages { small: SMALL_SEGMENT_BYTES, large: conf.large_segment_size },
+            false => Growth::Regions,
+        };
+        Self {
+            name: "torch",
+            granule: MIN_BLOCK_BYTES,
+            rounding: conf.roundup_power2_divisions,
+            small_limit: SMALL_REQUEST_BYTES,
+            growth,
+            large_region: conf.large_segment_size,
+            large_rest: UNSPLIT_REST_BYTES,
+            max_split: conf.max_split_size.unwrap_or(usize::MAX),
+            max_non_split_rounding: conf.max_non_split_rounding,
+            collect_from: conf.garbage_collection_threshold,
+            fraction: conf.memory_fraction,
+            small_index: IndexKind::Ordered,
+            beyond: Beyond::default(),
+        }
+    }
+
+    /// Ours: best fit in pages of 2 MiB that go where they are needed; no request fails while there is a way.
+    #[must_use]
+    pub fn orlop() -> Self {
+        Self {
+            name: "orlop",
+            growth: Growth::Pages { small: SEGMENT_STEP_BYTES, large: SEGMENT_STEP_BYTES },
+            large_rest: MIN_BLOCK_BYTES - 1,
+            small_index: IndexKind::Segregated,
+            beyond: Beyond {
+                poll_one: true,
+                steal: true,
+                hold_to_peak: Some(7),
+                look_again: true,
+                keep_hot: true,
+                by_lifetime: true,
+                plan_periods: true,
+            },
+            ..Self::torch(&TorchConf::default())
+        }
+    }
+
+    /// Ours on a device whose pages stay where they are.
+    #[must_use]
+    pub fn orlop_without_pages() -> Self {
+        let ours = Self::orlop();
+        Self {
+            name: "orlop-segments",
+            growth: Growth::Regions,
+            beyond: Beyond { hold_to_peak: Some(6), ..ours.beyond },
+            ..ours
+        }
+    }
+
+    /// A request's size as it is kept; `None` if no memory is so large.
+    #[must_use]
+    #[inline]
+    pub fn round(&self, bytes: usize) -> Option<usize> {
+        round_size(bytes, self.granule, &self.rounding)
+    }
+
+    /// Returns whether a free block of `block` bytes may serve a request of `size` bytes, rounded: the one rule of fit, for
+    /// every search. Large blocks are kept for large requests, and not wasted on much smaller ones.
+    #[must_use]
+    #[inline]
+    pub fn serves(&self, block: usize, size: usize) -> bool {
+        let too_large = if size < self.max_split {
+            block >= self.max_split
+        } else {
+            block >= size.saturating_add(self.max_non_split_rounding)
+        };
+        size <= block && !too_large
+    }
+
+    /// How large a region for a request of `size` bytes is, rounded; `None` if no memory is so large.
+    #[must_use]
+    pub fn region_bytes(&self, size: usize) -> Option<usize> {
+        segment_size(size, self.small_limit, self.large_region)
+    }
+
+    /// Whether free chunks of one region may belong to different streams.
+    pub(crate) fn mixes_streams(&self) -> bool {
+        let Beyond { steal, hold_to_peak, look_again, .. } = self.beyond;
+        steal || look_again || hold_to_peak.is_some()
+    }
+
+    /// What cannot be is put right, for the fields are anybody's: the granule is a power of two, and pages are multiples of it.
+    pub(crate) fn put_right(mut self) -> Self {
+        self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(MIN_BLOCK_BYTES);
+        if let Growth::Pages { small, large } = &mut self.growth {
+            for page in [small, large] {
+                *page = (*page).max(1).checked_next_multiple_of(self.granule).unwrap_or(self.granule);
+            }
+        }
+        self
+    }
+
+    /// The longest piece that stays with a block of `size` bytes instead of being split off.
+    #[must_use]
+    #[inline]
+    pub fn kept_rest(&self, small: bool, size: usize) -> usize {
+        let finely = small || matches!(self.growth, Growth::Pages { .. });
+        kept_rest(size, finely, self.granule, self.max_split, self.large_rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_as_pytorch_rounds_them() {
+        let plain = Policy::torch(&TorchConf::default());
+        for (bytes, size) in [(0, 512), (1, 512), (512, 512), (513, 1024), (1_000_000, 1_000_448)] {
+            assert_eq!(plain.round(bytes), Some(size));
+        }
+        assert_eq!(plain.round(usize::MAX), None);
+        let quarters = "roundup_power2_divisions:4".parse().unwrap();
+        let quarters = Policy::torch(&quarters);
+        // Above 2048 bytes: steps of a quarter of the power of two below.
+        for (bytes, size) in
+            [(2048, 2048), (2049, 2560), (4096, 4096), (4097, 5120), (1200 << 10, 1280 << 10)]
+        {
+            assert_eq!(quarters.round(bytes), Some(size), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn regions_are_as_large_as_pytorchs() {
+        let plain = Policy::torch(&TorchConf::default());
+        let sizes = [
+            (512, 2),
+            (1 << 20, 2),
+            ((1 << 20) + 512, 20),
+            ((10 << 20) - 512, 20),
+            (10 << 20, 10),
+            ((10 << 20) + 512, 12),
+        ];
+        for (size, mib) in sizes {
+            assert_eq!(plain.region_bytes(size), Some(mib << 20));
+        }
+    }
+}

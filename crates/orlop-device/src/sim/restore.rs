@@ -1,0 +1,250 @@
+//! An engine in the middle of a run: with the segments that a snapshot shows, over a device that is addresses only.
+//!
+//! A snapshot does not show the addresses that a range may still grow into. What it shows of one range (segments that grow
+//! in place, of one pool and stream) is taken to begin where the range does; the range is as long as PyTorch makes them, or
+//! ends where something else begins.
+
+use super::addresses::LAST_ADDRESS;
+use super::null_device::NullDevice;
+use crate::engine::PoolId;
+use crate::engine::Region;
+use crate::engine::{Chunk, Index, NONE, State};
+use crate::engine::{DeviceBlock, Engine, LARGE, SMALL};
+use crate::engine::{DevicePiece, DeviceSegment, PieceState};
+use crate::error::DeviceError;
+use crate::policy::Growth;
+use orlop_core::StreamId;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The blocks of a restored engine, by address.
+type Blocks = HashMap<usize, DeviceBlock>;
+
+/// What makes segments parts of one range.
+type Range = (StreamId, bool, PoolId);
+
+/// Where a segment begins.
+type Start<'a> = (usize, &'a DeviceSegment);
+
+/// A piece to restore: a segment's, or addresses without pages.
+#[derive(Debug, Clone, Copy)]
+enum Piece {
+    Of(DevicePiece),
+    Unmapped { address: usize, bytes: usize },
+}
+
+impl Piece {
+    fn place(self) -> (usize, usize) {
+        match self {
+            Self::Of(piece) => (piece.address, piece.bytes),
+            Self::Unmapped { address, bytes } => (address, bytes),
+        }
+    }
+}
+
+impl Engine<NullDevice> {
+    /// Takes segments over as they are, and returns their blocks by address. Pieces that wait for a stream are taken for free.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::NotNew`] if the engine holds memory already, [`DeviceError::BadSegment`] for figures that do not add up.
+    /// Nothing has changed then.
+    pub fn restore(&mut self, segments: &[DeviceSegment]) -> Result<Blocks, DeviceError> {
+        if self.regions.iter().next().is_some() {
+            return Err(DeviceError::NotNew);
+        }
+        check(segments, self.backing.memory().saturating_sub(self.backing.inner().used()))?;
+        let mut blocks = Blocks::new();
+        let mut ranges: BTreeMap<Range, Vec<&DeviceSegment>> = BTreeMap::new();
+        let paged = matches!(self.policy.growth, Growth::Pages { .. });
+        for segment in segments {
+            if segment.expandable && paged {
+                ranges.entry(range_of(segment)).or_default().push(segment);
+            } else {
+                self.restore_alone(segment, &mut blocks)?;
+            }
+        }
+        let mut starts: Vec<Start> = segments.iter().map(|segment| (segment.address, segment)).collect();
+        starts.sort_unstable_by_key(|&(address, _)| address);
+        for range in ranges.into_values() {
+            self.restore_range(range, &starts, &mut blocks)?;
+        }
+        Ok(blocks)
+    }
+
+    fn restore_alone(&mut self, segment: &DeviceSegment, blocks: &mut Blocks) -> Result<(), DeviceError> {
+        let pieces: Vec<Piece> = segment.pieces.iter().copied().map(Piece::Of).collect();
+        self.restore_region(segment, segment.bytes, None, &pieces, blocks)
+    }
+
+    /// Restores the segments of one range, or each for itself if they do not lie in pages of one.
+    fn restore_range(
+        &mut self,
+        mut segments: Vec<&DeviceSegment>,
+        starts: &[Start<'_>],
+        blocks: &mut Blocks,
+    ) -> Result<(), DeviceError> {
+        segments.sort_unstable_by_key(|segment| segment.address);
+        let (Some(&first), Some(&last)) = (segments.first(), segments.last()) else { return Ok(()) };
+        let page = self.page(if first.small { SMALL } else { LARGE });
+        let memory = usize::try_from(self.backing.memory()).unwrap_or(usize::MAX / 4);
+        // The range ends where a segment begins that is not part of it.
+        let behind = &starts[starts.partition_point(|&(address, _)| address <= first.address)..];
+        let is_other = |other: &DeviceSegment| !other.expandable || range_of(other) != range_of(first);
+        let next = behind.iter().find(|&&(_, other)| is_other(other)).map(|&(address, _)| address);
+        let room = next.unwrap_or(LAST_ADDRESS) - first.address;
+        let most = memory.saturating_add(memory / 8).min(room);
+        let bytes = most - most % page;
+        let in_pages = |segment: &&DeviceSegment| {
+            (segment.address - first.address).is_multiple_of(page) && segment.bytes.is_multiple_of(page)
+        };
+        if !segments.iter().all(in_pages) || last.address + last.bytes > first.address + bytes {
+            return segments.into_iter().try_for_each(|segment| self.restore_alone(segment, blocks));
+        }
+        let mut pieces = Vec::new();
+        let mut at = first.address;
+        for segment in segments {
+            if segment.address > at {
+                pieces.push(Piece::Unmapped { address: at, bytes: segment.address - at });
+            }
+            pieces.extend(segment.pieces.iter().copied().map(Piece::Of));
+            at = segment.address + segment.bytes;
+        }
+        let end = first.address + bytes;
+        if end > at {
+            pieces.push(Piece::Unmapped { address: at, bytes: end - at });
+        }
+        self.restore_region(first, bytes, Some(page), &pieces, blocks)
+    }
+
+    fn restore_region(
+        &mut self,
+        like: &DeviceSegment,
+        bytes: usize,
+        page: Option<usize>,
+        pieces: &[Piece],
+        blocks: &mut Blocks,
+    ) -> Result<(), DeviceError> {
+        let DeviceSegment { address, stream, small, .. } = *like;
+        let mapped = pieces.iter().filter(|piece| matches!(piece, Piece::Of(_)));
+        let held: usize = mapped.map(|piece| piece.place().1).sum();
+        // What was checked leaves no way for these to fail.
+        let no_room = DeviceError::BadSegment { address, problem: "there is no room for it" };
+        let pool = self.pool_of(like)?;
+        if !self.backing.inner().hold(address, bytes, held) {
+            return Err(no_room);
+        }
+        let stream = self.streams.number(stream);
+        let region = Region { address, bytes, first: NONE, page, stream, pool };
+        let region = self.regions.insert(region).ok_or(no_room)?;
+        if page.is_none() {
+            self.stats.segment.add(small, 1);
+            if bytes >= self.policy.max_split {
+                self.stats.oversize_segments.add(1);
+            }
+        }
+        self.stats.reserved_bytes.add(small, held as u64);
+        let like = Chunk {
+            address,
+            size: 0,
+            requested: 0,
+            note: 0,
+            previous: NONE,
+            next: NONE,
+            before: NONE,
+            after: NONE,
+            region,
+            stream,
+            events: 0,
+            pool,
+            state: State::Live,
+            border: false,
+        };
+        let mut previous = NONE;
+        let mut free: Vec<Index> = Vec::new();
+        for &piece in pieces {
+            let (address, size) = piece.place();
+            let index = self.chunks.insert(Chunk { address, size, previous, ..like }).ok_or(no_room)?;
+            match previous {
+                NONE => self.regions.begins(region, index),
+                previous => self.chunks[previous].next = index,
+            }
+            previous = index;
+            match piece {
+                Piece::Of(piece) if piece.state == PieceState::Live => {
+                    self.reuse(index, piece.requested);
+                    blocks.insert(address, DeviceBlock(index));
+                }
+                Piece::Of(piece) => {
+                    self.chunks[index].requested = piece.requested;
+                    free.push(index);
+                }
+                Piece::Unmapped { .. } => {
+                    self.chunks[index].state = State::Unmapped;
+                    self.put_unmapped(index);
+                }
+            }
+        }
+        for index in free {
+            // It may have been taken in by the one before it.
+            if self.chunks[index].state == State::Live {
+                self.insert_free(index);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pool that a segment belongs to; private ones are made, and have a user.
+    fn pool_of(&mut self, segment: &DeviceSegment) -> Result<u16, DeviceError> {
+        if segment.pool == PoolId::default() {
+            return Ok(if segment.small { SMALL } else { LARGE });
+        }
+        let (small, large) = self.private_pools(segment.pool)?;
+        Ok(if segment.small { small } else { large })
+    }
+}
+
+/// The most private pools that segments may name: an engine numbers its pools in 16 bits, two for each.
+const MAX_POOLS: usize = 1 << 14;
+
+/// Refuses what cannot be the state of a device of `memory` bytes.
+fn check(segments: &[DeviceSegment], memory: u64) -> Result<(), DeviceError> {
+    let mut total = 0_u64;
+    let mut places: Vec<(usize, usize)> = Vec::with_capacity(segments.len());
+    let mut pools: BTreeSet<PoolId> = BTreeSet::new();
+    for segment in segments {
+        let address = segment.address;
+        let refuse = |problem| DeviceError::BadSegment { address, problem };
+        let end = end(segment).ok_or_else(|| refuse("its pieces do not cover it"))?;
+        if end > LAST_ADDRESS {
+            return Err(refuse("its addresses are too great"));
+        }
+        let is_live = |piece: &&DevicePiece| piece.state == PieceState::Live;
+        if segment.pieces.iter().filter(is_live).any(|piece| piece.requested > piece.bytes) {
+            return Err(refuse("a block is smaller than what was requested"));
+        }
+        let held = total.checked_add(segment.bytes as u64).filter(|&held| held <= memory);
+        total = held.ok_or_else(|| refuse("the device has less memory"))?;
+        places.push((address, end));
+        pools.insert(segment.pool);
+    }
+    if pools.len() > MAX_POOLS {
+        return Err(DeviceError::TooManyPools);
+    }
+    places.sort_unstable();
+    match places.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        Some(pair) => Err(DeviceError::BadSegment { address: pair[1].0, problem: "it overlaps another" }),
+        None => Ok(()),
+    }
+}
+
+fn range_of(segment: &DeviceSegment) -> Range {
+    (segment.stream, segment.small, segment.pool)
+}
+
+/// Where a segment ends, if its pieces cover it in order.
+fn end(segment: &DeviceSegment) -> Option<usize> {
+    let end = segment.pieces.iter().try_fold(segment.address, |at, piece| {
+        if piece.address == at && piece.bytes > 0 { at.checked_add(piece.bytes) } else { None }
+    });
+    end.filter(|&end| end > segment.address && Some(end) == segment.address.checked_add(segment.bytes))
+}

@@ -1,0 +1,186 @@
+//! What an engine counts, under PyTorch's names and by its rules.
+
+mod summary;
+
+use std::fmt;
+
+/// A figure with its history.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Now.
+    pub current: u64,
+    /// The most since the last reset.
+    pub peak: u64,
+    /// All that was ever added.
+    pub allocated: u64,
+    /// All that was ever taken away.
+    pub freed: u64,
+}
+
+impl Stat {
+    #[inline]
+    pub(crate) fn add(&mut self, amount: u64) {
+        self.current += amount;
+        self.peak = self.peak.max(self.current);
+        self.allocated += amount;
+    }
+
+    #[inline]
+    pub(crate) fn sub(&mut self, amount: u64) {
+        self.current -= amount;
+        self.freed += amount;
+    }
+}
+
+/// A figure of all pools, of the small ones and of the large ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatByPool {
+    /// All.
+    pub all: Stat,
+    /// Pools for requests of up to 1 MiB.
+    pub small: Stat,
+    /// The others.
+    pub large: Stat,
+}
+
+impl StatByPool {
+    #[inline]
+    pub(crate) fn add(&mut self, small: bool, amount: u64) {
+        self.all.add(amount);
+        self.of(small).add(amount);
+    }
+
+    #[inline]
+    pub(crate) fn sub(&mut self, small: bool, amount: u64) {
+        self.all.sub(amount);
+        self.of(small).sub(amount);
+    }
+
+    /// So much passes from one sort of pool to the other.
+    pub(crate) fn pass(&mut self, from_small: bool, amount: u64) {
+        self.of(from_small).sub(amount);
+        self.of(!from_small).add(amount);
+    }
+
+    fn of(&mut self, small: bool) -> &mut Stat {
+        if small { &mut self.small } else { &mut self.large }
+    }
+
+    fn each(&mut self) -> [&mut Stat; 3] {
+        [&mut self.all, &mut self.small, &mut self.large]
+    }
+}
+
+/// The statistics of a device engine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// Blocks handed out.
+    pub allocation: StatByPool,
+    /// Regions held from the device, those that grow in place left out.
+    pub segment: StatByPool,
+    /// Blocks handed out, or given back while a stream may still use them.
+    pub active: StatByPool,
+    /// Free pieces of regions that also have other pieces.
+    pub inactive_split: StatByPool,
+    /// Bytes of `allocation`, rounded.
+    pub allocated_bytes: StatByPool,
+    /// Bytes held from the device.
+    pub reserved_bytes: StatByPool,
+    /// Bytes of `active`.
+    pub active_bytes: StatByPool,
+    /// Bytes of `inactive_split`.
+    pub inactive_split_bytes: StatByPool,
+    /// Bytes of `active`, as asked for.
+    pub requested_bytes: StatByPool,
+    /// Blocks too large to be split.
+    pub oversize_allocations: Stat,
+    /// Regions too large to be split.
+    pub oversize_segments: Stat,
+    /// How often memory had to be given back to the device before a request could be served.
+    pub num_alloc_retries: u64,
+    /// Requests that failed.
+    pub num_ooms: u64,
+    /// Times that memory was gained from the device.
+    pub num_device_alloc: u64,
+    /// Times that memory was given back to it.
+    pub num_device_free: u64,
+    /// Times that all streams were waited for.
+    pub num_sync_all_streams: u64,
+    /// Blocks that went from one stream to another, which waits for the first. PyTorch has none.
+    pub num_stream_steals: u64,
+    /// Times that a stream was made to wait for another, on the device, because it took over memory of that one. PyTorch
+    /// has none.
+    pub num_stream_waits: u64,
+    /// Bytes of pages that were moved to where they were needed. PyTorch moves none.
+    pub remapped_bytes: u64,
+    /// Regions that were about to go back to the device and stayed, because they were not wholly free: a fault of the engine.
+    pub num_corrupt_releases: u64,
+}
+
+impl DeviceStats {
+    /// PyTorch's name and the figure, in PyTorch's order.
+    #[must_use]
+    pub fn by_pool(&self) -> [(&'static str, &StatByPool); 9] {
+        [
+            ("allocation", &self.allocation),
+            ("segment", &self.segment),
+            ("active", &self.active),
+            ("inactive_split", &self.inactive_split),
+            ("allocated_bytes", &self.allocated_bytes),
+            ("reserved_bytes", &self.reserved_bytes),
+            ("active_bytes", &self.active_bytes),
+            ("inactive_split_bytes", &self.inactive_split_bytes),
+            ("requested_bytes", &self.requested_bytes),
+        ]
+    }
+
+    /// Peaks start again from where the figures are.
+    pub fn reset_peaks(&mut self) {
+        let pools = [
+            &mut self.allocation,
+            &mut self.segment,
+            &mut self.active,
+            &mut self.inactive_split,
+            &mut self.allocated_bytes,
+            &mut self.reserved_bytes,
+            &mut self.active_bytes,
+            &mut self.inactive_split_bytes,
+            &mut self.requested_bytes,
+        ];
+        let single = [&mut self.oversize_allocations, &mut self.oversize_segments];
+        for stat in pools.into_iter().flat_map(StatByPool::each).chain(single) {
+            stat.peak = stat.current;
+        }
+    }
+}
+
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { current, peak, allocated, freed } = self;
+        write!(f, "current {current} peak {peak} allocated {allocated} freed {freed}")
+    }
+}
+
+/// A line for each figure, under PyTorch's names.
+impl fmt::Display for DeviceStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, stat) in self.by_pool() {
+            writeln!(f, "{name}.all {}", stat.all)?;
+            writeln!(f, "{name}.small_pool {}", stat.small)?;
+            writeln!(f, "{name}.large_pool {}", stat.large)?;
+        }
+        writeln!(f, "oversize_allocations {}", self.oversize_allocations)?;
+        writeln!(f, "oversize_segments {}", self.oversize_segments)?;
+        // PyTorch's `max_split_size` is what was set before its allocator was made, when no settings have been read.
+        write!(
+            f,
+            "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} max_split_size -1",
+            self.num_alloc_retries,
+            self.num_ooms,
+            self.num_device_alloc,
+            self.num_device_free,
+            self.num_sync_all_streams,
+        )
+    }
+}
