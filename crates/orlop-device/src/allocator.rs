@@ -1,7 +1,7 @@
 //! The engine as an allocator: behind a lock, with blocks that find their way home.
 
 use crate::backing::{DeviceBacking, REGION_ALIGN};
-use crate::engine::{Ask, DeviceBlock, Engine};
+use crate::engine::{DeviceBlock, DeviceRequest, Engine};
 use crate::engine::{PoolId, StreamFilter};
 use crate::error::DeviceError;
 use crate::policy::Policy;
@@ -199,7 +199,8 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         // Regions begin where the device has room: a large granule aligns nothing.
         let aligned = inner.engine.policy().granule.min(REGION_ALIGN);
         let slack = request.align.bytes().saturating_sub(aligned);
-        let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
+        let ask =
+            DeviceRequest { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
         let mut block = inner.engine.allocate(ask);
         if let Err(error) = &block {
             drop(inner);

@@ -48,11 +48,11 @@ mod tests;
 pub use self::allocator::DeviceAllocator;
 pub use self::backing::{DeviceBacking, EventId};
 pub use self::engine::{
-    Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, PieceState, PoolId, StreamFilter,
+    DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, PoolId, StreamFilter,
 };
 pub use self::error::DeviceError;
 pub use self::pages::HostPages;
-pub use self::policy::{Beyond, ConfError, Growth, IndexKind, Policy, ROUNDING_INTERVALS, TorchConf};
+pub use self::policy::{ConfError, Extensions, Growth, IndexKind, Policy, ROUNDING_INTERVALS, TorchConf};
 pub use self::register::register;
 pub use self::sim::NullDevice;
 pub use self::stats::{DeviceStats, Stat, StatByPool};

@@ -11,7 +11,7 @@ pub(crate) const NONE: Index = u32::MAX;
 
 /// What a chunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ChunkState {
     /// A block.
     Live,
     /// Given back while other streams may use it: `events` of them are not known to be done.
@@ -19,7 +19,7 @@ pub(crate) enum State {
     /// In the index of its pool.
     Free,
     /// Given back last, and in no index yet.
-    Hot,
+    LastFreed,
     /// Addresses without pages.
     Unmapped,
     /// No chunk: a place in the table for the next one.
@@ -34,7 +34,7 @@ pub(crate) struct Chunk {
     pub(crate) size: usize,
     pub(crate) requested: usize,
     /// Of a block the other streams that use it: a bit for each of the first 63, the last for any beyond (see
-    /// `Pending::more`). Of a free chunk how often its pool had been searched when it became free.
+    /// `PendingFrees::more`). Of a free chunk how often its pool had been searched when it became free.
     pub(crate) note: u64,
     /// The chunk before it in its region.
     pub(crate) previous: Index,
@@ -49,8 +49,8 @@ pub(crate) struct Chunk {
     /// Events that its other streams have not passed.
     pub(crate) events: u32,
     pub(crate) pool: u16,
-    pub(crate) state: State,
-    /// Whether it is in the list of [`Borders`](super::stream_borders::Borders).
+    pub(crate) state: ChunkState,
+    /// Whether it is in the list of [`StreamBorders`](super::stream_borders::StreamBorders).
     pub(crate) border: bool,
 }
 
@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<Chunk>() == 64);
 
 impl Chunk {
     /// A piece of the same region, pool and stream.
-    pub(crate) fn sibling(&self, address: usize, size: usize, state: State) -> Self {
+    pub(crate) fn sibling(&self, address: usize, size: usize, state: ChunkState) -> Self {
         Self {
             address,
             size,
@@ -117,7 +117,7 @@ impl Chunks {
     pub(crate) fn remove(&mut self, index: Index) {
         let vacant = self.vacant;
         let chunk = &mut self[index];
-        (chunk.state, chunk.next) = (State::Vacant, vacant);
+        (chunk.state, chunk.next) = (ChunkState::Vacant, vacant);
         self.vacant = index;
     }
 
@@ -126,7 +126,7 @@ impl Chunks {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Chunk)> + '_ {
-        (0..).zip(&self.places).filter(|(_, chunk)| chunk.state != State::Vacant)
+        (0..).zip(&self.places).filter(|(_, chunk)| chunk.state != ChunkState::Vacant)
     }
 
     /// From `first` on, in order of address.

@@ -1,6 +1,6 @@
 //! Looking at an engine: its segments as PyTorch's snapshots show them, and the proof of its invariants.
 
-use super::chunks::{Chunk, Index, NONE, State};
+use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
 use crate::backing::DeviceBacking;
 use crate::engine::Engine;
@@ -24,12 +24,12 @@ pub struct DeviceSegment {
     /// The private pool it belongs to; (0, 0) is the common one.
     pub pool: PoolId,
     /// What it consists of, in order of address.
-    pub pieces: Vec<DevicePiece>,
+    pub chunks: Vec<DeviceChunk>,
 }
 
 /// A piece of a [`DeviceSegment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DevicePiece {
+pub struct DeviceChunk {
     /// Where it begins.
     pub address: usize,
     /// How long it is, in bytes.
@@ -37,12 +37,12 @@ pub struct DevicePiece {
     /// Bytes asked for; of a free piece, the last time.
     pub requested: usize,
     /// What it is.
-    pub state: PieceState,
+    pub state: DeviceChunkState,
 }
 
 /// What a piece of a segment is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PieceState {
+pub enum DeviceChunkState {
     /// A block.
     Live,
     /// Given back, but a stream may still use it.
@@ -60,10 +60,10 @@ impl<B: DeviceBacking> Engine<B> {
             let mut open: Option<DeviceSegment> = None;
             for (_, chunk) in self.chunks.walk(region.first) {
                 let state = match chunk.state {
-                    State::Live => PieceState::Live,
-                    State::Pending => PieceState::Pending,
-                    State::Free | State::Hot => PieceState::Free,
-                    State::Unmapped | State::Vacant => {
+                    ChunkState::Live => DeviceChunkState::Live,
+                    ChunkState::Pending => DeviceChunkState::Pending,
+                    ChunkState::Free | ChunkState::LastFreed => DeviceChunkState::Free,
+                    ChunkState::Unmapped | ChunkState::Vacant => {
                         segments.extend(open.take());
                         continue;
                     }
@@ -76,11 +76,11 @@ impl<B: DeviceBacking> Engine<B> {
                     small: pool.small,
                     expandable: region.page.is_some(),
                     pool: pool.private.and_then(|place| self.private.id(place)).unwrap_or_default(),
-                    pieces: Vec::new(),
+                    chunks: Vec::new(),
                 });
                 segment.bytes += chunk.size;
                 let Chunk { address, size, requested, .. } = *chunk;
-                segment.pieces.push(DevicePiece { address, bytes: size, requested, state });
+                segment.chunks.push(DeviceChunk { address, bytes: size, requested, state });
             }
             segments.extend(open);
         }
@@ -91,14 +91,18 @@ impl<B: DeviceBacking> Engine<B> {
     /// How many regions are held, and ranges that have pages.
     #[must_use]
     pub fn region_count(&self) -> usize {
-        let has_memory = |first| self.chunks.walk(first).any(|(_, chunk)| chunk.state != State::Unmapped);
+        let has_memory =
+            |first| self.chunks.walk(first).any(|(_, chunk)| chunk.state != ChunkState::Unmapped);
         self.regions.iter().filter(|(_, region)| has_memory(region.first)).count()
     }
 
     /// The largest free piece, in bytes.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
-        let free = self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Hot));
+        let free = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::LastFreed));
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
@@ -111,7 +115,7 @@ impl<B: DeviceBacking> Engine<B> {
             let pool = &self.pools[chunk.pool as usize];
             pool.small == small && pool.private.is_none()
         };
-        let free = self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && may(chunk));
+        let free = self.chunks.iter().filter(|(_, chunk)| chunk.state == ChunkState::Free && may(chunk));
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
@@ -124,8 +128,8 @@ impl<B: DeviceBacking> Engine<B> {
     /// Bytes of the engine's own records.
     #[must_use]
     pub fn metadata(&self) -> usize {
-        let places = self.free_places.len() * size_of::<(usize, Index)>();
-        self.chunks.bytes() + self.borders.bytes() + self.rounds.bytes() + places
+        let places = self.free_by_address.len() * size_of::<(usize, Index)>();
+        self.chunks.bytes() + self.borders.bytes() + self.period.bytes() + places
     }
 
     /// Walks everything and proves the invariants of the module.
@@ -144,19 +148,20 @@ impl<B: DeviceBacking> Engine<B> {
             for (index, chunk) in self.chunks.walk(region.first) {
                 rule(chunk.address == at && chunk.previous == before, "chunks cover their region in order")?;
                 rule(chunk.region == number && chunk.size > 0, "chunks know their region")?;
-                rule(chunk.state != State::Unmapped || region.page.is_some(), "only ranges lack pages")?;
+                rule(chunk.state != ChunkState::Unmapped || region.page.is_some(), "only ranges lack pages")?;
                 if let Some(other) = self.chunks.get(before) {
                     let same = other.state == chunk.state && other.stream == chunk.stream;
-                    let mergeable = matches!(chunk.state, State::Free | State::Unmapped);
+                    let mergeable = matches!(chunk.state, ChunkState::Free | ChunkState::Unmapped);
                     rule(!(same && mergeable && other.pool == chunk.pool), "free neighbours are merged")?;
-                    let free = other.state == State::Free && chunk.state == State::Free;
+                    let free = other.state == ChunkState::Free && chunk.state == ChunkState::Free;
                     let touch = free && other.pool == chunk.pool;
                     rule(!touch || other.border || chunk.border, "free neighbours of two streams are known")?;
                 }
                 let bytes = chunk.size as u64;
-                reserved += if chunk.state == State::Unmapped { 0 } else { bytes };
-                live += if chunk.state == State::Live { bytes } else { 0 };
-                active += if matches!(chunk.state, State::Live | State::Pending) { bytes } else { 0 };
+                reserved += if chunk.state == ChunkState::Unmapped { 0 } else { bytes };
+                live += if chunk.state == ChunkState::Live { bytes } else { 0 };
+                active +=
+                    if matches!(chunk.state, ChunkState::Live | ChunkState::Pending) { bytes } else { 0 };
                 (at, before) = (at + chunk.size, index);
                 seen += 1;
             }
@@ -174,8 +179,8 @@ impl<B: DeviceBacking> Engine<B> {
         let mut indexed: HashSet<Index> = HashSet::new();
         for (number, pool) in (0_u16..).zip(&self.pools) {
             for (stream, of) in pool.streams() {
-                let free = of.free.all(&self.chunks).into_iter().map(|index| (index, State::Free));
-                let unmapped = of.unmapped.iter().map(|place| (place.chunk, State::Unmapped));
+                let free = of.free.all(&self.chunks).into_iter().map(|index| (index, ChunkState::Free));
+                let unmapped = of.unmapped.iter().map(|place| (place.chunk, ChunkState::Unmapped));
                 for (index, state) in free.chain(unmapped) {
                     let chunk = &self.chunks[index];
                     rule(chunk.state == state, "indexes hold what is free, or has no pages")?;
@@ -184,11 +189,15 @@ impl<B: DeviceBacking> Engine<B> {
                 }
             }
         }
-        let free =
-            self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Unmapped));
+        let free = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::Unmapped));
         rule(free.count() == indexed.len(), "all that is free is in an index")?;
-        let whole =
-            self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && self.is_kept_whole(chunk));
+        let whole = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| chunk.state == ChunkState::Free && self.is_kept_whole(chunk));
         let whole: HashSet<Index> = whole.map(|(index, _)| index).collect();
         let kept: Vec<Index> = self.whole_regions.iter().map(|free| free.chunk).collect();
         rule(kept.len() == whole.len(), "wholly free regions are in their index once")?;
@@ -197,13 +206,16 @@ impl<B: DeviceBacking> Engine<B> {
         let mut flagged = self.chunks.iter().filter(|(_, chunk)| chunk.border);
         rule(flagged.all(|(index, _)| listed.contains(&index)), "flagged borders are in the list")?;
         let mut places = 0;
-        for (&address, &index) in &self.free_places {
+        for (&address, &index) in &self.free_by_address {
             let chunk = &self.chunks[index];
-            rule(chunk.address == address && chunk.state == State::Free, "free places are of free chunks")?;
+            rule(
+                chunk.address == address && chunk.state == ChunkState::Free,
+                "free places are of free chunks",
+            )?;
             places += 1;
         }
-        let watched = |chunk: &Chunk| chunk.state == State::Free && self.rehearses(chunk);
-        let free = self.chunks.iter().filter(|(_, chunk)| watched(chunk));
-        rule(places == free.count(), "free chunks of the watched stream have their places")
+        let tracked = |chunk: &Chunk| chunk.state == ChunkState::Free && self.tracks_address(chunk);
+        let free = self.chunks.iter().filter(|(_, chunk)| tracked(chunk));
+        rule(places == free.count(), "free chunks of the watched_stream stream have their places")
     }
 }

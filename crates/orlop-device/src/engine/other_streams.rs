@@ -4,22 +4,22 @@
 //! PyTorch's allocator does not do this: memory stays with the stream that it was first asked for.
 
 use super::chunks::Index;
-use super::{Engine, Search};
+use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 
 impl<B: DeviceBacking> Engine<B> {
     /// The best fitting free chunk of another stream, out of its index; the stream that asked waits for that one. None during
     /// a capture: waiting would draw a stream into it, or end it.
-    pub(crate) fn steal(&mut self, search: Search) -> Option<Index> {
+    pub(crate) fn steal(&mut self, request: PoolRequest) -> Option<Index> {
         if self.private.is_capturing() {
             return None;
         }
-        let pool = &self.pools[search.pool as usize];
-        let others = pool.streams().filter(|&(stream, of)| stream != search.stream && !of.free.is_empty());
-        let found = others.filter_map(|(_, of)| Some(of.free.find(&self.chunks, search.size)?.0));
-        let found = found.filter(|&chunk| self.policy.serves(self.chunks[chunk].size, search.size));
+        let pool = &self.pools[request.pool as usize];
+        let others = pool.streams().filter(|&(stream, of)| stream != request.stream && !of.free.is_empty());
+        let found = others.filter_map(|(_, of)| Some(of.free.find(&self.chunks, request.size)?.0));
+        let found = found.filter(|&chunk| self.policy.serves(self.chunks[chunk].size, request.size));
         let chunk = found.min_by_key(|&chunk| (self.chunks[chunk].size, self.chunks[chunk].address))?;
-        if !self.wait_for(search.stream, self.chunks[chunk].stream) {
+        if !self.wait_for(request.stream, self.chunks[chunk].stream) {
             return None;
         }
         self.take(chunk);

@@ -3,7 +3,7 @@
 //! When such a block comes back, a mark is put into each of those streams; the memory is free when all are passed. Marks
 //! of one stream are passed in order, so each stream has a queue.
 
-use super::chunks::{Index, State};
+use super::chunks::{ChunkState, Index};
 use crate::backing::{DeviceBacking, EventId};
 use crate::engine::Engine;
 use std::collections::{HashMap, VecDeque};
@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 const MORE: u32 = 63;
 
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingFrees {
     /// By stream.
     queues: Vec<Queue>,
     /// The queues, in order of their streams' ids.
@@ -21,10 +21,10 @@ pub(crate) struct Pending {
     marks: usize,
     /// The queue that is asked next.
     turn: usize,
-    /// Streams beyond the 63rd that use a chunk.
+    /// StreamTable beyond the 63rd that use a chunk.
     more: HashMap<Index, Vec<u32>>,
     /// Blocks that came back during a capture, in which marks may not be asked about, or whose marks could not all be put in.
-    pub(crate) unmarked: Vec<Index>,
+    pub(crate) without_events: Vec<Index>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ struct Queue {
     reach: usize,
 }
 
-impl Pending {
+impl PendingFrees {
     pub(crate) fn is_empty(&self) -> bool {
         self.marks == 0
     }
@@ -59,13 +59,13 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Puts a mark into each stream that uses a chunk. Streams into which none could be put stay in the chunk's note.
-    pub(crate) fn mark(&mut self, chunk: Index) {
+    /// Puts a mark into each stream that uses a chunk. StreamTable into which none could be put stay in the chunk's note.
+    pub(crate) fn record_events(&mut self, chunk: Index) {
         let uses = std::mem::take(&mut self.chunks[chunk].note);
         let few = (0..MORE).filter(|&stream| uses & (1 << stream) != 0);
         let more = if uses & (1 << MORE) == 0 { None } else { self.pending.more.remove(&chunk) };
         let streams: Vec<u32> = few.chain(more.unwrap_or_default()).collect();
-        self.chunks[chunk].state = State::Pending;
+        self.chunks[chunk].state = ChunkState::Pending;
         for stream in streams {
             let Some(event) = self.backing.record(self.streams.id(stream)) else {
                 self.add_use(chunk, stream);
@@ -84,25 +84,25 @@ impl<B: DeviceBacking> Engine<B> {
             self.chunks[chunk].events += 1;
         }
         if self.chunks[chunk].note != 0 {
-            self.pending.unmarked.push(chunk);
+            self.pending.without_events.push(chunk);
         }
     }
 
     /// Tries again for blocks without all of their marks.
-    fn mark_unmarked(&mut self) {
-        for chunk in std::mem::take(&mut self.pending.unmarked) {
-            self.mark(chunk);
+    fn retry_events(&mut self) {
+        for chunk in std::mem::take(&mut self.pending.without_events) {
+            self.record_events(chunk);
         }
     }
 
     /// Asks about marks, and frees what they kept.
     #[inline]
     pub(crate) fn poll(&mut self) {
-        if self.pending.is_empty() && self.pending.unmarked.is_empty() {
+        if self.pending.is_empty() && self.pending.without_events.is_empty() {
             return;
         }
-        self.mark_unmarked();
-        if self.policy.beyond.poll_one { self.poll_one() } else { self.poll_all() }
+        self.retry_events();
+        if self.policy.extensions.poll_one { self.poll_one() } else { self.poll_all() }
     }
 
     /// The oldest mark of each stream, until one is not passed; streams in order of their ids. (PyTorch's order is that
@@ -150,14 +150,14 @@ impl<B: DeviceBacking> Engine<B> {
         let passed = &mut self.chunks[chunk];
         passed.events -= 1;
         if passed.events == 0 && passed.note == 0 {
-            self.settle(chunk);
+            self.make_free(chunk);
         }
     }
 
     /// Waits until all marks are passed, but for those of streams that could not be waited for.
     pub(crate) fn wait_for_all(&mut self) {
         self.stats.num_sync_all_streams += 1;
-        self.mark_unmarked();
+        self.retry_events();
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
             while let Some(&(event, _)) = self.pending.queues[stream].marks.front()

@@ -19,12 +19,12 @@ pub(crate) struct Pool {
     kind: IndexKind,
     granule: usize,
     /// By stream.
-    streams: Vec<OfStream>,
+    streams: Vec<StreamPool>,
 }
 
 /// What a pool has for one stream.
 #[derive(Debug)]
-pub(crate) struct OfStream {
+pub(crate) struct StreamPool {
     pub(crate) free: FreeChunks,
     /// Addresses without pages, in order.
     pub(crate) unmapped: SortedRuns<FreeChunk>,
@@ -42,11 +42,11 @@ impl Pool {
 
     /// What is there for a stream.
     #[inline]
-    pub(crate) fn of(&mut self, stream: u32) -> &mut OfStream {
+    pub(crate) fn stream_mut(&mut self, stream: u32) -> &mut StreamPool {
         let place = stream as usize;
         if place >= self.streams.len() {
             let (kind, granule) = (self.kind, self.granule);
-            self.streams.resize_with(place + 1, || OfStream {
+            self.streams.resize_with(place + 1, || StreamPool {
                 free: FreeChunks::new(kind, granule),
                 unmapped: SortedRuns::default(),
             });
@@ -55,11 +55,11 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn get(&self, stream: u32) -> Option<&OfStream> {
+    pub(crate) fn stream(&self, stream: u32) -> Option<&StreamPool> {
         self.streams.get(stream as usize)
     }
 
-    pub(crate) fn streams(&self) -> impl Iterator<Item = (u32, &OfStream)> + '_ {
+    pub(crate) fn streams(&self) -> impl Iterator<Item = (u32, &StreamPool)> + '_ {
         (0..).zip(&self.streams)
     }
 
@@ -138,7 +138,7 @@ impl Regions {
 
     /// The region begins with this chunk now.
     #[inline]
-    pub(crate) fn begins(&mut self, index: Index, chunk: Index) {
+    pub(crate) fn set_first(&mut self, index: Index, chunk: Index) {
         if let Some(Some(region)) = self.places.get_mut(index as usize) {
             region.first = chunk;
         }
@@ -149,14 +149,14 @@ impl Regions {
     }
 }
 
-/// Streams by small numbers.
+/// StreamTable by small numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Streams {
+pub(crate) struct StreamTable {
     ids: Vec<StreamId>,
     last: u32,
 }
 
-impl Streams {
+impl StreamTable {
     /// The number of a stream; programs have few, and mostly ask for the same again.
     #[inline]
     pub(crate) fn number(&mut self, stream: StreamId) -> u32 {

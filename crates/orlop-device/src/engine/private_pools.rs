@@ -2,7 +2,7 @@
 
 use super::chunks::Index;
 use super::pools::Pool;
-use super::{Engine, Search};
+use super::{Engine, PoolRequest};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
 use crate::policy::IndexKind;
@@ -197,16 +197,16 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// The last thing to try: free memory of private pools that allow it.
-    pub(crate) fn search_last(&mut self, search: Search) -> Option<Index> {
-        if self.pools[search.pool as usize].private.is_some() {
+    pub(crate) fn search_lending_pools(&mut self, request: PoolRequest) -> Option<Index> {
+        if self.pools[request.pool as usize].private.is_some() {
             return None;
         }
         let allowed: Vec<PrivatePool> =
             self.private.pools.iter().filter(|pool| pool.id.is_some() && pool.on_oom).copied().collect();
-        let small = search.size <= self.policy.small_limit;
+        let small = request.size <= self.policy.small_limit;
         allowed.into_iter().find_map(|pool| {
             let pool = if small { pool.small } else { pool.large };
-            self.search(Search { pool, ..search })
+            self.search(PoolRequest { pool, ..request })
         })
     }
 }

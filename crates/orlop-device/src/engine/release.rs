@@ -1,7 +1,7 @@
 //! How memory goes back to the device: of old age, for a larger request, or all that can.
 
-use super::chunks::{Chunk, Index, State};
-use super::{Engine, LARGE, Search};
+use super::chunks::{Chunk, ChunkState, Index};
+use super::{Engine, LARGE, PoolRequest};
 use crate::backing::DeviceBacking;
 use orlop_alloc::RegionAction;
 use orlop_alloc::engine_support::trace_guarded;
@@ -15,7 +15,7 @@ impl<B: DeviceBacking> Engine<B> {
     /// Waits for all streams and gives everything back that is in no block's region (PyTorch: `empty_cache`). What is held
     /// from now on keeps to what is in use from now on.
     pub fn empty_cache(&mut self) {
-        self.cool();
+        self.index_last_freed();
         self.release_cached(0);
         self.lower_high_water(0);
     }
@@ -32,7 +32,7 @@ impl<B: DeviceBacking> Engine<B> {
     pub fn trim(&mut self, target: u64) -> u64 {
         let before = self.stats.reserved_bytes.all.current;
         if before > target && !self.private.is_capturing() {
-            self.cool();
+            self.index_last_freed();
             self.release_cached(target);
             self.lower_high_water(target);
         }
@@ -41,7 +41,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Whether old regions are given back: only with a limit.
     #[inline]
-    pub(crate) fn collects(&self) -> bool {
+    pub(crate) fn collects_garbage(&self) -> bool {
         self.policy.collect_from > 0.0 && self.limit.is_some()
     }
 
@@ -53,7 +53,7 @@ impl<B: DeviceBacking> Engine<B> {
         clippy::cast_precision_loss,
         reason = "shares and means of sizes and ages, rounded as PyTorch rounds them"
     )]
-    pub(crate) fn collect(&mut self) {
+    pub(crate) fn collect_garbage(&mut self) {
         let Some(limit) = self.limit.filter(|_| self.policy.collect_from > 0.0) else { return };
         let threshold = (self.policy.collect_from * limit as f64) as u64;
         let held = self.stats.reserved_bytes.all.current;
@@ -90,13 +90,13 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Gives blocks back that are never split: one that is large enough, or several from the largest down. Whether that
     /// makes room for the request.
-    pub(crate) fn release_oversize(&mut self, search: Search) -> bool {
+    pub(crate) fn release_oversize(&mut self, request: PoolRequest) -> bool {
         let max = self.policy.max_split;
         if max == usize::MAX {
             return false;
         }
-        let needed = search.size.max(max);
-        let Some(of) = self.pools[search.pool as usize].get(search.stream) else { return false };
+        let needed = request.size.max(max);
+        let Some(of) = self.pools[request.pool as usize].stream(request.stream) else { return false };
         let oversize: Vec<Index> = of.free.at_least(max).collect();
         let smaller = oversize.partition_point(|&index| self.chunks[index].size < needed);
         if let Some(&index) = oversize.get(smaller)
@@ -120,10 +120,10 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Gives back a region of a stream's that is here, or the pages in the free chunk around this range: for following an
     /// allocator that did so, by PyTorch's rules. False if they are not free; what waited for streams that are done is, then.
-    pub fn give_back(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
+    pub fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
         self.poll();
         let stream = self.streams.number(stream);
-        let free = self.pools.iter().filter_map(|pool| pool.get(stream)).map(|of| &of.free);
+        let free = self.pools.iter().filter_map(|pool| pool.stream(stream)).map(|of| &of.free);
         let mut found = free.filter_map(|free| {
             free.at(bytes, address).or_else(|| {
                 let mut larger = free.at_least(bytes).take(CANDIDATES);
@@ -154,7 +154,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.wait_for_all();
         if self.policy.mixes_streams() && !self.private.is_capturing() {
             // Regions and pages that lie in free chunks of several streams are whole only together.
-            self.gather(0);
+            self.merge_streams(0);
         }
         let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
         let pools: Vec<usize> = common.chain(self.private.freeable()).collect();
@@ -189,7 +189,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
         // A request that could not be served has left its addresses, and all its pages may have moved since. PyTorch keeps
         // them.
-        if self.policy.beyond.hold_to_peak.is_some() {
+        if self.policy.extensions.hold_to_peak.is_some() {
             for index in self.pools[pool].unmapped() {
                 if self.chunks[index].is_whole() {
                     self.release_range(index);
@@ -205,7 +205,7 @@ impl<B: DeviceBacking> Engine<B> {
         let Chunk { address, size, pool, region, stream, .. } = chunk;
         let home = self.regions.get(region);
         let is_all = home.is_some_and(|home| (home.address, home.bytes, home.page) == (address, size, None));
-        if chunk.state != State::Free || !chunk.is_whole() || !is_all {
+        if chunk.state != ChunkState::Free || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
         }
         if !self.finish(stream) {
@@ -249,7 +249,7 @@ impl<B: DeviceBacking> Engine<B> {
         if !self.finish(stream) {
             return None;
         }
-        let unmapped = self.hollow(index, begin, end)?;
+        let unmapped = self.carve_unmapped(index, begin, end)?;
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);
         self.stats.num_device_free += 1;
@@ -268,7 +268,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Makes the middle of a free chunk one without pages, and merges it with its neighbours of that sort. The caller
     /// takes the pages.
-    pub(crate) fn hollow(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
+    pub(crate) fn carve_unmapped(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
         self.take(index);
         let Chunk { address, size, region, .. } = self.chunks[index];
         let before = begin - address;
@@ -282,7 +282,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.put(front);
         }
         if after > 0 {
-            let Some(back) = self.cut_back(index, end - begin, State::Free) else {
+            let Some(back) = self.cut_back(index, end - begin, ChunkState::Free) else {
                 self.put(index);
                 return None;
             };
@@ -291,12 +291,12 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let home = self.regions.get(region).map(|region| (region.stream, region.pool));
         let chunk = &mut self.chunks[index];
-        chunk.state = State::Unmapped;
+        chunk.state = ChunkState::Unmapped;
         if let Some((stream, pool)) = home {
             // Addresses belong to the stream that their range was made for.
             (chunk.stream, chunk.pool) = (stream, pool);
         }
-        self.merge_around(index, State::Unmapped);
+        self.merge_around(index, ChunkState::Unmapped);
         self.put_unmapped(index);
         Some(index)
     }
@@ -307,7 +307,7 @@ impl<B: DeviceBacking> Engine<B> {
         let Chunk { address, size, region, .. } = chunk;
         let home = self.regions.get(region).filter(|home| home.page.is_some());
         let is_all = home.is_some_and(|home| (home.address, home.bytes) == (address, size));
-        if chunk.state != State::Unmapped || !chunk.is_whole() || !is_all {
+        if chunk.state != ChunkState::Unmapped || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
         }
         self.take_unmapped(index);

@@ -1,8 +1,8 @@
 //! Taking chunks out of the indexes and putting them back: search, split, merge.
 
-use super::chunks::{Chunk, Index, NONE, State};
+use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::free_index::FreeChunks;
-use super::{DeviceBlock, Engine, Search};
+use super::{DeviceBlock, Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 use crate::policy::Growth;
 use orlop_alloc::engine_support::{FreeChunk, Position};
@@ -10,14 +10,14 @@ use orlop_alloc::engine_support::{FreeChunk, Position};
 impl<B: DeviceBacking> Engine<B> {
     /// The free chunk that a request gets, out of its index.
     #[inline]
-    pub(crate) fn search(&mut self, search: Search) -> Option<Index> {
-        if self.collects() {
-            self.pools[search.pool as usize].searches += 1;
+    pub(crate) fn search(&mut self, request: PoolRequest) -> Option<Index> {
+        if self.collects_garbage() {
+            self.pools[request.pool as usize].searches += 1;
         }
-        let (found, position) = self.find(search)?;
-        let of = self.pools[search.pool as usize].of(search.stream);
+        let (found, position) = self.find(request)?;
+        let of = self.pools[request.pool as usize].stream_mut(request.stream);
         of.free.remove_found(&mut self.chunks, found, position);
-        self.forget_place(found);
+        self.forget_address(found);
         if self.keeps_whole {
             self.forget_whole(found);
         }
@@ -25,15 +25,15 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     #[inline]
-    fn find(&self, search: Search) -> Option<(Index, Option<Position>)> {
-        let of = self.pools[search.pool as usize].get(search.stream)?;
+    fn find(&self, request: PoolRequest) -> Option<(Index, Option<Position>)> {
+        let of = self.pools[request.pool as usize].stream(request.stream)?;
         let (found, position) = match (&of.free, self.policy.growth) {
             (FreeChunks::Ordered(runs), Growth::Pages { .. })
-                if self.policy.beyond.hold_to_peak.is_none() =>
+                if self.policy.extensions.hold_to_peak.is_none() =>
             {
                 // What can grow in place counts as what it can grow to: the smallest of those, as far as they descend.
                 let mut next =
-                    runs.from(FreeChunk { size: search.size, address: 0, chunk: 0 }).map(|free| free.chunk);
+                    runs.from(FreeChunk { size: request.size, address: 0, chunk: 0 }).map(|free| free.chunk);
                 let mut best = next.next()?;
                 for other in next {
                     if self.growable(other) >= self.growable(best) {
@@ -43,15 +43,15 @@ impl<B: DeviceBacking> Engine<B> {
                 }
                 (best, None)
             }
-            (free, _) => free.find(&self.chunks, search.size)?,
+            (free, _) => free.find(&self.chunks, request.size)?,
         };
-        self.policy.serves(self.chunks[found].size, search.size).then_some((found, position))
+        self.policy.serves(self.chunks[found].size, request.size).then_some((found, position))
     }
 
     fn growable(&self, chunk: Index) -> usize {
         let Chunk { size, next, .. } = self.chunks[chunk];
         match self.chunks.get(next) {
-            Some(behind) if behind.state == State::Unmapped => size + behind.size,
+            Some(behind) if behind.state == ChunkState::Unmapped => size + behind.size,
             _ => size,
         }
     }
@@ -60,8 +60,8 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     pub(crate) fn take(&mut self, index: Index) {
         let Chunk { pool, stream, .. } = self.chunks[index];
-        self.pools[pool as usize].of(stream).free.remove(&mut self.chunks, index);
-        self.forget_place(index);
+        self.pools[pool as usize].stream_mut(stream).free.remove(&mut self.chunks, index);
+        self.forget_address(index);
         if self.keeps_whole {
             self.forget_whole(index);
         }
@@ -73,9 +73,9 @@ impl<B: DeviceBacking> Engine<B> {
         let Chunk { pool, stream, .. } = self.chunks[index];
         let pool = &mut self.pools[pool as usize];
         let chunk = &mut self.chunks[index];
-        (chunk.state, chunk.note) = (State::Free, pool.searches);
-        pool.of(stream).free.insert(&mut self.chunks, index);
-        self.remember_place(index);
+        (chunk.state, chunk.note) = (ChunkState::Free, pool.searches);
+        pool.stream_mut(stream).free.insert(&mut self.chunks, index);
+        self.remember_address(index);
         if self.keeps_whole {
             self.remember_whole(index);
         }
@@ -115,10 +115,10 @@ impl<B: DeviceBacking> Engine<B> {
     /// Cuts the first bytes off a chunk: the new chunk has them.
     pub(crate) fn cut_front(&mut self, index: Index, size: usize) -> Option<Index> {
         let chunk = self.chunks[index];
-        let front = self.chunks.insert(chunk.sibling(chunk.address, size, State::Live))?;
+        let front = self.chunks.insert(chunk.sibling(chunk.address, size, ChunkState::Live))?;
         self.chunks.link_before(index, front);
         if chunk.previous == NONE {
-            self.regions.begins(chunk.region, front);
+            self.regions.set_first(chunk.region, front);
         }
         let rest = &mut self.chunks[index];
         rest.address += size;
@@ -127,7 +127,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Cuts a chunk after its first bytes: the new chunk has what follows.
-    pub(crate) fn cut_back(&mut self, index: Index, size: usize, state: State) -> Option<Index> {
+    pub(crate) fn cut_back(&mut self, index: Index, size: usize, state: ChunkState) -> Option<Index> {
         let chunk = self.chunks[index];
         let back = self.chunks.insert(chunk.sibling(chunk.address + size, chunk.size - size, state))?;
         self.chunks.link_after(index, back);
@@ -145,7 +145,7 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     fn count_live(&mut self, index: Index, requested: usize) {
         let chunk = &mut self.chunks[index];
-        (chunk.state, chunk.requested, chunk.note, chunk.after) = (State::Live, requested, 0, NONE);
+        (chunk.state, chunk.requested, chunk.note, chunk.after) = (ChunkState::Live, requested, 0, NONE);
         let size = chunk.size;
         let small = self.pools[chunk.pool as usize].small;
         let stats = &mut self.stats;
@@ -172,7 +172,7 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// A block that no stream uses any more becomes free.
     #[inline]
-    pub(crate) fn settle(&mut self, index: Index) {
+    pub(crate) fn make_free(&mut self, index: Index) {
         self.count_inactive(index);
         self.insert_free(index);
     }
@@ -183,7 +183,7 @@ impl<B: DeviceBacking> Engine<B> {
         let small = self.pools[chunk.pool as usize].small;
         let (mut merged, mut merged_bytes) = (0_u64, 0_u64);
         for neighbour in [chunk.previous, chunk.next] {
-            let bytes = self.merge(index, neighbour, State::Free);
+            let bytes = self.merge(index, neighbour, ChunkState::Free);
             if bytes > 0 {
                 merged += 1;
                 merged_bytes += bytes as u64;
@@ -211,7 +211,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Takes a neighbour into a chunk if it is in this state and for the same stream. How many bytes that is.
-    pub(crate) fn merge(&mut self, index: Index, neighbour: Index, state: State) -> usize {
+    pub(crate) fn merge(&mut self, index: Index, neighbour: Index, state: ChunkState) -> usize {
         let Some(other) = self.chunks.get(neighbour).copied() else { return 0 };
         let chunk = self.chunks[index];
         if other.state != state || other.pool != chunk.pool {
@@ -222,7 +222,7 @@ impl<B: DeviceBacking> Engine<B> {
             return 0;
         }
         match state {
-            State::Unmapped => self.take_unmapped(neighbour),
+            ChunkState::Unmapped => self.take_unmapped(neighbour),
             _ => self.take(neighbour),
         }
         if other.border {
@@ -233,7 +233,7 @@ impl<B: DeviceBacking> Engine<B> {
         if chunk.previous == neighbour {
             self.chunks[index].address = other.address;
             if other.previous == NONE {
-                self.regions.begins(chunk.region, index);
+                self.regions.set_first(chunk.region, index);
             }
         }
         self.chunks[index].size += other.size;

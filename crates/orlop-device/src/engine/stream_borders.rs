@@ -9,8 +9,8 @@
 //! Of two neighbours one is in the list, and flagged. The list may also hold chunks that are in use again, or gone; it is
 //! swept when it has doubled. So a merge visits what can be merged, not all that is free.
 
-use super::chunks::{Chunks, Index, State};
-use super::{Engine, Search};
+use super::chunks::{ChunkState, Chunks, Index};
+use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 
 /// The list is not swept while it is shorter.
@@ -18,13 +18,13 @@ const SWEPT_FROM: usize = 64;
 
 /// Free chunks that have, or had, a free neighbour of another stream.
 #[derive(Debug, Default)]
-pub(crate) struct Borders {
+pub(crate) struct StreamBorders {
     list: Vec<Index>,
     /// How long the list was after the last sweep.
     swept: usize,
 }
 
-impl Borders {
+impl StreamBorders {
     /// Adds a chunk, unless it is there.
     #[cold]
     pub(crate) fn add(&mut self, chunks: &mut Chunks, index: Index) {
@@ -66,21 +66,21 @@ pub(crate) fn is_border(chunks: &Chunks, index: Index) -> bool {
     let is_other = |neighbour: Index| {
         let other = chunks.get(neighbour);
         other.is_some_and(|other| {
-            other.state == State::Free && other.pool == chunk.pool && other.stream != chunk.stream
+            other.state == ChunkState::Free && other.pool == chunk.pool && other.stream != chunk.stream
         })
     };
-    chunk.state == State::Free && (is_other(chunk.previous) || is_other(chunk.next))
+    chunk.state == ChunkState::Free && (is_other(chunk.previous) || is_other(chunk.next))
 }
 
 impl<B: DeviceBacking> Engine<B> {
     /// Merges free neighbours of different streams for a request, unless a capture forbids it: no mark may be put into its
     /// streams. Whether there were any.
-    pub(crate) fn gather_for(&mut self, search: Search) -> bool {
-        !self.private.is_capturing() && self.gather(search.stream)
+    pub(crate) fn merge_streams_for(&mut self, request: PoolRequest) -> bool {
+        !self.private.is_capturing() && self.merge_streams(request.stream)
     }
 
     /// Gives one stream all free memory in which several have a part, so that it merges. Whether there was any.
-    pub(crate) fn gather(&mut self, stream: u32) -> bool {
+    pub(crate) fn merge_streams(&mut self, stream: u32) -> bool {
         let mut waited = Vec::new();
         let mut merged = false;
         let mut kept = Vec::new();
@@ -111,7 +111,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn merge_for(&mut self, stream: u32, index: Index, waited: &mut Vec<u32>) -> bool {
         let pool = self.chunks[index].pool;
         let is_free = |chunks: &Chunks, index: Index| {
-            chunks.get(index).is_some_and(|chunk| chunk.state == State::Free && chunk.pool == pool)
+            chunks.get(index).is_some_and(|chunk| chunk.state == ChunkState::Free && chunk.pool == pool)
         };
         let mut first = index;
         while is_free(&self.chunks, self.chunks[first].previous) {

@@ -7,8 +7,8 @@
 //! fragmentation, and free pages are moved.
 
 use crate::backing::DeviceBacking;
-use crate::engine::{Chunk, Index, State};
-use crate::engine::{Engine, Search};
+use crate::engine::{Chunk, ChunkState, Index};
+use crate::engine::{Engine, PoolRequest};
 use orlop_alloc::RegionAction;
 use std::collections::BTreeSet;
 
@@ -30,14 +30,14 @@ pub(crate) enum PagePurpose {
 
 /// A range of addresses that is being filled: in no index, and nobody else's.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct PageClaim {
     pub(crate) chunk: Index,
     page: usize,
     /// What has no pages yet, in order of address.
     pub(crate) holes: Vec<Hole>,
 }
 
-impl Claim {
+impl PageClaim {
     fn missing(&self) -> usize {
         self.holes.iter().map(|hole| hole.bytes).sum()
     }
@@ -45,51 +45,56 @@ impl Claim {
 
 impl<B: DeviceBacking> Engine<B> {
     /// A chunk for a request that no free chunk fits, in no index: of pages that are gained, or moved.
-    pub(crate) fn grow_stitched(&mut self, search: Search) -> Option<Index> {
+    pub(crate) fn grow_by_remap(&mut self, request: PoolRequest) -> Option<Index> {
         // No page is moved, and no address set aside, for what could not be held even alone.
         let most = self.limit.unwrap_or(u64::MAX).min(self.backing.memory());
-        if search.size as u64 > most {
+        if request.size as u64 > most {
             return None;
         }
-        let mut range = self.cheapest_range(search);
-        let missing = range.map_or(search.size, |(missing, _)| missing);
-        if self.is_beyond_peak(search, missing) && self.gather_for(search) {
-            if let Some(chunk) = self.search(search) {
+        let mut range = self.cheapest_range(request);
+        let missing = range.map_or(request.size, |(missing, _)| missing);
+        if self.is_beyond_peak(request, missing) && self.merge_streams_for(request) {
+            if let Some(chunk) = self.search(request) {
                 return Some(chunk);
             }
-            range = self.cheapest_range(search);
+            range = self.cheapest_range(request);
         }
         let first = match range {
             Some((_, first)) => first,
-            None => self.add_range(search)?,
+            None => self.add_range(request)?,
         };
-        let mut claim = self.claim_from(first, search.size, self.page(search.pool))?;
-        self.fill(search, &mut claim, PagePurpose::Request)?;
+        let mut claim = self.claim_from(first, request.size, self.page(request.pool))?;
+        self.fill(request, &mut claim, PagePurpose::Request)?;
         // Rounded up to pages it may have come to a free chunk.
-        self.merge_around(claim.chunk, State::Free);
+        self.merge_around(claim.chunk, ChunkState::Free);
         Some(claim.chunk)
     }
 
     /// Puts pages under all of a claim; `None` if there are none, and then the claim is given up.
-    pub(crate) fn fill(&mut self, search: Search, claim: &mut Claim, purpose: PagePurpose) -> Option<()> {
+    pub(crate) fn fill(
+        &mut self,
+        request: PoolRequest,
+        claim: &mut PageClaim,
+        purpose: PagePurpose,
+    ) -> Option<()> {
         if claim.holes.is_empty() {
             return Some(());
         }
         let may_gain = match purpose {
             // A page of rounding is not fragmentation.
-            PagePurpose::Request => !self.is_beyond_peak(search, claim.missing().saturating_sub(claim.page)),
+            PagePurpose::Request => !self.is_beyond_peak(request, claim.missing().saturating_sub(claim.page)),
             PagePurpose::Plan => {
                 let held = self.stats.reserved_bytes.all.current.saturating_add(claim.missing() as u64);
-                held <= self.rounds.allowed
+                held <= self.period.allowed
             }
         };
-        if !may_gain || !self.fill_new(claim) {
+        if !may_gain || !self.fill_with_new(claim) {
             // Moving pages waits for streams, which would end a capture.
             if !self.private.is_capturing() {
-                self.fill_moved(claim);
+                self.fill_by_remap(claim);
             }
             let at_any_cost = purpose == PagePurpose::Request;
-            let complete = claim.holes.is_empty() || (at_any_cost && self.fill_new(claim));
+            let complete = claim.holes.is_empty() || (at_any_cost && self.fill_with_new(claim));
             if !complete {
                 self.give_up(claim);
                 return None;
@@ -100,19 +105,19 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// Takes addresses for a request out of the indexes, from this chunk on: it, and those behind it that so many bytes need,
     /// are free or without pages.
-    pub(crate) fn claim_from(&mut self, first: Index, needed: usize, page: usize) -> Option<Claim> {
-        let mut claim = Claim { chunk: first, page, holes: Vec::new() };
+    pub(crate) fn claim_from(&mut self, first: Index, needed: usize, page: usize) -> Option<PageClaim> {
+        let mut claim = PageClaim { chunk: first, page, holes: Vec::new() };
         let mut bytes = 0;
         let mut next = first;
         while bytes < needed {
             let index = next;
             let Chunk { address, size, state, .. } = *self.chunks.get(index)?;
             let mut size = size;
-            if state == State::Unmapped {
+            if state == ChunkState::Unmapped {
                 self.take_unmapped(index);
                 let wanted = (needed - bytes).checked_next_multiple_of(page)?;
                 if wanted < size
-                    && let Some(rest) = self.cut_back(index, wanted, State::Unmapped)
+                    && let Some(rest) = self.cut_back(index, wanted, ChunkState::Unmapped)
                 {
                     self.put_unmapped(rest);
                     size = wanted;
@@ -123,7 +128,7 @@ impl<B: DeviceBacking> Engine<B> {
             }
             bytes += size;
             next = self.chunks[index].next;
-            self.chunks[index].state = State::Live;
+            self.chunks[index].state = ChunkState::Live;
             if index != first {
                 self.chunks.unlink(index);
                 self.chunks.remove(index);
@@ -134,14 +139,14 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// The chunk, free or without pages, from which on a request needs the fewest new bytes of pages; with how many.
-    fn cheapest_range(&self, search: Search) -> Option<(usize, Index)> {
-        let of = self.pools[search.pool as usize].get(search.stream)?;
+    fn cheapest_range(&self, request: PoolRequest) -> Option<(usize, Index)> {
+        let of = self.pools[request.pool as usize].stream(request.stream)?;
         let mut best: Option<(usize, Index)> = None;
         for place in of.unmapped.iter() {
             let previous = self.chunks[place.chunk].previous;
-            let free_before = self.chunks.get(previous).is_some_and(|chunk| usable(chunk, search));
+            let free_before = self.chunks.get(previous).is_some_and(|chunk| usable(chunk, request));
             let from = if free_before { previous } else { place.chunk };
-            if let Some(missing) = self.missing_from(from, search)
+            if let Some(missing) = self.missing_from(from, request)
                 && best.is_none_or(|(least, _)| missing < least)
             {
                 best = Some((missing, from));
@@ -151,16 +156,16 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// How many bytes without pages a request would need from here on; `None` if it does not fit.
-    fn missing_from(&self, first: Index, search: Search) -> Option<usize> {
+    fn missing_from(&self, first: Index, request: PoolRequest) -> Option<usize> {
         let (mut bytes, mut missing) = (0, 0);
         for (_, chunk) in self.chunks.walk(first) {
-            if chunk.state == State::Unmapped {
-                missing += chunk.size.min(search.size - bytes);
-            } else if !usable(chunk, search) {
+            if chunk.state == ChunkState::Unmapped {
+                missing += chunk.size.min(request.size - bytes);
+            } else if !usable(chunk, request) {
                 return None;
             }
             bytes += chunk.size;
-            if bytes >= search.size {
+            if bytes >= request.size {
                 return Some(missing);
             }
         }
@@ -168,14 +173,14 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Fills all holes with pages from the device; false if there is no memory, and what was filled stays so.
-    fn fill_new(&mut self, claim: &mut Claim) -> bool {
+    fn fill_with_new(&mut self, claim: &mut PageClaim) -> bool {
         let Chunk { pool, region, .. } = self.chunks[claim.chunk];
         while let Some(&Hole { address, bytes }) = claim.holes.first() {
             // SAFETY: nothing is mapped in a hole, which is ours; its ends are multiples of the page.
             if !self.may_hold(bytes) || !unsafe { self.backing.map(address, bytes, claim.page) } {
                 return false;
             }
-            self.count_gained(pool, bytes);
+            self.count_mapped(pool, bytes);
             self.note(RegionAction::Mapped, region, address, bytes);
             claim.holes.remove(0);
         }
@@ -183,9 +188,9 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Fills holes with pages that lie wholly in free chunks: first with those that no block of a plan will need.
-    fn fill_moved(&mut self, claim: &mut Claim) {
+    fn fill_by_remap(&mut self, claim: &mut PageClaim) {
         let mut left = usize::MAX;
-        while self.rounds.is_planned() && claim.missing() < left {
+        while self.period.is_planned() && claim.missing() < left {
             left = claim.missing();
             let sources = self.sources(claim.page).into_iter();
             let sources = sources.filter_map(|source| self.unplanned(source)).collect();
@@ -196,14 +201,14 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// The first pages of a source that no block of the plan will need.
     fn unplanned(&self, (index, pages): (Index, Hole)) -> Option<(Index, Hole)> {
-        let part = self.rounds.outside(pages.address..pages.address + pages.bytes);
+        let part = self.period.outside(pages.address..pages.address + pages.bytes);
         // A plan counts pages from address zero; these begin where their region does.
         let part = self.regions.get(self.chunks[index].region)?.whole_pages(part)?;
         Some((index, Hole { address: part.start, bytes: part.len() }))
     }
 
     /// Fills holes with these pages, the smallest piece first.
-    fn fill_from(&mut self, claim: &mut Claim, mut sources: Vec<(Index, Hole)>) {
+    fn fill_from(&mut self, claim: &mut PageClaim, mut sources: Vec<(Index, Hole)>) {
         sources.sort_unstable_by_key(|&(_, pages)| pages.bytes);
         let mut missing = claim.missing();
         let mut used = 0;
@@ -222,7 +227,7 @@ impl<B: DeviceBacking> Engine<B> {
         for (index, pages) in sources {
             let bytes = pages.bytes.min(claim.missing());
             let from_small = self.pools[self.chunks[index].pool as usize].small;
-            if bytes == 0 || self.hollow(index, pages.address, pages.address + bytes).is_none() {
+            if bytes == 0 || self.carve_unmapped(index, pages.address, pages.address + bytes).is_none() {
                 continue;
             }
             if from_small != small {
@@ -233,7 +238,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Moves pages of a region, which are nobody's by now, into the first holes.
-    fn move_pages(&mut self, claim: &mut Claim, from: Index, mut pages: Hole) {
+    fn move_pages(&mut self, claim: &mut PageClaim, from: Index, mut pages: Hole) {
         let Chunk { pool, region: to, .. } = self.chunks[claim.chunk];
         while pages.bytes > 0
             && let Some(hole) = claim.holes.first_mut()
@@ -277,12 +282,12 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Puts a claim back: what has pages becomes free, the rest waits for pages again.
-    fn give_up(&mut self, claim: &Claim) {
+    fn give_up(&mut self, claim: &PageClaim) {
         for hole in claim.holes.iter().rev() {
             let Chunk { address, size, .. } = self.chunks[claim.chunk];
             let end = hole.address + hole.bytes;
             if end < address + size
-                && let Some(behind) = self.cut_back(claim.chunk, end - address, State::Live)
+                && let Some(behind) = self.cut_back(claim.chunk, end - address, ChunkState::Live)
             {
                 self.insert_free(behind);
             }
@@ -290,7 +295,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.unmapped_again(claim.chunk);
                 return;
             }
-            if let Some(empty) = self.cut_back(claim.chunk, hole.address - address, State::Live) {
+            if let Some(empty) = self.cut_back(claim.chunk, hole.address - address, ChunkState::Live) {
                 self.unmapped_again(empty);
             }
         }
@@ -298,12 +303,12 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     fn unmapped_again(&mut self, index: Index) {
-        self.chunks[index].state = State::Unmapped;
-        self.merge_around(index, State::Unmapped);
+        self.chunks[index].state = ChunkState::Unmapped;
+        self.merge_around(index, ChunkState::Unmapped);
         self.put_unmapped(index);
     }
 }
 
-pub(crate) fn usable(chunk: &Chunk, search: Search) -> bool {
-    chunk.state == State::Free && chunk.stream == search.stream && chunk.pool == search.pool
+pub(crate) fn usable(chunk: &Chunk, request: PoolRequest) -> bool {
+    chunk.state == ChunkState::Free && chunk.stream == request.stream && chunk.pool == request.pool
 }

@@ -33,14 +33,14 @@ const LIVES: u32 = u32::MAX;
 
 /// A request: what was granted, and how many requests there were when it came back.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct LoggedRequest {
     size: usize,
     until: u32,
 }
 
 /// One request of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct PlannedRequest {
     pub(crate) size: usize,
     /// Where its block belongs; `None` if anywhere.
     pub(crate) address: Option<usize>,
@@ -48,7 +48,7 @@ pub(crate) struct Step {
 
 /// A round as it was found.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct Period {
     /// The number of its first request in the log.
     pub(crate) first: u32,
     /// Whether it happened twice.
@@ -62,7 +62,7 @@ pub(crate) struct Round {
 /// What one stream asks for, and the plan for it.
 #[derive(Debug, Default)]
 pub(crate) struct PeriodLog {
-    log: Vec<Asked>,
+    log: Vec<LoggedRequest>,
     /// The number of the log's first request.
     first: u32,
     /// Whether pages were moved for the last request.
@@ -74,7 +74,7 @@ pub(crate) struct PeriodLog {
     /// How many bytes may be held for the plan.
     pub(crate) allowed: u64,
     /// From its turn on.
-    plan: Vec<Step>,
+    plan: Vec<PlannedRequest>,
     /// The pages that it needs, in order of address.
     footprint: Vec<Range<usize>>,
     /// Whether the turn has been passed since there is this plan.
@@ -93,7 +93,7 @@ impl PeriodLog {
             self.forget();
         }
         let number = self.number();
-        self.log.push(Asked { size, until: LIVES });
+        self.log.push(LoggedRequest { size, until: LIVES });
         (number, if self.plan.is_empty() { None } else { self.follow(size) })
     }
 
@@ -151,9 +151,15 @@ impl PeriodLog {
 
     /// Takes the plan for a round, whose last step was the last request. It begins at its turn, when the fewest blocks live
     /// that are not where it wants them.
-    pub(crate) fn plan(&mut self, round: &Round, mut plan: Vec<Step>, footprint: Vec<Range<usize>>) {
+    pub(crate) fn plan(
+        &mut self,
+        round: &Period,
+        mut plan: Vec<PlannedRequest>,
+        footprint: Vec<Range<usize>>,
+    ) {
         plan.rotate_left(round.turn);
-        let steps: Vec<Asked> = plan.iter().map(|step| Asked { size: step.size, until: LIVES }).collect();
+        let steps: Vec<LoggedRequest> =
+            plan.iter().map(|step| LoggedRequest { size: step.size, until: LIVES }).collect();
         self.places = (CONTEXT..=steps.len())
             .rev()
             .filter_map(|end| Some((fingerprint(&steps[..end])?, end - 1)))
@@ -182,7 +188,7 @@ impl PeriodLog {
 
     /// A round could not be planned: the next search is later, and ever later. One that is only believed may be known
     /// better soon.
-    pub(crate) fn give_up(&mut self, round: &Round) {
+    pub(crate) fn give_up(&mut self, round: &Period) {
         let length = u32::try_from(round.lives.len()).unwrap_or(u32::MAX);
         let pause = match round.is_whole {
             true => length.saturating_mul(1 << self.failures.min(16)),
@@ -203,7 +209,7 @@ impl PeriodLog {
     }
 
     /// The shortest round that ends with the last request, and has as many blocks in the end as in the beginning.
-    pub(crate) fn find(&self) -> Option<Round> {
+    pub(crate) fn find(&self) -> Option<Period> {
         let same = self.matches();
         let log = &self.log;
         let whole = (CONTEXT..log.len()).filter(|&period| same[period] >= period).take(TRIES);
@@ -234,7 +240,7 @@ impl PeriodLog {
     }
 
     /// The last so many requests as a round; `None` if blocks live longer than that, or become ever more.
-    fn round(&self, period: usize) -> Option<Round> {
+    fn round(&self, period: usize) -> Option<Period> {
         let begin = self.log.len().checked_sub(period)?;
         let mut lives = Vec::with_capacity(period);
         let (mut all, mut kept) = (0_usize, 0_usize);
@@ -267,7 +273,7 @@ impl PeriodLog {
             let accumulates = lived.is_none() && (begin + place) >= period;
             Some((size, (!accumulates).then_some(Life { from: life.0, until: life.1, size })))
         });
-        Some(Round { first, is_whole: begin >= period, turn, lives: lives.collect::<Option<_>>()? })
+        Some(Period { first, is_whole: begin >= period, turn, lives: lives.collect::<Option<_>>()? })
     }
 
     /// For how many requests a block lived; `None` if it lives.
@@ -278,8 +284,8 @@ impl PeriodLog {
 
     /// Bytes of the log and the plan.
     pub(crate) fn bytes(&self) -> usize {
-        self.log.capacity() * size_of::<Asked>()
-            + self.plan.capacity() * size_of::<Step>()
+        self.log.capacity() * size_of::<LoggedRequest>()
+            + self.plan.capacity() * size_of::<PlannedRequest>()
             + self.footprint.capacity() * size_of::<Range<usize>>()
             + self.places.capacity() * size_of::<(u64, usize)>()
     }
@@ -311,7 +317,7 @@ fn turn(lives: &[(usize, Option<usize>)]) -> usize {
 }
 
 /// Of the last requests; `None` if there are too few.
-fn fingerprint(log: &[Asked]) -> Option<u64> {
+fn fingerprint(log: &[LoggedRequest]) -> Option<u64> {
     let last = log.last_chunk::<CONTEXT>()?;
     Some(last.iter().fold(0, |sum: u64, asked| {
         (sum ^ asked.size as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)

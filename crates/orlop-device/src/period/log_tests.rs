@@ -60,7 +60,7 @@ fn the_plan_begins_at_its_turn_and_is_found_again() {
     let (mut rounds, mut live) = (PeriodLog::default(), Vec::new());
     play(&mut rounds, &mut live, &ROUND.repeat(2));
     let round = rounds.find().expect("it happened twice");
-    let plan = round.lives.iter().map(|&(size, _)| Step { size, address: Some(size) }).collect();
+    let plan = round.lives.iter().map(|&(size, _)| PlannedRequest { size, address: Some(size) }).collect();
     rounds.plan(&round, plan, Vec::new());
     play(&mut rounds, &mut live, ROUND);
     let here: Vec<_> =

@@ -6,10 +6,10 @@
 //! plan is taken only if the pages that it needs are no more than may be held. While the program moves over to it pages
 //! move once more; from then on they lie where they are needed. What is not as planned goes where it fits best.
 
-use super::log::{Round, Step};
+use super::log::{Period, PlannedRequest};
 use crate::backing::DeviceBacking;
-use crate::engine::{Ask, DeviceBlock, Engine, LARGE, Search};
-use crate::engine::{Chunk, Index, State};
+use crate::engine::{Chunk, ChunkState, Index};
+use crate::engine::{DeviceBlock, DeviceRequest, Engine, LARGE, PoolRequest};
 use crate::engine::{Region, at};
 use crate::error::DeviceError;
 use crate::pages::{PagePurpose, usable};
@@ -22,42 +22,46 @@ const MOST_PLANNED: usize = 1 << 13;
 impl<B: DeviceBacking> Engine<B> {
     /// Whether a free chunk is also kept by address.
     #[inline]
-    pub(crate) fn rehearses(&self, chunk: &Chunk) -> bool {
-        chunk.stream == self.watched && chunk.pool == LARGE && self.rounds.is_planned()
+    pub(crate) fn tracks_address(&self, chunk: &Chunk) -> bool {
+        chunk.stream == self.watched_stream && chunk.pool == LARGE && self.period.is_planned()
     }
 
     /// A chunk is in the index of its pool.
     #[inline]
-    pub(crate) fn remember_place(&mut self, index: Index) {
-        if self.rehearses(&self.chunks[index]) {
-            self.free_places.insert(self.chunks[index].address, index);
+    pub(crate) fn remember_address(&mut self, index: Index) {
+        if self.tracks_address(&self.chunks[index]) {
+            self.free_by_address.insert(self.chunks[index].address, index);
         }
     }
 
     /// A chunk is no longer in the index of its pool.
     #[inline]
-    pub(crate) fn forget_place(&mut self, index: Index) {
-        if self.rehearses(&self.chunks[index]) {
-            self.free_places.remove(&self.chunks[index].address);
+    pub(crate) fn forget_address(&mut self, index: Index) {
+        if self.tracks_address(&self.chunks[index]) {
+            self.free_by_address.remove(&self.chunks[index].address);
         }
     }
 
     /// A block for a request that may be one of a round.
-    pub(crate) fn allocate_watched(&mut self, search: Search, ask: Ask) -> Result<DeviceBlock, DeviceError> {
-        let (request, address) = self.rounds.asked(search.size);
+    pub(crate) fn allocate_planned(
+        &mut self,
+        request: PoolRequest,
+        ask: DeviceRequest,
+    ) -> Result<DeviceBlock, DeviceError> {
+        let (number, address) = self.period.asked(request.size);
         if address.is_some() {
-            self.cool();
+            self.index_last_freed();
         }
-        let planned = address.and_then(|address| self.take_at(search, address));
+        let planned = address.and_then(|address| self.take_at(request, address));
         let block = match planned {
-            Some(chunk) => Ok(self.hand_out(chunk, search.size, ask.bytes)),
-            None => self.allocate_anywhere(search, ask),
+            Some(chunk) => Ok(self.hand_out(chunk, request.size, ask.bytes)),
+            None => self.allocate_best_fit(request, ask),
         };
         match block {
-            Ok(block) => self.chunks[block.0].after = request,
-            Err(_) => self.rounds.returned(request),
+            Ok(block) => self.chunks[block.0].after = number,
+            Err(_) => self.period.returned(number),
         }
-        if std::mem::take(&mut self.rounds.has_moved) && self.rounds.moved() {
+        if std::mem::take(&mut self.period.has_moved) && self.period.moved() {
             self.rehearse();
         }
         block
@@ -65,25 +69,25 @@ impl<B: DeviceBacking> Engine<B> {
 
     /// A chunk that begins at an address and is large enough, in no index: if all that is there is free, or without pages
     /// and there are pages for it that nobody needs.
-    fn take_at(&mut self, search: Search, address: usize) -> Option<Index> {
-        let mut chunk = self.available_at(search, address)?;
-        let page = self.page(search.pool);
+    fn take_at(&mut self, request: PoolRequest, address: usize) -> Option<Index> {
+        let mut chunk = self.available_at(request, address)?;
+        let page = self.page(request.pool);
         let Chunk { address: begin, state, .. } = self.chunks[chunk];
         // Whole pages: what is before the block in the first one becomes free.
         let before = (address - begin) / page * page;
-        if state == State::Unmapped && before > 0 {
+        if state == ChunkState::Unmapped && before > 0 {
             self.take_unmapped(chunk);
-            let behind = self.cut_back(chunk, before, State::Unmapped);
+            let behind = self.cut_back(chunk, before, ChunkState::Unmapped);
             self.put_unmapped(chunk);
             chunk = behind?;
             self.put_unmapped(chunk);
         }
-        let needed = address - self.chunks[chunk].address + search.size;
+        let needed = address - self.chunks[chunk].address + request.size;
         let mut claim = self.claim_from(chunk, needed, page)?;
         if !claim.holes.is_empty() {
-            self.fill(search, &mut claim, PagePurpose::Plan)?;
+            self.fill(request, &mut claim, PagePurpose::Plan)?;
             // Rounded up to pages it may have come to free chunks.
-            self.merge_around(chunk, State::Free);
+            self.merge_around(chunk, ChunkState::Free);
         }
         let before = address - self.chunks[chunk].address;
         if before > 0 {
@@ -98,18 +102,18 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// The chunk that covers an address, if it and those behind it are free or without pages as far as a request needs.
-    fn available_at(&self, search: Search, address: usize) -> Option<Index> {
+    fn available_at(&self, request: PoolRequest, address: usize) -> Option<Index> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
             chunk.address <= address && address - chunk.address < chunk.size
         };
-        let free = self.free_places.range(..=address).next_back().map(|(_, &index)| index);
-        let unmapped = &self.pools[search.pool as usize].get(search.stream)?.unmapped;
+        let free = self.free_by_address.range(..=address).next_back().map(|(_, &index)| index);
+        let unmapped = &self.pools[request.pool as usize].stream(request.stream)?.unmapped;
         let unmapped = || unmapped.last_below(at(address + 1, 0)).map(|place| place.chunk);
         let first = free.filter(covers).or_else(|| unmapped().filter(covers))?;
-        let end = address.checked_add(search.size)?;
+        let end = address.checked_add(request.size)?;
         for (_, chunk) in self.chunks.walk(first) {
-            if chunk.state != State::Unmapped && !usable(chunk, search) {
+            if chunk.state != ChunkState::Unmapped && !usable(chunk, request) {
                 return None;
             }
             if chunk.address + chunk.size >= end {
@@ -122,36 +126,38 @@ impl<B: DeviceBacking> Engine<B> {
     /// Pages were moved for a chunk. The stream of the first large one is the one to watch.
     pub(crate) fn note_move(&mut self, chunk: Index) {
         let Chunk { pool, stream, .. } = self.chunks[chunk];
-        if !self.policy.beyond.rehearse {
+        if !self.policy.extensions.plan_periods {
             return;
         }
-        if pool == LARGE && stream != self.watched && !self.rounds.is_planned() {
-            self.watched = stream;
-            self.rounds = self.rounds.anew();
+        if pool == LARGE && stream != self.watched_stream && !self.period.is_planned() {
+            self.watched_stream = stream;
+            self.period = self.period.anew();
         }
-        self.rounds.has_moved = true;
+        self.period.has_moved = true;
     }
 
     /// Looks for a round, and plans it.
     #[cold]
     fn rehearse(&mut self) {
-        let Some(round) = self.rounds.find() else { return };
+        let Some(period) = self.period.find() else { return };
         let allowed = self.allowed();
-        let Some((plan, footprint)) = self.plan(&round, allowed) else { return self.rounds.give_up(&round) };
-        self.rounds.plan(&round, plan, footprint);
-        self.rounds.allowed = allowed;
-        self.cool();
-        let free = self.pools[LARGE as usize].of(self.watched).free.all(&self.chunks);
-        self.free_places = free.into_iter().map(|index| (self.chunks[index].address, index)).collect();
+        let Some((plan, footprint)) = self.plan(&period, allowed) else {
+            return self.period.give_up(&period);
+        };
+        self.period.plan(&period, plan, footprint);
+        self.period.allowed = allowed;
+        self.index_last_freed();
+        let free = self.pools[LARGE as usize].stream_mut(self.watched_stream).free.all(&self.chunks);
+        self.free_by_address = free.into_iter().map(|index| (self.chunks[index].address, index)).collect();
     }
 
-    /// Places for the blocks of a round, and the pages that they need; `None` if that is more than may be held.
-    fn plan(&self, round: &Round, allowed: u64) -> Option<(Vec<Step>, Vec<Range<usize>>)> {
-        let lives: Vec<Life> = round.lives.iter().filter_map(|&(_, life)| life).collect();
+    /// AddressSpace for the blocks of a round, and the pages that they need; `None` if that is more than may be held.
+    fn plan(&self, period: &Period, allowed: u64) -> Option<(Vec<PlannedRequest>, Vec<Range<usize>>)> {
+        let lives: Vec<Life> = period.lives.iter().filter_map(|&(_, life)| life).collect();
         if lives.len() > MOST_PLANNED {
             return None;
         }
-        let (holes, stay) = self.holes(round);
+        let (holes, stay) = self.holes(period);
         let allowed = usize::try_from(allowed.saturating_sub(self.held_by_others())).ok()?;
         let page = self.page(LARGE);
         let footprint = |addresses: &Vec<usize>| {
@@ -164,9 +170,9 @@ impl<B: DeviceBacking> Engine<B> {
         let fitting = |addresses: Vec<usize>| Some((footprint(&addresses)?, addresses));
         let (footprint, addresses) = places(&lives, &holes).find_map(fitting)?;
         let mut addresses = addresses.into_iter();
-        let steps = round.lives.iter().map(|&(size, life)| {
+        let steps = period.lives.iter().map(|&(size, life)| {
             let address = life.and_then(|_| addresses.next());
-            Step { size, address }
+            PlannedRequest { size, address }
         });
         Some((steps.collect(), footprint))
     }
@@ -178,10 +184,11 @@ impl<B: DeviceBacking> Engine<B> {
         held.saturating_add(self.page(LARGE) as u64)
     }
 
-    /// How many bytes are held that are not in the watched stream's regions.
+    /// How many bytes are held that are not in the watched_stream stream's regions.
     fn held_by_others(&self) -> u64 {
         let mapped = |region: &Region| {
-            let chunks = self.chunks.walk(region.first).filter(|(_, chunk)| chunk.state != State::Unmapped);
+            let chunks =
+                self.chunks.walk(region.first).filter(|(_, chunk)| chunk.state != ChunkState::Unmapped);
             chunks.map(|(_, chunk)| chunk.size as u64).sum::<u64>()
         };
         let now: u64 = self.watched_regions().map(mapped).sum();
@@ -190,12 +197,13 @@ impl<B: DeviceBacking> Engine<B> {
 
     fn watched_regions(&self) -> impl Iterator<Item = &Region> + '_ {
         let regions = self.regions.iter().map(|(_, region)| region);
-        regions
-            .filter(|region| region.page.is_some() && region.pool == LARGE && region.stream == self.watched)
+        regions.filter(|region| {
+            region.page.is_some() && region.pool == LARGE && region.stream == self.watched_stream
+        })
     }
 
     /// Addresses without blocks that stay, in order; and those blocks.
-    fn holes(&self, round: &Round) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+    fn holes(&self, period: &Period) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let (mut holes, mut stay) = (Vec::new(), Vec::new());
         let mut regions: Vec<_> = self.watched_regions().collect();
         regions.sort_unstable_by_key(|region| region.address);
@@ -203,7 +211,7 @@ impl<B: DeviceBacking> Engine<B> {
             let mut hole = region.address..region.address;
             for (_, chunk) in self.chunks.walk(region.first) {
                 let end = chunk.address + chunk.size;
-                if self.stays(chunk, round) {
+                if self.stays(chunk, period) {
                     stay.push(chunk.address..end);
                     holes.push(std::mem::replace(&mut hole, end..end));
                 } else {
@@ -217,10 +225,10 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Whether a chunk is a block that the round does not have a place for.
-    fn stays(&self, chunk: &Chunk, round: &Round) -> bool {
+    fn stays(&self, chunk: &Chunk, period: &Period) -> bool {
         // A block of another stream, or of before the log, has a number that is none of the round's.
-        let place = chunk.after.wrapping_sub(round.first) as usize;
-        chunk.state == State::Live && round.lives.get(place).is_none_or(|(_, life)| life.is_none())
+        let place = chunk.after.wrapping_sub(period.first) as usize;
+        chunk.state == ChunkState::Live && period.lives.get(place).is_none_or(|(_, life)| life.is_none())
     }
 }
 

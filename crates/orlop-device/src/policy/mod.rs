@@ -49,7 +49,7 @@ pub struct Policy {
     /// How free blocks are found in the small pools.
     pub small_index: IndexKind,
     /// What is done for a request beyond PyTorch's way.
-    pub beyond: Beyond,
+    pub extensions: Extensions,
 }
 
 /// How memory is gained from the device.
@@ -81,8 +81,8 @@ pub enum IndexKind {
 /// What PyTorch's allocator does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Beyond {
-    /// Ask about one event at a time, instead of one of each stream.
+pub struct Extensions {
+    /// DeviceRequest about one event at a time, instead of one of each stream.
     pub poll_one: bool,
     /// Take a block of another stream, and let the stream that asked wait for that one on the device.
     pub steal: bool,
@@ -91,13 +91,13 @@ pub struct Beyond {
     /// engine, or with its last [`empty_cache`](crate::Engine::empty_cache); resetting peaks is not a beginning.
     pub hold_to_peak: Option<u32>,
     /// Look once more after waiting for streams, and give up only then.
-    pub look_again: bool,
+    pub search_after_wait: bool,
     /// Keep the block that was freed last as it is: the next request is often for the same size.
-    pub keep_hot: bool,
+    pub keep_last_freed: bool,
     /// Keep what lives long apart from what does not.
     pub by_lifetime: bool,
     /// When pages had to be moved, look for a round that the program repeats, and place its blocks so that none will.
-    pub rehearse: bool,
+    pub plan_periods: bool,
 }
 
 impl Policy {
@@ -123,7 +123,7 @@ impl Policy {
             collect_from: conf.garbage_collection_threshold,
             fraction: conf.memory_fraction,
             small_index: IndexKind::Ordered,
-            beyond: Beyond::default(),
+            extensions: Extensions::default(),
         }
     }
 
@@ -135,14 +135,14 @@ impl Policy {
             growth: Growth::Pages { small: REGION_STEP, large: REGION_STEP },
             large_rest: GRANULE - 1,
             small_index: IndexKind::Segregated,
-            beyond: Beyond {
+            extensions: Extensions {
                 poll_one: true,
                 steal: true,
                 hold_to_peak: Some(7),
-                look_again: true,
-                keep_hot: true,
+                search_after_wait: true,
+                keep_last_freed: true,
                 by_lifetime: true,
-                rehearse: true,
+                plan_periods: true,
             },
             ..Self::torch(&TorchConf::default())
         }
@@ -155,7 +155,7 @@ impl Policy {
         Self {
             name: "orlop-segments",
             growth: Growth::Regions,
-            beyond: Beyond { hold_to_peak: Some(6), ..ours.beyond },
+            extensions: Extensions { hold_to_peak: Some(6), ..ours.extensions },
             ..ours
         }
     }
@@ -203,12 +203,12 @@ impl Policy {
 
     /// Whether free chunks of one region may belong to different streams.
     pub(crate) fn mixes_streams(&self) -> bool {
-        let Beyond { steal, hold_to_peak, look_again, .. } = self.beyond;
-        steal || look_again || hold_to_peak.is_some()
+        let Extensions { steal, hold_to_peak, search_after_wait, .. } = self.extensions;
+        steal || search_after_wait || hold_to_peak.is_some()
     }
 
     /// What cannot be is put right, for the fields are anybody's: the granule is a power of two, and pages are multiples of it.
-    pub(crate) fn put_right(mut self) -> Self {
+    pub(crate) fn normalized(mut self) -> Self {
         self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(GRANULE);
         if let Growth::Pages { small, large } = &mut self.growth {
             for page in [small, large] {

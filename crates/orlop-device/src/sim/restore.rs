@@ -8,9 +8,9 @@ use super::addresses::LAST_ADDRESS;
 use super::null_device::NullDevice;
 use crate::engine::PoolId;
 use crate::engine::Region;
-use crate::engine::{Chunk, Index, NONE, State};
+use crate::engine::{Chunk, ChunkState, Index, NONE};
 use crate::engine::{DeviceBlock, Engine, LARGE, SMALL};
-use crate::engine::{DevicePiece, DeviceSegment, PieceState};
+use crate::engine::{DeviceChunk, DeviceChunkState, DeviceSegment};
 use crate::error::DeviceError;
 use crate::policy::Growth;
 use orlop_core::StreamId;
@@ -27,12 +27,12 @@ type Start<'a> = (usize, &'a DeviceSegment);
 
 /// A piece to restore: a segment's, or addresses without pages.
 #[derive(Debug, Clone, Copy)]
-enum Piece {
-    Of(DevicePiece),
+enum RestoredChunk {
+    Of(DeviceChunk),
     Unmapped { address: usize, bytes: usize },
 }
 
-impl Piece {
+impl RestoredChunk {
     fn place(self) -> (usize, usize) {
         match self {
             Self::Of(piece) => (piece.address, piece.bytes),
@@ -72,8 +72,8 @@ impl Engine<NullDevice> {
     }
 
     fn restore_alone(&mut self, segment: &DeviceSegment, blocks: &mut Blocks) -> Result<(), DeviceError> {
-        let pieces: Vec<Piece> = segment.pieces.iter().copied().map(Piece::Of).collect();
-        self.restore_region(segment, segment.bytes, None, &pieces, blocks)
+        let chunks: Vec<RestoredChunk> = segment.chunks.iter().copied().map(RestoredChunk::Of).collect();
+        self.restore_region(segment, segment.bytes, None, &chunks, blocks)
     }
 
     /// Restores the segments of one range, or each for itself if they do not lie in pages of one.
@@ -100,20 +100,20 @@ impl Engine<NullDevice> {
         if !segments.iter().all(in_pages) || last.address + last.bytes > first.address + bytes {
             return segments.into_iter().try_for_each(|segment| self.restore_alone(segment, blocks));
         }
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         let mut at = first.address;
         for segment in segments {
             if segment.address > at {
-                pieces.push(Piece::Unmapped { address: at, bytes: segment.address - at });
+                chunks.push(RestoredChunk::Unmapped { address: at, bytes: segment.address - at });
             }
-            pieces.extend(segment.pieces.iter().copied().map(Piece::Of));
+            chunks.extend(segment.chunks.iter().copied().map(RestoredChunk::Of));
             at = segment.address + segment.bytes;
         }
         let end = first.address + bytes;
         if end > at {
-            pieces.push(Piece::Unmapped { address: at, bytes: end - at });
+            chunks.push(RestoredChunk::Unmapped { address: at, bytes: end - at });
         }
-        self.restore_region(first, bytes, Some(page), &pieces, blocks)
+        self.restore_region(first, bytes, Some(page), &chunks, blocks)
     }
 
     fn restore_region(
@@ -121,16 +121,16 @@ impl Engine<NullDevice> {
         like: &DeviceSegment,
         bytes: usize,
         page: Option<usize>,
-        pieces: &[Piece],
+        chunks: &[RestoredChunk],
         blocks: &mut Blocks,
     ) -> Result<(), DeviceError> {
         let DeviceSegment { address, stream, small, .. } = *like;
-        let mapped = pieces.iter().filter(|piece| matches!(piece, Piece::Of(_)));
+        let mapped = chunks.iter().filter(|piece| matches!(piece, RestoredChunk::Of(_)));
         let held: usize = mapped.map(|piece| piece.place().1).sum();
         // What was checked leaves no way for these to fail.
         let no_room = DeviceError::BadSegment { address, problem: "there is no room for it" };
         let pool = self.pool_of(like)?;
-        if !self.backing.inner().hold(address, bytes, held) {
+        if !self.backing.inner().occupy(address, bytes, held) {
             return Err(no_room);
         }
         let stream = self.streams.number(stream);
@@ -156,37 +156,37 @@ impl Engine<NullDevice> {
             stream,
             events: 0,
             pool,
-            state: State::Live,
+            state: ChunkState::Live,
             border: false,
         };
         let mut previous = NONE;
         let mut free: Vec<Index> = Vec::new();
-        for &piece in pieces {
+        for &piece in chunks {
             let (address, size) = piece.place();
             let index = self.chunks.insert(Chunk { address, size, previous, ..like }).ok_or(no_room)?;
             match previous {
-                NONE => self.regions.begins(region, index),
+                NONE => self.regions.set_first(region, index),
                 previous => self.chunks[previous].next = index,
             }
             previous = index;
             match piece {
-                Piece::Of(piece) if piece.state == PieceState::Live => {
+                RestoredChunk::Of(piece) if piece.state == DeviceChunkState::Live => {
                     self.reuse(index, piece.requested);
                     blocks.insert(address, DeviceBlock(index));
                 }
-                Piece::Of(piece) => {
+                RestoredChunk::Of(piece) => {
                     self.chunks[index].requested = piece.requested;
                     free.push(index);
                 }
-                Piece::Unmapped { .. } => {
-                    self.chunks[index].state = State::Unmapped;
+                RestoredChunk::Unmapped { .. } => {
+                    self.chunks[index].state = ChunkState::Unmapped;
                     self.put_unmapped(index);
                 }
             }
         }
         for index in free {
             // It may have been taken in by the one before it.
-            if self.chunks[index].state == State::Live {
+            if self.chunks[index].state == ChunkState::Live {
                 self.insert_free(index);
             }
         }
@@ -214,12 +214,12 @@ fn check(segments: &[DeviceSegment], memory: u64) -> Result<(), DeviceError> {
     for segment in segments {
         let address = segment.address;
         let refuse = |problem| DeviceError::BadSegment { address, problem };
-        let end = end(segment).ok_or_else(|| refuse("its pieces do not cover it"))?;
+        let end = end(segment).ok_or_else(|| refuse("its chunks do not cover it"))?;
         if end > LAST_ADDRESS {
             return Err(refuse("its addresses are too great"));
         }
-        let is_live = |piece: &&DevicePiece| piece.state == PieceState::Live;
-        if segment.pieces.iter().filter(is_live).any(|piece| piece.requested > piece.bytes) {
+        let is_live = |piece: &&DeviceChunk| piece.state == DeviceChunkState::Live;
+        if segment.chunks.iter().filter(is_live).any(|piece| piece.requested > piece.bytes) {
             return Err(refuse("a block is smaller than what was requested"));
         }
         let held = total.checked_add(segment.bytes as u64).filter(|&held| held <= memory);
@@ -243,7 +243,7 @@ fn range_of(segment: &DeviceSegment) -> Range {
 
 /// Where a segment ends, if its pieces cover it in order.
 fn end(segment: &DeviceSegment) -> Option<usize> {
-    let end = segment.pieces.iter().try_fold(segment.address, |at, piece| {
+    let end = segment.chunks.iter().try_fold(segment.address, |at, piece| {
         if piece.address == at && piece.bytes > 0 { at.checked_add(piece.bytes) } else { None }
     });
     end.filter(|&end| end > segment.address && Some(end) == segment.address.checked_add(segment.bytes))

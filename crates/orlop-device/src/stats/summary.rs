@@ -10,11 +10,11 @@ impl DeviceStats {
     /// A table: what is, what was at most, and what was ever added and taken away, of bytes and of counts, by pool.
     ///
     /// ```
-    /// use orlop_device::{Ask, Engine, NullDevice, Policy};
+    /// use orlop_device::{DeviceRequest, Engine, NullDevice, Policy};
     /// use orlop_core::{Device, StreamId};
     ///
     /// let mut engine = Engine::new(NullDevice::new(Device::cuda(0), 1 << 30), Policy::orlop());
-    /// let _block = engine.allocate(Ask::new(3 << 20, StreamId::DEFAULT))?;
+    /// let _block = engine.allocate(DeviceRequest::new(3 << 20, StreamId::DEFAULT))?;
     /// assert!(engine.stats().summary().contains("allocated memory        3.00 MiB"));
     /// # Ok::<(), orlop_device::DeviceError>(())
     /// ```

@@ -3,7 +3,8 @@
 
 use super::streams::{LateStreams, check, fill};
 use crate::{
-    Ask, DeviceAllocator, DeviceBacking, DeviceBlock, DeviceError, Engine, HostPages, Policy, TorchConf,
+    DeviceAllocator, DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy,
+    TorchConf,
 };
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
@@ -63,7 +64,7 @@ impl Program {
     }
 
     fn allocate(&mut self, bytes: usize, own: StreamId) -> Result<(), DeviceError> {
-        let block = self.engine.allocate(Ask::new(bytes, own))?;
+        let block = self.engine.allocate(DeviceRequest::new(bytes, own))?;
         let (address, size) = self.place(block);
         self.engine.backing().handed_out(address, size, own);
         self.blocks += 1;
@@ -183,7 +184,7 @@ fn the_largest_request_takes_all_pages_that_are_free() {
         for _ in 0..program.live.len() / 2 {
             program.free(next(program.live.len()));
         }
-        program.engine.cool();
+        program.engine.index_last_freed();
         let engine = &program.engine;
         let held = usize::try_from(engine.stats().reserved_bytes.all.current).unwrap();
         let whole = usize::try_from(engine.whole_free_pages()).unwrap() + memory - held;

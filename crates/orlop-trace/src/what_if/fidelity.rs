@@ -7,8 +7,8 @@ use super::streams::FoldedStreams;
 use crate::history::{BlockState, Completions, DeviceHistory, EventAction, HistoryEvent, Segment};
 use orlop_core::{Device, StreamId};
 use orlop_device::{
-    Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId,
-    StreamFilter, TorchConf,
+    DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, NullDevice, Policy,
+    PoolId, StreamFilter, TorchConf,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -115,7 +115,7 @@ impl FidelityReplay {
                     (usize::try_from(event.address), usize::try_from(event.bytes))
                 {
                     let stream = self.streams.fold(event.stream);
-                    self.engine.give_back(stream, address, bytes);
+                    self.engine.release_segment(stream, address, bytes);
                 }
             }
             _ => {}
@@ -125,7 +125,7 @@ impl FidelityReplay {
     fn allocate(&mut self, place: usize, event: &HistoryEvent, pool: PoolId) {
         self.fidelity.allocations += 1;
         let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
-        let ask = Ask::new(bytes, self.streams.fold(event.stream));
+        let ask = DeviceRequest::new(bytes, self.streams.fold(event.stream));
         let got = allocate(&mut self.engine, ask, pool);
         if got.map(|block| self.engine.address(block) as u64) == Some(event.address) {
             self.fidelity.same += 1;
@@ -149,8 +149,8 @@ impl FidelityReplay {
 
 /// Blocks that wait for streams at the start, in the order in which streams are done with them.
 fn waiting(history: &DeviceHistory) -> Vec<u64> {
-    let pieces = history.start.iter().flat_map(|segment| &segment.blocks);
-    let mut until: HashMap<u64, usize> = pieces
+    let chunks = history.start.iter().flat_map(|segment| &segment.blocks);
+    let mut until: HashMap<u64, usize> = chunks
         .filter(|piece| piece.state == BlockState::Pending)
         .map(|piece| (piece.address, usize::MAX))
         .collect();
@@ -218,7 +218,7 @@ impl PageRange {
 }
 
 /// A block from the pool that the recorded one came from.
-fn allocate(engine: &mut Engine<NullDevice>, ask: Ask, pool: PoolId) -> Option<DeviceBlock> {
+fn allocate(engine: &mut Engine<NullDevice>, ask: DeviceRequest, pool: PoolId) -> Option<DeviceBlock> {
     if pool == (0, 0) {
         return engine.allocate(ask).ok();
     }
@@ -229,15 +229,15 @@ fn allocate(engine: &mut Engine<NullDevice>, ask: Ask, pool: PoolId) -> Option<D
 }
 
 fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegment> {
-    let pieces = segment.blocks.iter().map(|block| {
-        Some(DevicePiece {
+    let chunks = segment.blocks.iter().map(|block| {
+        Some(DeviceChunk {
             address: usize::try_from(block.address).ok()?,
             bytes: usize::try_from(block.bytes).ok()?,
             requested: usize::try_from(block.requested).ok()?,
             state: match block.state {
                 // What waits for streams is a block that is freed at once.
-                BlockState::Live | BlockState::Pending => PieceState::Live,
-                BlockState::Free => PieceState::Free,
+                BlockState::Live | BlockState::Pending => DeviceChunkState::Live,
+                BlockState::Free => DeviceChunkState::Free,
             },
         })
     });
@@ -248,7 +248,7 @@ fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegme
         small: segment.small,
         expandable: segment.expandable,
         pool: segment.pool,
-        pieces: pieces.collect::<Option<_>>()?,
+        chunks: chunks.collect::<Option<_>>()?,
     })
 }
 

@@ -8,7 +8,7 @@ use orlop_alloc::backing::Null;
 use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
-use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
+use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice};
 
 /// So much memory that nothing fails for want of it: address spaces still hold some thousand ranges of it.
 pub(super) const UNLIMITED: u64 = 1 << 46;
@@ -106,7 +106,7 @@ impl Simulator {
             Self::Device { engine, streams, blocks, .. } => {
                 let stream = streams.fold(block.stream);
                 let long_lived = block.kind == MemoryKind::Persistent;
-                let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, stream) });
+                let got = engine.allocate(DeviceRequest { long_lived, ..DeviceRequest::new(bytes, stream) });
                 *at(blocks, place) = Some(got.map_err(|error| lack(&error))?);
             }
             Self::Bfc { allocator, blocks } => {

@@ -2,7 +2,7 @@
 
 use crate::torch_runs::{device, recordings};
 use orlop_core::{Device, StreamId};
-use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
+use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, Policy, TorchConf};
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId, Sites, Workload};
 use orlop_trace::what_if::{RunConditions, Simulation, WhatIf};
 use proptest::prelude::*;
@@ -139,7 +139,9 @@ impl Recorded {
 
     fn allocate(&mut self, bytes: u64) {
         let [site, _] = self.sites;
-        let got = self.engine.allocate(Ask::new(usize::try_from(bytes).expect("a size"), StreamId::DEFAULT));
+        let got = self
+            .engine
+            .allocate(DeviceRequest::new(usize::try_from(bytes).expect("a size"), StreamId::DEFAULT));
         self.regions(site);
         match got {
             Ok(block) => {

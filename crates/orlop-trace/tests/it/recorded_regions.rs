@@ -180,8 +180,8 @@ fn segments_are_the_engines_own() {
     let live = |block: &&orlop_trace::history::SegmentBlock| block.state == BlockState::Live;
     let blocks: Vec<_> =
         segments.iter().flat_map(|s| &s.blocks).filter(live).map(|b| (b.address, b.bytes)).collect();
-    let pieces = own.iter().flat_map(|own| &own.pieces);
-    let pieces = pieces.filter(|piece| piece.state == orlop_device::PieceState::Live);
+    let pieces = own.iter().flat_map(|own| &own.chunks);
+    let pieces = pieces.filter(|piece| piece.state == orlop_device::DeviceChunkState::Live);
     assert_eq!(blocks, pieces.map(|piece| (piece.address as u64, piece.bytes as u64)).collect::<Vec<_>>());
 }
 

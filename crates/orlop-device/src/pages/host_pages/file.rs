@@ -1,6 +1,6 @@
 //! A file of memory: on Linux, `memfd_create`.
 
-use super::stretches::Stretch;
+use super::extents::Extent;
 
 #[cfg(target_os = "linux")]
 pub(super) use self::linux::MemoryFile;
@@ -9,7 +9,7 @@ pub(super) use self::none::MemoryFile;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::Stretch;
+    use super::Extent;
     use std::fs::File;
     use std::io::{Error, ErrorKind};
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -47,17 +47,17 @@ mod linux {
             Ok(Self { file })
         }
 
-        /// Gets memory for a stretch, zeroed where there was none. False if the system has no more.
-        pub(in super::super) fn commit(&self, stretch: Stretch) -> bool {
-            let Stretch { offset, bytes } = stretch;
+        /// Gets memory for a extent, zeroed where there was none. False if the system has no more.
+        pub(in super::super) fn commit(&self, extent: Extent) -> bool {
+            let Extent { offset, bytes } = extent;
             let steps = (offset..offset + bytes).step_by(STEP);
             steps.into_iter().all(|at| self.allocate(0, at, STEP.min(offset + bytes - at)))
         }
 
-        /// Gives the memory of a stretch back to the system. False if the system keeps it in the file.
-        pub(in super::super) fn discard(&self, stretch: Stretch) -> bool {
+        /// Gives the memory of a extent back to the system. False if the system keeps it in the file.
+        pub(in super::super) fn discard(&self, extent: Extent) -> bool {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            self.allocate(mode, stretch.offset, stretch.bytes)
+            self.allocate(mode, extent.offset, extent.bytes)
         }
 
         fn allocate(&self, mode: libc::c_int, offset: usize, bytes: usize) -> bool {
@@ -76,20 +76,20 @@ mod linux {
             }
         }
 
-        /// Maps a stretch, in the place of whatever is mapped there. False if the system cannot.
+        /// Maps a extent, in the place of whatever is mapped there. False if the system cannot.
         ///
         /// # Safety
         ///
         /// The addresses are the caller's, and used by nobody.
-        pub(in super::super) unsafe fn map(&self, address: usize, stretch: Stretch) -> bool {
-            let Ok(offset) = libc::off_t::try_from(stretch.offset) else { return false };
+        pub(in super::super) unsafe fn map(&self, address: usize, extent: Extent) -> bool {
+            let Ok(offset) = libc::off_t::try_from(extent.offset) else { return false };
             let place = ptr::with_exposed_provenance_mut(address);
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             // The memory is there: finding each page again by a fault would take many times longer.
             let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
             let file = self.file.as_raw_fd();
             // SAFETY: what is there may be replaced (the caller's promise).
-            let mapped = unsafe { libc::mmap(place, stretch.bytes, protection, flags, file, offset) };
+            let mapped = unsafe { libc::mmap(place, extent.bytes, protection, flags, file, offset) };
             mapped == place
         }
 
@@ -100,7 +100,7 @@ mod linux {
 
         /// Where this process has the file mapped, in order of address, by the system's own list.
         #[cfg(test)]
-        pub(in super::super) fn mappings(&self) -> Vec<(usize, Stretch)> {
+        pub(in super::super) fn mappings(&self) -> Vec<(usize, Extent)> {
             let inode = self.file.metadata().expect("it is open").ino().to_string();
             let list = std::fs::read_to_string("/proc/self/maps").expect("Linux tells");
             let number = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
@@ -112,7 +112,7 @@ mod linux {
                 let (start, end) = range.split_once('-')?;
                 let ours = fields.next() == Some(&inode) && line.contains("memfd:orlop");
                 let place = (number(start), number(end));
-                ours.then(|| (place.0, Stretch { offset: number(offset), bytes: place.1 - place.0 }))
+                ours.then(|| (place.0, Extent { offset: number(offset), bytes: place.1 - place.0 }))
             });
             of_file.collect()
         }
@@ -121,7 +121,7 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod none {
-    use super::Stretch;
+    use super::Extent;
     use std::io::{Error, ErrorKind};
 
     /// There are no such files here.
@@ -133,18 +133,18 @@ mod none {
             Err(ErrorKind::Unsupported.into())
         }
 
-        pub(in super::super) fn commit(&self, _: Stretch) -> bool {
+        pub(in super::super) fn commit(&self, _: Extent) -> bool {
             match *self {}
         }
 
-        pub(in super::super) fn discard(&self, _: Stretch) -> bool {
+        pub(in super::super) fn discard(&self, _: Extent) -> bool {
             match *self {}
         }
 
         /// # Safety
         ///
         /// None: nobody can call it.
-        pub(in super::super) unsafe fn map(&self, _: usize, _: Stretch) -> bool {
+        pub(in super::super) unsafe fn map(&self, _: usize, _: Extent) -> bool {
             match *self {}
         }
 

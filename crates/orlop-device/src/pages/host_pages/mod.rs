@@ -1,30 +1,30 @@
 //! Host memory in pages that can be moved: real memory for an engine that stitches.
 //!
-//! The memory is a file that is nowhere but in memory (`memfd_create`). A page is a stretch of it, and is not bound to an
-//! address: it is under the address where that stretch is mapped. To move it is to map the stretch elsewhere; no byte is
+//! The memory is a file that is nowhere but in memory (`memfd_create`). A page is a extent of it, and is not bound to an
+//! address: it is under the address where that extent is mapped. To move it is to map the extent elsewhere; no byte is
 //! copied. What is held is committed (`fallocate`): memory that was granted is there when it is touched. A request that the
 //! system cannot serve is refused; only at the limit of a memory group may the system end the process instead, then and
 //! there, not later. What goes back is a hole in the file, and the system's again.
 //!
 //! # Why no page has two addresses
 //!
-//! 1. Every byte of the file is in one place: free, or under one address ([`stretches`]). It moves from one to the other by
+//! 1. Every byte of the file is in one place: free, or under one address ([`extents`]). It moves from one to the other by
 //!    value, behind one lock.
-//! 2. A stretch leaves its place only after the system has taken its mapping away: the address is shut first
-//!    (`PROT_NONE`), and the stretch mapped elsewhere, or free, then. In between it is under no address.
-//! 3. If the system refuses to shut an address (it counts mappings, and a process may have 65,530 by default), the stretch
+//! 2. A extent leaves its place only after the system has taken its mapping away: the address is shut first
+//!    (`PROT_NONE`), and the extent mapped elsewhere, or free, then. In between it is under no address.
+//! 3. If the system refuses to shut an address (it counts mappings, and a process may have 65,530 by default), the extent
 //!    stays in its place: nobody else gets it, and the address is shut before anything else is mapped there.
 //!    This takes the system at its word that it looks before it takes anything away. Where it runs out of its own memory
 //!    in the middle of one call, Linux before 6.12 may leave a hole in the range that was set aside.
-//! 4. If it refuses to map a stretch that was to move, the stretch goes back to it; where it was nothing is left.
+//! 4. If it refuses to map a extent that was to move, the extent goes back to it; where it was nothing is left.
 
+mod extents;
 mod file;
 mod refusals;
-mod stretches;
 
+use self::extents::{Extent, FreeExtents, MappedExtents};
 use self::file::MemoryFile;
 use self::refusals::Refusals;
-use self::stretches::{Free, Placed, Stretch};
 use crate::backing::IdleStreams;
 use crate::backing::MemoryMeter;
 use crate::backing::{DeviceBacking, EventId};
@@ -70,16 +70,16 @@ const GRANULE: usize = 2 << 20;
 pub struct HostPages {
     file: MemoryFile,
     memory: u64,
-    state: Mutex<State>,
+    state: Mutex<HostState>,
     streams: IdleStreams,
     refusals: Refusals,
 }
 
 #[derive(Debug)]
-struct State {
-    held: MemoryMeter,
-    free: Free,
-    placed: Placed,
+struct HostState {
+    meter: MemoryMeter,
+    free: FreeExtents,
+    placed: MappedExtents,
     moved: u64,
 }
 
@@ -99,10 +99,10 @@ impl HostPages {
         let size = size.ok_or_else(|| refused(ErrorKind::OutOfMemory))?;
         let file = MemoryFile::new(size).map_err(|error| refused(error.kind()))?;
         let memory = size as u64;
-        let state = State {
-            held: MemoryMeter::new(memory),
-            free: Free::new(size),
-            placed: Placed::default(),
+        let state = HostState {
+            meter: MemoryMeter::new(memory),
+            free: FreeExtents::new(size),
+            placed: MappedExtents::default(),
             moved: 0,
         };
         Ok(Self {
@@ -122,13 +122,13 @@ impl HostPages {
     /// Bytes that are held of it.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.state().held.used()
+        self.state().meter.used()
     }
 
     /// The most bytes that were held of it.
     #[must_use]
     pub fn peak(&self) -> u64 {
-        self.state().held.peak()
+        self.state().meter.peak()
     }
 
     /// Bytes of pages that were moved.
@@ -151,8 +151,8 @@ impl HostPages {
     pub(crate) fn prove(&self) {
         let state = self.state();
         let bytes = usize::try_from(self.memory).unwrap_or(usize::MAX);
-        stretches::proof::every_byte_is_in_one_place(bytes, &state.free, &state.placed);
-        stretches::proof::the_system_agrees(self.file.mappings(), &state.placed);
+        extents::proof::every_byte_is_in_one_place(bytes, &state.free, &state.placed);
+        extents::proof::the_system_agrees(self.file.mappings(), &state.placed);
     }
 
     /// The next calls of the system that change mappings are refused where a bit is set.
@@ -161,7 +161,7 @@ impl HostPages {
         self.refusals.set(calls);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HostState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,37 +170,37 @@ impl HostPages {
     /// # Safety
     ///
     /// The addresses are of a range of ours, used by nobody, and whole pages of the system.
-    unsafe fn fill(&self, state: &mut State, address: usize, bytes: usize) -> bool {
+    unsafe fn fill(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
         if !unsafe { self.make_way(state, address, bytes) } {
             return false;
         }
-        let Some(stretches) = state.free.take(bytes) else { return false };
-        if !stretches.iter().all(|&stretch| self.file.commit(stretch)) {
-            self.give(state, &stretches);
+        let Some(extents) = state.free.take(bytes) else { return false };
+        if !extents.iter().all(|&extent| self.file.commit(extent)) {
+            self.give(state, &extents);
             return false;
         }
         // SAFETY: the caller's promise; what the system kept there before is gone.
-        unsafe { self.place(state, address, &stretches) }
+        unsafe { self.place(state, address, &extents) }
     }
 
-    /// Maps stretches that are in no place in a row, all or nothing: if it cannot be they go back to the system.
+    /// Maps extents that are in no place in a row, all or nothing: if it cannot be they go back to the system.
     ///
     /// # Safety
     ///
     /// As for `fill`, and nothing is mapped there.
-    unsafe fn place(&self, state: &mut State, address: usize, stretches: &[Stretch]) -> bool {
+    unsafe fn place(&self, state: &mut HostState, address: usize, extents: &[Extent]) -> bool {
         let mut at = address;
-        for (number, &stretch) in stretches.iter().enumerate() {
+        for (number, &extent) in extents.iter().enumerate() {
             // SAFETY: the caller's promise.
-            if self.refusals.next() || !unsafe { self.file.map(at, stretch) } {
-                self.give(state, &stretches[number..]);
+            if self.refusals.next() || !unsafe { self.file.map(at, extent) } {
+                self.give(state, &extents[number..]);
                 // SAFETY: mapped a moment ago, and known to nobody.
                 let _kept = unsafe { self.clear(state, address, at - address) };
                 return false;
             }
-            state.placed.insert(at, stretch);
-            at += stretch.bytes;
+            state.placed.insert(at, extent);
+            at += extent.bytes;
         }
         true
     }
@@ -210,17 +210,17 @@ impl HostPages {
     /// # Safety
     ///
     /// As for `fill`.
-    unsafe fn make_way(&self, state: &mut State, address: usize, bytes: usize) -> bool {
+    unsafe fn make_way(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
         !state.placed.is_any(address, bytes) || unsafe { self.clear(state, address, bytes) }
     }
 
-    /// Takes mappings away; the stretches are in no place then. `None` if the system refuses: nothing has changed.
+    /// Takes mappings away; the extents are in no place then. `None` if the system refuses: nothing has changed.
     ///
     /// # Safety
     ///
     /// As for `fill`.
-    unsafe fn lift(&self, state: &mut State, address: usize, bytes: usize) -> Option<Vec<Stretch>> {
+    unsafe fn lift(&self, state: &mut HostState, address: usize, bytes: usize) -> Option<Vec<Extent>> {
         let start = NonNull::new(ptr::with_exposed_provenance_mut(address))?;
         if self.refusals.next() {
             return None;
@@ -231,33 +231,33 @@ impl HostPages {
     }
 
     /// Takes mappings away and gives the memory back. False if the system keeps the mappings; the memory it has then too,
-    /// and the stretches stay where they are.
+    /// and the extents stay where they are.
     ///
     /// # Safety
     ///
     /// As for `fill`.
-    unsafe fn clear(&self, state: &mut State, address: usize, bytes: usize) -> bool {
+    unsafe fn clear(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
-        if let Some(stretches) = unsafe { self.lift(state, address, bytes) } {
-            self.give(state, &stretches);
+        if let Some(extents) = unsafe { self.lift(state, address, bytes) } {
+            self.give(state, &extents);
             return true;
         }
-        state.placed.inside(address, bytes).for_each(|stretch| self.discard(stretch));
+        state.placed.inside(address, bytes).for_each(|extent| self.discard(extent));
         false
     }
 
-    /// Stretches that are in no place are free, and their memory the system's.
-    fn give(&self, state: &mut State, stretches: &[Stretch]) {
-        for &stretch in stretches {
-            self.discard(stretch);
-            state.free.give(stretch);
+    /// Extents that are in no place are free, and their memory the system's.
+    fn give(&self, state: &mut HostState, extents: &[Extent]) {
+        for &extent in extents {
+            self.discard(extent);
+            state.free.give(extent);
         }
     }
 
-    fn discard(&self, stretch: Stretch) {
-        if !self.file.discard(stretch) {
+    fn discard(&self, extent: Extent) {
+        if !self.file.discard(extent) {
             let error = io::Error::last_os_error();
-            let Stretch { offset, bytes } = stretch;
+            let Extent { offset, bytes } = extent;
             trace_guarded(|| tracing::error!(offset, bytes, %error, "the system did not take memory back"));
         }
     }
@@ -274,7 +274,7 @@ fn region(address: usize, bytes: usize) -> Option<Region> {
     Some(Region { ptr, bytes, align: Alignment::PLANNED, zeroed: true })
 }
 
-// SAFETY: 1. ranges are the kernel's, which do not overlap, and no stretch of the file is under two addresses: see the head of
+// SAFETY: 1. ranges are the kernel's, which do not overlap, and no extent of the file is under two addresses: see the head of
 // this module. Memory is initialised: the kernel's zeros, or what the engine's users wrote. 2. Nothing runs in a stream later
 // than the call that puts it there.
 unsafe impl DeviceBacking for HostPages {
@@ -322,13 +322,13 @@ unsafe impl DeviceBacking for HostPages {
 
     unsafe fn map(&self, address: usize, bytes: usize, _: usize) -> bool {
         let mut state = self.state();
-        if !is_whole(address, bytes) || !state.held.take(bytes) {
+        if !is_whole(address, bytes) || !state.meter.try_add(bytes) {
             return false;
         }
         // SAFETY: set aside, and without pages that anybody uses (the caller's promise).
         let filled = unsafe { self.fill(&mut state, address, bytes) };
         if !filled {
-            state.held.give(bytes);
+            state.meter.sub(bytes);
         }
         filled
     }
@@ -337,7 +337,7 @@ unsafe impl DeviceBacking for HostPages {
         let mut state = self.state();
         // SAFETY: mapped, and used by nobody (the caller's promise).
         let _kept = unsafe { self.clear(&mut state, address, bytes) };
-        state.held.give(bytes);
+        state.meter.sub(bytes);
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, _: usize) -> bool {
@@ -347,9 +347,9 @@ unsafe impl DeviceBacking for HostPages {
             return false;
         }
         // SAFETY: mapped, and used by nobody (the caller's promise).
-        let Some(stretches) = (unsafe { self.lift(&mut state, from, bytes) }) else { return false };
+        let Some(extents) = (unsafe { self.lift(&mut state, from, bytes) }) else { return false };
         // SAFETY: as for `make_way`, which took away what was there.
-        let placed = unsafe { self.place(&mut state, to, &stretches) };
+        let placed = unsafe { self.place(&mut state, to, &extents) };
         if placed {
             state.moved += bytes as u64;
         }
