@@ -24,7 +24,7 @@ use orlop_alloc::{AllocatorRef, Error, Result};
 /// ```
 #[track_caller]
 pub fn register(registry: &Registry) {
-    // Where no such pages are, nothing has their name.
+    // Where there are no such pages there is no factory.
     let pages = cfg!(all(target_os = "linux", not(miri)))
         .then(|| Factory::new("host-pages", 25, host_pages).with_backing(FactoryOptions::backing_or_default));
     registry.register_all(pages);

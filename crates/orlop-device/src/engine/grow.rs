@@ -1,4 +1,4 @@
-//! How memory is gained: in regions of its own, or in pages that are mapped into a range of addresses.
+//! Growth: regions, or pages that are mapped at the end of a range of addresses; and how much may be reserved.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::pools::{Region, at};
@@ -40,7 +40,7 @@ impl<B: DeviceBacking> Engine<B> {
         if paged { self.grow_in_pages(request) } else { self.grow_by_region(request, bytes) }
     }
 
-    /// Whether so many bytes more are allowed.
+    /// Returns `true` if the limit allows `bytes` bytes more.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         self.limit.is_none_or(|limit| {
             let held = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
@@ -48,8 +48,8 @@ impl<B: DeviceBacking> Engine<B> {
         })
     }
 
-    /// Whether more would be held, with so many bytes for a request, than was ever in use and the slack that the policy
-    /// allows.
+    /// Returns `true` if `bytes` bytes more for a request would take reserved bytes beyond the peak of active bytes and the
+    /// slack of the policy.
     pub(crate) fn is_beyond_peak(&self, request: PoolRequest, bytes: usize) -> bool {
         let active = self.stats.active_bytes.all.current;
         let peak = self.high_water.max(active + request.size as u64);
@@ -57,15 +57,15 @@ impl<B: DeviceBacking> Engine<B> {
         held > self.held_to(peak)
     }
 
-    /// How much may be held when so much was in use.
+    /// Returns the bytes that may be reserved for a peak of active bytes.
     pub(crate) fn held_to(&self, peak: u64) -> u64 {
         let slack = self.policy.extensions.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
         slack.map_or(u64::MAX, |slack| peak.saturating_add(slack))
     }
 
-    /// Gives wholly free regions back, the smallest first, until a new one holds what is held to the peak.
+    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes holds reserved bytes to the peak.
     fn make_room(&mut self, request: PoolRequest, bytes: usize) {
-        // What goes back is waited for, which would end a capture.
+        // A release waits for streams, which would end a capture.
         if self.private.is_capturing() {
             return;
         }
@@ -83,14 +83,13 @@ impl<B: DeviceBacking> Engine<B> {
         chunk.is_whole() && !self.is_paged(chunk)
     }
 
-    /// Whether a free chunk is also in the index of wholly free regions.
+    /// Returns `true` if a free chunk belongs into the index of wholly free regions.
     pub(crate) fn is_kept_whole(&self, chunk: &Chunk) -> bool {
         let common = || self.pools[chunk.pool as usize].private.is_none();
         self.keeps_whole && chunk.is_whole() && common() && !self.is_paged(chunk)
     }
 
-    /// A chunk is in the index of its pool: so is it in that of wholly free regions, if it is one. Out of line: other
-    /// policies should not pay for it.
+    /// Adds a chunk to the index of wholly free regions if it is one. Out of line: other policies do not pay for it.
     #[inline(never)]
     pub(crate) fn remember_whole(&mut self, index: Index) {
         let chunk = &self.chunks[index];
@@ -99,7 +98,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// A chunk is no longer in the index of its pool.
+    /// Removes a chunk from the index of wholly free regions if it is one.
     #[inline(never)]
     pub(crate) fn forget_whole(&mut self, index: Index) {
         let chunk = &self.chunks[index];
@@ -112,7 +111,7 @@ impl<B: DeviceBacking> Engine<B> {
     fn grow_by_region(&mut self, request: PoolRequest, bytes: usize) -> Option<Index> {
         let address = self.backing.allocate(bytes)?;
         let Some(index) = self.add_region(request, address, bytes, None, ChunkState::Live) else {
-            // SAFETY: it was allocated a moment ago, and nobody knows of it.
+            // SAFETY: it was allocated above, and is used nowhere.
             unsafe { self.backing.release(address, bytes) };
             return None;
         };
@@ -161,7 +160,7 @@ impl<B: DeviceBacking> Engine<B> {
         Some(index)
     }
 
-    /// The size of pages in a pool.
+    /// Returns the size of pages in a pool.
     pub(crate) fn page(&self, pool: u16) -> usize {
         match self.policy.growth {
             Growth::Pages { small, .. } if self.pools[pool as usize].small => small,
@@ -170,7 +169,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Maps as many pages as the request needs behind the free memory of the first range that has the addresses.
+    /// Maps as many pages as the request needs after the free memory of the first range that has the addresses.
     fn grow_in_pages(&mut self, request: PoolRequest) -> Option<Index> {
         let mut chunk = match self.first_range(request) {
             Some(chunk) => chunk,
@@ -181,7 +180,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.map_new(chunk, bytes)?;
         }
         while self.chunks[chunk].size < request.size {
-            // By `first_range` what follows has no pages, and together they are large enough.
+            // By `first_range` the next chunk has no pages, and together they are large enough.
             let behind = self.chunks[chunk].next;
             let missing = request.size - self.chunks[chunk].size;
             let bytes = self.chunks.get(behind)?.size.min(missing);
@@ -192,7 +191,7 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// The first chunk, free or without pages, from which on there are addresses enough.
+    /// Finds the first chunk, free or without pages, from which on there are enough addresses.
     fn first_range(&self, request: PoolRequest) -> Option<Index> {
         let of = self.pools[request.pool as usize].stream(request.stream)?;
         of.unmapped.iter().find_map(|place| {
@@ -203,7 +202,7 @@ impl<B: DeviceBacking> Engine<B> {
         })
     }
 
-    /// Whether enough addresses in a row are free for a request or without pages.
+    /// Returns `true` if enough contiguous addresses are free for a request or without pages.
     fn has_addresses(&self, first: Index, request: PoolRequest) -> bool {
         let mut bytes = 0;
         for (_, chunk) in self.chunks.walk(first) {
@@ -215,14 +214,14 @@ impl<B: DeviceBacking> Engine<B> {
         bytes >= request.size
     }
 
-    /// Sets a new range of addresses aside: an eighth more than the device has memory, so that pages can move to its end.
+    /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can move to its end.
     pub(crate) fn add_range(&mut self, request: PoolRequest) -> Option<Index> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let page = self.page(request.pool);
         let bytes = memory.checked_add(memory / 8)?.max(request.size).checked_next_multiple_of(page)?;
         let address = self.backing.reserve_addresses(bytes)?;
         let Some(index) = self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped) else {
-            // SAFETY: they were reserved a moment ago, and nobody knows of them.
+            // SAFETY: they were reserved above, and are used nowhere.
             unsafe { self.backing.release_addresses(address, bytes) };
             return None;
         };
@@ -230,25 +229,27 @@ impl<B: DeviceBacking> Engine<B> {
         Some(index)
     }
 
+    /// Puts a chunk without pages into the index by address.
     pub(crate) fn put_unmapped(&mut self, index: Index) {
         let Chunk { pool, stream, address, .. } = self.chunks[index];
         self.pools[pool as usize].stream_mut(stream).unmapped.insert(at(address, index));
     }
 
+    /// Takes a chunk without pages out of the index by address.
     pub(crate) fn take_unmapped(&mut self, index: Index) {
         let Chunk { pool, stream, address, .. } = self.chunks[index];
         let removed = self.pools[pool as usize].stream_mut(stream).unmapped.remove(at(address, index));
         debug_assert!(removed, "a chunk without pages that is not in its index");
     }
 
-    /// Puts new pages under the first bytes of a chunk without pages, which becomes free and merges with its
-    /// neighbours. `None` if there is no memory; nothing has changed then.
+    /// Maps new pages at the first bytes of a chunk without pages, which becomes free and merges with its neighbours. `None`
+    /// if there is no memory; nothing has changed then.
     fn map_new(&mut self, index: Index, bytes: usize) -> Option<()> {
         let Chunk { address, size, pool, region, .. } = self.chunks[index];
         let page = self.regions.get(region)?.page?;
-        // Ranges, and what in them has no pages, begin and end at multiples of the page.
+        // Ranges, and chunks without pages in them, begin and end at multiples of the page.
         let bytes = bytes.checked_next_multiple_of(page)?.min(size);
-        // SAFETY: the chunk has no pages; it begins at a multiple of the page, and so does what is behind `bytes`.
+        // SAFETY: the chunk has no pages; it begins and ends at a multiple of the page, and `bytes` is one.
         if !unsafe { self.backing.map(address, bytes, page) } {
             return None;
         }
@@ -278,7 +279,7 @@ impl<B: DeviceBacking> Engine<B> {
     }
 }
 
-/// Whether a range may grow over a chunk: it has no pages, or is free, and not another stream's.
+/// Returns `true` if a range can grow over a chunk: it has no pages, or is free for the request.
 fn can_have_pages(chunk: &Chunk, request: PoolRequest) -> bool {
     chunk.state == ChunkState::Unmapped || usable(chunk, request)
 }

@@ -1,4 +1,4 @@
-//! Looking at an engine: its segments as PyTorch's snapshots show them, and the proof of its invariants.
+//! Inspection: segments as PyTorch's snapshots show them, totals, and the proof of the invariants.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
@@ -8,51 +8,51 @@ use orlop_alloc::{Error, Result};
 use orlop_core::StreamId;
 use std::collections::HashSet;
 
-/// A stretch of memory that an engine holds, with what is in it.
+/// A contiguous range of reserved memory with its chunks: a segment of PyTorch's snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSegment {
-    /// Where it begins.
+    /// Its address.
     pub address: usize,
-    /// How long it is, in bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// The stream that it was gained for.
+    /// The stream of the request that it was made for.
     pub stream: StreamId,
     /// Whether it serves small requests.
     pub small: bool,
     /// Whether it is part of a range that grows in place.
     pub expandable: bool,
-    /// The private pool it belongs to; (0, 0) is the common one.
+    /// The private pool that it belongs to; (0, 0) is none.
     pub pool: PoolId,
-    /// What it consists of, in order of address.
+    /// Its chunks, in order of address.
     pub chunks: Vec<DeviceChunk>,
 }
 
-/// A piece of a [`DeviceSegment`].
+/// A chunk of a [`DeviceSegment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceChunk {
-    /// Where it begins.
+    /// Its address.
     pub address: usize,
-    /// How long it is, in bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// Bytes asked for; of a free piece, the last time.
+    /// The bytes of its request; of a free chunk, of its last one.
     pub requested: usize,
-    /// What it is.
+    /// Its state.
     pub state: DeviceChunkState,
 }
 
-/// What a piece of a segment is.
+/// The state of a [`DeviceChunk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeviceChunkState {
-    /// A block.
+    /// In a block.
     Live,
-    /// Given back, but a stream may still use it.
+    /// Freed, while a stream may still use it.
     Pending,
     /// Free.
     Free,
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// What is held, in order of address. A range that grows in place is a segment for each stretch with pages.
+    /// Returns all reserved memory, in order of address. A range that grows in place is a segment for each run of pages.
     #[must_use]
     pub fn segments(&self) -> Vec<DeviceSegment> {
         let mut segments = Vec::new();
@@ -88,7 +88,7 @@ impl<B: DeviceBacking> Engine<B> {
         segments
     }
 
-    /// How many regions are held, and ranges that have pages.
+    /// Returns the number of regions, and of reservations that have pages.
     #[must_use]
     pub fn region_count(&self) -> usize {
         let has_memory =
@@ -96,7 +96,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.regions.iter().filter(|(_, region)| has_memory(region.first)).count()
     }
 
-    /// The largest free piece, in bytes.
+    /// Returns the size of the largest free chunk, in bytes.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
         let free = self
@@ -106,8 +106,8 @@ impl<B: DeviceBacking> Engine<B> {
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
-    /// The largest free piece that a request of `bytes` bytes may have: small requests and large ones, and private pools,
-    /// have their own.
+    /// Returns the size of the largest free chunk in the pool of a request of `bytes` bytes: small requests, large ones and
+    /// private pools have their own.
     #[must_use]
     pub fn largest_fit(&self, bytes: usize) -> u64 {
         let small = bytes <= self.policy.small_limit;
@@ -119,24 +119,24 @@ impl<B: DeviceBacking> Engine<B> {
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
-    /// Bytes of pages that lie wholly in free pieces of the common pools: what can be moved together.
+    /// Returns the bytes of the pages that lie wholly in free chunks of the common pools: those that can move.
     #[must_use]
     pub fn whole_free_pages(&self) -> u64 {
         self.sources(self.page(0)).iter().map(|&(_, pages)| pages.bytes as u64).sum()
     }
 
-    /// Bytes of the engine's own records.
+    /// Returns the bytes of the engine's metadata.
     #[must_use]
     pub fn metadata(&self) -> usize {
         let places = self.free_by_address.len() * size_of::<(usize, Index)>();
         self.chunks.bytes() + self.borders.bytes() + self.period.bytes() + places
     }
 
-    /// Walks everything and proves the invariants of the module.
+    /// Verifies the invariants of the crate by walking all metadata.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] with the rule that does not hold.
+    /// [`Error::Corrupt`] with the rule that is broken.
     pub fn verify(&self) -> Result<()> {
         let rule = |holds: bool, rule: &'static str| {
             if holds { Ok(()) } else { Err(Error::Corrupt { address: 0, rule }) }

@@ -75,62 +75,66 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     /// Finds a chunk for a request and takes it out of its index: the whole ladder.
+    #[inline]
     fn find_chunk(&mut self, request: PoolRequest) -> Option<Index> {
         // 1. The best fit among the free chunks of the request's stream.
         if let Some(chunk) = self.search(request) {
             return Some(chunk);
         }
-        // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too small stays so:
-        //    hence before another stream's chunk is cut.
-        if self.keeps_whole
-            && self.is_beyond_peak(request, request.size)
-            && self.merge_streams_for(request)
-            && let Some(chunk) = self.search(request)
-        {
-            return Some(chunk);
-        }
-        // 3. The best fit among the free chunks of other streams. The request's stream waits for the other, on the device.
-        if self.policy.extensions.steal
-            && let Some(chunk) = self.steal(request)
-        {
-            return Some(chunk);
-        }
-        // 4. Callbacks, which may free memory.
-        if self.run_callbacks()
-            && let Some(chunk) = self.search(request)
-        {
-            return Some(chunk);
-        }
-        // 5. Garbage collection: with a limit and a threshold, old regions go back to the device.
-        self.collect_garbage();
-        // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move first.
-        if let Some(chunk) = self.grow(request) {
-            return Some(chunk);
-        }
-        // 7. Large regions that are never split go back to the device, and growth is tried again.
-        if self.release_oversize(request)
-            && let Some(chunk) = self.grow(request)
-        {
-            return Some(chunk);
-        }
-        // What follows waits for streams, which would end a capture.
-        if self.private.is_capturing() {
-            return None;
-        }
-        // 8. All streams are waited for, and what that made free may fit.
-        if self.policy.extensions.search_after_wait
-            && let Some(chunk) = self.search_after_wait(request)
-        {
-            return Some(chunk);
-        }
-        // 9. All streams are waited for, everything free goes back to the device, and growth is tried a last time.
-        self.release_cached(0);
-        self.stats.num_alloc_retries += 1;
-        if let Some(chunk) = self.grow(request) {
-            return Some(chunk);
-        }
-        // 10. Free memory of private pools that lend theirs.
-        self.search_lending_pools(request)
+        // Most requests end there: what follows is not in the code of their path.
+        out_of_line(|| {
+            // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too small stays so:
+            //    hence before another stream's chunk is cut.
+            if self.keeps_whole
+                && self.is_beyond_peak(request, request.size)
+                && self.merge_streams_for(request)
+                && let Some(chunk) = self.search(request)
+            {
+                return Some(chunk);
+            }
+            // 3. The best fit among the free chunks of other streams. The request's stream waits for the other, on the device.
+            if self.policy.extensions.steal
+                && let Some(chunk) = self.steal(request)
+            {
+                return Some(chunk);
+            }
+            // 4. Callbacks, which may free memory.
+            if self.run_callbacks()
+                && let Some(chunk) = self.search(request)
+            {
+                return Some(chunk);
+            }
+            // 5. Garbage collection: with a limit and a threshold, old regions go back to the device.
+            self.collect_garbage();
+            // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move first.
+            if let Some(chunk) = self.grow(request) {
+                return Some(chunk);
+            }
+            // 7. Large regions that are never split go back to the device, and growth is tried again.
+            if self.release_oversize(request)
+                && let Some(chunk) = self.grow(request)
+            {
+                return Some(chunk);
+            }
+            // What follows waits for streams, which would end a capture.
+            if self.private.is_capturing() {
+                return None;
+            }
+            // 8. All streams are waited for, and what that made free may fit.
+            if self.policy.extensions.search_after_wait
+                && let Some(chunk) = self.search_after_wait(request)
+            {
+                return Some(chunk);
+            }
+            // 9. All streams are waited for, everything free goes back to the device, and growth is tried a last time.
+            self.release_cached(0);
+            self.stats.num_alloc_retries += 1;
+            if let Some(chunk) = self.grow(request) {
+                return Some(chunk);
+            }
+            // 10. Free memory of private pools that lend theirs.
+            self.search_lending_pools(request)
+        })
     }
 
     /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
@@ -181,4 +185,11 @@ impl<B: DeviceBacking> Engine<B> {
             limit: self.limit.unwrap_or(u64::MAX).min(self.backing.memory()),
         }
     }
+}
+
+/// Calls a closure that is rarely needed, in a function of its own.
+#[cold]
+#[inline(never)]
+fn out_of_line<R>(rare: impl FnOnce() -> R) -> R {
+    rare()
 }

@@ -264,7 +264,7 @@ impl<B: DeviceBacking> Drop for Engine<B> {
             self.backing.forget(event);
         }
         if running > 0 {
-            // StreamTable that could not be waited for may use any of it: it is leaked, not given back.
+            // Streams that could not be waited for may use any of it: it is leaked, not given back.
             return;
         }
         for (_, region) in self.regions.iter() {

@@ -1,15 +1,17 @@
-//! Memory from one stream to another. A block that was freed in one stream may still be in use there; another stream may
-//! have it if it waits, on the device, until the first has come so far. The host waits for nothing.
+//! Free chunks of other streams.
 //!
-//! PyTorch's allocator does not do this: memory stays with the stream that it was first asked for.
+//! A block that was freed in one stream may still be in use there. Another stream can have its memory if it waits, on the
+//! device, for all work that the first was given so far. The host does not wait.
+//!
+//! PyTorch's allocator does not do this: memory stays with the stream of its first request.
 
 use super::chunks::Index;
 use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// The best fitting free chunk of another stream, out of its index; the stream that asked waits for that one. None during
-    /// a capture: waiting would draw a stream into it, or end it.
+    /// Takes the best fitting free chunk of other streams out of its index; the request's stream waits for the chunk's.
+    /// `None` during a capture: a wait would draw a stream into it, or end it.
     pub(crate) fn steal(&mut self, request: PoolRequest) -> Option<Index> {
         if self.private.is_capturing() {
             return None;
@@ -27,8 +29,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// Makes a stream wait, on the device, for what another has been given so far. False if it does not: memory of the other
-    /// is not for it then.
+    /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it does not: memory
+    /// of the other stream is not for it then.
     #[must_use]
     pub(crate) fn wait_for(&mut self, stream: u32, other: u32) -> bool {
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));

@@ -1,4 +1,4 @@
-//! How memory goes back to the device: of old age, for a larger request, or all that can.
+//! Release: memory goes back to the device by age, for a larger request, or all that can.
 
 use super::chunks::{Chunk, ChunkState, Index};
 use super::{Engine, LARGE, PoolRequest};
@@ -8,27 +8,29 @@ use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::StreamId;
 use std::ops::Range;
 
-/// Among so many free chunks of a stream is the one that is looked for: they are in order of size, and it is little larger.
+/// A segment to release is in one of this many free chunks: they are in order of size, and the chunk is little larger.
 const CANDIDATES: usize = 1 << 8;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Waits for all streams and gives everything back that is in no block's region (PyTorch: `empty_cache`). What is held
-    /// from now on keeps to what is in use from now on.
+    /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). From now on reserved bytes hold
+    /// to the peak from now on.
     pub fn empty_cache(&mut self) {
         self.index_last_freed();
         self.release_cached(0);
         self.lower_high_water(0);
     }
 
-    /// Forgets that more than `target` bytes were in use, but for those that are.
+    /// Lowers the peak that reserved bytes hold to, to `target` bytes or the active bytes.
     fn lower_high_water(&mut self, target: u64) {
         let active = self.stats.active_bytes.all.current;
         self.high_water = self.high_water.min(target.max(active));
     }
 
-    /// Gives free memory back until at most `target` bytes are held, as far as live blocks allow. Returns the bytes that went
-    /// back. It waits for all streams if more is held; during a capture, which that would end, nothing goes back. That more
-    /// than `target` bytes were ever in use counts no more, if more was held.
+    /// Releases free memory until at most `target` bytes are reserved, as far as live blocks allow. Returns the bytes that
+    /// went back.
+    ///
+    /// If more is reserved it waits for all streams, and lowers the peak that reserved bytes hold to. During a capture, which
+    /// a wait would end, it does nothing.
     pub fn trim(&mut self, target: u64) -> u64 {
         let before = self.stats.reserved_bytes.all.current;
         if before > target && !self.private.is_capturing() {
@@ -39,14 +41,14 @@ impl<B: DeviceBacking> Engine<B> {
         before - self.stats.reserved_bytes.all.current
     }
 
-    /// Whether old regions are given back: only with a limit.
+    /// Returns `true` if there is garbage collection: only with a limit.
     #[inline]
     pub(crate) fn collects_garbage(&self) -> bool {
         self.policy.collect_from > 0.0 && self.limit.is_some()
     }
 
-    /// Gives back regions of the large pool that were not used for longer than the others on average, until what is held
-    /// is below the share of the limit that the policy names.
+    /// Releases regions of the large pool that are older than the average, until reserved bytes are below the policy's share
+    /// of the limit.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -88,8 +90,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Gives blocks back that are never split: one that is large enough, or several from the largest down. Whether that
-    /// makes room for the request.
+    /// Releases regions that are never split: one that is large enough, or several from the largest down. Returns `true` if
+    /// that makes room for the request.
     pub(crate) fn release_oversize(&mut self, request: PoolRequest) -> bool {
         let max = self.policy.max_split;
         if max == usize::MAX {
@@ -110,7 +112,7 @@ impl<B: DeviceBacking> Engine<B> {
                 break;
             }
             let size = self.chunks[index].size;
-            // Pages stay, and so do parts of regions.
+            // Pages stay, and so do chunks that are not all of their region.
             if self.is_whole_region(index) && self.release_region(index) {
                 released += size;
             }
@@ -118,8 +120,8 @@ impl<B: DeviceBacking> Engine<B> {
         released >= needed
     }
 
-    /// Gives back a region of a stream's that is here, or the pages in the free chunk around this range: for following an
-    /// allocator that did so, by PyTorch's rules. False if they are not free; what waited for streams that are done is, then.
+    /// Releases the free region of a stream at an address, or the pages of the free chunk around this range: to follow a
+    /// recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none; complete events are polled.
     pub fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
         self.poll();
         let stream = self.streams.number(stream);
@@ -149,7 +151,7 @@ impl<B: DeviceBacking> Engine<B> {
         fits && self.is_paged(chunk)
     }
 
-    /// Waits for all streams and gives free memory back, whole regions and pages, until at most `target` bytes are held.
+    /// Waits for all streams and releases free regions and pages until at most `target` bytes are reserved.
     pub(crate) fn release_cached(&mut self, target: u64) {
         self.wait_for_all();
         if self.policy.mixes_streams() && !self.private.is_capturing() {
@@ -164,7 +166,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.drop_empty_private();
     }
 
-    /// How many bytes more are held than `target`.
+    /// Returns the reserved bytes beyond `target`.
     fn excess(&self, target: u64) -> u64 {
         self.stats.reserved_bytes.all.current.saturating_sub(target)
     }
@@ -187,8 +189,7 @@ impl<B: DeviceBacking> Engine<B> {
                 self.release_range(whole);
             }
         }
-        // A request that could not be served has left its addresses, and all its pages may have moved since. PyTorch keeps
-        // them.
+        // A request that failed can leave a reservation, and all pages of one can have moved away. PyTorch keeps these.
         if self.policy.extensions.hold_to_peak.is_some() {
             for index in self.pools[pool].unmapped() {
                 if self.chunks[index].is_whole() {
@@ -198,8 +199,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Gives the region of a free chunk back to the device. False, and the region stays, if the chunk is not free or is not
-    /// all of its region (blocks may be in the rest), or if its stream could not be waited for.
+    /// Releases the region of a free chunk. Returns `false`, and the region stays, if the chunk is not free or is not all of
+    /// its region (the rest may have blocks), or if its stream could not be waited for.
     pub(crate) fn release_region(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, pool, region, stream, .. } = chunk;
@@ -228,7 +229,7 @@ impl<B: DeviceBacking> Engine<B> {
         true
     }
 
-    /// Memory that is about to go back turns out not to be wholly free: it stays, and the fault is counted.
+    /// Counts and traces that memory was about to go back and is not wholly free. It stays.
     #[cold]
     fn keep_corrupt(&mut self, address: usize) -> bool {
         self.stats.num_corrupt_releases += 1;
@@ -238,7 +239,7 @@ impl<B: DeviceBacking> Engine<B> {
         false
     }
 
-    /// Takes pages away that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all. The chunk
+    /// Unmaps pages that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all. Returns the chunk
     /// without pages, if there were any.
     fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
         let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
@@ -259,15 +260,15 @@ impl<B: DeviceBacking> Engine<B> {
         Some(unmapped)
     }
 
-    /// Waits until a stream has done all that was put into it: what lay in its free chunks may be anybody's then. False if
-    /// the backing panicked.
+    /// Waits until all work of a stream is complete: then its free chunks are unused. Returns `false` if the backing
+    /// panicked.
     #[must_use]
     pub(crate) fn finish(&self, stream: u32) -> bool {
         self.backing.finish(self.streams.id(stream))
     }
 
-    /// Makes the middle of a free chunk one without pages, and merges it with its neighbours of that sort. The caller
-    /// takes the pages.
+    /// Makes the middle of a free chunk a chunk without pages, which merges with such neighbours. The caller unmaps or moves
+    /// the pages.
     pub(crate) fn carve_unmapped(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
         self.take(index);
         let Chunk { address, size, region, .. } = self.chunks[index];
@@ -293,7 +294,7 @@ impl<B: DeviceBacking> Engine<B> {
         let chunk = &mut self.chunks[index];
         chunk.state = ChunkState::Unmapped;
         if let Some((stream, pool)) = home {
-            // Addresses belong to the stream that their range was made for.
+            // Addresses without pages belong to the stream that their range was made for.
             (chunk.stream, chunk.pool) = (stream, pool);
         }
         self.merge_around(index, ChunkState::Unmapped);
@@ -301,7 +302,7 @@ impl<B: DeviceBacking> Engine<B> {
         Some(index)
     }
 
-    /// Gives a range of addresses back to the device. False, and it stays, if there are pages in it.
+    /// Releases a range of addresses. Returns `false`, and it stays, if there are pages in it.
     pub(crate) fn release_range(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, region, .. } = chunk;

@@ -1,4 +1,4 @@
-//! Taking chunks out of the indexes and putting them back: search, split, merge.
+//! Search, split and merge: chunks are taken out of their index and put back.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::free_index::FreeChunks;
@@ -8,7 +8,7 @@ use crate::policy::Growth;
 use orlop_alloc::engine_support::{FreeChunk, Position};
 
 impl<B: DeviceBacking> Engine<B> {
-    /// The free chunk that a request gets, out of its index.
+    /// Takes the free chunk for a request out of the index of its pool and stream.
     #[inline]
     pub(crate) fn search(&mut self, request: PoolRequest) -> Option<Index> {
         if self.collects_garbage() {
@@ -31,7 +31,7 @@ impl<B: DeviceBacking> Engine<B> {
             (FreeChunks::Ordered(runs), Growth::Pages { .. })
                 if self.policy.extensions.hold_to_peak.is_none() =>
             {
-                // What can grow in place counts as what it can grow to: the smallest of those, as far as they descend.
+                // A chunk that can grow in place counts by the size that it can grow to: the first minimum of those.
                 let mut next =
                     runs.from(FreeChunk { size: request.size, address: 0, chunk: 0 }).map(|free| free.chunk);
                 let mut best = next.next()?;
@@ -48,6 +48,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.policy.serves(self.chunks[found].size, request.size).then_some((found, position))
     }
 
+    /// Returns the size that a chunk can grow to in place.
     fn growable(&self, chunk: Index) -> usize {
         let Chunk { size, next, .. } = self.chunks[chunk];
         match self.chunks.get(next) {
@@ -67,7 +68,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Puts a chunk into the index of its pool.
+    /// Puts a free chunk into the index of its pool and stream.
     #[inline]
     pub(crate) fn put(&mut self, index: Index) {
         let Chunk { pool, stream, .. } = self.chunks[index];
@@ -81,7 +82,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Makes a chunk that is in no index a block of so many bytes; what remains of it may stay free.
+    /// Makes a chunk that is in no index a block of `size` bytes. The rest is split off if the policy allows it.
     #[inline]
     pub(crate) fn hand_out(&mut self, found: Index, size: usize, requested: usize) -> DeviceBlock {
         let chunk = self.chunks[found];
@@ -112,7 +113,7 @@ impl<B: DeviceBacking> Engine<B> {
         DeviceBlock(index)
     }
 
-    /// Cuts the first bytes off a chunk: the new chunk has them.
+    /// Splits the first `size` bytes off a chunk. Returns the new chunk, which has them.
     pub(crate) fn cut_front(&mut self, index: Index, size: usize) -> Option<Index> {
         let chunk = self.chunks[index];
         let front = self.chunks.insert(chunk.sibling(chunk.address, size, ChunkState::Live))?;
@@ -126,7 +127,7 @@ impl<B: DeviceBacking> Engine<B> {
         Some(front)
     }
 
-    /// Cuts a chunk after its first bytes: the new chunk has what follows.
+    /// Splits a chunk after its first `size` bytes. Returns the new chunk, which has the rest.
     pub(crate) fn cut_back(&mut self, index: Index, size: usize, state: ChunkState) -> Option<Index> {
         let chunk = self.chunks[index];
         let back = self.chunks.insert(chunk.sibling(chunk.address + size, chunk.size - size, state))?;
@@ -135,13 +136,14 @@ impl<B: DeviceBacking> Engine<B> {
         Some(back)
     }
 
-    /// The chunk that was freed last is a block again.
+    /// Makes a chunk that is in no index a block as it is.
     #[inline]
     pub(crate) fn reuse(&mut self, index: Index, requested: usize) -> DeviceBlock {
         self.count_live(index, requested);
         DeviceBlock(index)
     }
 
+    /// Counts a new block.
     #[inline]
     fn count_live(&mut self, index: Index, requested: usize) {
         let chunk = &mut self.chunks[index];
@@ -160,7 +162,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// A block is no longer active; the chunk still has its size.
+    /// Counts a block as no longer active. Its chunk still has its size.
     #[inline]
     pub(crate) fn count_inactive(&mut self, index: Index) {
         let Chunk { size, requested, pool, .. } = self.chunks[index];
@@ -170,14 +172,14 @@ impl<B: DeviceBacking> Engine<B> {
         self.stats.requested_bytes.sub(small, requested as u64);
     }
 
-    /// A block that no stream uses any more becomes free.
+    /// Frees the chunk of a block that no stream uses any more.
     #[inline]
     pub(crate) fn make_free(&mut self, index: Index) {
         self.count_inactive(index);
         self.insert_free(index);
     }
 
-    /// Merges a chunk that is in no index with its free neighbours, and puts it into the index.
+    /// Merges a chunk that is in no index with its free neighbours, and puts it into the index of its pool.
     pub(crate) fn insert_free(&mut self, index: Index) {
         let chunk = self.chunks[index];
         let small = self.pools[chunk.pool as usize].small;
@@ -193,13 +195,13 @@ impl<B: DeviceBacking> Engine<B> {
         if self.is_paged(&chunk) {
             return;
         }
-        // One piece more if it is not a whole region, and fewer by those that it took in; what changes is counted once.
+        // One split more, unless it is a whole region, and fewer by those that it merged with: the difference is counted.
         let now = &self.chunks[index];
-        let (pieces, bytes) = if now.is_whole() { (0, 0) } else { (1, now.size as u64) };
+        let (splits, bytes) = if now.is_whole() { (0, 0) } else { (1, now.size as u64) };
         let count = &mut self.stats.inactive_split;
-        match pieces.cmp(&merged) {
-            std::cmp::Ordering::Greater => count.add(small, pieces - merged),
-            std::cmp::Ordering::Less => count.sub(small, merged - pieces),
+        match splits.cmp(&merged) {
+            std::cmp::Ordering::Greater => count.add(small, splits - merged),
+            std::cmp::Ordering::Less => count.sub(small, merged - splits),
             std::cmp::Ordering::Equal => {}
         }
         let count = &mut self.stats.inactive_split_bytes;
@@ -210,7 +212,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Takes a neighbour into a chunk if it is in this state and for the same stream. How many bytes that is.
+    /// Merges a neighbour into a chunk if it is in this state and of the same pool and stream. Returns its bytes.
     pub(crate) fn merge(&mut self, index: Index, neighbour: Index, state: ChunkState) -> usize {
         let Some(other) = self.chunks.get(neighbour).copied() else { return 0 };
         let chunk = self.chunks[index];
@@ -240,7 +242,7 @@ impl<B: DeviceBacking> Engine<B> {
         other.size
     }
 
-    /// Whether a chunk is in a range of addresses that pages are mapped into.
+    /// Returns `true` if a chunk is in a reservation that pages are mapped into.
     #[inline]
     pub(crate) fn is_paged(&self, chunk: &Chunk) -> bool {
         self.regions.get(chunk.region).is_some_and(|region| region.page.is_some())

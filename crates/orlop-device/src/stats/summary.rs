@@ -1,4 +1,4 @@
-//! The statistics as a table for people, with the rows that PyTorch's `memory_summary` has.
+//! The statistics as a table, with the rows of PyTorch's `memory_summary`.
 
 use crate::stats::{DeviceStats, Stat, StatByPool};
 use orlop_core::ByteSize;
@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 const WIDTH: usize = 12;
 
 impl DeviceStats {
-    /// A table: what is, what was at most, and what was ever added and taken away, of bytes and of counts, by pool.
+    /// Returns a table of bytes and counts by pool: current value, peak, and sums of additions and subtractions.
     ///
     /// ```
     /// use orlop_device::{DeviceRequest, Engine, NullDevice, Policy};
