@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 /// Registers the factories of this crate. The same ones registered again change nothing.
 ///
-/// They follow all [`FactoryOptions`], or refuse with [`Error::Configuration`] what they cannot follow.
+/// They follow all [`FactoryOptions`], or refuse with
+/// [`Error::Configuration`](crate::Error::Configuration) what they cannot follow.
 pub fn register_builtin(registry: &Registry) {
     let factories = [
         Factory::new("caching", 110, caching),

@@ -30,7 +30,7 @@ impl<B: DeviceBacking> Engine<B> {
         let index = self.live(block)?;
         let Chunk { size, pool, note: uses, after: number, .. } = self.chunks[index];
         if number != NONE {
-            self.period.returned(number);
+            self.period.log_free(number);
         }
         let small = self.pools[pool as usize].small;
         self.stats.allocation.sub(small, 1);

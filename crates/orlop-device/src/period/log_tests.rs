@@ -8,12 +8,12 @@ fn play(rounds: &mut PeriodLog, live: &mut Vec<(char, u32)>, deeds: &str) -> Vec
     for deed in deeds.chars() {
         let name = deed.to_ascii_uppercase();
         if deed == name {
-            let (number, place) = rounds.asked(name as usize);
+            let (number, place) = rounds.log_request(name as usize);
             live.push((name, number));
             places.push(place);
         } else {
             let at = live.iter().position(|&(known, _)| known == name).expect("it lives");
-            rounds.returned(live.remove(at).1);
+            rounds.log_free(live.remove(at).1);
         }
     }
     places
@@ -83,11 +83,11 @@ fn what_is_outside_a_plan_is_found() {
 #[test]
 fn the_log_forgets_and_goes_on() {
     let (mut rounds, mut live) = (PeriodLog::default(), Vec::new());
-    let (first, _) = rounds.asked(1);
-    for _ in 0..MOST / 16 {
+    let (first, _) = rounds.log_request(1);
+    for _ in 0..MAX_LOGGED / 16 {
         play(&mut rounds, &mut live, ROUND);
     }
-    rounds.returned(first);
-    assert!(rounds.first > 0 && rounds.log.len() < MOST);
+    rounds.log_free(first);
+    assert!(rounds.first > 0 && rounds.log.len() < MAX_LOGGED);
     assert_eq!(rounds.find().map(|round| round.lives.len()), Some(16));
 }

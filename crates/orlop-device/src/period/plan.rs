@@ -1,10 +1,10 @@
-//! Blocks of a round that repeats are placed so that no page has to move.
+//! Planned places: the blocks of a period are placed so that no page has to move.
 //!
-//! Best fit decides by what is there, and what fits well now may leave holes that nothing fits into later: then pages are
-//! moved, in every round again. Once a round is known (see [`rounds`](super::rounds)) the places of all its blocks are
-//! planned at once, in the addresses that no longer-lived block has, and each is served from its place if that is free. A
-//! plan is taken only if the pages that it needs are no more than may be held. While the program moves over to it pages
-//! move once more; from then on they lie where they are needed. What is not as planned goes where it fits best.
+//! Best fit decides by what is free now, and may leave holes that nothing fits into later: then pages move, in every period
+//! again. Once a period is known (see [`log`](super::log)), the addresses of all its blocks are planned at once, among those
+//! without longer-lived blocks. Each block is then allocated at its planned address if that is free, and by best fit if not.
+//! A plan is used only if its pages are no more than may be reserved. When a plan begins, pages move once more to where it
+//! needs them, and then no more.
 
 use super::log::{Period, PlannedRequest};
 use crate::backing::DeviceBacking;
@@ -16,17 +16,17 @@ use crate::pages::{PagePurpose, usable};
 use orlop_alloc::engine_support::{Life, places};
 use std::ops::Range;
 
-/// Placing takes time in the square of this, and the request that finds the round waits for it.
-const MOST_PLANNED: usize = 1 << 13;
+/// The maximum of planned blocks. Planning takes time in its square, during the request that finds the period.
+const MAX_PLANNED: usize = 1 << 13;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Whether a free chunk is also kept by address.
+    /// Returns `true` if a free chunk belongs into the index by address: of the watched stream, while there is a plan.
     #[inline]
     pub(crate) fn tracks_address(&self, chunk: &Chunk) -> bool {
         chunk.stream == self.watched_stream && chunk.pool == LARGE && self.period.is_planned()
     }
 
-    /// A chunk is in the index of its pool.
+    /// Adds a free chunk to the index by address if it belongs there.
     #[inline]
     pub(crate) fn remember_address(&mut self, index: Index) {
         if self.tracks_address(&self.chunks[index]) {
@@ -34,7 +34,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// A chunk is no longer in the index of its pool.
+    /// Removes a free chunk from the index by address if it belongs there.
     #[inline]
     pub(crate) fn forget_address(&mut self, index: Index) {
         if self.tracks_address(&self.chunks[index]) {
@@ -42,13 +42,13 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// A block for a request that may be one of a round.
+    /// Allocates a block for a request of the watched stream: at its planned address, or by best fit.
     pub(crate) fn allocate_planned(
         &mut self,
         request: PoolRequest,
         ask: DeviceRequest,
     ) -> Result<DeviceBlock, DeviceError> {
-        let (number, address) = self.period.asked(request.size);
+        let (number, address) = self.period.log_request(request.size);
         if address.is_some() {
             self.index_last_freed();
         }
@@ -59,21 +59,21 @@ impl<B: DeviceBacking> Engine<B> {
         };
         match block {
             Ok(block) => self.chunks[block.0].after = number,
-            Err(_) => self.period.returned(number),
+            Err(_) => self.period.log_free(number),
         }
         if std::mem::take(&mut self.period.has_moved) && self.period.moved() {
-            self.rehearse();
+            self.plan_period();
         }
         block
     }
 
-    /// A chunk that begins at an address and is large enough, in no index: if all that is there is free, or without pages
-    /// and there are pages for it that nobody needs.
+    /// Takes a chunk at an address for a request. `None` if the addresses are not free, or have no pages and there are none
+    /// that the plan does not need.
     fn take_at(&mut self, request: PoolRequest, address: usize) -> Option<Index> {
         let mut chunk = self.available_at(request, address)?;
         let page = self.page(request.pool);
         let Chunk { address: begin, state, .. } = self.chunks[chunk];
-        // Whole pages: what is before the block in the first one becomes free.
+        // Whole pages are filled: the part of the first one that is below the block becomes free.
         let before = (address - begin) / page * page;
         if state == ChunkState::Unmapped && before > 0 {
             self.take_unmapped(chunk);
@@ -86,7 +86,7 @@ impl<B: DeviceBacking> Engine<B> {
         let mut claim = self.claim_from(chunk, needed, page)?;
         if !claim.holes.is_empty() {
             self.fill(request, &mut claim, PagePurpose::Plan)?;
-            // Rounded up to pages it may have come to free chunks.
+            // Rounded up to pages it can have free neighbours now.
             self.merge_around(chunk, ChunkState::Free);
         }
         let before = address - self.chunks[chunk].address;
@@ -101,7 +101,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// The chunk that covers an address, if it and those behind it are free or without pages as far as a request needs.
+    /// Finds the chunk that covers an address, if it and the following ones are free or without pages as far as a request
+    /// needs.
     fn available_at(&self, request: PoolRequest, address: usize) -> Option<Index> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
@@ -123,7 +124,7 @@ impl<B: DeviceBacking> Engine<B> {
         None
     }
 
-    /// Pages were moved for a chunk. The stream of the first large one is the one to watch.
+    /// Notes that pages moved for a chunk. The stream of the first large one is watched.
     pub(crate) fn note_move(&mut self, chunk: Index) {
         let Chunk { pool, stream, .. } = self.chunks[chunk];
         if !self.policy.extensions.plan_periods {
@@ -131,18 +132,18 @@ impl<B: DeviceBacking> Engine<B> {
         }
         if pool == LARGE && stream != self.watched_stream && !self.period.is_planned() {
             self.watched_stream = stream;
-            self.period = self.period.anew();
+            self.period = self.period.cleared();
         }
         self.period.has_moved = true;
     }
 
-    /// Looks for a round, and plans it.
+    /// Searches for a period, and plans it.
     #[cold]
-    fn rehearse(&mut self) {
+    fn plan_period(&mut self) {
         let Some(period) = self.period.find() else { return };
         let allowed = self.allowed();
         let Some((plan, footprint)) = self.plan(&period, allowed) else {
-            return self.period.give_up(&period);
+            return self.period.postpone(&period);
         };
         self.period.plan(&period, plan, footprint);
         self.period.allowed = allowed;
@@ -151,10 +152,11 @@ impl<B: DeviceBacking> Engine<B> {
         self.free_by_address = free.into_iter().map(|index| (self.chunks[index].address, index)).collect();
     }
 
-    /// AddressSpace for the blocks of a round, and the pages that they need; `None` if that is more than may be held.
+    /// Plans addresses for the blocks of a period. Returns them and the pages that they need; `None` if these are more than may
+    /// be reserved.
     fn plan(&self, period: &Period, allowed: u64) -> Option<(Vec<PlannedRequest>, Vec<Range<usize>>)> {
         let lives: Vec<Life> = period.lives.iter().filter_map(|&(_, life)| life).collect();
-        if lives.len() > MOST_PLANNED {
+        if lives.len() > MAX_PLANNED {
             return None;
         }
         let (holes, stay) = self.holes(period);
@@ -177,14 +179,14 @@ impl<B: DeviceBacking> Engine<B> {
         Some((steps.collect(), footprint))
     }
 
-    /// How many bytes may be held for a plan that is made now: as many as were held before, because there was no other way,
-    /// and a page of rounding, which is not fragmentation.
+    /// Returns the bytes that may be reserved for a plan that is made now: as many as there were, and a page of rounding, which
+    /// is not fragmentation.
     fn allowed(&self) -> u64 {
         let held = self.held_to(self.high_water).max(self.stats.reserved_bytes.all.peak);
         held.saturating_add(self.page(LARGE) as u64)
     }
 
-    /// How many bytes are held that are not in the watched_stream stream's regions.
+    /// Returns the reserved bytes outside the regions of the watched stream.
     fn held_by_others(&self) -> u64 {
         let mapped = |region: &Region| {
             let chunks =
@@ -202,7 +204,7 @@ impl<B: DeviceBacking> Engine<B> {
         })
     }
 
-    /// Addresses without blocks that stay, in order; and those blocks.
+    /// Returns the addresses between blocks that stay, in order, and these blocks.
     fn holes(&self, period: &Period) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let (mut holes, mut stay) = (Vec::new(), Vec::new());
         let mut regions: Vec<_> = self.watched_regions().collect();
@@ -224,15 +226,15 @@ impl<B: DeviceBacking> Engine<B> {
         (holes, stay)
     }
 
-    /// Whether a chunk is a block that the round does not have a place for.
+    /// Returns `true` if a chunk is a block without a place in the period.
     fn stays(&self, chunk: &Chunk, period: &Period) -> bool {
-        // A block of another stream, or of before the log, has a number that is none of the round's.
+        // A block of another stream, or from before the log, has a number outside the period.
         let place = chunk.after.wrapping_sub(period.first) as usize;
         chunk.state == ChunkState::Live && period.lives.get(place).is_none_or(|(_, life)| life.is_none())
     }
 }
 
-/// All pages that have a part of any of these, in order of address; none touches the next.
+/// Returns all pages with a part of any of these blocks, in order of address and joined.
 fn pages(blocks: impl Iterator<Item = Range<usize>>, page: usize) -> Vec<Range<usize>> {
     let mut pages: Vec<Range<usize>> =
         blocks.map(|block| block.start / page * page..block.end.div_ceil(page) * page).collect();

@@ -81,7 +81,7 @@ pub enum IndexKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Extensions {
-    /// DeviceRequest about one event at a time, instead of one of each stream.
+    /// Query one event for each request, instead of one of each stream.
     pub poll_one: bool,
     /// Take a free chunk of another stream, and make the request's stream wait for that one on the device.
     pub steal: bool,

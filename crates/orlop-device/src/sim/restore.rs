@@ -1,8 +1,8 @@
-//! An engine in the middle of a run: with the segments that a snapshot shows, over a device that is addresses only.
+//! Restores an engine in the middle of a run: with the segments of a snapshot, over the simulated device.
 //!
-//! A snapshot does not show the addresses that a range may still grow into. What it shows of one range (segments that grow
-//! in place, of one pool and stream) is taken to begin where the range does; the range is as long as PyTorch makes them, or
-//! ends where something else begins.
+//! A snapshot does not show the addresses that a range can still grow into. So its lowest segment (of those that grow in
+//! place, of one pool and stream) is taken for the start of the range; the range is as long as PyTorch makes them, or ends at
+//! the next other segment.
 
 use super::addresses::LAST_ADDRESS;
 use super::null_device::NullDevice;
@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The blocks of a restored engine, by address.
 type Blocks = HashMap<usize, DeviceBlock>;
 
-/// What makes segments parts of one range.
+/// The properties that are the same for all segments of one range.
 type Range = (StreamId, bool, PoolId);
 
-/// Where a segment begins.
+/// A segment, with its address.
 type Start<'a> = (usize, &'a DeviceSegment);
 
-/// A piece to restore: a segment's, or addresses without pages.
+/// A chunk to restore: a segment's, or addresses without pages.
 #[derive(Debug, Clone, Copy)]
 enum RestoredChunk {
     Of(DeviceChunk),
@@ -42,11 +42,11 @@ impl RestoredChunk {
 }
 
 impl Engine<NullDevice> {
-    /// Takes segments over as they are, and returns their blocks by address. Pieces that wait for a stream are taken for free.
+    /// Restores segments as they are, and returns their blocks by address. Pending chunks are restored as free ones.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NotNew`] if the engine holds memory already, [`DeviceError::BadSegment`] for figures that do not add up.
+    /// [`DeviceError::NotNew`] if the engine has memory, [`DeviceError::BadSegment`] for segments that are not consistent.
     /// Nothing has changed then.
     pub fn restore(&mut self, segments: &[DeviceSegment]) -> Result<Blocks, DeviceError> {
         if self.regions.iter().next().is_some() {
@@ -76,7 +76,7 @@ impl Engine<NullDevice> {
         self.restore_region(segment, segment.bytes, None, &chunks, blocks)
     }
 
-    /// Restores the segments of one range, or each for itself if they do not lie in pages of one.
+    /// Restores the segments of one range, or each for itself if they are not whole pages of one.
     fn restore_range(
         &mut self,
         mut segments: Vec<&DeviceSegment>,
@@ -87,13 +87,13 @@ impl Engine<NullDevice> {
         let (Some(&first), Some(&last)) = (segments.first(), segments.last()) else { return Ok(()) };
         let page = self.page(if first.small { SMALL } else { LARGE });
         let memory = usize::try_from(self.backing.memory()).unwrap_or(usize::MAX / 4);
-        // The range ends where a segment begins that is not part of it.
+        // The range ends at the next segment that is not part of it.
         let behind = &starts[starts.partition_point(|&(address, _)| address <= first.address)..];
         let is_other = |other: &DeviceSegment| !other.expandable || range_of(other) != range_of(first);
         let next = behind.iter().find(|&&(_, other)| is_other(other)).map(|&(address, _)| address);
         let room = next.unwrap_or(LAST_ADDRESS) - first.address;
-        let most = memory.saturating_add(memory / 8).min(room);
-        let bytes = most - most % page;
+        let max = memory.saturating_add(memory / 8).min(room);
+        let bytes = max - max % page;
         let in_pages = |segment: &&DeviceSegment| {
             (segment.address - first.address).is_multiple_of(page) && segment.bytes.is_multiple_of(page)
         };
@@ -127,7 +127,7 @@ impl Engine<NullDevice> {
         let DeviceSegment { address, stream, small, .. } = *like;
         let mapped = chunks.iter().filter(|piece| matches!(piece, RestoredChunk::Of(_)));
         let held: usize = mapped.map(|piece| piece.place().1).sum();
-        // What was checked leaves no way for these to fail.
+        // After the checks these do not fail.
         let no_room = DeviceError::BadSegment { address, problem: "there is no room for it" };
         let pool = self.pool_of(like)?;
         if !self.backing.inner().occupy(address, bytes, held) {
@@ -185,7 +185,7 @@ impl Engine<NullDevice> {
             }
         }
         for index in free {
-            // It may have been taken in by the one before it.
+            // It may have merged with the one before it.
             if self.chunks[index].state == ChunkState::Live {
                 self.insert_free(index);
             }
@@ -193,7 +193,7 @@ impl Engine<NullDevice> {
         Ok(())
     }
 
-    /// The pool that a segment belongs to; private ones are made, and have a user.
+    /// Returns the pool of a segment. Private ones are created, and have a user.
     fn pool_of(&mut self, segment: &DeviceSegment) -> Result<u16, DeviceError> {
         if segment.pool == PoolId::default() {
             return Ok(if segment.small { SMALL } else { LARGE });
@@ -203,10 +203,10 @@ impl Engine<NullDevice> {
     }
 }
 
-/// The most private pools that segments may name: an engine numbers its pools in 16 bits, two for each.
+/// The maximum of private pools in segments: an engine numbers its pools in 16 bits, two for each.
 const MAX_POOLS: usize = 1 << 14;
 
-/// Refuses what cannot be the state of a device of `memory` bytes.
+/// Refuses segments that cannot be the state of a device of `memory` bytes.
 fn check(segments: &[DeviceSegment], memory: u64) -> Result<(), DeviceError> {
     let mut total = 0_u64;
     let mut places: Vec<(usize, usize)> = Vec::with_capacity(segments.len());
@@ -241,7 +241,7 @@ fn range_of(segment: &DeviceSegment) -> Range {
     (segment.stream, segment.small, segment.pool)
 }
 
-/// Where a segment ends, if its pieces cover it in order.
+/// Returns the end of a segment, if its chunks cover it in order.
 fn end(segment: &DeviceSegment) -> Option<usize> {
     let end = segment.chunks.iter().try_fold(segment.address, |at, piece| {
         if piece.address == at && piece.bytes > 0 { at.checked_add(piece.bytes) } else { None }

@@ -1,18 +1,18 @@
-//! Who has which extent of the file: nobody, or one address.
+//! Where each extent of the file is: free, or mapped at one address.
 //!
 //! Plain bookkeeping, without a system under it: [`FreeExtents`] and [`MappedExtents`] together say where every byte of the file is. A
 //! extent moves from one to the other by value, so that it is never in both.
 
 use std::collections::BTreeMap;
 
-/// A extent of the file.
+/// A contiguous range of bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) offset: usize,
     pub(super) bytes: usize,
 }
 
-/// Extents that are under no address: by offset, neighbours merged.
+/// Free extents, which are mapped nowhere: by offset, neighbours merged.
 #[derive(Debug, Default)]
 pub(super) struct FreeExtents {
     extents: BTreeMap<usize, usize>,
@@ -20,15 +20,15 @@ pub(super) struct FreeExtents {
 }
 
 impl FreeExtents {
-    /// A file of so many bytes, all of it free.
+    /// Creates the free extents of a file of `bytes` bytes: all of it.
     pub(super) fn new(bytes: usize) -> Self {
         let mut free = Self::default();
         free.give(Extent { offset: 0, bytes });
         free
     }
 
-    /// Extents of so many bytes together; `None` if there are no more so many. One, if one is long enough: what is in a
-    /// row in the file and in memory is one mapping, and a process may have only so many of those.
+    /// Takes extents of `bytes` bytes in all; `None` if there are fewer. It is one if one is long enough: what is contiguous in
+    /// the file and in memory is one mapping, and a process may have a limited number of those.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Vec<Extent>> {
         if bytes > self.bytes {
             return None;
@@ -53,7 +53,7 @@ impl FreeExtents {
         Some(taken)
     }
 
-    /// Takes a extent back.
+    /// Gives an extent back.
     pub(super) fn give(&mut self, extent: Extent) {
         let Extent { mut offset, bytes } = extent;
         if bytes == 0 {
@@ -73,7 +73,7 @@ impl FreeExtents {
     }
 }
 
-/// Extents by the address that they are mapped at.
+/// Mapped extents, by address.
 #[derive(Debug, Default)]
 pub(super) struct MappedExtents {
     extents: BTreeMap<usize, Extent>,
@@ -85,14 +85,14 @@ impl MappedExtents {
         debug_assert!(before.is_none(), "two extents at one address");
     }
 
-    /// Whether anything is mapped among so many bytes from an address on.
+    /// Returns `true` if anything is mapped in a range of addresses.
     pub(super) fn is_any(&self, address: usize, bytes: usize) -> bool {
         let last = self.extents.range(..address + bytes).next_back();
         last.is_some_and(|(&at, extent)| at + extent.bytes > address)
     }
 
-    /// What is mapped among so many bytes from an address on, in order of address, and forgets it; what reaches out of it
-    /// is cut.
+    /// Removes what is mapped in a range of addresses, and returns it in order of address. Extents that reach out of the range
+    /// are split.
     pub(super) fn take(&mut self, address: usize, bytes: usize) -> Vec<Extent> {
         self.cut(address);
         self.cut(address + bytes);
@@ -100,14 +100,14 @@ impl MappedExtents {
         inside.iter().filter_map(|at| self.extents.remove(at)).collect()
     }
 
-    /// The same, and remembers it.
+    /// Returns what is mapped in a range of addresses, in order. Extents that reach out of the range are split.
     pub(super) fn inside(&mut self, address: usize, bytes: usize) -> impl Iterator<Item = Extent> + '_ {
         self.cut(address);
         self.cut(address + bytes);
         self.extents.range(address..address + bytes).map(|(_, &extent)| extent)
     }
 
-    /// Makes a extent that lies across an address two.
+    /// Splits the extent across an address.
     fn cut(&mut self, address: usize) {
         if let Some((&at, extent)) = self.extents.range_mut(..address).next_back()
             && at + extent.bytes > address

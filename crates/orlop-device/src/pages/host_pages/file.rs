@@ -22,14 +22,14 @@ mod linux {
     /// The unit of `st_blocks`, whatever the file system's own.
     const BLOCK: u64 = 512;
 
-    /// A file that is nowhere but in memory. Nobody else has it.
+    /// A file that exists only in memory, of this process alone.
     #[derive(Debug)]
     pub(in super::super) struct MemoryFile {
         file: File,
     }
 
     impl MemoryFile {
-        /// One that may have so many bytes, and has none yet.
+        /// Creates a file of `bytes` bytes, without memory yet.
         pub(in super::super) fn new(bytes: usize) -> Result<Self, Error> {
             if cfg!(miri) {
                 // Miri does not map files.
@@ -47,14 +47,14 @@ mod linux {
             Ok(Self { file })
         }
 
-        /// Gets memory for a extent, zeroed where there was none. False if the system has no more.
+        /// Commits memory for an extent, zeroed where there was none. Returns `false` if the system has no more.
         pub(in super::super) fn commit(&self, extent: Extent) -> bool {
             let Extent { offset, bytes } = extent;
             let steps = (offset..offset + bytes).step_by(STEP);
             steps.into_iter().all(|at| self.allocate(0, at, STEP.min(offset + bytes - at)))
         }
 
-        /// Gives the memory of a extent back to the system. False if the system keeps it in the file.
+        /// Decommits the memory of an extent. Returns `false` if the system keeps it in the file.
         pub(in super::super) fn discard(&self, extent: Extent) -> bool {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             self.allocate(mode, extent.offset, extent.bytes)
@@ -76,11 +76,11 @@ mod linux {
             }
         }
 
-        /// Maps a extent, in the place of whatever is mapped there. False if the system cannot.
+        /// Maps an extent, and replaces what is mapped there. Returns `false` if the system cannot.
         ///
         /// # Safety
         ///
-        /// The addresses are the caller's, and used by nobody.
+        /// The addresses are the caller's, and not in use.
         pub(in super::super) unsafe fn map(&self, address: usize, extent: Extent) -> bool {
             let Ok(offset) = libc::off_t::try_from(extent.offset) else { return false };
             let place = ptr::with_exposed_provenance_mut(address);
@@ -93,12 +93,12 @@ mod linux {
             mapped == place
         }
 
-        /// Bytes of memory that the file has, as the system counts them.
+        /// Returns the bytes of memory of the file, as the system counts them.
         pub(in super::super) fn resident(&self) -> Result<u64, Error> {
             Ok(self.file.metadata()?.blocks() * BLOCK)
         }
 
-        /// Where this process has the file mapped, in order of address, by the system's own list.
+        /// Returns the mappings of the file in this process, in order of address, as the system lists them.
         #[cfg(test)]
         pub(in super::super) fn mappings(&self) -> Vec<(usize, Extent)> {
             let inode = self.file.metadata().expect("it is open").ino().to_string();
@@ -143,7 +143,7 @@ mod none {
 
         /// # Safety
         ///
-        /// None: nobody can call it.
+        /// None: there is no value to call it with.
         pub(in super::super) unsafe fn map(&self, _: usize, _: Extent) -> bool {
             match *self {}
         }
