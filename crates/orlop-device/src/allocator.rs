@@ -109,12 +109,12 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.change(|engine| engine.set_memory_fraction(fraction));
     }
 
-    /// Registers a callback that runs before a request fails. It returns `true` if it freed memory; the request is then tried
-    /// again.
+    /// Registers a callback that runs before a request fails. It returns `true` if it freed memory; the
+    /// request is then tried again.
     ///
-    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it again. A panic
-    /// counts as `false` and is traced. The callback lives as long as the allocator, which lives as long as its blocks: refer
-    /// to blocks of this allocator by a [`Weak`](std::sync::Weak).
+    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it
+    /// again. A panic counts as `false` and is traced. The callback lives as long as the allocator, which
+    /// lives as long as its blocks: refer to blocks of this allocator by a [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
     }
@@ -186,10 +186,11 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 }
 
-// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the granule or of 512,
-// and larger alignments are cut out of blocks that are larger by that many bytes. 2. host-accessible backings give initialised
-// memory (their promise). 3. the backing zeroes on the request's stream, or the request fails. 4. the engine is behind a
-// lock. 5. records are boxed, and memory is the backing's. 6. there is no counter.
+// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the
+// granule or of 512, and larger alignments are cut out of blocks that are larger by that many bytes. 2.
+// host-accessible backings give initialised memory (their promise). 3. the backing zeroes on the request's
+// stream, or the request fails. 4. the engine is behind a lock. 5. records are boxed, and memory is the
+// backing's. 6. there is no counter.
 unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device)?;

@@ -1,9 +1,10 @@
 //! The best-fit engine for devices: splitting and coalescing, per stream, by the rules of a [`Policy`].
 //!
-//! [`Policy::torch`] is PyTorch's CUDACachingAllocator, address for address and figure for figure: a replay under other
-//! settings shows what it would have done. [`Policy::orlop`] is better. One [`Engine`] runs both, over a [`DeviceBacking`]:
-//! a device, [`HostPages`] (the host's memory in pages that can be moved) or [`NullDevice`] (addresses without memory).
-//! [`DeviceAllocator`] puts an engine behind a lock and the [`Allocator`](orlop_alloc::Allocator) trait.
+//! [`Policy::torch`] is PyTorch's CUDACachingAllocator, address for address and figure for figure: a replay
+//! under other settings shows what it would have done. [`Policy::orlop`] is better. One [`Engine`] runs both,
+//! over a [`DeviceBacking`]: a device, [`HostPages`] (the host's memory in pages that can be moved) or
+//! [`NullDevice`] (addresses without memory). [`DeviceAllocator`] puts an engine behind a lock and the
+//! [`Allocator`](orlop_alloc::Allocator) trait.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -30,14 +31,16 @@
 //! | large unsplit regions go back | with `max_split_size` | the same |
 //! | all streams are waited for | and everything free goes back | the same, after another search |
 //!
-//! Where pages moved again and again, the engine looks for a period in the requests, and plans places for its blocks.
+//! Where pages moved again and again, the engine looks for a period in the requests, and plans places for its
+//! blocks.
 //!
 //! # Invariants
 //!
 //! 1. The chunks of a region cover it without gap or overlap, in order of address.
-//! 2. A free chunk is in the index of its pool and stream, once; a chunk without pages in that of addresses; no other is.
-//! 3. No two neighbours of one stream are both free, or both without pages; of two free neighbours of different streams one
-//!    is in the list of those that can merge.
+//! 2. A free chunk is in the index of its pool and stream, once; a chunk without pages in that of addresses;
+//!    no other is.
+//! 3. No two neighbours of one stream are both free, or both without pages; of two free neighbours of
+//!    different streams one is in the list of those that can merge.
 //! 4. Reserved bytes are those of the regions; of reservations, those of the pages.
 //! 5. Pages are taken only from free chunks, after their stream was waited for.
 //!
@@ -53,7 +56,8 @@ mod policy;
 mod register;
 mod sim;
 mod stats;
-// Most touch no memory: Miri finds nothing, and takes minutes for it. Those that do map files, which Miri cannot.
+// Most touch no memory: Miri finds nothing, and takes minutes for it. Those that do map files, which Miri
+// cannot.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 

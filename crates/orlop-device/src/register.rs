@@ -1,4 +1,5 @@
-//! The init function of this crate: what it offers by name, registered as any backend outside `orlop-alloc` does it.
+//! The init function of this crate: what it offers by name, registered as any backend outside `orlop-alloc`
+//! does it.
 
 use crate::{DeviceAllocator, HostPages, Policy};
 use orlop_alloc::registry::{Factory, FactoryOptions, Registry};

@@ -1,7 +1,8 @@
 //! The backing as an engine calls it: user code, called with the engine locked and in the middle of a change.
 //!
-//! A panic ends at the call. A request for memory that panics is refused; memory that panics while it goes back counts as
-//! given back; a stream that could not be waited for counts as running, and the memory that it may use stays.
+//! A panic ends at the call. A request for memory that panics is refused; memory that panics while it goes
+//! back counts as given back; a stream that could not be waited for counts as running, and the memory that it
+//! may use stays.
 
 use crate::backing::{DeviceBacking, EventId};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
@@ -138,7 +139,8 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         finished
     }
 
-    /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it does not.
+    /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it
+    /// does not.
     #[must_use]
     pub(crate) fn wait_for(&self, stream: StreamId, other: StreamId) -> bool {
         let Some(event) = self.record(other) else { return false };

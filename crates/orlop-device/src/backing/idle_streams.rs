@@ -1,4 +1,5 @@
-//! Streams in which nothing runs: of a device without a processor, or whose work is done when the call returns.
+//! Streams in which nothing runs: of a device without a processor, or whose work is done when the call
+//! returns.
 
 use crate::backing::EventId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! What an engine needs of a device: memory, addresses that pages can be mapped into, and streams.
 //!
-//! The engine decides, a backing executes. CUDA's is one; [`NullDevice`](crate::NullDevice) is another: addresses without
-//! memory, so that a recording of 80 GB replays through the same engine on a laptop.
+//! The engine decides, a backing executes. CUDA's is one; [`NullDevice`](crate::NullDevice) is another:
+//! addresses without memory, so that a recording of 80 GB replays through the same engine on a laptop.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -33,15 +33,16 @@ pub struct EventId(pub u64);
 ///
 /// An implementation promises that
 ///
-/// 1. memory from `allocate`, and addresses that `map` and `remap` put pages under, are the engine's alone until they go
-///    back, and do not overlap; regions from `allocate` and `reserve_addresses` begin at a multiple of 512 bytes;
-/// 2. an event is complete only when all work that was in its stream before it is complete, and `wait` makes a stream wait
-///    for that.
+/// 1. memory from `allocate`, and addresses that `map` and `remap` put pages under, are the engine's alone
+///    until they go back, and do not overlap; regions from `allocate` and `reserve_addresses` begin at a
+///    multiple of 512 bytes;
+/// 2. an event is complete only when all work that was in its stream before it is complete, and `wait` makes
+///    a stream wait for that.
 ///
-/// Engines call it with their lock held, so it must not use its engine. A panic ends at the call and is traced. A call that
-/// gives memory back, and `forget`, then counts as done, and every other as not done: a request for memory or zeros is
-/// refused, and the event of `is_done`, `synchronize` and `wait` still exists. `has_pages`, `memory` and `device` are called
-/// once, before an engine has memory.
+/// Engines call it with their lock held, so it must not use its engine. A panic ends at the call and is
+/// traced. A call that gives memory back, and `forget`, then counts as done, and every other as not done: a
+/// request for memory or zeros is refused, and the event of `is_done`, `synchronize` and `wait` still exists.
+/// `has_pages`, `memory` and `device` are called once, before an engine has memory.
 pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// Allocates a region of `bytes` bytes. `None` if the device has no more.
     fn allocate(&self, bytes: usize) -> Option<usize>;
@@ -77,8 +78,8 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The addresses are reserved and have no pages; both ends are multiples of `page` from the start of the reservation, and
-    /// `page` is the same for all of a reservation.
+    /// The addresses are reserved and have no pages; both ends are multiples of `page` from the start of the
+    /// reservation, and `page` is the same for all of a reservation.
     unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
         let _ = (address, bytes, page);
         false
@@ -93,8 +94,8 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         let _ = (address, bytes, page);
     }
 
-    /// Moves pages to other addresses. Returns `false` if it cannot: then they count as where they were, but may be gone, and
-    /// only `unmap` may follow for them.
+    /// Moves pages to other addresses. Returns `false` if it cannot: then they count as where they were, but
+    /// may be gone, and only `unmap` may follow for them.
     ///
     /// # Safety
     ///

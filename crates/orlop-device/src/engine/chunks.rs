@@ -33,8 +33,9 @@ pub(crate) struct Chunk {
     pub(crate) address: usize,
     pub(crate) size: usize,
     pub(crate) requested: usize,
-    /// Of a block, the other streams that use it: a bit for each of the first 63, the last bit for all beyond (see
-    /// `PendingFrees::more`). Of a free chunk, the number of searches of its pool before it became free: its age.
+    /// Of a block, the other streams that use it: a bit for each of the first 63, the last bit for all beyond
+    /// (see `PendingFrees::more`). Of a free chunk, the number of searches of its pool before it became free:
+    /// its age.
     pub(crate) note: u64,
     /// The chunk below it in its region.
     pub(crate) previous: Index,
@@ -42,7 +43,8 @@ pub(crate) struct Chunk {
     pub(crate) next: Index,
     /// The links of the free list that it is in.
     pub(crate) before: Index,
-    /// Of a block of the watched stream, the number of its request in the [`PeriodLog`](crate::period::PeriodLog).
+    /// Of a block of the watched stream, the number of its request in the
+    /// [`PeriodLog`](crate::period::PeriodLog).
     pub(crate) after: Index,
     pub(crate) region: Index,
     /// The number of the stream that may use it without waiting.

@@ -8,7 +8,8 @@ use orlop_alloc::engine_support::{FreeChunk, Position, SortedRuns};
 /// Sizes below this many granules have a list each; above, 32 lists share a power of two.
 const STEPS: usize = 32;
 
-/// A search looks at this many chunks of a list whose chunks may be too small, before it takes from the next list.
+/// A search looks at this many chunks of a list whose chunks may be too small, before it takes from the next
+/// list.
 const TRIES: usize = 3;
 
 /// An index of free chunks, of the kind that the policy chooses.
@@ -54,8 +55,8 @@ impl FreeChunks {
         }
     }
 
-    /// Finds the chunk for a request of `size` bytes: the smallest that fits and the lowest of those, or one that fits well.
-    /// Returns its position too, so that [`FreeChunks::remove_found`] needs no second search.
+    /// Finds the chunk for a request of `size` bytes: the smallest that fits and the lowest of those, or one
+    /// that fits well. Returns its position too, so that [`FreeChunks::remove_found`] needs no second search.
     #[inline]
     pub(crate) fn find(&self, chunks: &Chunks, size: usize) -> Option<(Index, Option<Position>)> {
         match self {
@@ -86,7 +87,8 @@ impl FreeChunks {
         (free.size == size && free.address == address).then_some(free.chunk)
     }
 
-    /// Returns the chunks of at least `size` bytes, by size and address. Lists have no order, and return none.
+    /// Returns the chunks of at least `size` bytes, by size and address. Lists have no order, and return
+    /// none.
     pub(crate) fn at_least(&self, size: usize) -> Box<dyn Iterator<Item = Index> + '_> {
         match self {
             Self::Ordered(runs) => {

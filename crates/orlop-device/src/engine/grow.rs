@@ -1,4 +1,5 @@
-//! Growth: regions, or pages that are mapped at the end of a range of addresses; and how much may be reserved.
+//! Growth: regions, or pages that are mapped at the end of a range of addresses; and how much may be
+//! reserved.
 
 use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::pools::{Region, at};
@@ -11,8 +12,8 @@ use orlop_alloc::RegionAction;
 impl<B: DeviceBacking> Engine<B> {
     /// Grows for a request: returns a chunk of new memory, or of moved pages, in no index.
     ///
-    /// Where reserved bytes hold to the peak, memory beyond it is the last way: pages that can move do; else free neighbours
-    /// of different streams merge, and wholly free regions go back.
+    /// Where reserved bytes hold to the peak, memory beyond it is the last way: pages that can move do; else
+    /// free neighbours of different streams merge, and wholly free regions go back.
     pub(crate) fn grow(&mut self, request: PoolRequest) -> Option<Index> {
         let mut bytes = self.policy.region_bytes(request.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
@@ -48,8 +49,8 @@ impl<B: DeviceBacking> Engine<B> {
         })
     }
 
-    /// Returns `true` if `bytes` bytes more for a request would take reserved bytes beyond the peak of active bytes and the
-    /// slack of the policy.
+    /// Returns `true` if `bytes` bytes more for a request would take reserved bytes beyond the peak of active
+    /// bytes and the slack of the policy.
     pub(crate) fn is_beyond_peak(&self, request: PoolRequest, bytes: usize) -> bool {
         let active = self.stats.active_bytes.all.current;
         let peak = self.high_water.max(active + request.size as u64);
@@ -63,7 +64,8 @@ impl<B: DeviceBacking> Engine<B> {
         slack.map_or(u64::MAX, |slack| peak.saturating_add(slack))
     }
 
-    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes holds reserved bytes to the peak.
+    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes holds reserved
+    /// bytes to the peak.
     fn make_room(&mut self, request: PoolRequest, bytes: usize) {
         // A release waits for streams, which would end a capture.
         if self.private.is_capturing() {
@@ -89,7 +91,8 @@ impl<B: DeviceBacking> Engine<B> {
         self.keeps_whole && chunk.is_whole() && common() && !self.is_paged(chunk)
     }
 
-    /// Adds a chunk to the index of wholly free regions if it is one. Out of line: other policies do not pay for it.
+    /// Adds a chunk to the index of wholly free regions if it is one. Out of line: other policies do not pay
+    /// for it.
     #[inline(never)]
     pub(crate) fn remember_whole(&mut self, index: Index) {
         let chunk = &self.chunks[index];
@@ -169,7 +172,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Maps as many pages as the request needs after the free memory of the first range that has the addresses.
+    /// Maps as many pages as the request needs after the free memory of the first range that has the
+    /// addresses.
     fn grow_in_pages(&mut self, request: PoolRequest) -> Option<Index> {
         let mut chunk = match self.first_range(request) {
             Some(chunk) => chunk,
@@ -214,7 +218,8 @@ impl<B: DeviceBacking> Engine<B> {
         bytes >= request.size
     }
 
-    /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can move to its end.
+    /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can
+    /// move to its end.
     pub(crate) fn add_range(&mut self, request: PoolRequest) -> Option<Index> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
         let page = self.page(request.pool);
@@ -242,8 +247,8 @@ impl<B: DeviceBacking> Engine<B> {
         debug_assert!(removed, "a chunk without pages that is not in its index");
     }
 
-    /// Maps new pages at the first bytes of a chunk without pages, which becomes free and merges with its neighbours. `None`
-    /// if there is no memory; nothing has changed then.
+    /// Maps new pages at the first bytes of a chunk without pages, which becomes free and merges with its
+    /// neighbours. `None` if there is no memory; nothing has changed then.
     fn map_new(&mut self, index: Index, bytes: usize) -> Option<()> {
         let Chunk { address, size, pool, region, .. } = self.chunks[index];
         let page = self.regions.get(region)?.page?;

@@ -52,7 +52,8 @@ pub enum DeviceChunkState {
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Returns all reserved memory, in order of address. A range that grows in place is a segment for each run of pages.
+    /// Returns all reserved memory, in order of address. A range that grows in place is a segment for each
+    /// run of pages.
     #[must_use]
     pub fn segments(&self) -> Vec<DeviceSegment> {
         let mut segments = Vec::new();
@@ -106,8 +107,8 @@ impl<B: DeviceBacking> Engine<B> {
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
-    /// Returns the size of the largest free chunk in the pool of a request of `bytes` bytes: small requests, large ones and
-    /// private pools have their own.
+    /// Returns the size of the largest free chunk in the pool of a request of `bytes` bytes: small requests,
+    /// large ones and private pools have their own.
     #[must_use]
     pub fn largest_fit(&self, bytes: usize) -> u64 {
         let small = bytes <= self.policy.small_limit;
@@ -119,7 +120,8 @@ impl<B: DeviceBacking> Engine<B> {
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
-    /// Returns the bytes of the pages that lie wholly in free chunks of the common pools: those that can move.
+    /// Returns the bytes of the pages that lie wholly in free chunks of the common pools: those that can
+    /// move.
     #[must_use]
     pub fn whole_free_pages(&self) -> u64 {
         self.sources(self.page(0)).iter().map(|&(_, pages)| pages.bytes as u64).sum()

@@ -1,7 +1,8 @@
 //! The ladder: all that is tried for a request, in order.
 //!
-//! [`Engine::allocate`] serves most requests from the last-freed block or on the first rung of [`Engine::find_chunk`]. A
-//! policy leaves rungs out (PyTorch's has neither 2, nor 3, nor 8); none changes their order.
+//! [`Engine::allocate`] serves most requests from the last-freed block or on the first rung of
+//! [`Engine::find_chunk`]. A policy leaves rungs out (PyTorch's has neither 2, nor 3, nor 8); none changes
+//! their order.
 
 use super::{COMMON, DeviceBlock, DeviceRequest, Engine, Index, LARGE, LONG_LIVED, NONE, PoolRequest, SMALL};
 use crate::DeviceError;
@@ -47,7 +48,8 @@ impl<B: DeviceBacking> Engine<B> {
         self.allocate_best_fit(request, asked)
     }
 
-    /// Allocates the last-freed block if that is what the request needs, else a block of the chunk that the ladder finds.
+    /// Allocates the last-freed block if that is what the request needs, else a block of the chunk that the
+    /// ladder finds.
     #[inline]
     pub(crate) fn allocate_best_fit(
         &mut self,
@@ -83,8 +85,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
         // Most requests end there: what follows is not in the code of their path.
         out_of_line(|| {
-            // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too small stays so:
-            //    hence before another stream's chunk is cut.
+            // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too
+            //    small stays so: hence before another stream's chunk is cut.
             if self.keeps_whole
                 && self.is_beyond_peak(request, request.size)
                 && self.merge_streams_for(request)
@@ -92,7 +94,8 @@ impl<B: DeviceBacking> Engine<B> {
             {
                 return Some(chunk);
             }
-            // 3. The best fit among the free chunks of other streams. The request's stream waits for the other, on the device.
+            // 3. The best fit among the free chunks of other streams. The request's stream waits for the
+            //    other, on the device.
             if self.policy.extensions.steal
                 && let Some(chunk) = self.steal(request)
             {
@@ -106,7 +109,8 @@ impl<B: DeviceBacking> Engine<B> {
             }
             // 5. Garbage collection: with a limit and a threshold, old regions go back to the device.
             self.collect_garbage();
-            // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move first.
+            // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move
+            //    first.
             if let Some(chunk) = self.grow(request) {
                 return Some(chunk);
             }
@@ -126,7 +130,8 @@ impl<B: DeviceBacking> Engine<B> {
             {
                 return Some(chunk);
             }
-            // 9. All streams are waited for, everything free goes back to the device, and growth is tried a last time.
+            // 9. All streams are waited for, everything free goes back to the device, and growth is tried a
+            //    last time.
             self.release_cached(0);
             self.stats.num_alloc_retries += 1;
             if let Some(chunk) = self.grow(request) {
@@ -147,8 +152,8 @@ impl<B: DeviceBacking> Engine<B> {
         freed
     }
 
-    /// Waits for all streams and searches everywhere. PyTorch gives what is free then back to the device at once, and fails
-    /// if that does not help.
+    /// Waits for all streams and searches everywhere. PyTorch gives what is free then back to the device at
+    /// once, and fails if that does not help.
     fn search_after_wait(&mut self, request: PoolRequest) -> Option<Index> {
         self.wait_for_all();
         if let Some(chunk) = self.search(request).or_else(|| self.steal(request)) {

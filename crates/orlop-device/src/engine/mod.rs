@@ -126,27 +126,30 @@ pub struct Engine<B: DeviceBacking> {
     pub(crate) pending: PendingFrees,
     pub(crate) borders: StreamBorders,
     pub(crate) private: PrivatePools,
-    /// The number of the stream whose large requests are logged to find their period; `NONE` if there is none.
+    /// The number of the stream whose large requests are logged to find their period; `NONE` if there is
+    /// none.
     pub(crate) watched_stream: u32,
     pub(crate) period: PeriodLog,
     /// The free chunks of the watched stream by address, while there is a period plan.
     pub(crate) free_by_address: BTreeMap<usize, Index>,
-    /// Whether wholly free regions have an index of their own: where they go back to hold reserved bytes to the peak.
+    /// Whether wholly free regions have an index of their own: where they go back to hold reserved bytes to
+    /// the peak.
     pub(crate) keeps_whole: bool,
     /// The wholly free regions of the common pools, by size.
     pub(crate) whole_regions: SortedRuns<FreeChunk>,
     /// The chunk that was freed last and is in no index, or `NONE`.
     pub(crate) last_freed: Index,
     pub(crate) stats: DeviceStats,
-    /// The peak of active bytes since the engine was new, or gave its free memory back: reserved bytes hold to it. Resetting
-    /// the peaks in `stats` does not reset it.
+    /// The peak of active bytes since the engine was new, or gave its free memory back: reserved bytes hold
+    /// to it. Resetting the peaks in `stats` does not reset it.
     pub(crate) high_water: u64,
     pub(crate) callbacks: Vec<Box<dyn FnMut() -> bool + Send>>,
     pub(crate) watches: RegionWatches,
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Creates an engine over a device, by the rules of a policy. Sizes in the policy that cannot be are rounded up.
+    /// Creates an engine over a device, by the rules of a policy. Sizes in the policy that cannot be are
+    /// rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
         let (policy, backing) = (policy.normalized(), GuardedDevice::new(backing));
@@ -205,14 +208,14 @@ impl<B: DeviceBacking> Engine<B> {
         &self.stats
     }
 
-    /// Resets the peaks in the statistics to the current figures. What the engine reserves does not depend on them: see
-    /// [`Extensions::hold_to_peak`](crate::Extensions::hold_to_peak).
+    /// Resets the peaks in the statistics to the current figures. What the engine reserves does not depend on
+    /// them: see [`Extensions::hold_to_peak`](crate::Extensions::hold_to_peak).
     pub fn reset_peaks(&mut self) {
         self.stats.reset_peaks();
     }
 
-    /// Limits reserved bytes to a share of the device's memory (PyTorch: `set_per_process_memory_fraction`). From 1 on there
-    /// is no limit, as PyTorch has it; below 0 counts as 0.
+    /// Limits reserved bytes to a share of the device's memory (PyTorch: `set_per_process_memory_fraction`).
+    /// From 1 on there is no limit, as PyTorch has it; below 0 counts as 0.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -223,11 +226,12 @@ impl<B: DeviceBacking> Engine<B> {
         self.limit = (fraction < 1.0).then(|| (fraction * self.backing.memory() as f64) as u64);
     }
 
-    /// Registers a callback that runs when no free block fits a request. It returns `true` if it freed memory; the engine
-    /// then searches again.
+    /// Registers a callback that runs when no free block fits a request. It returns `true` if it freed
+    /// memory; the engine then searches again.
     ///
-    /// The callback cannot reach the engine, which is borrowed: it frees memory of the device, or blocks that come to the
-    /// engine later. A callback of a [`DeviceAllocator`](crate::DeviceAllocator) can free blocks of its allocator.
+    /// The callback cannot reach the engine, which is borrowed: it frees memory of the device, or blocks that
+    /// come to the engine later. A callback of a [`DeviceAllocator`](crate::DeviceAllocator) can free blocks
+    /// of its allocator.
     pub fn on_pressure(&mut self, callback: Box<dyn FnMut() -> bool + Send>) {
         self.callbacks.push(callback);
     }

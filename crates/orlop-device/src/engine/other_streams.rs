@@ -1,7 +1,7 @@
 //! Free chunks of other streams.
 //!
-//! A block that was freed in one stream may still be in use there. Another stream can have its memory if it waits, on the
-//! device, for all work that the first was given so far. The host does not wait.
+//! A block that was freed in one stream may still be in use there. Another stream can have its memory if it
+//! waits, on the device, for all work that the first was given so far. The host does not wait.
 //!
 //! PyTorch's allocator does not do this: memory stays with the stream of its first request.
 
@@ -10,8 +10,8 @@ use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Takes the best fitting free chunk of other streams out of its index; the request's stream waits for the chunk's.
-    /// `None` during a capture: a wait would draw a stream into it, or end it.
+    /// Takes the best fitting free chunk of other streams out of its index; the request's stream waits for
+    /// the chunk's. `None` during a capture: a wait would draw a stream into it, or end it.
     pub(crate) fn steal(&mut self, request: PoolRequest) -> Option<Index> {
         if self.private.is_capturing() {
             return None;
@@ -29,8 +29,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it does not: memory
-    /// of the other stream is not for it then.
+    /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it
+    /// does not: memory of the other stream is not for it then.
     #[must_use]
     pub(crate) fn wait_for(&mut self, stream: u32, other: u32) -> bool {
         let waits = self.backing.wait_for(self.streams.id(stream), self.streams.id(other));

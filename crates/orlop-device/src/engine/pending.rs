@@ -1,14 +1,15 @@
 //! Pending frees: blocks that were freed while other streams may still use them.
 //!
-//! When such a block is freed, an event is recorded in each of those streams; its memory is free when all events are
-//! complete. Events of one stream complete in order, so each stream has a queue.
+//! When such a block is freed, an event is recorded in each of those streams; its memory is free when all
+//! events are complete. Events of one stream complete in order, so each stream has a queue.
 
 use super::chunks::{ChunkState, Index};
 use crate::backing::{DeviceBacking, EventId};
 use crate::engine::Engine;
 use std::collections::{HashMap, VecDeque};
 
-/// The bit of [`Chunk::note`](super::chunks::Chunk::note) that stands for the streams in [`PendingFrees::more`].
+/// The bit of [`Chunk::note`](super::chunks::Chunk::note) that stands for the streams in
+/// [`PendingFrees::more`].
 const MORE: u32 = 63;
 
 /// Blocks that wait for events, in a queue for each stream.
@@ -24,7 +25,8 @@ pub(crate) struct PendingFrees {
     turn: usize,
     /// The streams from the 64th on that use a chunk.
     more: HashMap<Index, Vec<u32>>,
-    /// Blocks that were freed during a capture, in which no event may be queried, or whose events could not all be recorded.
+    /// Blocks that were freed during a capture, in which no event may be queried, or whose events could not
+    /// all be recorded.
     pub(crate) without_events: Vec<Index>,
 }
 
@@ -60,7 +62,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Records an event in each stream that uses a chunk. Streams in which none could be recorded stay in the chunk's note.
+    /// Records an event in each stream that uses a chunk. Streams in which none could be recorded stay in the
+    /// chunk's note.
     pub(crate) fn record_events(&mut self, chunk: Index) {
         let uses = std::mem::take(&mut self.chunks[chunk].note);
         let few = (0..MORE).filter(|&stream| uses & (1 << stream) != 0);
@@ -106,8 +109,9 @@ impl<B: DeviceBacking> Engine<B> {
         if self.policy.extensions.poll_one { self.poll_one() } else { self.poll_all() }
     }
 
-    /// Queries the oldest event of each stream until one is not complete; streams in order of their ids. PyTorch's order is
-    /// that of a hash table. The order decides which chunks merge first, and so shows in the counts of splits.
+    /// Queries the oldest event of each stream until one is not complete; streams in order of their ids.
+    /// PyTorch's order is that of a hash table. The order decides which chunks merge first, and so shows in
+    /// the counts of splits.
     fn poll_all(&mut self) {
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
@@ -119,8 +123,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Queries one event of one stream. If it is complete so are those before it: as long as it is, the next query goes
-    /// twice as far ahead.
+    /// Queries one event of one stream. If it is complete so are those before it: as long as it is, the next
+    /// query goes twice as far ahead.
     fn poll_one(&mut self) {
         let queues = self.pending.queues.len();
         let mut turns = (0..queues).map(|more| (self.pending.turn + more) % queues);

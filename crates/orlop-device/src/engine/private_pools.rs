@@ -11,7 +11,8 @@ use orlop_core::StreamId;
 /// The id of a private pool (PyTorch: `MempoolId_t`); (0, 0) is none.
 pub type PoolId = (u64, u64);
 
-/// The streams whose requests go to a private pool. It is data and no function, because it is read with the allocator locked.
+/// The streams whose requests go to a private pool. It is data and no function, because it is read with the
+/// allocator locked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamFilter {
@@ -59,7 +60,8 @@ impl PrivatePools {
         !self.captures.is_empty()
     }
 
-    /// Returns the private pools, small and large, for the requests of a stream; `None` if the common ones serve it.
+    /// Returns the private pools, small and large, for the requests of a stream; `None` if the common ones
+    /// serve it.
     #[inline]
     pub(crate) fn captures(&self, stream: StreamId) -> Option<(u16, u16)> {
         let (place, _) = self.captures.iter().find(|(_, streams)| streams.matches(stream))?;
@@ -89,9 +91,10 @@ impl PrivatePools {
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Begins a capture: requests of these streams are served from a private pool, which is created if it is new (PyTorch:
-    /// `begin_allocate_to_pool`). Until its end no event is queried, no stream waits for another and no page moves; cached
-    /// memory goes back by PyTorch's rules for captures alone: by age, and blocks that are never split.
+    /// Begins a capture: requests of these streams are served from a private pool, which is created if it is
+    /// new (PyTorch: `begin_allocate_to_pool`). Until its end no event is queried, no stream waits for
+    /// another and no page moves; cached memory goes back by PyTorch's rules for captures alone: by age, and
+    /// blocks that are never split.
     ///
     /// # Errors
     ///
@@ -121,8 +124,8 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
-    /// Removes a user of a private pool. The memory of a pool without users can go back to the device (PyTorch:
-    /// `release_pool`).
+    /// Removes a user of a private pool. The memory of a pool without users can go back to the device
+    /// (PyTorch: `release_pool`).
     ///
     /// # Errors
     ///
@@ -134,7 +137,8 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
-    /// Lends free memory of a private pool to other requests, or not, before they fail (PyTorch: `use_on_oom`).
+    /// Lends free memory of a private pool to other requests, or not, before they fail (PyTorch:
+    /// `use_on_oom`).
     ///
     /// # Errors
     ///

@@ -8,12 +8,13 @@ use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::StreamId;
 use std::ops::Range;
 
-/// A segment to release is in one of this many free chunks: they are in order of size, and the chunk is little larger.
+/// A segment to release is in one of this many free chunks: they are in order of size, and the chunk is
+/// little larger.
 const CANDIDATES: usize = 1 << 8;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). From now on reserved bytes hold
-    /// to the peak from now on.
+    /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). From now on
+    /// reserved bytes hold to the peak from now on.
     pub fn empty_cache(&mut self) {
         self.index_last_freed();
         self.release_cached(0);
@@ -26,11 +27,11 @@ impl<B: DeviceBacking> Engine<B> {
         self.high_water = self.high_water.min(target.max(active));
     }
 
-    /// Releases free memory until at most `target` bytes are reserved, as far as live blocks allow. Returns the bytes that
-    /// went back.
+    /// Releases free memory until at most `target` bytes are reserved, as far as live blocks allow. Returns
+    /// the bytes that went back.
     ///
-    /// If more is reserved it waits for all streams, and lowers the peak that reserved bytes hold to. During a capture, which
-    /// a wait would end, it does nothing.
+    /// If more is reserved it waits for all streams, and lowers the peak that reserved bytes hold to. During
+    /// a capture, which a wait would end, it does nothing.
     pub fn trim(&mut self, target: u64) -> u64 {
         let before = self.stats.reserved_bytes.all.current;
         if before > target && !self.private.is_capturing() {
@@ -47,8 +48,8 @@ impl<B: DeviceBacking> Engine<B> {
         self.policy.collect_from > 0.0 && self.limit.is_some()
     }
 
-    /// Releases regions of the large pool that are older than the average, until reserved bytes are below the policy's share
-    /// of the limit.
+    /// Releases regions of the large pool that are older than the average, until reserved bytes are below the
+    /// policy's share of the limit.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -90,8 +91,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Releases regions that are never split: one that is large enough, or several from the largest down. Returns `true` if
-    /// that makes room for the request.
+    /// Releases regions that are never split: one that is large enough, or several from the largest down.
+    /// Returns `true` if that makes room for the request.
     pub(crate) fn release_oversize(&mut self, request: PoolRequest) -> bool {
         let max = self.policy.max_split;
         if max == usize::MAX {
@@ -120,8 +121,9 @@ impl<B: DeviceBacking> Engine<B> {
         released >= needed
     }
 
-    /// Releases the free region of a stream at an address, or the pages of the free chunk around this range: to follow a
-    /// recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none; complete events are polled.
+    /// Releases the free region of a stream at an address, or the pages of the free chunk around this range:
+    /// to follow a recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none;
+    /// complete events are polled.
     pub fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
         self.poll();
         let stream = self.streams.number(stream);
@@ -189,7 +191,8 @@ impl<B: DeviceBacking> Engine<B> {
                 self.release_range(whole);
             }
         }
-        // A request that failed can leave a reservation, and all pages of one can have moved away. PyTorch keeps these.
+        // A request that failed can leave a reservation, and all pages of one can have moved away. PyTorch
+        // keeps these.
         if self.policy.extensions.hold_to_peak.is_some() {
             for index in self.pools[pool].unmapped() {
                 if self.chunks[index].is_whole() {
@@ -199,8 +202,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Releases the region of a free chunk. Returns `false`, and the region stays, if the chunk is not free or is not all of
-    /// its region (the rest may have blocks), or if its stream could not be waited for.
+    /// Releases the region of a free chunk. Returns `false`, and the region stays, if the chunk is not free
+    /// or is not all of its region (the rest may have blocks), or if its stream could not be waited for.
     pub(crate) fn release_region(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, pool, region, stream, .. } = chunk;
@@ -223,8 +226,8 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_segments.sub(1);
         }
         self.stats.num_device_free += 1;
-        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and size, and no
-        // neighbours. It was free, so that no stream used it but its own, which is done.
+        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and
+        // size, and no neighbours. It was free, so that no stream used it but its own, which is done.
         unsafe { self.backing.release(address, size) };
         true
     }
@@ -239,8 +242,8 @@ impl<B: DeviceBacking> Engine<B> {
         false
     }
 
-    /// Unmaps pages that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all. Returns the chunk
-    /// without pages, if there were any.
+    /// Unmaps pages that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all.
+    /// Returns the chunk without pages, if there were any.
     fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
         let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
         let home = *self.regions.get(region)?;
@@ -260,15 +263,15 @@ impl<B: DeviceBacking> Engine<B> {
         Some(unmapped)
     }
 
-    /// Waits until all work of a stream is complete: then its free chunks are unused. Returns `false` if the backing
-    /// panicked.
+    /// Waits until all work of a stream is complete: then its free chunks are unused. Returns `false` if the
+    /// backing panicked.
     #[must_use]
     pub(crate) fn finish(&self, stream: u32) -> bool {
         self.backing.finish(self.streams.id(stream))
     }
 
-    /// Makes the middle of a free chunk a chunk without pages, which merges with such neighbours. The caller unmaps or moves
-    /// the pages.
+    /// Makes the middle of a free chunk a chunk without pages, which merges with such neighbours. The caller
+    /// unmaps or moves the pages.
     pub(crate) fn carve_unmapped(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
         self.take(index);
         let Chunk { address, size, region, .. } = self.chunks[index];

@@ -31,7 +31,8 @@ impl<B: DeviceBacking> Engine<B> {
             (FreeChunks::Ordered(runs), Growth::Pages { .. })
                 if self.policy.extensions.hold_to_peak.is_none() =>
             {
-                // A chunk that can grow in place counts by the size that it can grow to: the first minimum of those.
+                // A chunk that can grow in place counts by the size that it can grow to: the first minimum of
+                // those.
                 let mut next =
                     runs.from(FreeChunk { size: request.size, address: 0, chunk: 0 }).map(|free| free.chunk);
                 let mut best = next.next()?;
@@ -82,7 +83,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Makes a chunk that is in no index a block of `size` bytes. The rest is split off if the policy allows it.
+    /// Makes a chunk that is in no index a block of `size` bytes. The rest is split off if the policy allows
+    /// it.
     #[inline]
     pub(crate) fn hand_out(&mut self, found: Index, size: usize, requested: usize) -> DeviceBlock {
         let chunk = self.chunks[found];
@@ -195,7 +197,8 @@ impl<B: DeviceBacking> Engine<B> {
         if self.is_paged(&chunk) {
             return;
         }
-        // One split more, unless it is a whole region, and fewer by those that it merged with: the difference is counted.
+        // One split more, unless it is a whole region, and fewer by those that it merged with: the difference
+        // is counted.
         let now = &self.chunks[index];
         let (splits, bytes) = if now.is_whole() { (0, 0) } else { (1, now.size as u64) };
         let count = &mut self.stats.inactive_split;
@@ -212,7 +215,8 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Merges a neighbour into a chunk if it is in this state and of the same pool and stream. Returns its bytes.
+    /// Merges a neighbour into a chunk if it is in this state and of the same pool and stream. Returns its
+    /// bytes.
     pub(crate) fn merge(&mut self, index: Index, neighbour: Index, state: ChunkState) -> usize {
         let Some(other) = self.chunks.get(neighbour).copied() else { return 0 };
         let chunk = self.chunks[index];

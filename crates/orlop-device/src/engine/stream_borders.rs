@@ -1,13 +1,13 @@
 //! Free neighbours of different streams, and how they become one chunk.
 //!
-//! Chunks of one stream merge as soon as they are free. Neighbours of different streams do not: a stream that uses the merged
-//! chunk must wait for both, and most requests are served without a wait. But if they never merge, memory that several
-//! streams share is cut into ever smaller chunks, and pages that two streams share can never move. So such neighbours are
-//! listed, and merge before reserved bytes grow beyond the peak: the request's stream waits for the others, on the device,
-//! once for all that it takes over.
+//! Chunks of one stream merge as soon as they are free. Neighbours of different streams do not: a stream that
+//! uses the merged chunk must wait for both, and most requests are served without a wait. But if they never
+//! merge, memory that several streams share is cut into ever smaller chunks, and pages that two streams share
+//! can never move. So such neighbours are listed, and merge before reserved bytes grow beyond the peak: the
+//! request's stream waits for the others, on the device, once for all that it takes over.
 //!
-//! Of two neighbours one is in the list, and flagged. The list may also have chunks that are in use again, or gone; it is
-//! swept when it has doubled. So a merge visits what can merge, not all that is free.
+//! Of two neighbours one is in the list, and flagged. The list may also have chunks that are in use again, or
+//! gone; it is swept when it has doubled. So a merge visits what can merge, not all that is free.
 
 use super::chunks::{ChunkState, Chunks, Index};
 use super::{Engine, PoolRequest};
@@ -73,13 +73,14 @@ pub(crate) fn is_border(chunks: &Chunks, index: Index) -> bool {
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Merges free neighbours of different streams for a request, unless there is a capture, in whose streams no event may be
-    /// recorded. Returns `true` if there were any.
+    /// Merges free neighbours of different streams for a request, unless there is a capture, in whose streams
+    /// no event may be recorded. Returns `true` if there were any.
     pub(crate) fn merge_streams_for(&mut self, request: PoolRequest) -> bool {
         !self.private.is_capturing() && self.merge_streams(request.stream)
     }
 
-    /// Gives one stream all free chunks that border on another stream's, so that they merge. Returns `true` if there were any.
+    /// Gives one stream all free chunks that border on another stream's, so that they merge. Returns `true`
+    /// if there were any.
     pub(crate) fn merge_streams(&mut self, stream: u32) -> bool {
         let mut waited = Vec::new();
         let mut merged = false;
@@ -106,8 +107,8 @@ impl<B: DeviceBacking> Engine<B> {
         merged
     }
 
-    /// Merges a free chunk with all free ones around it. The stream that gets it waits for the others, once for each. If it
-    /// cannot, nothing changes.
+    /// Merges a free chunk with all free ones around it. The stream that gets it waits for the others, once
+    /// for each. If it cannot, nothing changes.
     fn merge_for(&mut self, stream: u32, index: Index, waited: &mut Vec<u32>) -> bool {
         let pool = self.chunks[index].pool;
         let is_free = |chunks: &Chunks, index: Index| {

@@ -1,7 +1,7 @@
 //! Region events for observers: regions come and go, pages are mapped and unmapped.
 //!
-//! A page that moves is unmapped at its old address and mapped at the new one. Reservations of addresses are not reported:
-//! addresses without pages take no memory.
+//! A page that moves is unmapped at its old address and mapped at the new one. Reservations of addresses are
+//! not reported: addresses without pages take no memory.
 
 use super::chunks::Index;
 use super::inspect::DeviceSegment;
@@ -12,8 +12,8 @@ use orlop_core::Device;
 use std::sync::Arc;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Adds a watch, which gets what is reserved as its first events. Returns the watches that have ended: drop them with no
-    /// lock held.
+    /// Adds a watch, which gets what is reserved as its first events. Returns the watches that have ended:
+    /// drop them with no lock held.
     #[must_use = "to be dropped with no lock held"]
     pub(crate) fn watch(&mut self, watch: &Arc<RegionWatch>) -> Vec<Arc<RegionWatch>> {
         let device = self.backing.device();

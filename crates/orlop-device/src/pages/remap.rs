@@ -1,10 +1,10 @@
 //! Growth by remapping: free pages move to where they are needed.
 //!
-//! Memory is fragmented when enough is free, but not contiguous. Pages are not bound to an address: those that lie wholly in
-//! free chunks can be mapped elsewhere, one after the other (the technique is called stitching: GMLake). That costs a wait
-//! for the streams that may still use them, and calls of the driver. So the engine first maps new pages, until reserved
-//! bytes reach the peak of active bytes. From then on a request that finds no block fails by fragmentation alone, and free
-//! pages move.
+//! Memory is fragmented when enough is free, but not contiguous. Pages are not bound to an address: those
+//! that lie wholly in free chunks can be mapped elsewhere, one after the other (the technique is called
+//! stitching: GMLake). That costs a wait for the streams that may still use them, and calls of the driver. So
+//! the engine first maps new pages, until reserved bytes reach the peak of active bytes. From then on a
+//! request that finds no block fails by fragmentation alone, and free pages move.
 
 use crate::backing::DeviceBacking;
 use crate::engine::{Chunk, ChunkState, Index};
@@ -103,8 +103,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(())
     }
 
-    /// Takes chunks out of their indexes for a claim of `needed` bytes that begins with `first`: it and the following ones are
-    /// free or without pages.
+    /// Takes chunks out of their indexes for a claim of `needed` bytes that begins with `first`: it and the
+    /// following ones are free or without pages.
     pub(crate) fn claim_from(&mut self, first: Index, needed: usize, page: usize) -> Option<PageClaim> {
         let mut claim = PageClaim { chunk: first, page, holes: Vec::new() };
         let mut bytes = 0;
@@ -138,7 +138,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(claim)
     }
 
-    /// Finds the chunk, free or without pages, from which on a request needs the fewest bytes of pages. Returns these too.
+    /// Finds the chunk, free or without pages, from which on a request needs the fewest bytes of pages.
+    /// Returns these too.
     fn cheapest_range(&self, request: PoolRequest) -> Option<(usize, Index)> {
         let of = self.pools[request.pool as usize].stream(request.stream)?;
         let mut best: Option<(usize, Index)> = None;
@@ -187,7 +188,8 @@ impl<B: DeviceBacking> Engine<B> {
         true
     }
 
-    /// Fills holes with pages that lie wholly in free chunks: first with those that no block of a period plan needs.
+    /// Fills holes with pages that lie wholly in free chunks: first with those that no block of a period plan
+    /// needs.
     fn fill_by_remap(&mut self, claim: &mut PageClaim) {
         let mut left = usize::MAX;
         while self.period.is_planned() && claim.missing() < left {
@@ -245,7 +247,8 @@ impl<B: DeviceBacking> Engine<B> {
         {
             let Hole { address, bytes } = *hole;
             let bytes = bytes.min(pages.bytes);
-            // SAFETY: the pages were in a free chunk whose stream was waited for; nothing is mapped in the hole.
+            // SAFETY: the pages were in a free chunk whose stream was waited for; nothing is mapped in the
+            // hole.
             if !unsafe { self.backing.remap(pages.address, address, bytes, claim.page) } {
                 // They cannot move: they go back to the device, and new ones come instead.
                 // SAFETY: as above.

@@ -1,9 +1,9 @@
 //! The period of a workload that repeats: the sizes of its requests, and the lifetime of each block.
 //!
-//! Pages move where memory is fragmented, and a program that repeats itself fragments it again. So the requests of a stream
-//! are logged, and when pages had to move the log is searched for a period: the number of requests after which the same sizes
-//! come again. Times are counted in requests. A block that lives on into the next period, or whose lifetime is not known, gets
-//! a place that no other block shares.
+//! Pages move where memory is fragmented, and a program that repeats itself fragments it again. So the
+//! requests of a stream are logged, and when pages had to move the log is searched for a period: the number
+//! of requests after which the same sizes come again. Times are counted in requests. A block that lives on
+//! into the next period, or whose lifetime is not known, gets a place that no other block shares.
 //!
 //! Nothing here decides about memory: the engine allocates a block at its planned place if that is free (see
 //! [`plan`](super::plan)), and by best fit if it is not.
@@ -149,8 +149,8 @@ impl PeriodLog {
         self.plan.get(place?)?.address.filter(|_| self.is_begun)
     }
 
-    /// Sets the plan for a period whose last request was the last one logged. It begins at its turn, when the fewest blocks
-    /// are live that are not at their planned places.
+    /// Sets the plan for a period whose last request was the last one logged. It begins at its turn, when the
+    /// fewest blocks are live that are not at their planned places.
     pub(crate) fn plan(
         &mut self,
         period: &Period,
@@ -186,8 +186,8 @@ impl PeriodLog {
         part
     }
 
-    /// Postpones the next search after a period that could not be planned, longer each time. More may soon be known of a
-    /// period that was not seen as a whole.
+    /// Postpones the next search after a period that could not be planned, longer each time. More may soon be
+    /// known of a period that was not seen as a whole.
     pub(crate) fn postpone(&mut self, period: &Period) {
         let length = u32::try_from(period.lives.len()).unwrap_or(u32::MAX);
         let pause = match period.is_whole {
@@ -208,7 +208,8 @@ impl PeriodLog {
         long_ago
     }
 
-    /// Finds the shortest period that ends with the last request and keeps no more blocks at its end than at its start.
+    /// Finds the shortest period that ends with the last request and keeps no more blocks at its end than at
+    /// its start.
     pub(crate) fn find(&self) -> Option<Period> {
         let same = self.matches();
         let log = &self.log;
@@ -219,8 +220,8 @@ impl PeriodLog {
         whole.chain(begun).find_map(|period| self.period(period))
     }
 
-    /// Returns, for each distance, the number of last requests that have the sizes of those at this distance before: the Z
-    /// function of the log, backwards.
+    /// Returns, for each distance, the number of last requests that have the sizes of those at this distance
+    /// before: the Z function of the log, backwards.
     fn matches(&self) -> Vec<usize> {
         let count = self.log.len();
         let size = |back: usize| self.log[count - 1 - back].size;

@@ -1,10 +1,10 @@
 //! Planned places: the blocks of a period are placed so that no page has to move.
 //!
-//! Best fit decides by what is free now, and may leave holes that nothing fits into later: then pages move, in every period
-//! again. Once a period is known (see [`log`](super::log)), the addresses of all its blocks are planned at once, among those
-//! without longer-lived blocks. Each block is then allocated at its planned address if that is free, and by best fit if not.
-//! A plan is used only if its pages are no more than may be reserved. When a plan begins, pages move once more to where it
-//! needs them, and then no more.
+//! Best fit decides by what is free now, and may leave holes that nothing fits into later: then pages move,
+//! in every period again. Once a period is known (see [`log`](super::log)), the addresses of all its blocks
+//! are planned at once, among those without longer-lived blocks. Each block is then allocated at its planned
+//! address if that is free, and by best fit if not. A plan is used only if its pages are no more than may be
+//! reserved. When a plan begins, pages move once more to where it needs them, and then no more.
 
 use super::log::{Period, PlannedRequest};
 use crate::backing::DeviceBacking;
@@ -16,11 +16,13 @@ use crate::pages::{PagePurpose, usable};
 use orlop_alloc::engine_support::{Life, places};
 use std::ops::Range;
 
-/// The maximum of planned blocks. Planning takes time in its square, during the request that finds the period.
+/// The maximum of planned blocks. Planning takes time in its square, during the request that finds the
+/// period.
 const MAX_PLANNED: usize = 1 << 13;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Returns `true` if a free chunk belongs into the index by address: of the watched stream, while there is a plan.
+    /// Returns `true` if a free chunk belongs into the index by address: of the watched stream, while there
+    /// is a plan.
     #[inline]
     pub(crate) fn tracks_address(&self, chunk: &Chunk) -> bool {
         chunk.stream == self.watched_stream && chunk.pool == LARGE && self.period.is_planned()
@@ -67,8 +69,8 @@ impl<B: DeviceBacking> Engine<B> {
         block
     }
 
-    /// Takes a chunk at an address for a request. `None` if the addresses are not free, or have no pages and there are none
-    /// that the plan does not need.
+    /// Takes a chunk at an address for a request. `None` if the addresses are not free, or have no pages and
+    /// there are none that the plan does not need.
     fn take_at(&mut self, request: PoolRequest, address: usize) -> Option<Index> {
         let mut chunk = self.available_at(request, address)?;
         let page = self.page(request.pool);
@@ -101,8 +103,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// Finds the chunk that covers an address, if it and the following ones are free or without pages as far as a request
-    /// needs.
+    /// Finds the chunk that covers an address, if it and the following ones are free or without pages as far
+    /// as a request needs.
     fn available_at(&self, request: PoolRequest, address: usize) -> Option<Index> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
@@ -152,8 +154,8 @@ impl<B: DeviceBacking> Engine<B> {
         self.free_by_address = free.into_iter().map(|index| (self.chunks[index].address, index)).collect();
     }
 
-    /// Plans addresses for the blocks of a period. Returns them and the pages that they need; `None` if these are more than may
-    /// be reserved.
+    /// Plans addresses for the blocks of a period. Returns them and the pages that they need; `None` if these
+    /// are more than may be reserved.
     fn plan(&self, period: &Period, allowed: u64) -> Option<(Vec<PlannedRequest>, Vec<Range<usize>>)> {
         let lives: Vec<Life> = period.lives.iter().filter_map(|&(_, life)| life).collect();
         if lives.len() > MAX_PLANNED {
@@ -179,8 +181,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some((steps.collect(), footprint))
     }
 
-    /// Returns the bytes that may be reserved for a plan that is made now: as many as there were, and a page of rounding, which
-    /// is not fragmentation.
+    /// Returns the bytes that may be reserved for a plan that is made now: as many as there were, and a page
+    /// of rounding, which is not fragmentation.
     fn allowed(&self) -> u64 {
         let held = self.held_to(self.high_water).max(self.stats.reserved_bytes.all.peak);
         held.saturating_add(self.page(LARGE) as u64)

@@ -18,8 +18,8 @@ const OWN_REGION_FROM: usize = 10 * MIB;
 /// Sizes of such regions are multiples of this (`kRoundLarge`).
 pub(crate) const REGION_STEP: usize = 2 * MIB;
 
-/// The rules of an engine, where allocators differ. One engine runs them all: "what would have fitted?" is a loop over
-/// policies.
+/// The rules of an engine, where allocators differ. One engine runs them all: "what would have fitted?" is a
+/// loop over policies.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Policy {
@@ -27,14 +27,15 @@ pub struct Policy {
     pub name: &'static str,
     /// Sizes are multiples of this many bytes; a power of two.
     pub granule: usize,
-    /// The number of steps that a power of two is divided into when sizes are rounded up, by interval from 1 MiB; 0 and 1:
-    /// none.
+    /// The number of steps that a power of two is divided into when sizes are rounded up, by interval from 1
+    /// MiB; 0 and 1: none.
     pub rounding: [usize; ROUNDING_INTERVALS],
     /// Requests of up to this many bytes are small: they have pools of their own.
     pub small_limit: usize,
     /// How the engine grows.
     pub growth: Growth,
-    /// The bytes of a region for large requests below 10 MiB, or as many as the request needs; the rest serves others.
+    /// The bytes of a region for large requests below 10 MiB, or as many as the request needs; the rest
+    /// serves others.
     pub large_region: usize,
     /// The largest rest that is not split off a large block, in bytes.
     pub large_rest: usize,
@@ -58,7 +59,8 @@ pub struct Policy {
 pub enum Growth {
     /// In regions of their own: see [`Policy::region_bytes`].
     Regions,
-    /// In pages that are mapped into a range of addresses, which grows in place. On a device without pages: in regions.
+    /// In pages that are mapped into a range of addresses, which grows in place. On a device without pages:
+    /// in regions.
     Pages {
         /// The size of pages in small pools, in bytes; a multiple of the granule.
         small: usize,
@@ -85,10 +87,10 @@ pub struct Extensions {
     pub poll_one: bool,
     /// Take a free chunk of another stream, and make the request's stream wait for that one on the device.
     pub steal: bool,
-    /// Hold reserved bytes to the peak of active bytes and this share of it (one over a power of two: 7 is a 128th). Beyond
-    /// that, make room before growing: move wholly free pages to where they are needed, or give wholly free regions back.
-    /// The peak is that since the engine was new, or since its last [`empty_cache`](crate::Engine::empty_cache); resetting the
-    /// peaks of the statistics does not reset it.
+    /// Hold reserved bytes to the peak of active bytes and this share of it (one over a power of two: 7 is a
+    /// 128th). Beyond that, make room before growing: move wholly free pages to where they are needed, or
+    /// give wholly free regions back. The peak is that since the engine was new, or since its last
+    /// [`empty_cache`](crate::Engine::empty_cache); resetting the peaks of the statistics does not reset it.
     pub hold_to_peak: Option<u32>,
     /// Search once more after waiting for all streams, before everything free goes back.
     pub search_after_wait: bool,
@@ -101,7 +103,8 @@ pub struct Extensions {
 }
 
 impl Policy {
-    /// Returns the policy of PyTorch's CUDACachingAllocator with these settings: every address and every figure is the same.
+    /// Returns the policy of PyTorch's CUDACachingAllocator with these settings: every address and every
+    /// figure is the same.
     ///
     /// Source: PyTorch's `CUDACachingAllocator.cpp`; checked against the binary (`testdata/torch-golden`).
     #[must_use]
@@ -127,8 +130,8 @@ impl Policy {
         }
     }
 
-    /// Returns our policy: best fit in pages of 2 MiB that move to where they are needed. No request fails while there is a
-    /// way to serve it.
+    /// Returns our policy: best fit in pages of 2 MiB that move to where they are needed. No request fails
+    /// while there is a way to serve it.
     #[must_use]
     pub fn orlop() -> Self {
         Self {
@@ -178,8 +181,9 @@ impl Policy {
         bytes.checked_next_multiple_of(step).filter(|&size| size <= isize::MAX.unsigned_abs())
     }
 
-    /// Returns `true` if a free block of `block` bytes may serve a request of `size` bytes, rounded: the one rule of fit, for
-    /// every search. Large blocks are kept for large requests, and not wasted on much smaller ones.
+    /// Returns `true` if a free block of `block` bytes may serve a request of `size` bytes, rounded: the one
+    /// rule of fit, for every search. Large blocks are kept for large requests, and not wasted on much
+    /// smaller ones.
     #[must_use]
     #[inline]
     pub fn serves(&self, block: usize, size: usize) -> bool {
@@ -208,8 +212,8 @@ impl Policy {
         steal || search_after_wait || hold_to_peak.is_some()
     }
 
-    /// Returns the policy with valid sizes, since its fields can be set to anything: the granule is a power of two, and pages
-    /// are multiples of it.
+    /// Returns the policy with valid sizes, since its fields can be set to anything: the granule is a power
+    /// of two, and pages are multiples of it.
     pub(crate) fn normalized(mut self) -> Self {
         self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(GRANULE);
         if let Growth::Pages { small, large } = &mut self.growth {

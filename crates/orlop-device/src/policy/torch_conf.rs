@@ -1,10 +1,11 @@
 //! PyTorch's settings, as people write them into `PYTORCH_CUDA_ALLOC_CONF` (or `PYTORCH_ALLOC_CONF`).
 //!
-//! `key:value` pairs, separated by commas; a value may be a list in brackets. What PyTorch refuses is refused here, too,
-//! with the reason. Settings that do not change where blocks go (pinned memory, locks) are checked for being known and
-//! are otherwise kept out of it.
+//! `key:value` pairs, separated by commas; a value may be a list in brackets. What PyTorch refuses is refused
+//! here, too, with the reason. Settings that do not change where blocks go (pinned memory, locks) are checked
+//! for being known and are otherwise kept out of it.
 //!
-//! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they lead to.
+//! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they
+//! lead to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,8 +41,8 @@ pub struct TorchConf {
     /// The share of the limit from which on old blocks go back to the device before it grows
     /// (`garbage_collection_threshold`); 0: never. It needs a memory fraction.
     pub garbage_collection_threshold: f64,
-    /// The number of steps that each power of two is divided into, by interval (`roundup_power2_divisions`); 0 and 1:
-    /// multiples of 512 bytes.
+    /// The number of steps that each power of two is divided into, by interval (`roundup_power2_divisions`);
+    /// 0 and 1: multiples of 512 bytes.
     pub roundup_power2_divisions: [usize; ROUNDING_INTERVALS],
     /// Segments grow in place (`expandable_segments`).
     pub expandable_segments: bool,
@@ -120,8 +121,8 @@ impl FromStr for TorchConf {
 }
 
 impl TorchConf {
-    /// Parses the settings that are valid, and returns the errors of the others, which are left out: recordings can be of
-    /// other versions of PyTorch.
+    /// Parses the settings that are valid, and returns the errors of the others, which are left out:
+    /// recordings can be of other versions of PyTorch.
     #[must_use]
     pub fn known(text: &str) -> (Self, Vec<ConfError>) {
         let mut conf = Self::default();
@@ -211,8 +212,8 @@ fn boolean(key: &'static str, value: &str) -> Result<bool, ConfError> {
     }
 }
 
-/// Parses one number for all intervals, or a list such as `[64:8,256:4,>:1]`: 8 for the interval of 64 MiB and all below, 4
-/// for that of 256 MiB, 1 for those above. Intervals between keep their default.
+/// Parses one number for all intervals, or a list such as `[64:8,256:4,>:1]`: 8 for the interval of 64 MiB
+/// and all below, 4 for that of 256 MiB, 1 for those above. Intervals between keep their default.
 fn divisions(value: &str) -> Result<[usize; ROUNDING_INTERVALS], ConfError> {
     let refused = || ConfError::Value {
         key: "roundup_power2_divisions",

@@ -27,8 +27,8 @@ pub(crate) struct AddressSpace {
     cuda: Option<CudaLayout>,
 }
 
-/// The placement of CUDA's driver, as far as it was observed (an H100, driver 580): descending from the top in blocks, after
-/// the lowest gap that is large enough.
+/// The placement of CUDA's driver, as far as it was observed (an H100, driver 580): descending from the top
+/// in blocks, after the lowest gap that is large enough.
 #[derive(Debug)]
 struct CudaLayout {
     /// The start of the lowest block.
@@ -65,7 +65,8 @@ impl AddressSpace {
         }
     }
 
-    /// Takes back the addresses of a region from [`allocate`](Self::allocate). Ascending, no address comes twice.
+    /// Takes back the addresses of a region from [`allocate`](Self::allocate). Ascending, no address comes
+    /// twice.
     pub(crate) fn release(&mut self, address: usize, bytes: usize) {
         if let (Some(cuda), Some(bytes)) = (&mut self.cuda, bytes.checked_next_multiple_of(GRANULE))
             && cuda.bottom <= address
@@ -86,8 +87,8 @@ impl AddressSpace {
         Some(start)
     }
 
-    /// Keeps later regions and reservations out of a range: they are above it or, in a CUDA layout, below. Returns `false`
-    /// if there is no room.
+    /// Keeps later regions and reservations out of a range: they are above it or, in a CUDA layout, below.
+    /// Returns `false` if there is no room.
     pub(crate) fn occupy(&mut self, address: usize, bytes: usize) -> bool {
         let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(GRANULE));
         let Some(end) = end.filter(|&end| isize::try_from(end).is_ok()) else { return false };

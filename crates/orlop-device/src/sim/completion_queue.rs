@@ -1,7 +1,8 @@
 //! Completion queues: streams of a replay that are as far as the recording says.
 //!
-//! A recording knows when a stream had done its work. So the replay puts events into the queue of a stream, completes them
-//! when the recording says so, and an engine that asks earlier gets "not yet", as it did on the device.
+//! A recording knows when a stream had done its work. So the replay puts events into the queue of a stream,
+//! completes them when the recording says so, and an engine that asks earlier gets "not yet", as it did on
+//! the device.
 
 use crate::EventId;
 use orlop_core::StreamId;

@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// A simulated device: a size and addresses, and no memory behind them.
 ///
-/// A region gets the next address, rounded up to 2 MiB, and no address comes twice; or it gets the address that it would
-/// have on a [GPU](Self::like_cuda). Requests beyond the size are refused. Events are complete, or not, as the caller says,
-/// for all streams or for each.
+/// A region gets the next address, rounded up to 2 MiB, and no address comes twice; or it gets the address
+/// that it would have on a [GPU](Self::like_cuda). Requests beyond the size are refused. Events are complete,
+/// or not, as the caller says, for all streams or for each.
 ///
 /// Engines run over it at full speed: replays and the golden files stand on it.
 #[derive(Debug)]
@@ -45,11 +45,12 @@ impl NullDevice {
         Self::with(device, memory, AddressSpace::ascending(Self::FIRST_ADDRESS))
     }
 
-    /// Creates a device of `memory` bytes whose regions are where CUDA's driver places them: from the top of the address
-    /// space down.
+    /// Creates a device of `memory` bytes whose regions are where CUDA's driver places them: from the top of
+    /// the address space down.
     ///
-    /// Of free blocks that fit equally well an allocator takes the lowest, so replays over such addresses come closer to
-    /// what the allocator of a GPU does. Reservations ascend. Giving a whole region back waits for all streams.
+    /// Of free blocks that fit equally well an allocator takes the lowest, so replays over such addresses
+    /// come closer to what the allocator of a GPU does. Reservations ascend. Giving a whole region back waits
+    /// for all streams.
     #[must_use]
     pub fn like_cuda(device: Device, memory: u64) -> Self {
         Self::with(device, memory, AddressSpace::like_cuda())
@@ -71,14 +72,14 @@ impl NullDevice {
         }
     }
 
-    /// Sets whether events of streams without a completion queue are complete when they are queried. If not, they are once
-    /// they are waited for.
+    /// Sets whether events of streams without a completion queue are complete when they are queried. If not,
+    /// they are once they are waited for.
     pub fn set_events_done(&self, done: bool) {
         self.streams.set_events_done(done);
     }
 
-    /// Gives a stream a completion queue: from now on its events complete when [`complete_events`](Self::complete_events)
-    /// says so, or when they are waited for.
+    /// Gives a stream a completion queue: from now on its events complete when
+    /// [`complete_events`](Self::complete_events) says so, or when they are waited for.
     pub fn track_completions(&self, stream: StreamId) {
         self.state().completions.add(stream);
     }
@@ -130,8 +131,8 @@ impl NullDevice {
         self.state().remapped
     }
 
-    /// Counts `bytes` bytes as used in the range of `range` bytes at `address`, and keeps later regions and reservations
-    /// out of it. Returns `false` if there is no room.
+    /// Counts `bytes` bytes as used in the range of `range` bytes at `address`, and keeps later regions and
+    /// reservations out of it. Returns `false` if there is no room.
     pub(crate) fn occupy(&self, address: usize, range: usize, bytes: usize) -> bool {
         let mut state = self.state();
         if !state.meter.try_add(bytes) {
@@ -165,7 +166,8 @@ impl NullState {
     }
 }
 
-// SAFETY: 1. addresses are not used twice at a time; nobody may touch what is there. 2. nothing ever runs in a stream.
+// SAFETY: 1. addresses are not used twice at a time; nobody may touch what is there. 2. nothing ever runs in
+// a stream.
 unsafe impl DeviceBacking for NullDevice {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         let mut state = self.state();

@@ -1,8 +1,8 @@
 //! Restores an engine in the middle of a run: with the segments of a snapshot, over the simulated device.
 //!
-//! A snapshot does not show the addresses that a range can still grow into. So its lowest segment (of those that grow in
-//! place, of one pool and stream) is taken for the start of the range; the range is as long as PyTorch makes them, or ends at
-//! the next other segment.
+//! A snapshot does not show the addresses that a range can still grow into. So its lowest segment (of those
+//! that grow in place, of one pool and stream) is taken for the start of the range; the range is as long as
+//! PyTorch makes them, or ends at the next other segment.
 
 use super::addresses::LAST_ADDRESS;
 use super::null_device::NullDevice;
@@ -42,12 +42,13 @@ impl RestoredChunk {
 }
 
 impl Engine<NullDevice> {
-    /// Restores segments as they are, and returns their blocks by address. Pending chunks are restored as free ones.
+    /// Restores segments as they are, and returns their blocks by address. Pending chunks are restored as
+    /// free ones.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NotNew`] if the engine has memory, [`DeviceError::BadSegment`] for segments that are not consistent.
-    /// Nothing has changed then.
+    /// [`DeviceError::NotNew`] if the engine has memory, [`DeviceError::BadSegment`] for segments that are
+    /// not consistent. Nothing has changed then.
     pub fn restore(&mut self, segments: &[DeviceSegment]) -> Result<Blocks, DeviceError> {
         if self.regions.iter().next().is_some() {
             return Err(DeviceError::NotNew);

@@ -109,7 +109,8 @@ pub struct DeviceStats {
     pub num_sync_all_streams: u64,
     /// Chunks that went from one stream to another, which waits for the first. PyTorch has none.
     pub num_stream_steals: u64,
-    /// Times that a stream was made to wait for another, on the device, to take over its memory. PyTorch has none.
+    /// Times that a stream was made to wait for another, on the device, to take over its memory. PyTorch has
+    /// none.
     pub num_stream_waits: u64,
     /// Bytes of moved pages. PyTorch moves none.
     pub remapped_bytes: u64,
@@ -171,7 +172,8 @@ impl fmt::Display for DeviceStats {
         }
         writeln!(f, "oversize_allocations {}", self.oversize_allocations)?;
         writeln!(f, "oversize_segments {}", self.oversize_segments)?;
-        // PyTorch's `max_split_size` is what was set before its allocator was made, when no settings have been read.
+        // PyTorch's `max_split_size` is what was set before its allocator was made, when no settings have
+        // been read.
         write!(
             f,
             "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} max_split_size -1",

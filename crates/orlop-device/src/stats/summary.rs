@@ -7,7 +7,8 @@ use std::fmt::{self, Write as _};
 const WIDTH: usize = 12;
 
 impl DeviceStats {
-    /// Returns a table of bytes and counts by pool: current value, peak, and sums of additions and subtractions.
+    /// Returns a table of bytes and counts by pool: current value, peak, and sums of additions and
+    /// subtractions.
     ///
     /// ```
     /// use orlop_device::{DeviceRequest, Engine, NullDevice, Policy};

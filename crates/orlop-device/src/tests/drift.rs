@@ -1,5 +1,5 @@
-//! Long runs of random programs on several streams: what is held stays near what was ever in use, and so does the time
-//! that a request takes.
+//! Long runs of random programs on several streams: what is held stays near what was ever in use, and so does
+//! the time that a request takes.
 
 use crate::{DeviceBlock, DeviceRequest, Engine, Growth, NullDevice, Policy};
 use orlop_core::{Device, StreamId};
@@ -123,8 +123,8 @@ fn peaks_that_are_reset_change_nothing_but_the_statistics() {
     }
 }
 
-/// Half an hour without optimisation, minutes with it: `cargo test --release -p orlop-alloc --lib drift -- --ignored
-/// --nocapture`.
+/// Half an hour without optimisation, minutes with it: `cargo test --release -p orlop-alloc --lib drift --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "ten million pairs for each of many programs"]
 fn ten_million_pairs_hold_and_cost_no_more_in_the_end() {

@@ -179,8 +179,8 @@ fn no_stream_waits_for_another_during_a_capture() {
     }
 }
 
-/// Free chunks of two streams in one region: without stealing, too, one has the other's memory after all streams were waited
-/// for.
+/// Free chunks of two streams in one region: without stealing, too, one has the other's memory after all
+/// streams were waited for.
 #[test]
 fn memory_of_several_streams_goes_back_together() {
     let mut policy = Policy::orlop_without_pages();

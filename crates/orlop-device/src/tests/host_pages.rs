@@ -1,4 +1,5 @@
-//! Programs on real memory: every block keeps what is written to it while pages move under others, and nothing leaks.
+//! Programs on real memory: every block keeps what is written to it while pages move under others, and
+//! nothing leaks.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use super::streams::{LateStreams, check, fill};
@@ -112,7 +113,8 @@ impl Program {
         }
     }
 
-    /// All blocks are as they were written, and nothing is left when they are gone. How many bytes were moved.
+    /// All blocks are as they were written, and nothing is left when they are gone. How many bytes were
+    /// moved.
     fn finish(mut self) -> u64 {
         self.check_all();
         while !self.live.is_empty() {

@@ -21,8 +21,8 @@ fn torch() -> Policy {
     Policy::torch(&TorchConf::default())
 }
 
-/// A block that another stream uses comes back, and its memory is asked for at once: PyTorch's allocator waits, gives
-/// whole regions back, does not look again and fails.
+/// A block that another stream uses comes back, and its memory is asked for at once: PyTorch's allocator
+/// waits, gives whole regions back, does not look again and fails.
 #[test]
 fn a_block_that_waiting_makes_free_is_found() {
     let pending = |policy: Policy| {
@@ -202,7 +202,8 @@ fn the_whole_of_the_memory_is_no_limit() {
     engine.free(block).unwrap();
 }
 
-/// Fields of policies are anybody's: whatever they say, blocks have the bytes that were asked for and lie apart.
+/// Fields of policies are anybody's: whatever they say, blocks have the bytes that were asked for and lie
+/// apart.
 #[test]
 fn a_policy_that_makes_no_sense_is_put_right() {
     let all = [torch(), Policy::orlop(), Policy::orlop_without_pages()];

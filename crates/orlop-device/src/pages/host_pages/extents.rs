@@ -1,7 +1,7 @@
 //! Where each extent of the file is: free, or mapped at one address.
 //!
-//! Plain bookkeeping, without a system under it: [`FreeExtents`] and [`MappedExtents`] together say where every byte of the file is. A
-//! extent moves from one to the other by value, so that it is never in both.
+//! Plain bookkeeping, without a system under it: [`FreeExtents`] and [`MappedExtents`] together say where
+//! every byte of the file is. A extent moves from one to the other by value, so that it is never in both.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,9 @@ impl FreeExtents {
         free
     }
 
-    /// Takes extents of `bytes` bytes in all; `None` if there are fewer. It is one if one is long enough: what is contiguous in
-    /// the file and in memory is one mapping, and a process may have a limited number of those.
+    /// Takes extents of `bytes` bytes in all; `None` if there are fewer. It is one if one is long enough:
+    /// what is contiguous in the file and in memory is one mapping, and a process may have a limited number
+    /// of those.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Vec<Extent>> {
         if bytes > self.bytes {
             return None;
@@ -91,8 +92,8 @@ impl MappedExtents {
         last.is_some_and(|(&at, extent)| at + extent.bytes > address)
     }
 
-    /// Removes what is mapped in a range of addresses, and returns it in order of address. Extents that reach out of the range
-    /// are split.
+    /// Removes what is mapped in a range of addresses, and returns it in order of address. Extents that reach
+    /// out of the range are split.
     pub(super) fn take(&mut self, address: usize, bytes: usize) -> Vec<Extent> {
         self.cut(address);
         self.cut(address + bytes);
@@ -100,7 +101,8 @@ impl MappedExtents {
         inside.iter().filter_map(|at| self.extents.remove(at)).collect()
     }
 
-    /// Returns what is mapped in a range of addresses, in order. Extents that reach out of the range are split.
+    /// Returns what is mapped in a range of addresses, in order. Extents that reach out of the range are
+    /// split.
     pub(super) fn inside(&mut self, address: usize, bytes: usize) -> impl Iterator<Item = Extent> + '_ {
         self.cut(address);
         self.cut(address + bytes);

@@ -47,7 +47,8 @@ mod linux {
             Ok(Self { file })
         }
 
-        /// Commits memory for an extent, zeroed where there was none. Returns `false` if the system has no more.
+        /// Commits memory for an extent, zeroed where there was none. Returns `false` if the system has no
+        /// more.
         pub(in super::super) fn commit(&self, extent: Extent) -> bool {
             let Extent { offset, bytes } = extent;
             let steps = (offset..offset + bytes).step_by(STEP);

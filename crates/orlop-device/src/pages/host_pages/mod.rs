@@ -1,23 +1,23 @@
 //! Host memory in pages that can be moved: real memory for an engine that remaps.
 //!
-//! The memory is a file that exists only in memory (`memfd_create`). A page is an extent of it, and is not bound to an
-//! address: it is at the address where that extent is mapped. To move it is to map the extent elsewhere; no byte is copied.
-//! Used memory is committed (`fallocate`): granted memory is there when it is touched. A request that the system cannot serve
-//! is refused; only at the limit of a memory group can the system end the process instead, at once and not later. Memory that
-//! goes back becomes a hole in the file.
+//! The memory is a file that exists only in memory (`memfd_create`). A page is an extent of it, and is not
+//! bound to an address: it is at the address where that extent is mapped. To move it is to map the extent
+//! elsewhere; no byte is copied. Used memory is committed (`fallocate`): granted memory is there when it is
+//! touched. A request that the system cannot serve is refused; only at the limit of a memory group can the
+//! system end the process instead, at once and not later. Memory that goes back becomes a hole in the file.
 //!
 //! # Why no page has two addresses
 //!
-//! 1. Every byte of the file is free or mapped at one address ([`extents`]). It moves from one to the other by value, behind
-//!    one lock.
-//! 2. An extent leaves its address only after the system has removed its mapping: first the address is closed (`PROT_NONE`),
-//!    then the extent is mapped elsewhere, or free. In between it is mapped nowhere.
-//! 3. If the system refuses to close an address (it counts mappings, and a process may have 65,530 by default), the extent
-//!    stays there: it is not reused, and the address is closed before anything else is mapped there. This relies on the system
-//!    to refuse before it removes anything. Where it runs out of its own memory in the middle of one call, Linux before 6.12
-//!    may leave a hole in the reservation.
-//! 4. If it refuses to map an extent that was to move, the extent's memory goes back to it; nothing is left at the old
-//!    address.
+//! 1. Every byte of the file is free or mapped at one address ([`extents`]). It moves from one to the other
+//!    by value, behind one lock.
+//! 2. An extent leaves its address only after the system has removed its mapping: first the address is closed
+//!    (`PROT_NONE`), then the extent is mapped elsewhere, or free. In between it is mapped nowhere.
+//! 3. If the system refuses to close an address (it counts mappings, and a process may have 65,530 by
+//!    default), the extent stays there: it is not reused, and the address is closed before anything else is
+//!    mapped there. This relies on the system to refuse before it removes anything. Where it runs out of its
+//!    own memory in the middle of one call, Linux before 6.12 may leave a hole in the reservation.
+//! 4. If it refuses to map an extent that was to move, the extent's memory goes back to it; nothing is left
+//!    at the old address.
 
 mod extents;
 mod file;
@@ -41,8 +41,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Reservations begin at multiples of this many bytes, and the memory is a multiple of it.
 const GRANULE: usize = 2 << 20;
 
-/// Host memory with pages that can be moved, of a fixed size: a device for a [`DeviceAllocator`](crate::DeviceAllocator)
-/// whose memory is the CPU's. Fragmentation does not make it run out of memory.
+/// Host memory with pages that can be moved, of a fixed size: a device for a
+/// [`DeviceAllocator`](crate::DeviceAllocator) whose memory is the CPU's. Fragmentation does not make it run
+/// out of memory.
 ///
 /// ```
 /// use orlop_alloc::Request;
@@ -63,8 +64,8 @@ const GRANULE: usize = 2 << 20;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Reserved memory is committed, touched or not: use less than the machine has. Work on the CPU is complete when the call
-/// returns, so streams are names and events are complete.
+/// Reserved memory is committed, touched or not: use less than the machine has. Work on the CPU is complete
+/// when the call returns, so streams are names and events are complete.
 ///
 /// A process that forks shares the memory with its child, as it is a file's: the child must not use it.
 #[derive(Debug)]
@@ -92,7 +93,8 @@ impl HostPages {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NoMovablePages`] elsewhere than on Linux (kind `Unsupported`), and where the system refuses.
+    /// [`DeviceError::NoMovablePages`] elsewhere than on Linux (kind `Unsupported`), and where the system
+    /// refuses.
     pub fn new(bytes: u64) -> Result<Self, DeviceError> {
         let refused = |kind| DeviceError::NoMovablePages { bytes, kind };
         let size = usize::try_from(bytes).ok().and_then(|size| size.checked_next_multiple_of(GRANULE));
@@ -115,7 +117,8 @@ impl HostPages {
         })
     }
 
-    /// For tests: sets whether events are complete when they are queried. If not, they are once they are waited for.
+    /// For tests: sets whether events are complete when they are queried. If not, they are once they are
+    /// waited for.
     pub fn set_events_done(&self, done: bool) {
         self.streams.set_events_done(done);
     }
@@ -185,8 +188,8 @@ impl HostPages {
         unsafe { self.place(state, address, &extents) }
     }
 
-    /// Maps extents that are mapped nowhere, one after the other, all or nothing: if that fails their memory goes back to the
-    /// system.
+    /// Maps extents that are mapped nowhere, one after the other, all or nothing: if that fails their memory
+    /// goes back to the system.
     ///
     /// # Safety
     ///
@@ -232,8 +235,8 @@ impl HostPages {
         shut.then(|| state.placed.take(address, bytes))
     }
 
-    /// Removes mappings and gives the memory back. Returns `false` if the system keeps the mappings: then it has the memory
-    /// all the same, and the extents stay mapped.
+    /// Removes mappings and gives the memory back. Returns `false` if the system keeps the mappings: then it
+    /// has the memory all the same, and the extents stay mapped.
     ///
     /// # Safety
     ///
@@ -276,9 +279,9 @@ fn region(address: usize, bytes: usize) -> Option<Region> {
     Some(Region { ptr, bytes, align: Alignment::PLANNED, zeroed: true })
 }
 
-// SAFETY: 1. ranges are the kernel's, which do not overlap, and no extent of the file is under two addresses: see the head of
-// this module. Memory is initialised: the kernel's zeros, or what the engine's users wrote. 2. Nothing runs in a stream later
-// than the call that puts it there.
+// SAFETY: 1. ranges are the kernel's, which do not overlap, and no extent of the file is under two addresses:
+// see the head of this module. Memory is initialised: the kernel's zeros, or what the engine's users wrote.
+// 2. Nothing runs in a stream later than the call that puts it there.
 unsafe impl DeviceBacking for HostPages {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         let bytes = bytes.checked_next_multiple_of(pages::size())?;
@@ -314,7 +317,8 @@ unsafe impl DeviceBacking for HostPages {
         let whole = bytes.checked_next_multiple_of(pages::size());
         let Some(region) = whole.and_then(|bytes| region(address, bytes)) else { return };
         let mut state = self.state();
-        // SAFETY: the whole range, once; there are no pages under it that anybody uses (the caller's promise).
+        // SAFETY: the whole range, once; there are no pages under it that anybody uses (the caller's
+        // promise).
         if unsafe { pages::unmap(region) } {
             // With the addresses goes what the system kept mapped there.
             let kept = state.placed.take(address, region.bytes);
