@@ -9,7 +9,7 @@
 use criterion::{BatchSize, Criterion, Throughput};
 use orlop_alloc::{AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
-use orlop_device::{Ask, DeviceAllocator, DeviceBlock, Engine, NullDevice, Policy, TorchConf};
+use orlop_device::{DeviceAllocator, DeviceBlock, DeviceRequest, Engine, NullDevice, Policy, TorchConf};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -46,8 +46,8 @@ fn policies() -> [(&'static str, Policy); 3] {
     [("orlop", Policy::orlop()), ("orlop-segments", Policy::orlop_without_pages()), ("torch", torch)]
 }
 
-fn ask(bytes: usize) -> Ask {
-    Ask::new(bytes, StreamId::DEFAULT)
+fn ask(bytes: usize) -> DeviceRequest {
+    DeviceRequest::new(bytes, StreamId::DEFAULT)
 }
 
 fn hot(criterion: &mut Criterion) {

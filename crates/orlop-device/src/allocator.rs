@@ -1,7 +1,7 @@
-//! The engine as an allocator: behind a lock, with blocks that find their way home.
+//! The engine behind a lock, as an [`Allocator`].
 
 use crate::backing::{DeviceBacking, REGION_ALIGN};
-use crate::engine::{Ask, DeviceBlock, Engine};
+use crate::engine::{DeviceBlock, DeviceRequest, Engine};
 use crate::engine::{PoolId, StreamFilter};
 use crate::error::DeviceError;
 use crate::policy::Policy;
@@ -39,7 +39,7 @@ pub struct DeviceAllocator<B: DeviceBacking> {
     callbacks: Callbacks,
 }
 
-/// Who is asked for memory before a request fails.
+/// The pressure callbacks of an allocator.
 #[derive(Default)]
 struct Callbacks(Mutex<Vec<Arc<Callback>>>);
 
@@ -54,13 +54,13 @@ impl fmt::Debug for Callbacks {
 #[derive(Debug)]
 struct Inner<B: DeviceBacking> {
     engine: Engine<B>,
-    /// Records of no block, for the next ones.
+    /// Records without a block, for the next blocks.
     #[expect(clippy::vec_box, reason = "records must not move while a block points to them")]
     unused: Vec<Box<Record>>,
 }
 
 impl<B: DeviceBacking> DeviceAllocator<B> {
-    /// Over a device, by these rules.
+    /// Creates an allocator over a device, by the rules of a policy.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
         let (name, device, access) = (policy.name.into(), backing.device(), backing.access());
@@ -69,18 +69,18 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         Self { name, device, access, inner, callbacks: Callbacks::default() }
     }
 
-    /// Behind a handle.
+    /// Puts the allocator behind a handle.
     #[must_use]
     pub fn into_ref(self) -> AllocatorRef<Self> {
         AllocatorRef::new(self)
     }
 
-    /// What the engine counted, under PyTorch's names.
+    /// Returns the statistics of the engine, under PyTorch's names.
     pub fn device_stats(&self) -> DeviceStats {
         *self.inner.lock().engine.stats()
     }
 
-    /// Looks at the engine, under its lock.
+    /// Calls `look` with the engine, under its lock.
     ///
     /// # Panics
     ///
@@ -89,7 +89,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         look(&self.inner.lock().engine)
     }
 
-    /// Changes something about the engine that no block depends on.
+    /// Calls `act` with the engine, under its lock, and reports regions that changed.
     fn change<R>(&self, act: impl FnOnce(&mut Engine<B>) -> R) -> R {
         let mut inner = self.inner.lock();
         let result = act(&mut inner.engine);
@@ -109,10 +109,12 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.change(|engine| engine.set_memory_fraction(fraction));
     }
 
-    /// Is called before a request fails, and may free blocks of this allocator or others; says whether it did. Nothing is
-    /// locked meanwhile, and requests that it makes itself call it again. A panic counts as "no" and is traced. It lives as
-    /// long as the allocator, and that as long as its blocks: have it know the blocks of this one by a
-    /// [`Weak`](std::sync::Weak).
+    /// Registers a callback that runs before a request fails. It returns `true` if it freed memory; the
+    /// request is then tried again.
+    ///
+    /// It may free blocks of this allocator or of others: no lock is held. Requests that it makes can call it
+    /// again. A panic counts as `false` and is traced. The callback lives as long as the allocator, which
+    /// lives as long as its blocks: refer to blocks of this allocator by a [`Weak`](std::sync::Weak).
     pub fn on_pressure(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.callbacks.0.lock().push(Arc::new(callback));
     }
@@ -153,9 +155,9 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         self.change(|engine| engine.use_pool_on_oom(id, allowed))
     }
 
-    /// A request has failed: whether anybody has freed something for it.
+    /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
     #[cold]
-    fn press(&self) -> bool {
+    fn run_callbacks(&self) -> bool {
         let callbacks = self.callbacks.0.lock().clone();
         // All of them: what one frees may not be enough.
         let call = |callback: &Arc<Callback>| {
@@ -184,26 +186,28 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
     }
 }
 
-// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the granule or of 512,
-// and larger alignments are cut out of blocks that are larger by so much. 2. host-accessible backings give initialised
-// memory (their promise). 3. the backing zeroes on the request's stream, or the request fails. 4. the engine is behind a
-// lock. 5. records are boxed, and memory is the backing's. 6. there is no counter.
+// SAFETY: 1. blocks are live chunks of the engine, which do not overlap; they begin at multiples of the
+// granule or of 512, and larger alignments are cut out of blocks that are larger by that many bytes. 2.
+// host-accessible backings give initialised memory (their promise). 3. the backing zeroes on the request's
+// stream, or the request fails. 4. the engine is behind a lock. 5. records are boxed, and memory is the
+// backing's. 6. there is no counter.
 unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
     fn allocate(&self, request: &Request) -> Result<RawBlock> {
         request.kind.check_on(self.device)?;
         let long_lived = request.kind == MemoryKind::Persistent;
-        // None: from a look at the engine, or from its backing.
+        // `None`: the call came from a look at the engine, or from its backing.
         let Some(mut inner) = self.inner.lock_unless_held() else {
             return Err(Error::Reentrant { inside: format!("the device allocator {}", self.name).into() });
         };
-        // Regions begin where the device has room: a large granule aligns nothing.
+        // Regions begin where the device has room: a granule larger than their alignment aligns nothing.
         let aligned = inner.engine.policy().granule.min(REGION_ALIGN);
         let slack = request.align.bytes().saturating_sub(aligned);
-        let ask = Ask { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
+        let ask =
+            DeviceRequest { bytes: request.bytes.saturating_add(slack), stream: request.stream, long_lived };
         let mut block = inner.engine.allocate(ask);
         if let Err(error) = &block {
             drop(inner);
-            if !request.retry || !self.press() {
+            if !request.retry || !self.run_callbacks() {
                 return Err(self.refuse(request, error));
             }
             inner = self.inner.lock();
@@ -218,14 +222,14 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
         };
         let (start, size) = (inner.engine.address(block), inner.engine.size(block));
         let address = if slack == 0 { start } else { request.align.round_up(start)? };
-        // SAFETY: a block of the engine's, which nobody uses yet.
+        // SAFETY: a new block of the engine, which has no user yet.
         if request.zeroed && !unsafe { inner.engine.backing.zero(start, size, request.stream) } {
-            // It is live: it came a moment ago.
+            // It cannot fail: the block is live.
             let _freed = inner.engine.free(block);
             return Err(Error::CannotZero { device: self.device });
         }
         let Some(ptr) = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)) else {
-            // No region begins at address zero; were it so, the block would be lost, not given out.
+            // No region begins at address zero; if one did, the block would be leaked, not handed out.
             return Err(Error::ForeignPointer { address });
         };
         let unused = inner.unused.pop();
@@ -248,7 +252,7 @@ unsafe impl<B: DeviceBacking> Allocator for DeviceAllocator<B> {
             inner.engine.record_stream(own, stream).map_err(|_| foreign(&block))?;
         }
         inner.engine.free(own).map_err(|_| foreign(&block))?;
-        // SAFETY: it is one of ours, whose records are boxes.
+        // SAFETY: it is a block of this allocator, whose records are boxes.
         inner.unused.push(unsafe { block.into_record() });
         Ok(())
     }

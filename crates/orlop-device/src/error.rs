@@ -1,74 +1,74 @@
-//! What can go wrong in a device engine.
+//! The errors of a device engine.
 
 use crate::engine::PoolId;
 use orlop_core::ByteSize;
 use std::io::ErrorKind;
 
-/// Why a device engine did not do what it was asked.
+/// Every failure of a device engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// No memory for a request.
+    /// There is no memory for a request.
     #[error(
-        "out of memory: {} asked, {} live, {} pending, {} cached of {} reserved (largest free block {}), limit {}",
+        "out of memory: {} requested, {} live, {} pending, {} cached of {} reserved (largest free block {}), limit {}",
         ByteSize(*requested), ByteSize(*live), ByteSize(*pending), ByteSize(*cached), ByteSize(*reserved),
         ByteSize(*largest_free), ByteSize(*limit)
     )]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Requested bytes.
         requested: u64,
-        /// The same, rounded.
+        /// Requested bytes, rounded.
         rounded: u64,
-        /// Bytes in blocks.
+        /// Bytes in live blocks.
         live: u64,
-        /// Bytes that came back while a stream may still use them.
+        /// Bytes of blocks that were freed while a stream may still use them.
         pending: u64,
-        /// Bytes held from the device.
+        /// Bytes reserved from the device.
         reserved: u64,
-        /// Bytes that are free.
+        /// Bytes in free chunks.
         cached: u64,
-        /// The largest free block.
+        /// Bytes of the largest free chunk.
         largest_free: u64,
-        /// The most that may be held.
+        /// The limit of reserved bytes.
         limit: u64,
     },
-    /// A block is not live: it came back already, or is another engine's.
-    #[error("block {block} is not live: it came back already, or is another engine's")]
+    /// A block is not live: it was freed already, or is another engine's.
+    #[error("block {block} is not live: it was freed already, or is another engine's")]
     NotLive {
         /// Its number.
         block: u32,
     },
-    /// There is no private pool of this name.
+    /// There is no private pool of this id.
     #[error("there is no private pool ({}, {})", id.0, id.1)]
     NoPool {
-        /// Its name.
+        /// The id.
         id: PoolId,
     },
-    /// There are as many pools as can be numbered.
+    /// There are as many private pools as there can be.
     #[error("there are too many private pools")]
     TooManyPools,
-    /// An engine that holds memory already cannot be restored.
-    #[error("only a new engine can be restored: this one holds memory")]
+    /// Only an engine without memory can be restored.
+    #[error("only a new engine can be restored: this one has memory")]
     NotNew,
-    /// A segment to restore does not add up.
+    /// A segment to restore is not consistent.
     #[error("the segment at {address:#x} cannot be restored: {problem}")]
     BadSegment {
-        /// Where it begins.
+        /// Its address.
         address: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// The system has no memory whose pages can be moved, or not so much.
+    /// The system has no memory with pages that can move, or not enough.
     #[error("no {} of memory with pages that can be moved: {kind}", ByteSize(*bytes))]
     NoMovablePages {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
-        /// What the system said; `Unsupported` where there is no such thing.
+        /// The error of the system; `Unsupported` where there are no such pages.
         kind: ErrorKind,
     },
 }
 
-/// What [`orlop_alloc::Error::backend_error`] gives back.
+/// [`orlop_alloc::Error::backend_error`] returns it by type.
 impl From<DeviceError> for orlop_alloc::Error {
     fn from(error: DeviceError) -> Self {
         Self::backend(error)

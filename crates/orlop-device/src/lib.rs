@@ -1,35 +1,50 @@
-//! The device engine: best fit with splitting and coalescing, per stream, by the rules of a [`Policy`].
+//! The best-fit engine for devices: splitting and coalescing, per stream, by the rules of a [`Policy`].
 //!
-//! [`Policy::torch`] is PyTorch's CUDACachingAllocator, address for address and figure for figure: what it would have
-//! done under other settings can be asked of it. [`Policy::orlop`] is ours. One [`Engine`] runs both, over a
-//! [`DeviceBacking`]: a device, [`HostPages`], which is the host's memory in pages that can be moved, or [`NullDevice`],
-//! which is addresses and no memory.
+//! [`Policy::torch`] is PyTorch's CUDACachingAllocator, address for address and figure for figure: a replay
+//! under other settings shows what it would have done. [`Policy::orlop`] is better. One [`Engine`] runs both,
+//! over a [`DeviceBacking`]: a device, [`HostPages`] (the host's memory in pages that can be moved) or
+//! [`NullDevice`] (addresses without memory). [`DeviceAllocator`] puts an engine behind a lock and the
+//! [`Allocator`](orlop_alloc::Allocator) trait.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `backing` | what an engine needs of a device, and the guard around it |
+//! | `engine` | the engine; its `ladder` shows all that is tried for a request |
+//! | `policy` | its rules, as data; PyTorch's settings |
+//! | `pages` | pages that can be moved: growth of the engine by them, and the host's memory as such a device |
+//! | `period` | a workload that repeats, and the planned places of its blocks |
+//! | `sim` | the simulated device, for replays |
+//! | `stats` | statistics, under PyTorch's names |
+//! | `allocator`, `register` | the engine as an allocator, and by name |
 //!
 //! # How a request is served
 //!
 //! | step | PyTorch's rules | ours |
 //! |---|---|---|
-//! | events of blocks that came back | the oldest of each stream is asked about | one |
-//! | free memory of the stream | best fit, split if enough remains | the same; in the small pools in constant time |
-//! | of other streams | no | yes: the stream that asked waits for the other, on the device |
+//! | events of pending frees | the oldest of each stream is queried | one |
+//! | free chunks of the stream | best fit, split if enough remains | the same; in the small pools in constant time |
+//! | free chunks of other streams | no | yes: the request's stream waits for the other, on the device |
 //! | callbacks | yes | yes |
-//! | old regions go back | with a limit and a threshold | the same |
-//! | once more would be held than was ever in use | | free neighbours of different streams merge, and it looks again |
-//! | new memory | regions, or pages at the end of a range | pages; moved from where they are free once more is held than was ever in use |
+//! | garbage collection | with a limit and a threshold | the same |
+//! | growth beyond the peak | | free neighbours of different streams merge first |
+//! | growth | regions, or pages at the end of a range | pages: new ones, or free ones that are moved |
 //! | large unsplit regions go back | with `max_split_size` | the same |
-//! | where pages moved again and again | | the period is found, and its blocks are planned |
-//! | all streams are waited for | and everything free goes back | the same, but it looks once more before |
+//! | all streams are waited for | and everything free goes back | the same, after another search |
+//!
+//! Where pages moved again and again, the engine looks for a period in the requests, and plans places for its
+//! blocks.
 //!
 //! # Invariants
 //!
 //! 1. The chunks of a region cover it without gap or overlap, in order of address.
-//! 2. A free chunk is in the index of its pool and stream, once; a chunk without pages in that of addresses; no other is.
-//! 3. No two neighbours of one stream are both free, or both without pages; of two free neighbours of different streams one
-//!    is in the list of those that can merge.
-//! 4. Reserved bytes are those of the regions, pages counted where there are some.
+//! 2. A free chunk is in the index of its pool and stream, once; a chunk without pages in that of addresses;
+//!    no other is.
+//! 3. No two neighbours of one stream are both free, or both without pages; of two free neighbours of
+//!    different streams one is in the list of those that can merge.
+//! 4. Reserved bytes are those of the regions; of reservations, those of the pages.
 //! 5. Pages are taken only from free chunks, after their stream was waited for.
 //!
-//! [`Engine::verify`] proves 1 to 4 by walking everything.
+//! [`Engine::verify`] proves 1 to 4 by walking all metadata.
 
 mod allocator;
 mod backing;
@@ -41,18 +56,19 @@ mod policy;
 mod register;
 mod sim;
 mod stats;
-// Most touch no memory: an interpreter finds nothing, and takes minutes for it. Those that do map files, which Miri cannot.
+// Most touch no memory: Miri finds nothing, and takes minutes for it. Those that do map files, which Miri
+// cannot.
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 
 pub use self::allocator::DeviceAllocator;
 pub use self::backing::{DeviceBacking, EventId};
 pub use self::engine::{
-    Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, PieceState, PoolId, StreamFilter,
+    DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, PoolId, StreamFilter,
 };
 pub use self::error::DeviceError;
 pub use self::pages::HostPages;
-pub use self::policy::{Beyond, Growth, IndexKind, Policy};
+pub use self::policy::{Extensions, Growth, IndexKind, Policy};
 pub use self::register::register;
 pub use self::sim::NullDevice;
 pub use self::stats::{DeviceStats, Stat, StatByPool};

@@ -1,4 +1,5 @@
-//! The init function of this crate: what it offers by name, registered as any backend outside `orlop-alloc` does it.
+//! The init function of this crate: what it offers by name, registered as any backend outside `orlop-alloc`
+//! does it.
 
 use crate::{DeviceAllocator, HostPages, Policy};
 use orlop_alloc::registry::{Factory, FactoryOptions, Registry};
@@ -24,7 +25,7 @@ use orlop_alloc::{AllocatorRef, Error, Result};
 /// ```
 #[track_caller]
 pub fn register(registry: &Registry) {
-    // Where no such pages are, nothing has their name.
+    // Where there are no such pages there is no factory.
     let pages = cfg!(all(target_os = "linux", not(miri)))
         .then(|| Factory::new("host-pages", 25, host_pages).with_backing(FactoryOptions::backing_or_default));
     registry.register_all(pages);

@@ -1,4 +1,5 @@
-//! What pages of the host hold is the process's memory, and is the system's again after a trim: in a process of its own.
+//! What pages of the host hold is the process's memory, and is the system's again after a trim: in a process
+//! of its own.
 #![cfg(all(target_os = "linux", not(miri), not(loom)))]
 
 use orlop_alloc::{Allocator, Request};

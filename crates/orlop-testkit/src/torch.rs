@@ -6,7 +6,7 @@
 
 use crate::golden::{GoldenError, gz_text};
 use orlop_core::{Device, StreamId};
-use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
+use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, Policy, TorchConf};
 use std::collections::HashMap;
 use std::path::Path;
 use std::str::{FromStr, Split};
@@ -153,7 +153,7 @@ impl TorchRun {
     fn execute(&mut self, operation: TorchOperation) -> Result<Option<String>, DeviceError> {
         match operation {
             TorchOperation::Allocate { id, bytes, stream } => {
-                return Ok(Some(match self.engine.allocate(Ask::new(bytes, stream)) {
+                return Ok(Some(match self.engine.allocate(DeviceRequest::new(bytes, stream)) {
                     Ok(block) => {
                         self.blocks.insert(id, block);
                         format!("{id} {}", self.engine.address(block) - NullDevice::FIRST_ADDRESS)

@@ -120,7 +120,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 
     /// Takes the key at a place, which is there.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, Position { run: index, at }: Position) -> K {
         let run = &mut self.runs[index];
         let key = run.remove(at);

@@ -1,10 +1,11 @@
 //! PyTorch's settings, as people write them into `PYTORCH_CUDA_ALLOC_CONF` (or `PYTORCH_ALLOC_CONF`).
 //!
-//! `key:value` pairs, separated by commas; a value may be a list in brackets. What PyTorch refuses is refused here, too,
-//! with the reason. Settings that do not change where blocks go (pinned memory, locks) are checked for being known and
-//! are otherwise kept out of it.
+//! `key:value` pairs, separated by commas; a value may be a list in brackets. What PyTorch refuses is refused
+//! here, too, with the reason. Settings that do not change where blocks go (pinned memory, locks) are checked
+//! for being known and are otherwise kept out of it.
 //!
-//! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they lead to.
+//! Source: `AllocatorConfig.cpp` and `CUDAAllocatorConfig.cpp` of PyTorch; the golden files say what they
+//! lead to.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +15,7 @@ const MIB: usize = 1 << 20;
 /// Intervals of `roundup_power2_divisions`: 1 MiB, 2 MiB, … 32 GiB and more.
 pub const ROUNDING_INTERVALS: usize = 16;
 
-/// The settings of PyTorch's CUDA allocator that decide where blocks go.
+/// The settings of PyTorch's CUDA allocator that decide the addresses of blocks.
 ///
 /// ```
 /// use orlop_alloc::torch::TorchConf;
@@ -30,22 +31,22 @@ pub const ROUNDING_INTERVALS: usize = 16;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct TorchConf {
-    /// Blocks of so many bytes and more are never split (`max_split_size_mb`). `None`: all may be.
+    /// Blocks of this many bytes and more are never split (`max_split_size_mb`). `None`: all may be.
     pub max_split_size: Option<usize>,
-    /// A request of `max_split_size` and more takes a block that is larger by less than so many bytes
+    /// A request of `max_split_size` and more takes a block that is larger by less than this many bytes
     /// (`max_non_split_rounding_mb`).
     pub max_non_split_rounding: usize,
-    /// Requests below 10 MiB come from segments of so many bytes (`large_segment_size_mb`).
+    /// The bytes of a segment for large requests below 10 MiB (`large_segment_size_mb`).
     pub large_segment_size: usize,
-    /// From this share of the allowed memory on, old blocks are given back before more is asked for
-    /// (`garbage_collection_threshold`); 0: never. Works only together with a memory fraction.
+    /// The share of the limit from which on old blocks go back to the device before it grows
+    /// (`garbage_collection_threshold`); 0: never. It needs a memory fraction.
     pub garbage_collection_threshold: f64,
-    /// Into how many steps each power of two is divided, by interval (`roundup_power2_divisions`); 0 and 1: multiples
-    /// of 512 bytes.
+    /// The number of steps that each power of two is divided into, by interval (`roundup_power2_divisions`);
+    /// 0 and 1: multiples of 512 bytes.
     pub roundup_power2_divisions: [usize; ROUNDING_INTERVALS],
     /// Segments grow in place (`expandable_segments`).
     pub expandable_segments: bool,
-    /// At most this share of the device's memory (`per_process_memory_fraction`).
+    /// The limit of reserved bytes, as a share of the device's memory (`per_process_memory_fraction`).
     pub memory_fraction: Option<f64>,
 }
 
@@ -63,33 +64,33 @@ impl Default for TorchConf {
     }
 }
 
-/// What is wrong with settings.
+/// An error in settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfError {
-    /// There is no such setting.
+    /// The setting does not exist.
     #[error("{key} is not a setting of PyTorch's CUDA allocator")]
     UnknownKey {
-        /// What was found.
+        /// The name that was found.
         key: Box<str>,
     },
-    /// A setting cannot have this value.
+    /// The value is not valid for the setting.
     #[error("{key} cannot be {value}: {expected}")]
     Value {
         /// The setting.
         key: &'static str,
         /// Its value.
         value: Box<str>,
-        /// What may stand there.
+        /// What is valid.
         expected: &'static str,
     },
-    /// No value follows.
+    /// The setting has no value.
     #[error("{key} has no value: write {key}:value")]
     NoValue {
         /// The setting.
         key: Box<str>,
     },
-    /// The allocator is not PyTorch's own.
+    /// The backend is not PyTorch's own allocator.
     #[error("the backend {backend} is not PyTorch's own allocator: only native can be simulated")]
     Backend {
         /// Its name.
@@ -97,7 +98,7 @@ pub enum ConfError {
     },
 }
 
-/// Known, and without influence on where blocks go.
+/// Settings that are valid and do not change the addresses of blocks.
 const WITHOUT_INFLUENCE: [&str; 9] = [
     "graph_capture_record_stream_reuse",
     "pinned_max_cached_size_mb",
@@ -120,13 +121,13 @@ impl FromStr for TorchConf {
 }
 
 impl TorchConf {
-    /// What is understood of settings, and what is wrong with the rest, which is as if it were not there: recordings may be
-    /// of other versions.
+    /// Parses the settings that are valid, and returns the errors of the others, which are left out:
+    /// recordings can be of other versions of PyTorch.
     #[must_use]
     pub fn known(text: &str) -> (Self, Vec<ConfError>) {
         let mut conf = Self::default();
         let pairs = pairs(text).map(str::trim).filter(|pair| !pair.is_empty());
-        // Which blocks may be too large to be split depends on the size of segments.
+        // The minimum of this setting depends on the size of segments.
         let (later, first): (Vec<_>, Vec<_>) = pairs.partition(|pair| pair.starts_with("max_split_size_mb"));
         let errors = first.into_iter().chain(later).filter_map(|pair| conf.set(pair).err()).collect();
         (conf, errors)
@@ -140,8 +141,8 @@ impl TorchConf {
             "backend" => return Err(ConfError::Backend { backend: value.into() }),
             "max_split_size_mb" => {
                 let expected = "a whole number of MiB, at least large_segment_size_mb (20)";
-                let least = self.large_segment_size / MIB;
-                self.max_split_size = Some(mebibytes("max_split_size_mb", value, expected, least)?);
+                let min = self.large_segment_size / MIB;
+                self.max_split_size = Some(mebibytes("max_split_size_mb", value, expected, min)?);
             }
             "max_non_split_rounding_mb" => {
                 let expected = "a whole number of MiB above 20";
@@ -171,7 +172,7 @@ impl TorchConf {
     }
 }
 
-/// Splits at commas that are not in brackets.
+/// Splits at commas outside brackets.
 fn pairs(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c| {
@@ -184,13 +185,8 @@ fn pairs(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn mebibytes(
-    key: &'static str,
-    value: &str,
-    expected: &'static str,
-    least: usize,
-) -> Result<usize, ConfError> {
-    let count = value.parse::<usize>().ok().filter(|&count| count >= least);
+fn mebibytes(key: &'static str, value: &str, expected: &'static str, min: usize) -> Result<usize, ConfError> {
+    let count = value.parse::<usize>().ok().filter(|&count| count >= min);
     count.map(|count| count.min(usize::MAX / MIB) * MIB).ok_or_else(|| ConfError::Value {
         key,
         value: value.into(),
@@ -216,8 +212,8 @@ fn boolean(key: &'static str, value: &str) -> Result<bool, ConfError> {
     }
 }
 
-/// One number for all intervals, or `[64:8,256:4,>:1]`: from the interval of 64 MiB down 8, that of 256 MiB 4, those
-/// above 1. What is between stays as it is.
+/// Parses one number for all intervals, or a list such as `[64:8,256:4,>:1]`: 8 for the interval of 64 MiB
+/// and all below, 4 for that of 256 MiB, 1 for those above. Intervals between keep their default.
 fn divisions(value: &str) -> Result<[usize; ROUNDING_INTERVALS], ConfError> {
     let refused = || ConfError::Value {
         key: "roundup_power2_divisions",
@@ -252,7 +248,7 @@ fn divisions(value: &str) -> Result<[usize; ROUNDING_INTERVALS], ConfError> {
     Ok(table)
 }
 
-/// The line to paste; empty for the defaults.
+/// Writes the value of `PYTORCH_CUDA_ALLOC_CONF`; empty for the defaults.
 impl fmt::Display for TorchConf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::default();
@@ -297,7 +293,7 @@ impl fmt::Display for Divisions<'_> {
             return write!(f, "{last}");
         }
         f.write_str("[")?;
-        // The first entry holds for all intervals below it, too.
+        // The first entry also holds for all intervals below it.
         let first = table.iter().position(|&count| count != table[0]).map_or(0, |place| place - 1);
         for (interval, &count) in table.iter().enumerate().take(tail).skip(first) {
             if count != 0 || interval == first || interval + 1 == tail {

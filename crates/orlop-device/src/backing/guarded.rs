@@ -1,14 +1,15 @@
-//! A device as its engine calls it: user code, called with the engine locked and in the middle of a change.
+//! The backing as an engine calls it: user code, called with the engine locked and in the middle of a change.
 //!
-//! A panic ends at the call. Memory that panics on its way in is refused, on its way out it counts as given back; a stream
-//! that could not be waited for is taken to run still, and what it may use stays where it is.
+//! A panic ends at the call. A request for memory that panics is refused; memory that panics while it goes
+//! back counts as given back; a stream that could not be waited for counts as running, and the memory that it
+//! may use stays.
 
 use crate::backing::{DeviceBacking, EventId};
 use orlop_alloc::engine_support::{guarded, trace_guarded};
 use orlop_core::{Device, StreamId};
 use std::fmt;
 
-/// A backing behind a shield; see the head of its file. What cannot change is asked once.
+/// A backing whose panics end at the call. Properties that cannot change are read once.
 pub(crate) struct GuardedDevice<B> {
     inner: B,
     has_pages: bool,
@@ -17,7 +18,7 @@ pub(crate) struct GuardedDevice<B> {
 }
 
 impl<B: DeviceBacking> GuardedDevice<B> {
-    /// Not shielded: nothing is held yet.
+    /// Wraps a backing. These calls are not guarded: there is no memory yet.
     pub(crate) fn new(inner: B) -> Self {
         let (has_pages, memory, device) = (inner.has_pages(), inner.memory(), inner.device());
         Self { inner, has_pages, memory, device }
@@ -109,7 +110,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         self.call("zero", |inner| unsafe { inner.zero(address, bytes, stream) }).unwrap_or(false)
     }
 
-    /// Puts a mark into a stream. `None` if it panicked.
+    /// Records an event in a stream. `None` if it panicked.
     pub(crate) fn record(&self, stream: StreamId) -> Option<EventId> {
         self.call("record", |inner| inner.record(stream))
     }
@@ -118,7 +119,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         self.call("is_done", |inner| inner.is_done(event)).unwrap_or(false)
     }
 
-    /// Waits for an event. If that panicked it is false, and the event is still there.
+    /// Waits for an event. Returns `false` if that panicked; the event still exists.
     pub(crate) fn synchronize(&self, event: EventId) -> bool {
         self.call("synchronize", |inner| inner.synchronize(event)).is_some()
     }
@@ -127,7 +128,7 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         self.call("forget", |inner| inner.forget(event));
     }
 
-    /// Waits, on the host, for all that a stream was given so far. False if it may still run.
+    /// Waits, on the host, for all work that a stream was given so far. Returns `false` if it may still run.
     #[must_use]
     pub(crate) fn finish(&self, stream: StreamId) -> bool {
         let Some(event) = self.record(stream) else { return false };
@@ -138,7 +139,8 @@ impl<B: DeviceBacking> GuardedDevice<B> {
         finished
     }
 
-    /// Makes a stream wait, on the device, for all that another was given so far. False if it does not.
+    /// Makes a stream wait, on the device, for all work that another was given so far. Returns `false` if it
+    /// does not.
     #[must_use]
     pub(crate) fn wait_for(&self, stream: StreamId, other: StreamId) -> bool {
         let Some(event) = self.record(other) else { return false };

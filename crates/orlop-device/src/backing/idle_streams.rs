@@ -1,12 +1,13 @@
-//! Streams in which nothing ever runs: of a device without a processor, or whose processor is the caller's.
+//! Streams in which nothing runs: of a device without a processor, or whose work is done when the call
+//! returns.
 
 use crate::backing::EventId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Events are done at once; for tests also only when they are waited for.
+/// Events that are complete at once or, for tests, only when they are waited for.
 #[derive(Debug)]
 pub(crate) struct IdleStreams {
-    /// Whether events that are asked about are done.
+    /// Whether queried events are complete.
     done: AtomicBool,
     events: AtomicU64,
     queries: AtomicU64,
@@ -29,12 +30,12 @@ impl IdleStreams {
         self.done.store(done, Ordering::Relaxed);
     }
 
-    /// How many events were asked about.
+    /// Returns the number of queries.
     pub(crate) fn queries(&self) -> u64 {
         self.queries.load(Ordering::Relaxed)
     }
 
-    /// How many times a stream was made to wait for another.
+    /// Returns the number of times a stream was made to wait for another.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! How much of a device is held.
+//! How much of a device's memory is in use.
 
-/// Bytes of a device that are held, and the most that were.
+/// Counts the bytes of a device that are in use, up to its size.
 #[derive(Debug)]
 pub(crate) struct MemoryMeter {
     memory: u64,
@@ -9,21 +9,23 @@ pub(crate) struct MemoryMeter {
 }
 
 impl MemoryMeter {
-    /// Nothing of so many bytes.
+    /// Creates a meter for `memory` bytes, none in use.
     pub(crate) fn new(memory: u64) -> Self {
         Self { memory, used: 0, peak: 0 }
     }
 
+    /// Returns the bytes in use.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
+    /// Returns the peak of the bytes in use.
     pub(crate) fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// Takes so many bytes more; false, and nothing has changed, if there are not so many.
-    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+    /// Adds `bytes` bytes. Returns `false`, and changes nothing, if the device has no more.
+    pub(crate) fn try_add(&mut self, bytes: usize) -> bool {
         match self.used.checked_add(bytes as u64) {
             Some(used) if used <= self.memory => {
                 self.used = used;
@@ -34,7 +36,8 @@ impl MemoryMeter {
         }
     }
 
-    pub(crate) fn give(&mut self, bytes: usize) {
+    /// Subtracts `bytes` bytes.
+    pub(crate) fn sub(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes as u64);
     }
 }

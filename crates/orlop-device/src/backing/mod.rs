@@ -1,7 +1,12 @@
-//! What a device engine needs of a device: memory, addresses that pages can be mapped into, and streams.
+//! What an engine needs of a device: memory, addresses that pages can be mapped into, and streams.
 //!
-//! The engine decides; a backing does. CUDA's is one, [`NullDevice`](crate::NullDevice) is another: addresses without
-//! memory, so that a trace of 80 GB runs through the same engine on a laptop.
+//! The engine decides, a backing executes. CUDA's is one; [`NullDevice`](crate::NullDevice) is another:
+//! addresses without memory, so that a recording of 80 GB replays through the same engine on a laptop.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `guarded` | the backing as an engine calls it: a panic ends at the call |
+//! | `meter`, `idle_streams` | parts of backings without a processor: bytes in use, streams in which nothing runs |
 
 mod guarded;
 mod idle_streams;
@@ -15,10 +20,10 @@ use orlop_alloc::Access;
 use orlop_core::{Device, StreamId};
 use std::fmt::Debug;
 
-/// Regions and ranges of addresses begin at multiples of so many bytes.
+/// Regions and reservations begin at multiples of this many bytes.
 pub(crate) const REGION_ALIGN: usize = 512;
 
-/// A mark in a stream: done when everything that was put into the stream before it is done.
+/// An event in a stream: complete when all work that was put into the stream before it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventId(pub u64);
 
@@ -28,57 +33,59 @@ pub struct EventId(pub u64);
 ///
 /// An implementation promises that
 ///
-/// 1. what `allocate` gives, and what `map` and `remap` put pages under, is the engine's alone until it goes back, and
-///    does not overlap; what `allocate` and `reserve_addresses` give begins at a multiple of 512 bytes;
-/// 2. an event is done only when all that was in its stream before it is done, and `wait` makes a stream wait for that.
+/// 1. memory from `allocate`, and addresses that `map` and `remap` put pages under, are the engine's alone
+///    until they go back, and do not overlap; regions from `allocate` and `reserve_addresses` begin at a
+///    multiple of 512 bytes;
+/// 2. an event is complete only when all work that was in its stream before it is complete, and `wait` makes
+///    a stream wait for that.
 ///
-/// Engines call it with their lock held: it must not ask the engine it stands under. A panic ends at the call and is traced.
-/// What gives memory back, and `forget`, counts as done then, and anything else as not done: what asks for memory or zeros has
-/// refused, and the event of `is_done`, `synchronize` and `wait` is still there. `has_pages`, `memory` and `device` are called
-/// once, before an engine has anything.
+/// Engines call it with their lock held, so it must not use its engine. A panic ends at the call and is
+/// traced. A call that gives memory back, and `forget`, then counts as done, and every other as not done: a
+/// request for memory or zeros is refused, and the event of `is_done`, `synchronize` and `wait` still exists.
+/// `has_pages`, `memory` and `device` are called once, before an engine has memory.
 pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
-    /// Gets so many bytes; `None` if there are no more.
+    /// Allocates a region of `bytes` bytes. `None` if the device has no more.
     fn allocate(&self, bytes: usize) -> Option<usize>;
 
-    /// Gives back what `allocate` gave.
+    /// Frees a region.
     ///
     /// # Safety
     ///
-    /// It came from `allocate` with so many bytes, was not given back before, and no stream uses it.
+    /// It came from `allocate` with this many bytes, was not freed before, and no stream uses it.
     unsafe fn release(&self, address: usize, bytes: usize);
 
-    /// Whether pages can be mapped and moved: the five functions that follow.
+    /// Returns `true` if pages can be mapped and moved, by the five functions that follow.
     fn has_pages(&self) -> bool {
         false
     }
 
-    /// Sets addresses aside, without memory.
+    /// Reserves addresses, without memory.
     fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
         let _ = bytes;
         None
     }
 
-    /// Gives addresses back, under which there are no pages any more.
+    /// Gives back reserved addresses that have no pages.
     ///
     /// # Safety
     ///
-    /// They came from `reserve_addresses`, whole, and were not given back before.
+    /// They are all that one call of `reserve_addresses` returned, and were not given back before.
     unsafe fn release_addresses(&self, address: usize, bytes: usize) {
         let _ = (address, bytes);
     }
 
-    /// Puts new pages under addresses that have none, all or nothing. False if there is no memory.
+    /// Maps new pages at addresses that have none, all or nothing. Returns `false` if there is no memory.
     ///
     /// # Safety
     ///
-    /// The addresses are set aside and have no pages; both ends are multiples of `page` from their beginning, and
-    /// `page` is the same for all that was set aside together.
+    /// The addresses are reserved and have no pages; both ends are multiples of `page` from the start of the
+    /// reservation, and `page` is the same for all of a reservation.
     unsafe fn map(&self, address: usize, bytes: usize, page: usize) -> bool {
         let _ = (address, bytes, page);
         false
     }
 
-    /// Takes pages away and gives them back to the device.
+    /// Unmaps pages and gives them back to the device.
     ///
     /// # Safety
     ///
@@ -87,8 +94,8 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         let _ = (address, bytes, page);
     }
 
-    /// Moves pages from one place to another. False if it cannot. They count as where they were, then, but may be gone:
-    /// nothing but `unmap` may follow for them.
+    /// Moves pages to other addresses. Returns `false` if it cannot: then they count as where they were, but
+    /// may be gone, and only `unmap` may follow for them.
     ///
     /// # Safety
     ///
@@ -98,26 +105,26 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Fills with zeros, in a stream's turn. False if it cannot.
+    /// Fills memory with zeros, in the order of a stream. Returns `false` if it cannot.
     ///
     /// # Safety
     ///
-    /// The bytes are the engine's, and used by nobody but that stream.
+    /// The bytes are the engine's, and only that stream uses them.
     unsafe fn zero(&self, address: usize, bytes: usize, stream: StreamId) -> bool {
         let _ = (address, bytes, stream);
         false
     }
 
-    /// Puts a mark into a stream.
+    /// Records an event in a stream.
     fn record(&self, stream: StreamId) -> EventId;
 
-    /// Whether an event is done; asked at most once for an event that was found done.
+    /// Returns `true` if an event is complete. It is not queried again then.
     fn is_done(&self, event: EventId) -> bool;
 
-    /// Waits, on the host, until an event is done, and forgets it.
+    /// Waits, on the host, until an event is complete, and forgets it.
     fn synchronize(&self, event: EventId);
 
-    /// Forgets an event that nobody will ask about.
+    /// Forgets an event, which is not used any more.
     fn forget(&self, event: EventId) {
         let _ = event;
     }
@@ -125,22 +132,22 @@ pub unsafe trait DeviceBacking: Debug + Send + Sync + 'static {
     /// Makes a stream wait for an event, on the device, and forgets the event.
     fn wait(&self, stream: StreamId, event: EventId);
 
-    /// Bytes of memory that the device has.
+    /// Returns the bytes of memory of the device.
     fn memory(&self) -> u64;
 
-    /// Bytes of it that nobody holds. `None` where that is not known.
+    /// Returns the free bytes of the device. `None` if they are not known.
     fn free_memory(&self) -> Option<u64> {
         None
     }
 
-    /// Which device it is.
+    /// Returns the device.
     fn device(&self) -> Device;
 
-    /// Who can reach the memory.
+    /// Returns who can access the memory.
     fn access(&self) -> Access {
         Access::Device
     }
 
-    /// A name for people.
+    /// Returns a name, for messages.
     fn name(&self) -> &str;
 }

@@ -1,64 +1,67 @@
-//! Chunks: the pieces of regions, in use or free. What an engine knows of the memory is here; nothing is in it.
+//! The table of chunks. All metadata is here; nothing is kept in the memory itself.
 
 use orlop_alloc::engine_support::FreeChunk;
 use std::ops::{Index as At, IndexMut as AtMut};
 
-/// A chunk's place in its table.
+/// The index of a chunk in its table, or of a region in its own.
 pub(crate) type Index = u32;
 
-/// No chunk, no region.
+/// No chunk, or no region.
 pub(crate) const NONE: Index = u32::MAX;
 
-/// What a chunk is.
+/// The state of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    /// A block.
+pub(crate) enum ChunkState {
+    /// In a block.
     Live,
-    /// Given back while other streams may use it: `events` of them are not known to be done.
+    /// Freed, while `events` of the other streams may still use it.
     Pending,
-    /// In the index of its pool.
+    /// Free, in the index of its pool.
     Free,
-    /// Given back last, and in no index yet.
-    Hot,
+    /// Free, freed last, and in no index.
+    LastFreed,
     /// Addresses without pages.
     Unmapped,
-    /// No chunk: a place in the table for the next one.
+    /// A vacant entry of the table.
     Vacant,
 }
 
-/// A piece of a region: one cache line.
+/// A contiguous part of a region, in use or free: one cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Chunk {
     pub(crate) address: usize,
     pub(crate) size: usize,
     pub(crate) requested: usize,
-    /// Of a block the other streams that use it: a bit for each of the first 63, the last for any beyond (see
-    /// `Pending::more`). Of a free chunk how often its pool had been searched when it became free.
+    /// Of a block, the other streams that use it: a bit for each of the first 63, the last bit for all beyond
+    /// (see `PendingFrees::more`). Of a free chunk, the number of searches of its pool before it became free:
+    /// its age.
     pub(crate) note: u64,
-    /// The chunk before it in its region.
+    /// The chunk below it in its region.
     pub(crate) previous: Index,
-    /// The chunk behind it; of a vacant place, the next vacant one.
+    /// The chunk above it in its region; of a vacant entry, the next vacant one.
     pub(crate) next: Index,
-    /// Neighbours in the list of its size.
+    /// The links of the free list that it is in.
     pub(crate) before: Index,
+    /// Of a block of the watched stream, the number of its request in the
+    /// [`StreamPeriod`](crate::period::StreamPeriod).
     pub(crate) after: Index,
     pub(crate) region: Index,
-    /// The stream that may use it without waiting, by number in the engine.
+    /// The number of the stream that may use it without waiting.
     pub(crate) stream: u32,
-    /// Events that its other streams have not passed.
+    /// Events of its other streams that are not complete.
     pub(crate) events: u32,
     pub(crate) pool: u16,
-    pub(crate) state: State,
-    /// Whether it is in the list of [`Borders`](super::stream_borders::Borders).
+    pub(crate) state: ChunkState,
+    /// Whether it is in the list of [`StreamBorders`](super::stream_borders::StreamBorders).
     pub(crate) border: bool,
 }
 
 const _: () = assert!(size_of::<Chunk>() == 64);
 
 impl Chunk {
-    /// A piece of the same region, pool and stream.
-    pub(crate) fn sibling(&self, address: usize, size: usize, state: State) -> Self {
+    /// Returns a new chunk of the same region, pool and stream.
+    pub(crate) fn sibling(&self, address: usize, size: usize, state: ChunkState) -> Self {
         Self {
             address,
             size,
@@ -75,19 +78,19 @@ impl Chunk {
         }
     }
 
-    /// Its key where free chunks are in order of size.
+    /// Returns its key in an index of free chunks by size.
     #[inline]
     pub(crate) fn as_free(&self, index: Index) -> FreeChunk {
         FreeChunk { size: self.size, address: self.address, chunk: index }
     }
 
-    /// Whether it is all of its region.
+    /// Returns `true` if it is all of its region.
     pub(crate) fn is_whole(&self) -> bool {
         self.previous == NONE && self.next == NONE
     }
 }
 
-/// All chunks of an engine.
+/// The chunks of an engine, and the vacant entries among them.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     places: Vec<Chunk>,
@@ -101,7 +104,7 @@ impl Default for Chunks {
 }
 
 impl Chunks {
-    /// Adds a chunk. `None` if there are 2^32 already.
+    /// Adds a chunk. `None` if there are 2^32.
     pub(crate) fn insert(&mut self, chunk: Chunk) -> Option<Index> {
         if self.vacant != NONE {
             let index = self.vacant;
@@ -117,7 +120,7 @@ impl Chunks {
     pub(crate) fn remove(&mut self, index: Index) {
         let vacant = self.vacant;
         let chunk = &mut self[index];
-        (chunk.state, chunk.next) = (State::Vacant, vacant);
+        (chunk.state, chunk.next) = (ChunkState::Vacant, vacant);
         self.vacant = index;
     }
 
@@ -126,17 +129,17 @@ impl Chunks {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Index, &Chunk)> + '_ {
-        (0..).zip(&self.places).filter(|(_, chunk)| chunk.state != State::Vacant)
+        (0..).zip(&self.places).filter(|(_, chunk)| chunk.state != ChunkState::Vacant)
     }
 
-    /// From `first` on, in order of address.
+    /// Returns the chunks of a region from `first` on, in order of address.
     pub(crate) fn walk(&self, first: Index) -> impl Iterator<Item = (Index, &Chunk)> + '_ {
         let some = |index: Index| (index != NONE).then_some(index);
         let following = std::iter::successors(some(first), move |&index| some(self[index].next));
         following.map(|index| (index, &self[index]))
     }
 
-    /// Puts `new` between `index` and what is before it.
+    /// Links `new` between `index` and its lower neighbour.
     pub(crate) fn link_before(&mut self, index: Index, new: Index) {
         let previous = self[index].previous;
         (self[new].previous, self[new].next) = (previous, index);
@@ -146,7 +149,7 @@ impl Chunks {
         }
     }
 
-    /// Puts `new` between `index` and what is behind it.
+    /// Links `new` between `index` and its upper neighbour.
     pub(crate) fn link_after(&mut self, index: Index, new: Index) {
         let next = self[index].next;
         (self[new].previous, self[new].next) = (index, next);
@@ -156,7 +159,7 @@ impl Chunks {
         }
     }
 
-    /// Takes a chunk out from between its neighbours.
+    /// Unlinks a chunk from its neighbours.
     pub(crate) fn unlink(&mut self, index: Index) {
         let Chunk { previous, next, .. } = self[index];
         if previous != NONE {

@@ -1,4 +1,4 @@
-//! Free chunks of one pool and stream, found by size.
+//! The index of the free chunks of one pool and stream, by size.
 
 use super::chunks::{Chunks, Index, NONE};
 use crate::policy::IndexKind;
@@ -8,10 +8,11 @@ use orlop_alloc::engine_support::{FreeChunk, Position, SortedRuns};
 /// Sizes below this many granules have a list each; above, 32 lists share a power of two.
 const STEPS: usize = 32;
 
-/// So many chunks of a list that may be too small are looked at before the next list is taken from.
+/// A search looks at this many chunks of a list whose chunks may be too small, before it takes from the next
+/// list.
 const TRIES: usize = 3;
 
-/// One of the ways to keep free chunks; which is the policy's choice.
+/// An index of free chunks, of the kind that the policy chooses.
 #[derive(Debug)]
 pub(crate) enum FreeChunks {
     Ordered(SortedRuns<FreeChunk>),
@@ -54,8 +55,8 @@ impl FreeChunks {
         }
     }
 
-    /// The chunk that a request of `size` bytes takes: of the smallest that fit the lowest, or one that fits well. With it
-    /// where it is, so that [`FreeChunks::remove_found`] need not look again.
+    /// Finds the chunk for a request of `size` bytes: the smallest that fits and the lowest of those, or one
+    /// that fits well. Returns its position too, so that [`FreeChunks::remove_found`] needs no second search.
     #[inline]
     pub(crate) fn find(&self, chunks: &Chunks, size: usize) -> Option<(Index, Option<Position>)> {
         match self {
@@ -67,7 +68,7 @@ impl FreeChunks {
         }
     }
 
-    /// Removes a chunk that was just found there.
+    /// Removes a chunk at the position where it was just found.
     #[inline]
     pub(crate) fn remove_found(&mut self, chunks: &mut Chunks, chunk: Index, position: Option<Position>) {
         match (self, position) {
@@ -79,14 +80,15 @@ impl FreeChunks {
         }
     }
 
-    /// The one of so many bytes at this address; lists keep no order, and do not find it.
+    /// Returns the chunk of exactly `size` bytes at an address. Lists have no order, and find none.
     pub(crate) fn at(&self, size: usize, address: usize) -> Option<Index> {
         let Self::Ordered(runs) = self else { return None };
         let (_, free) = runs.first_from(FreeChunk { size, address, chunk: 0 })?;
         (free.size == size && free.address == address).then_some(free.chunk)
     }
 
-    /// Those of at least `size` bytes, in order of size and address; lists keep no order.
+    /// Returns the chunks of at least `size` bytes, by size and address. Lists have no order, and return
+    /// none.
     pub(crate) fn at_least(&self, size: usize) -> Box<dyn Iterator<Item = Index> + '_> {
         match self {
             Self::Ordered(runs) => {
@@ -96,7 +98,7 @@ impl FreeChunks {
         }
     }
 
-    /// All of them; lists in no order.
+    /// Returns all chunks; lists in no order.
     pub(crate) fn all(&self, chunks: &Chunks) -> Vec<Index> {
         match self {
             Self::Ordered(runs) => runs.iter().map(|free| free.chunk).collect(),
@@ -104,7 +106,7 @@ impl FreeChunks {
         }
     }
 
-    /// Those of at least `size` bytes, and perhaps some that are little smaller.
+    /// Returns the chunks of at least `size` bytes, and perhaps some that are slightly smaller.
     pub(crate) fn large(&self, chunks: &Chunks, size: usize) -> Vec<Index> {
         match self {
             Self::Ordered(_) => self.at_least(size).collect(),
@@ -113,7 +115,7 @@ impl FreeChunks {
     }
 }
 
-/// Lists of chunks by size, threaded through the chunks, and a bit for each that has any.
+/// Segregated free lists, linked through the chunks, and a bit for each list that is not empty.
 #[derive(Debug)]
 pub(crate) struct Lists {
     heads: Box<[Index]>,
@@ -171,7 +173,7 @@ impl Lists {
         let own = self.list(size);
         let fitting = self.walk(chunks, own).take(TRIES).find(|&chunk| chunks[chunk].size >= size);
         let later = || first_one_from(&self.filled, own + 1).map(|list| self.heads[list]);
-        // Growing costs more than looking at every chunk.
+        // Growth costs more than a look at every chunk.
         let last = || self.walk(chunks, own).skip(TRIES).find(|&chunk| chunks[chunk].size >= size);
         fitting.or_else(later).or_else(last)
     }
@@ -186,7 +188,7 @@ impl Lists {
     }
 }
 
-/// The list for chunks of so many granules. Lists ascend with size.
+/// Returns the list for chunks of `granules` granules. Lists ascend with size.
 #[inline]
 fn list_of(granules: usize) -> usize {
     if granules < STEPS {

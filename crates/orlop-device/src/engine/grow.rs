@@ -1,8 +1,9 @@
-//! How memory is gained: in regions of its own, or in pages that are mapped into a range of addresses.
+//! Growth: regions, or pages that are mapped at the end of a range of addresses; and how much may be
+//! reserved.
 
-use super::chunks::{Chunk, Index, NONE, State};
+use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::pools::{Region, at};
-use super::{Engine, Search};
+use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 use crate::pages::usable;
 use crate::policy::Growth;
@@ -10,38 +11,38 @@ use orlop_alloc::RegionAction;
 use orlop_alloc::torch::SEGMENT_STEP_BYTES;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// A chunk from new memory, in no index; `retry` after everything was given back.
-    pub(crate) fn grow(&mut self, search: Search, retry: bool) -> Option<Index> {
-        if retry {
-            self.stats.num_alloc_retries += 1;
-        }
-        let mut bytes = self.policy.region_bytes(search.size)?;
+    /// Grows for a request: returns a chunk of new memory, or of moved pages, in no index.
+    ///
+    /// Where reserved bytes hold to the peak, memory beyond it is the last way: pages that can move do; else
+    /// free neighbours of different streams merge, and wholly free regions go back.
+    pub(crate) fn grow(&mut self, request: PoolRequest) -> Option<Index> {
+        let mut bytes = self.policy.region_bytes(request.size)?;
         let paged = matches!(self.policy.growth, Growth::Pages { .. }) && self.backing.has_pages();
-        if self.policy.beyond.hold_to_peak.is_some() {
+        if self.policy.extensions.hold_to_peak.is_some() {
             if paged {
-                return self.grow_stitched(search);
+                return self.grow_by_remap(request);
             }
-            if self.is_beyond_peak(search, bytes) {
-                if self.gather_for(search)
-                    && let Some(chunk) = self.search(search)
+            if self.is_beyond_peak(request, bytes) {
+                if self.merge_streams_for(request)
+                    && let Some(chunk) = self.search(request)
                 {
                     return Some(chunk);
                 }
-                self.make_room(search, bytes);
+                self.make_room(request, bytes);
                 let peak = self.high_water;
-                if bytes as u64 > self.held_to(peak) - peak && self.is_beyond_peak(search, bytes) {
-                    // A region for several requests would be much of what a small program holds.
-                    bytes = bytes.min(search.size.checked_next_multiple_of(SEGMENT_STEP_BYTES)?);
+                if bytes as u64 > self.held_to(peak) - peak && self.is_beyond_peak(request, bytes) {
+                    // A region for several requests would be much of what a small program reserves.
+                    bytes = bytes.min(request.size.checked_next_multiple_of(SEGMENT_STEP_BYTES)?);
                 }
             }
         }
         if !self.may_hold(bytes) {
             return None;
         }
-        if paged { self.grow_in_pages(search) } else { self.grow_by_region(search, bytes) }
+        if paged { self.grow_in_pages(request) } else { self.grow_by_region(request, bytes) }
     }
 
-    /// Whether so many bytes more are allowed.
+    /// Returns `true` if the limit allows `bytes` bytes more.
     pub(crate) fn may_hold(&self, bytes: usize) -> bool {
         self.limit.is_none_or(|limit| {
             let held = self.stats.reserved_bytes.all.current.checked_add(bytes as u64);
@@ -49,29 +50,30 @@ impl<B: DeviceBacking> Engine<B> {
         })
     }
 
-    /// Whether more would be held, with so many bytes for a request, than was ever in use and the slack that the policy
-    /// allows.
-    pub(crate) fn is_beyond_peak(&self, search: Search, bytes: usize) -> bool {
+    /// Returns `true` if `bytes` bytes more for a request would take reserved bytes beyond the peak of active
+    /// bytes and the slack of the policy.
+    pub(crate) fn is_beyond_peak(&self, request: PoolRequest, bytes: usize) -> bool {
         let active = self.stats.active_bytes.all.current;
-        let peak = self.high_water.max(active + search.size as u64);
+        let peak = self.high_water.max(active + request.size as u64);
         let held = self.stats.reserved_bytes.all.current.saturating_add(bytes as u64);
         held > self.held_to(peak)
     }
 
-    /// How much may be held when so much was in use.
+    /// Returns the bytes that may be reserved for a peak of active bytes.
     pub(crate) fn held_to(&self, peak: u64) -> u64 {
-        let slack = self.policy.beyond.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
+        let slack = self.policy.extensions.hold_to_peak.map(|share| peak.checked_shr(share).unwrap_or(0));
         slack.map_or(u64::MAX, |slack| peak.saturating_add(slack))
     }
 
-    /// Gives wholly free regions back, the smallest first, until a new one holds what is held to the peak.
-    fn make_room(&mut self, search: Search, bytes: usize) {
-        // What goes back is waited for, which would end a capture.
+    /// Releases wholly free regions, the smallest first, until a new one of `bytes` bytes holds reserved
+    /// bytes to the peak.
+    fn make_room(&mut self, request: PoolRequest, bytes: usize) {
+        // A release waits for streams, which would end a capture.
         if self.private.is_capturing() {
             return;
         }
         while let Some(smallest) = self.whole_regions.first()
-            && self.is_beyond_peak(search, bytes)
+            && self.is_beyond_peak(request, bytes)
         {
             if !self.release_region(smallest.chunk) {
                 break;
@@ -84,14 +86,14 @@ impl<B: DeviceBacking> Engine<B> {
         chunk.is_whole() && !self.is_paged(chunk)
     }
 
-    /// Whether a free chunk is also in the index of wholly free regions.
+    /// Returns `true` if a free chunk belongs into the index of wholly free regions.
     pub(crate) fn is_kept_whole(&self, chunk: &Chunk) -> bool {
         let common = || self.pools[chunk.pool as usize].private.is_none();
         self.keeps_whole && chunk.is_whole() && common() && !self.is_paged(chunk)
     }
 
-    /// A chunk is in the index of its pool: so is it in that of wholly free regions, if it is one. Out of line: other
-    /// policies should not pay for it.
+    /// Adds a chunk to the index of wholly free regions if it is one. Out of line: other policies do not pay
+    /// for it.
     #[inline(never)]
     pub(crate) fn remember_whole(&mut self, index: Index) {
         let chunk = &self.chunks[index];
@@ -100,7 +102,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// A chunk is no longer in the index of its pool.
+    /// Removes a chunk from the index of wholly free regions if it is one.
     #[inline(never)]
     pub(crate) fn forget_whole(&mut self, index: Index) {
         let chunk = &self.chunks[index];
@@ -110,14 +112,14 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    fn grow_by_region(&mut self, search: Search, bytes: usize) -> Option<Index> {
+    fn grow_by_region(&mut self, request: PoolRequest, bytes: usize) -> Option<Index> {
         let address = self.backing.allocate(bytes)?;
-        let Some(index) = self.add_region(search, address, bytes, None, State::Live) else {
-            // SAFETY: it was allocated a moment ago, and nobody knows of it.
+        let Some(index) = self.add_region(request, address, bytes, None, ChunkState::Live) else {
+            // SAFETY: it was allocated above, and is used nowhere.
             unsafe { self.backing.release(address, bytes) };
             return None;
         };
-        let small = self.pools[search.pool as usize].small;
+        let small = self.pools[request.pool as usize].small;
         self.stats.segment.add(small, 1);
         self.stats.reserved_bytes.add(small, bytes as u64);
         if bytes >= self.policy.max_split {
@@ -130,13 +132,13 @@ impl<B: DeviceBacking> Engine<B> {
 
     fn add_region(
         &mut self,
-        search: Search,
+        request: PoolRequest,
         address: usize,
         bytes: usize,
         page: Option<usize>,
-        state: State,
+        state: ChunkState,
     ) -> Option<Index> {
-        let Search { stream, pool, .. } = search;
+        let PoolRequest { stream, pool, .. } = request;
         let region = self.regions.insert(Region { address, bytes, first: NONE, page, stream, pool })?;
         let chunk = Chunk {
             address,
@@ -158,11 +160,11 @@ impl<B: DeviceBacking> Engine<B> {
             self.regions.remove(region);
             return None;
         };
-        self.regions.begins(region, index);
+        self.regions.set_first(region, index);
         Some(index)
     }
 
-    /// The size of pages in a pool.
+    /// Returns the size of pages in a pool.
     pub(crate) fn page(&self, pool: u16) -> usize {
         match self.policy.growth {
             Growth::Pages { small, .. } if self.pools[pool as usize].small => small,
@@ -171,20 +173,21 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Maps as many pages as the request needs behind the free memory of the first range that has the addresses.
-    fn grow_in_pages(&mut self, search: Search) -> Option<Index> {
-        let mut chunk = match self.first_range(search) {
+    /// Maps as many pages as the request needs after the free memory of the first range that has the
+    /// addresses.
+    fn grow_in_pages(&mut self, request: PoolRequest) -> Option<Index> {
+        let mut chunk = match self.first_range(request) {
             Some(chunk) => chunk,
-            None => self.add_range(search)?,
+            None => self.add_range(request)?,
         };
-        if self.chunks[chunk].state == State::Unmapped {
-            let bytes = self.chunks[chunk].size.min(search.size);
+        if self.chunks[chunk].state == ChunkState::Unmapped {
+            let bytes = self.chunks[chunk].size.min(request.size);
             self.map_new(chunk, bytes)?;
         }
-        while self.chunks[chunk].size < search.size {
-            // By `first_range` what follows has no pages, and together they are large enough.
+        while self.chunks[chunk].size < request.size {
+            // By `first_range` the next chunk has no pages, and together they are large enough.
             let behind = self.chunks[chunk].next;
-            let missing = search.size - self.chunks[chunk].size;
+            let missing = request.size - self.chunks[chunk].size;
             let bytes = self.chunks.get(behind)?.size.min(missing);
             self.map_new(behind, bytes)?;
             chunk = behind;
@@ -193,37 +196,38 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// The first chunk, free or without pages, from which on there are addresses enough.
-    fn first_range(&self, search: Search) -> Option<Index> {
-        let of = self.pools[search.pool as usize].get(search.stream)?;
+    /// Finds the first chunk, free or without pages, from which on there are enough addresses.
+    fn first_range(&self, request: PoolRequest) -> Option<Index> {
+        let of = self.pools[request.pool as usize].stream(request.stream)?;
         of.unmapped.iter().find_map(|place| {
             let previous = self.chunks[place.chunk].previous;
-            let free_before = self.chunks.get(previous).is_some_and(|chunk| can_have_pages(chunk, search));
+            let free_before = self.chunks.get(previous).is_some_and(|chunk| can_have_pages(chunk, request));
             let from = if free_before { previous } else { place.chunk };
-            self.has_addresses(from, search).then_some(from)
+            self.has_addresses(from, request).then_some(from)
         })
     }
 
-    /// Whether enough addresses in a row are free for a request or without pages.
-    fn has_addresses(&self, first: Index, search: Search) -> bool {
+    /// Returns `true` if enough contiguous addresses are free for a request or without pages.
+    fn has_addresses(&self, first: Index, request: PoolRequest) -> bool {
         let mut bytes = 0;
         for (_, chunk) in self.chunks.walk(first) {
-            if bytes >= search.size || !can_have_pages(chunk, search) {
+            if bytes >= request.size || !can_have_pages(chunk, request) {
                 break;
             }
             bytes += chunk.size;
         }
-        bytes >= search.size
+        bytes >= request.size
     }
 
-    /// Sets a new range of addresses aside: an eighth more than the device has memory, so that pages can move to its end.
-    pub(crate) fn add_range(&mut self, search: Search) -> Option<Index> {
+    /// Reserves a new range of addresses: an eighth more than the memory of the device, so that pages can
+    /// move to its end.
+    pub(crate) fn add_range(&mut self, request: PoolRequest) -> Option<Index> {
         let memory = usize::try_from(self.backing.memory()).ok()?;
-        let page = self.page(search.pool);
-        let bytes = memory.checked_add(memory / 8)?.max(search.size).checked_next_multiple_of(page)?;
+        let page = self.page(request.pool);
+        let bytes = memory.checked_add(memory / 8)?.max(request.size).checked_next_multiple_of(page)?;
         let address = self.backing.reserve_addresses(bytes)?;
-        let Some(index) = self.add_region(search, address, bytes, Some(page), State::Unmapped) else {
-            // SAFETY: they were reserved a moment ago, and nobody knows of them.
+        let Some(index) = self.add_region(request, address, bytes, Some(page), ChunkState::Unmapped) else {
+            // SAFETY: they were reserved above, and are used nowhere.
             unsafe { self.backing.release_addresses(address, bytes) };
             return None;
         };
@@ -231,55 +235,57 @@ impl<B: DeviceBacking> Engine<B> {
         Some(index)
     }
 
+    /// Puts a chunk without pages into the index by address.
     pub(crate) fn put_unmapped(&mut self, index: Index) {
         let Chunk { pool, stream, address, .. } = self.chunks[index];
-        self.pools[pool as usize].of(stream).unmapped.insert(at(address, index));
+        self.pools[pool as usize].stream_mut(stream).unmapped.insert(at(address, index));
     }
 
+    /// Takes a chunk without pages out of the index by address.
     pub(crate) fn take_unmapped(&mut self, index: Index) {
         let Chunk { pool, stream, address, .. } = self.chunks[index];
-        let removed = self.pools[pool as usize].of(stream).unmapped.remove(at(address, index));
+        let removed = self.pools[pool as usize].stream_mut(stream).unmapped.remove(at(address, index));
         debug_assert!(removed, "a chunk without pages that is not in its index");
     }
 
-    /// Puts new pages under the first bytes of a chunk without pages, which becomes free and merges with its
+    /// Maps new pages at the first bytes of a chunk without pages, which becomes free and merges with its
     /// neighbours. `None` if there is no memory; nothing has changed then.
     fn map_new(&mut self, index: Index, bytes: usize) -> Option<()> {
         let Chunk { address, size, pool, region, .. } = self.chunks[index];
         let page = self.regions.get(region)?.page?;
-        // Ranges, and what in them has no pages, begin and end at multiples of the page.
+        // Ranges, and chunks without pages in them, begin and end at multiples of the page.
         let bytes = bytes.checked_next_multiple_of(page)?.min(size);
-        // SAFETY: the chunk has no pages; it begins at a multiple of the page, and so does what is behind `bytes`.
+        // SAFETY: the chunk has no pages; it begins and ends at a multiple of the page, and `bytes` is one.
         if !unsafe { self.backing.map(address, bytes, page) } {
             return None;
         }
-        self.count_gained(pool, bytes);
+        self.count_mapped(pool, bytes);
         self.note(RegionAction::Mapped, region, address, bytes);
         self.take_unmapped(index);
         if bytes < size
-            && let Some(rest) = self.cut_back(index, bytes, State::Unmapped)
+            && let Some(rest) = self.cut_back(index, bytes, ChunkState::Unmapped)
         {
             self.put_unmapped(rest);
         }
-        self.merge_around(index, State::Free);
+        self.merge_around(index, ChunkState::Free);
         self.put(index);
         Some(())
     }
 
-    pub(crate) fn count_gained(&mut self, pool: u16, bytes: usize) {
+    pub(crate) fn count_mapped(&mut self, pool: u16, bytes: usize) {
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.add(small, bytes as u64);
         self.stats.num_device_alloc += 1;
     }
 
-    pub(crate) fn merge_around(&mut self, index: Index, state: State) {
+    pub(crate) fn merge_around(&mut self, index: Index, state: ChunkState) {
         let Chunk { previous, next, .. } = self.chunks[index];
         self.merge(index, previous, state);
         self.merge(index, next, state);
     }
 }
 
-/// Whether a range may grow over a chunk: it has no pages, or is free, and not another stream's.
-fn can_have_pages(chunk: &Chunk, search: Search) -> bool {
-    chunk.state == State::Unmapped || usable(chunk, search)
+/// Returns `true` if a range can grow over a chunk: it has no pages, or is free for the request.
+fn can_have_pages(chunk: &Chunk, request: PoolRequest) -> bool {
+    chunk.state == ChunkState::Unmapped || usable(chunk, request)
 }

@@ -1,6 +1,6 @@
-//! Looking at an engine: its segments as PyTorch's snapshots show them, and the proof of its invariants.
+//! Inspection: segments as PyTorch's snapshots show them, totals, and the proof of the invariants.
 
-use super::chunks::{Chunk, Index, NONE, State};
+use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::private_pools::PoolId;
 use crate::backing::DeviceBacking;
 use crate::engine::Engine;
@@ -8,51 +8,52 @@ use orlop_alloc::{Error, Result};
 use orlop_core::StreamId;
 use std::collections::HashSet;
 
-/// A stretch of memory that an engine holds, with what is in it.
+/// A contiguous range of reserved memory with its chunks: a segment of PyTorch's snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceSegment {
-    /// Where it begins.
+    /// Its address.
     pub address: usize,
-    /// How long it is, in bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// The stream that it was gained for.
+    /// The stream of the request that it was made for.
     pub stream: StreamId,
     /// Whether it serves small requests.
     pub small: bool,
     /// Whether it is part of a range that grows in place.
     pub expandable: bool,
-    /// The private pool it belongs to; (0, 0) is the common one.
+    /// The private pool that it belongs to; (0, 0) is none.
     pub pool: PoolId,
-    /// What it consists of, in order of address.
-    pub pieces: Vec<DevicePiece>,
+    /// Its chunks, in order of address.
+    pub chunks: Vec<DeviceChunk>,
 }
 
-/// A piece of a [`DeviceSegment`].
+/// A chunk of a [`DeviceSegment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DevicePiece {
-    /// Where it begins.
+pub struct DeviceChunk {
+    /// Its address.
     pub address: usize,
-    /// How long it is, in bytes.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// Bytes asked for; of a free piece, the last time.
+    /// The bytes of its request; of a free chunk, of its last one.
     pub requested: usize,
-    /// What it is.
-    pub state: PieceState,
+    /// Its state.
+    pub state: DeviceChunkState,
 }
 
-/// What a piece of a segment is.
+/// The state of a [`DeviceChunk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PieceState {
-    /// A block.
+pub enum DeviceChunkState {
+    /// In a block.
     Live,
-    /// Given back, but a stream may still use it.
+    /// Freed, while a stream may still use it.
     Pending,
     /// Free.
     Free,
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// What is held, in order of address. A range that grows in place is a segment for each stretch with pages.
+    /// Returns all reserved memory, in order of address. A range that grows in place is a segment for each
+    /// run of pages.
     #[must_use]
     pub fn segments(&self) -> Vec<DeviceSegment> {
         let mut segments = Vec::new();
@@ -60,10 +61,10 @@ impl<B: DeviceBacking> Engine<B> {
             let mut open: Option<DeviceSegment> = None;
             for (_, chunk) in self.chunks.walk(region.first) {
                 let state = match chunk.state {
-                    State::Live => PieceState::Live,
-                    State::Pending => PieceState::Pending,
-                    State::Free | State::Hot => PieceState::Free,
-                    State::Unmapped | State::Vacant => {
+                    ChunkState::Live => DeviceChunkState::Live,
+                    ChunkState::Pending => DeviceChunkState::Pending,
+                    ChunkState::Free | ChunkState::LastFreed => DeviceChunkState::Free,
+                    ChunkState::Unmapped | ChunkState::Vacant => {
                         segments.extend(open.take());
                         continue;
                     }
@@ -76,11 +77,11 @@ impl<B: DeviceBacking> Engine<B> {
                     small: pool.small,
                     expandable: region.page.is_some(),
                     pool: pool.private.and_then(|place| self.private.id(place)).unwrap_or_default(),
-                    pieces: Vec::new(),
+                    chunks: Vec::new(),
                 });
                 segment.bytes += chunk.size;
                 let Chunk { address, size, requested, .. } = *chunk;
-                segment.pieces.push(DevicePiece { address, bytes: size, requested, state });
+                segment.chunks.push(DeviceChunk { address, bytes: size, requested, state });
             }
             segments.extend(open);
         }
@@ -88,22 +89,26 @@ impl<B: DeviceBacking> Engine<B> {
         segments
     }
 
-    /// How many regions are held, and ranges that have pages.
+    /// Returns the number of regions, and of reservations that have pages.
     #[must_use]
     pub fn region_count(&self) -> usize {
-        let has_memory = |first| self.chunks.walk(first).any(|(_, chunk)| chunk.state != State::Unmapped);
+        let has_memory =
+            |first| self.chunks.walk(first).any(|(_, chunk)| chunk.state != ChunkState::Unmapped);
         self.regions.iter().filter(|(_, region)| has_memory(region.first)).count()
     }
 
-    /// The largest free piece, in bytes.
+    /// Returns the size of the largest free chunk, in bytes.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
-        let free = self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Hot));
+        let free = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::LastFreed));
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
-    /// The largest free piece that a request of `bytes` bytes may have: small requests and large ones, and private pools,
-    /// have their own.
+    /// Returns the size of the largest free chunk in the pool of a request of `bytes` bytes: small requests,
+    /// large ones and private pools have their own.
     #[must_use]
     pub fn largest_fit(&self, bytes: usize) -> u64 {
         let small = bytes <= self.policy.small_limit;
@@ -111,28 +116,29 @@ impl<B: DeviceBacking> Engine<B> {
             let pool = &self.pools[chunk.pool as usize];
             pool.small == small && pool.private.is_none()
         };
-        let free = self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && may(chunk));
+        let free = self.chunks.iter().filter(|(_, chunk)| chunk.state == ChunkState::Free && may(chunk));
         free.map(|(_, chunk)| chunk.size as u64).max().unwrap_or(0)
     }
 
-    /// Bytes of pages that lie wholly in free pieces of the common pools: what can be moved together.
+    /// Returns the bytes of the pages that lie wholly in free chunks of the common pools: those that can
+    /// move.
     #[must_use]
     pub fn whole_free_pages(&self) -> u64 {
         self.sources(self.page(0)).iter().map(|&(_, pages)| pages.bytes as u64).sum()
     }
 
-    /// Bytes of the engine's own records.
+    /// Returns the bytes of the engine's metadata.
     #[must_use]
     pub fn metadata(&self) -> usize {
-        let places = self.free_places.len() * size_of::<(usize, Index)>();
+        let places = self.free_by_address.len() * size_of::<(usize, Index)>();
         self.chunks.bytes() + self.borders.bytes() + self.period.bytes() + places
     }
 
-    /// Walks everything and proves the invariants of the module.
+    /// Verifies the invariants of the crate by walking all metadata.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] with the rule that does not hold.
+    /// [`Error::Corrupt`] with the rule that is broken.
     pub fn verify(&self) -> Result<()> {
         let rule = |holds: bool, rule: &'static str| {
             if holds { Ok(()) } else { Err(Error::Corrupt { address: 0, rule }) }
@@ -144,19 +150,20 @@ impl<B: DeviceBacking> Engine<B> {
             for (index, chunk) in self.chunks.walk(region.first) {
                 rule(chunk.address == at && chunk.previous == before, "chunks cover their region in order")?;
                 rule(chunk.region == number && chunk.size > 0, "chunks know their region")?;
-                rule(chunk.state != State::Unmapped || region.page.is_some(), "only ranges lack pages")?;
+                rule(chunk.state != ChunkState::Unmapped || region.page.is_some(), "only ranges lack pages")?;
                 if let Some(other) = self.chunks.get(before) {
                     let same = other.state == chunk.state && other.stream == chunk.stream;
-                    let mergeable = matches!(chunk.state, State::Free | State::Unmapped);
+                    let mergeable = matches!(chunk.state, ChunkState::Free | ChunkState::Unmapped);
                     rule(!(same && mergeable && other.pool == chunk.pool), "free neighbours are merged")?;
-                    let free = other.state == State::Free && chunk.state == State::Free;
+                    let free = other.state == ChunkState::Free && chunk.state == ChunkState::Free;
                     let touch = free && other.pool == chunk.pool;
                     rule(!touch || other.border || chunk.border, "free neighbours of two streams are known")?;
                 }
                 let bytes = chunk.size as u64;
-                reserved += if chunk.state == State::Unmapped { 0 } else { bytes };
-                live += if chunk.state == State::Live { bytes } else { 0 };
-                active += if matches!(chunk.state, State::Live | State::Pending) { bytes } else { 0 };
+                reserved += if chunk.state == ChunkState::Unmapped { 0 } else { bytes };
+                live += if chunk.state == ChunkState::Live { bytes } else { 0 };
+                active +=
+                    if matches!(chunk.state, ChunkState::Live | ChunkState::Pending) { bytes } else { 0 };
                 (at, before) = (at + chunk.size, index);
                 seen += 1;
             }
@@ -174,8 +181,8 @@ impl<B: DeviceBacking> Engine<B> {
         let mut indexed: HashSet<Index> = HashSet::new();
         for (number, pool) in (0_u16..).zip(&self.pools) {
             for (stream, of) in pool.streams() {
-                let free = of.free.all(&self.chunks).into_iter().map(|index| (index, State::Free));
-                let unmapped = of.unmapped.iter().map(|place| (place.chunk, State::Unmapped));
+                let free = of.free.all(&self.chunks).into_iter().map(|index| (index, ChunkState::Free));
+                let unmapped = of.unmapped.iter().map(|place| (place.chunk, ChunkState::Unmapped));
                 for (index, state) in free.chain(unmapped) {
                     let chunk = &self.chunks[index];
                     rule(chunk.state == state, "indexes hold what is free, or has no pages")?;
@@ -184,11 +191,15 @@ impl<B: DeviceBacking> Engine<B> {
                 }
             }
         }
-        let free =
-            self.chunks.iter().filter(|(_, chunk)| matches!(chunk.state, State::Free | State::Unmapped));
+        let free = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| matches!(chunk.state, ChunkState::Free | ChunkState::Unmapped));
         rule(free.count() == indexed.len(), "all that is free is in an index")?;
-        let whole =
-            self.chunks.iter().filter(|(_, chunk)| chunk.state == State::Free && self.is_kept_whole(chunk));
+        let whole = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| chunk.state == ChunkState::Free && self.is_kept_whole(chunk));
         let whole: HashSet<Index> = whole.map(|(index, _)| index).collect();
         let kept: Vec<Index> = self.whole_regions.iter().map(|free| free.chunk).collect();
         rule(kept.len() == whole.len(), "wholly free regions are in their index once")?;
@@ -197,13 +208,16 @@ impl<B: DeviceBacking> Engine<B> {
         let mut flagged = self.chunks.iter().filter(|(_, chunk)| chunk.border);
         rule(flagged.all(|(index, _)| listed.contains(&index)), "flagged borders are in the list")?;
         let mut places = 0;
-        for (&address, &index) in &self.free_places {
+        for (&address, &index) in &self.free_by_address {
             let chunk = &self.chunks[index];
-            rule(chunk.address == address && chunk.state == State::Free, "free places are of free chunks")?;
+            rule(
+                chunk.address == address && chunk.state == ChunkState::Free,
+                "free places are of free chunks",
+            )?;
             places += 1;
         }
-        let watched = |chunk: &Chunk| chunk.state == State::Free && self.is_kept_by_address(chunk);
-        let free = self.chunks.iter().filter(|(_, chunk)| watched(chunk));
+        let tracked = |chunk: &Chunk| chunk.state == ChunkState::Free && self.tracks_address(chunk);
+        let free = self.chunks.iter().filter(|(_, chunk)| tracked(chunk));
         rule(places == free.count(), "free chunks of the watched stream have their places")
     }
 }

@@ -1,12 +1,27 @@
-//! The engine: what happens to a request, step by step, and to a block that comes back.
+//! The engine: best fit with splitting and coalescing over a device, without a lock and without a thread.
 //!
-//! It has no lock and no thread of its own; [`DeviceAllocator`](crate::DeviceAllocator) puts it behind one. Replays use
-//! it bare.
+//! [`DeviceAllocator`](crate::DeviceAllocator) puts it behind a lock; replays use it bare.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `ladder` | the way of a request, from the last-freed block to out of memory |
+//! | `free` | the way back of a block |
+//! | `pending` | freed blocks that other streams may still use |
+//! | `split_merge` | chunks taken out of their index and put back: search, split, merge |
+//! | `grow` | new memory: regions, or pages at the end of a range of addresses |
+//! | `release` | memory that goes back to the device |
+//! | `other_streams` | a chunk of another stream, which the request's stream waits for |
+//! | `stream_borders` | free neighbours of different streams, and how they merge |
+//! | `private_pools` | pools of captured graphs |
+//! | `chunks`, `free_index`, `pools` | the data: the table of chunks, free chunks by size, pools, regions and streams |
+//! | `inspect`, `watch` | segments and invariants; what observers are told |
 
 mod chunks;
+mod free;
 mod free_index;
 mod grow;
 mod inspect;
+mod ladder;
 mod other_streams;
 mod pending;
 mod pools;
@@ -16,20 +31,18 @@ mod split_merge;
 mod stream_borders;
 mod watch;
 
-pub use self::inspect::{DevicePiece, DeviceSegment, PieceState};
+pub use self::inspect::{DeviceChunk, DeviceChunkState, DeviceSegment};
 pub use self::private_pools::{PoolId, StreamFilter};
 
-pub(crate) use self::chunks::{Chunk, Index, NONE, State};
+pub(crate) use self::chunks::{Chunk, ChunkState, Index, NONE};
 pub(crate) use self::pools::{Region, at};
 
 use self::chunks::Chunks;
-use self::pending::Pending;
-use self::pools::{Pool, Regions, Streams};
+use self::pending::PendingFrees;
+use self::pools::{Pool, Regions, StreamTable};
 use self::private_pools::PrivatePools;
-use self::stream_borders::Borders;
-use crate::DeviceError;
-use crate::backing::DeviceBacking;
-use crate::backing::GuardedDevice;
+use self::stream_borders::StreamBorders;
+use crate::backing::{DeviceBacking, GuardedDevice};
 use crate::period::StreamPeriod;
 use crate::policy::{Growth, IndexKind, Policy};
 use crate::stats::DeviceStats;
@@ -39,14 +52,16 @@ use orlop_core::StreamId;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The common pools, in this order; private ones follow.
+/// The pool for small requests. The common pools come first; private ones follow.
 pub(crate) const SMALL: u16 = 0;
+/// The pool for large requests.
 pub(crate) const LARGE: u16 = 1;
-/// For what lives long, where the policy keeps that apart.
+/// Added to the pool for long-lived blocks, where the policy separates them.
 const LONG_LIVED: u16 = 2;
+/// The number of common pools.
 const COMMON: u16 = 4;
 
-/// A block of an [`Engine`], by number. It is as good as a pointer: whoever frees it must not use it again.
+/// A block of an [`Engine`], by number. Like a pointer, it must not be used after the block was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceBlock(pub(crate) Index);
 
@@ -56,30 +71,31 @@ impl DeviceBlock {
     }
 }
 
-/// What is asked of an [`Engine`].
+/// A request for a block of an [`Engine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct DeviceRequest {
     /// Bytes.
     pub bytes: usize,
     /// The stream that uses the block first.
     pub stream: StreamId,
-    /// Whether it is known to live long.
+    /// Whether the block is known to be long-lived.
     pub long_lived: bool,
 }
 
-impl Ask {
-    /// So many bytes for a stream.
+impl DeviceRequest {
+    /// Creates a request for `bytes` bytes on `stream`.
     #[must_use]
     pub fn new(bytes: usize, stream: StreamId) -> Self {
         Self { bytes, stream, long_lived: false }
     }
 }
 
-/// A request on its way.
+/// A request by the engine's own terms: rounded, and sorted into a pool.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Search {
+pub(crate) struct PoolRequest {
     /// Bytes, rounded.
     pub(crate) size: usize,
+    /// The number of the stream.
     pub(crate) stream: u32,
     pub(crate) pool: u16,
 }
@@ -87,12 +103,12 @@ pub(crate) struct Search {
 /// Best fit with splitting and coalescing for a device, by the rules of a [`Policy`].
 ///
 /// ```
-/// use orlop_device::{Ask, Engine, NullDevice, Policy, TorchConf};
 /// use orlop_core::{Device, StreamId};
+/// use orlop_device::{DeviceRequest, Engine, NullDevice, Policy, TorchConf};
 ///
 /// let device = NullDevice::new(Device::cuda(0), 8 << 30);
 /// let mut engine = Engine::new(device, Policy::torch(&TorchConf::default()));
-/// let block = engine.allocate(Ask::new(1000, StreamId::DEFAULT))?;
+/// let block = engine.allocate(DeviceRequest::new(1000, StreamId::DEFAULT))?;
 /// assert_eq!(engine.size(block), 1024);
 /// assert_eq!(engine.stats().reserved_bytes.all.current, 2 << 20);
 /// engine.free(block)?;
@@ -101,48 +117,51 @@ pub(crate) struct Search {
 pub struct Engine<B: DeviceBacking> {
     pub(crate) backing: GuardedDevice<B>,
     pub(crate) policy: Policy,
-    /// The most bytes that may be held.
+    /// The maximum of reserved bytes.
     pub(crate) limit: Option<u64>,
     pub(crate) chunks: Chunks,
     pub(crate) regions: Regions,
     pub(crate) pools: Vec<Pool>,
-    pub(crate) streams: Streams,
-    pub(crate) pending: Pending,
-    pub(crate) borders: Borders,
+    pub(crate) streams: StreamTable,
+    pub(crate) pending: PendingFrees,
+    pub(crate) borders: StreamBorders,
     pub(crate) private: PrivatePools,
-    /// The stream whose large requests are logged for a period, by number; `NONE` if none is.
-    pub(crate) watched: u32,
+    /// The number of the stream whose large requests are logged to find their period; `NONE` if there is
+    /// none.
+    pub(crate) watched_stream: u32,
     pub(crate) period: StreamPeriod,
-    /// Where it has free chunks, while there is a plan.
-    pub(crate) free_places: BTreeMap<usize, Index>,
-    /// Whether wholly free regions are kept track of: where they go back so that others hold to the peak.
+    /// The free chunks of the watched stream by address, while there is a period plan.
+    pub(crate) free_by_address: BTreeMap<usize, Index>,
+    /// Whether wholly free regions have an index of their own: where they go back to hold reserved bytes to
+    /// the peak.
     pub(crate) keeps_whole: bool,
-    /// Those of the common pools, in order of size.
+    /// The wholly free regions of the common pools, by size.
     pub(crate) whole_regions: SortedRuns<FreeChunk>,
     /// The chunk that was freed last and is in no index, or `NONE`.
-    pub(crate) hot: Index,
+    pub(crate) last_freed: Index,
     pub(crate) stats: DeviceStats,
-    /// The most bytes that were in use at once, since the engine was new or gave its free memory back: what is held keeps to
-    /// that. Whoever resets the peaks in `stats` resets his own figures, not this.
+    /// The peak of active bytes since the engine was new, or gave its free memory back: reserved bytes hold
+    /// to it. Resetting the peaks in `stats` does not reset it.
     pub(crate) high_water: u64,
     pub(crate) callbacks: Vec<Box<dyn FnMut() -> bool + Send>>,
     pub(crate) watches: RegionWatches,
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Over a device, by these rules; sizes in them that are none are rounded up.
+    /// Creates an engine over a device, by the rules of a policy. Sizes in the policy that cannot be are
+    /// rounded up.
     #[must_use]
     pub fn new(backing: B, policy: Policy) -> Self {
-        let (policy, backing) = (policy.put_right(), GuardedDevice::new(backing));
+        let (policy, backing) = (policy.normalized(), GuardedDevice::new(backing));
         let pool = |small: bool| {
             let kind = if small { policy.small_index } else { IndexKind::Ordered };
             Pool::new(small, None, kind, policy.granule)
         };
         let pools = (0..COMMON).map(|number| pool(number % 2 == SMALL)).collect();
         let fraction = policy.fraction;
-        let watched = if policy.beyond.plan_periods { 0 } else { NONE };
+        let watched_stream = if policy.extensions.plan_periods { 0 } else { NONE };
         let paged = matches!(policy.growth, Growth::Pages { .. }) && backing.has_pages();
-        let keeps_whole = policy.beyond.hold_to_peak.is_some() && !paged;
+        let keeps_whole = policy.extensions.hold_to_peak.is_some() && !paged;
         let mut engine = Self {
             backing,
             policy,
@@ -150,16 +169,16 @@ impl<B: DeviceBacking> Engine<B> {
             chunks: Chunks::default(),
             regions: Regions::default(),
             pools,
-            streams: Streams::default(),
-            pending: Pending::default(),
-            borders: Borders::default(),
+            streams: StreamTable::default(),
+            pending: PendingFrees::default(),
+            borders: StreamBorders::default(),
             private: PrivatePools::default(),
-            watched,
+            watched_stream,
             period: StreamPeriod::default(),
-            free_places: BTreeMap::new(),
+            free_by_address: BTreeMap::new(),
             keeps_whole,
             whole_regions: SortedRuns::default(),
-            hot: NONE,
+            last_freed: NONE,
             stats: DeviceStats::default(),
             high_water: 0,
             callbacks: Vec::new(),
@@ -171,32 +190,32 @@ impl<B: DeviceBacking> Engine<B> {
         engine
     }
 
-    /// The rules in force.
+    /// Returns the policy in force.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn backing(&self) -> &B {
         self.backing.inner()
     }
 
-    /// What was counted.
+    /// Returns the allocation statistics.
     #[must_use]
     pub fn stats(&self) -> &DeviceStats {
         &self.stats
     }
 
-    /// Peaks start again from where the figures are. What the engine holds does not depend on them: see
-    /// [`Beyond::hold_to_peak`](crate::Beyond::hold_to_peak).
+    /// Resets the peaks in the statistics to the current figures. What the engine reserves does not depend on
+    /// them: see [`Extensions::hold_to_peak`](crate::Extensions::hold_to_peak).
     pub fn reset_peaks(&mut self) {
         self.stats.reset_peaks();
     }
 
-    /// From now on at most this share of the device's memory may be held (PyTorch: `set_per_process_memory_fraction`). From
-    /// 1 on there is no limit, as PyTorch has it; below 0 counts as 0.
+    /// Limits reserved bytes to a share of the device's memory (PyTorch: `set_per_process_memory_fraction`).
+    /// From 1 on there is no limit, as PyTorch has it; below 0 counts as 0.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -207,254 +226,49 @@ impl<B: DeviceBacking> Engine<B> {
         self.limit = (fraction < 1.0).then(|| (fraction * self.backing.memory() as f64) as u64);
     }
 
-    /// Is called when a request finds no free block, and may free some; says whether it did. It cannot have the engine, which
-    /// is borrowed: what it frees may be the device's, or come to the engine later. Those of a
-    /// [`DeviceAllocator`](crate::DeviceAllocator) can.
+    /// Registers a callback that runs when no free block fits a request. It returns `true` if it freed
+    /// memory; the engine then searches again.
+    ///
+    /// The callback cannot reach the engine, which is borrowed: it frees memory of the device, or blocks that
+    /// come to the engine later. A callback of a [`DeviceAllocator`](crate::DeviceAllocator) can free blocks
+    /// of its allocator.
     pub fn on_pressure(&mut self, callback: Box<dyn FnMut() -> bool + Send>) {
         self.callbacks.push(callback);
     }
 
-    /// Gets a block.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::OutOfMemory`] with what stands in the way. The engine works on.
-    #[inline]
-    pub fn allocate(&mut self, ask: Ask) -> Result<DeviceBlock, DeviceError> {
-        let stream = self.streams.number(ask.stream);
-        if !self.private.is_capturing() {
-            self.poll();
-        }
-        let Some(size) = self.policy.round(ask.bytes) else { return Err(self.refuse(ask, usize::MAX)) };
-        let pool = match self.private.captures(ask.stream) {
-            None => {
-                let class = if size <= self.policy.small_limit { SMALL } else { LARGE };
-                if ask.long_lived && self.policy.beyond.by_lifetime { class + LONG_LIVED } else { class }
-            }
-            Some((small, large)) => {
-                if size <= self.policy.small_limit {
-                    small
-                } else {
-                    large
-                }
-            }
-        };
-        let search = Search { size, stream, pool };
-        if pool == LARGE && stream == self.watched {
-            return self.allocate_watched(search, ask);
-        }
-        self.allocate_anywhere(search, ask)
-    }
-
-    /// From where a block fits best.
-    #[inline]
-    pub(crate) fn allocate_anywhere(&mut self, search: Search, ask: Ask) -> Result<DeviceBlock, DeviceError> {
-        let Search { size, stream, pool } = search;
-        if self.hot != NONE {
-            let hot = std::mem::replace(&mut self.hot, NONE);
-            let chunk = &self.chunks[hot];
-            if chunk.size == size && chunk.stream == stream && chunk.pool == pool {
-                return Ok(self.reuse(hot, ask.bytes));
-            }
-            self.insert_free(hot);
-        }
-        match self.search(search).or_else(|| self.search_hard(search)) {
-            Some(chunk) => {
-                let block = self.hand_out(chunk, size, ask.bytes);
-                // It may have been another stream's. What remained of it still is.
-                self.chunks[block.0].stream = stream;
-                Ok(block)
-            }
-            None => Err(self.refuse(ask, size)),
-        }
-    }
-
-    /// Notes that a stream uses a block, besides the one that it was made for (PyTorch: `record_stream`).
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::NotLive`] if it is no block.
-    pub fn record_stream(&mut self, block: DeviceBlock, stream: StreamId) -> Result<(), DeviceError> {
-        let index = self.live(block)?;
-        let stream = self.streams.number(stream);
-        if self.chunks[index].stream != stream {
-            self.add_use(index, stream);
-        }
-        Ok(())
-    }
-
-    /// Takes a block back. The stream that it was made for may still run on it, and the others that were recorded.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::NotLive`] if it is no block; nothing has changed.
-    #[inline(always)]
-    pub fn free(&mut self, block: DeviceBlock) -> Result<(), DeviceError> {
-        let index = self.live(block)?;
-        let Chunk { size, pool, note: uses, after: request, .. } = self.chunks[index];
-        if request != NONE {
-            self.period.free(request);
-        }
-        let small = self.pools[pool as usize].small;
-        self.stats.allocation.sub(small, 1);
-        self.stats.allocated_bytes.sub(small, size as u64);
-        if size >= self.policy.max_split {
-            self.stats.oversize_allocations.sub(1);
-        }
-        if uses != 0 {
-            if self.private.is_capturing() {
-                self.chunks[index].state = State::Pending;
-                self.pending.unmarked.push(index);
-            } else {
-                self.mark(index);
-            }
-        } else if self.policy.beyond.keep_hot {
-            self.count_inactive(index);
-            let before = std::mem::replace(&mut self.hot, index);
-            self.chunks[index].state = State::Hot;
-            if before != NONE {
-                self.insert_free(before);
-            }
-        } else {
-            self.settle(index);
-        }
-        Ok(())
-    }
-
-    /// Where a block begins.
+    /// Returns the address of a block.
     #[must_use]
     #[inline]
     pub fn address(&self, block: DeviceBlock) -> usize {
         self.chunks.get(block.0).map_or(0, |chunk| chunk.address)
     }
 
-    /// How many bytes a block has: at least as many as were asked for.
+    /// Returns the size of a block in bytes: at least the bytes of its request.
     #[must_use]
     #[inline]
     pub fn size(&self, block: DeviceBlock) -> usize {
         self.chunks.get(block.0).map_or(0, |chunk| chunk.size)
     }
 
-    /// Whether it is a block, and has this address.
-    #[inline]
-    pub(crate) fn is_within(&self, block: DeviceBlock, address: usize) -> bool {
-        let within = |chunk: &Chunk| address.wrapping_sub(chunk.address) < chunk.size;
-        self.chunks.get(block.0).is_some_and(|chunk| chunk.state == State::Live && within(chunk))
-    }
-
-    #[inline]
-    pub(crate) fn live(&self, block: DeviceBlock) -> Result<Index, DeviceError> {
-        match self.chunks.get(block.0) {
-            Some(chunk) if chunk.state == State::Live => Ok(block.0),
-            _ => Err(DeviceError::NotLive { block: block.0 }),
-        }
-    }
-
-    /// The chunk that was freed last goes where the others are.
-    pub(crate) fn cool(&mut self) {
-        let hot = std::mem::replace(&mut self.hot, NONE);
-        if hot != NONE {
-            self.insert_free(hot);
-        }
-    }
-
-    fn search_hard(&mut self, search: Search) -> Option<Index> {
-        // Where nothing can move, what is cut too small stays so: neighbours merge before another stream's chunk is taken.
-        if self.keeps_whole
-            && self.is_beyond_peak(search, search.size)
-            && self.gather_for(search)
-            && let Some(chunk) = self.search(search)
-        {
-            return Some(chunk);
-        }
-        if self.policy.beyond.steal
-            && let Some(chunk) = self.steal(search)
-        {
-            return Some(chunk);
-        }
-        let mut freed = false;
-        for callback in &mut self.callbacks {
-            freed |= callback();
-        }
-        if freed && let Some(chunk) = self.search(search) {
-            return Some(chunk);
-        }
-        self.collect();
-        if let Some(chunk) = self.grow(search, false) {
-            return Some(chunk);
-        }
-        if self.release_oversize(search)
-            && let Some(chunk) = self.grow(search, false)
-        {
-            return Some(chunk);
-        }
-        if self.private.is_capturing() {
-            return None;
-        }
-        if self.policy.beyond.look_again
-            && let Some(chunk) = self.look_again(search)
-        {
-            return Some(chunk);
-        }
-        self.release_cached(0);
-        self.grow(search, true).or_else(|| self.search_last(search))
-    }
-
-    /// What waiting frees may fit; PyTorch gives it back to the device, and fails if that does not help.
-    fn look_again(&mut self, search: Search) -> Option<Index> {
-        self.wait_for_all();
-        let found = self.search(search).or_else(|| self.steal(search));
-        found.or_else(|| {
-            self.gather(search.stream);
-            self.search(search)
-                .or_else(|| self.search(self.twin(search)))
-                .or_else(|| self.steal(self.twin(search)))
-                .or_else(|| self.grow(search, false))
-        })
-    }
-
-    /// The same in the pool for the other lifetimes.
-    fn twin(&self, search: Search) -> Search {
-        let pool = if search.pool < COMMON { (search.pool + LONG_LIVED) % COMMON } else { search.pool };
-        Search { pool, ..search }
-    }
-
-    fn drop_stretch(&self, (address, bytes): (usize, usize), page: usize) {
+    fn unmap_run(&self, (address, bytes): (usize, usize), page: usize) {
         if bytes > 0 {
-            // SAFETY: all of it is mapped; the engine goes, so nobody has a block, and all streams are done.
+            // SAFETY: all of it is mapped; the engine goes, so there are no blocks, and all streams are done.
             unsafe { self.backing.unmap(address, bytes, page) };
-        }
-    }
-
-    #[cold]
-    fn refuse(&mut self, ask: Ask, size: usize) -> DeviceError {
-        self.stats.num_ooms += 1;
-        let reserved = self.stats.reserved_bytes.all.current;
-        let active = self.stats.active_bytes.all.current;
-        DeviceError::OutOfMemory {
-            requested: ask.bytes as u64,
-            rounded: size as u64,
-            live: self.stats.allocated_bytes.all.current,
-            pending: active - self.stats.allocated_bytes.all.current,
-            reserved,
-            cached: reserved - active,
-            largest_free: self.largest_free(),
-            limit: self.limit.unwrap_or(u64::MAX).min(self.backing.memory()),
         }
     }
 }
 
 impl<B: DeviceBacking> Drop for Engine<B> {
-    /// Gives all memory back. Whoever has blocks keeps their engine.
+    /// Gives all memory back. Handles of blocks keep their engine, so there are none.
     fn drop(&mut self) {
         self.note_all_gone();
-        // Blocks came back while their streams ran.
+        // Blocks were freed while their streams ran.
         let running = (0..self.streams.count()).filter(|&stream| !self.finish(stream)).count();
         for event in self.pending.events() {
             self.backing.forget(event);
         }
         if running > 0 {
-            // Streams that could not be waited for may use any of it: it is lost, not given back.
+            // Streams that could not be waited for may use any of it: it is leaked, not given back.
             return;
         }
         for (_, region) in self.regions.iter() {
@@ -463,17 +277,17 @@ impl<B: DeviceBacking> Drop for Engine<B> {
                 unsafe { self.backing.release(region.address, region.bytes) };
                 continue;
             };
-            // Pages end where chunks do only where there are none behind: stretches, not chunks.
-            let mut stretch = (region.address, 0);
+            // Pages end where chunks do only before a chunk without pages: runs of pages go, not chunks.
+            let mut run = (region.address, 0);
             for (_, chunk) in self.chunks.walk(region.first) {
-                if chunk.state != State::Unmapped {
-                    stretch.1 += chunk.size;
+                if chunk.state != ChunkState::Unmapped {
+                    run.1 += chunk.size;
                     continue;
                 }
-                self.drop_stretch(stretch, page);
-                stretch = (chunk.address + chunk.size, 0);
+                self.unmap_run(run, page);
+                run = (chunk.address + chunk.size, 0);
             }
-            self.drop_stretch(stretch, page);
+            self.unmap_run(run, page);
             // SAFETY: it came from `reserve_addresses`, whole; its pages are gone.
             unsafe { self.backing.release_addresses(region.address, region.bytes) };
         }

@@ -1,52 +1,55 @@
-//! Blocks that were given back while other streams may use them.
+//! Pending frees: blocks that were freed while other streams may still use them.
 //!
-//! When such a block comes back, a mark is put into each of those streams; the memory is free when all are passed. Marks
-//! of one stream are passed in order, so each stream has a queue.
+//! When such a block is freed, an event is recorded in each of those streams; its memory is free when all
+//! events are complete. Events of one stream complete in order, so each stream has a queue.
 
-use super::chunks::{Index, State};
+use super::chunks::{ChunkState, Index};
 use crate::backing::{DeviceBacking, EventId};
 use crate::engine::Engine;
 use std::collections::{HashMap, VecDeque};
 
-/// The bit of [`Chunk::note`](super::chunks::Chunk::note) that says to look into the table.
+/// The bit of [`Chunk::note`](super::chunks::Chunk::note) that stands for the streams in
+/// [`PendingFrees::more`].
 const MORE: u32 = 63;
 
+/// Blocks that wait for events, in a queue for each stream.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
-    /// By stream.
+pub(crate) struct PendingFrees {
+    /// By number of the stream.
     queues: Vec<Queue>,
-    /// The queues, in order of their streams' ids.
+    /// The numbers of the streams with queues, in order of stream id.
     order: Vec<u32>,
-    /// How many marks there are.
-    marks: usize,
-    /// The queue that is asked next.
+    /// The number of events in all queues.
+    count: usize,
+    /// The queue that is queried next, where one event is queried at a time.
     turn: usize,
-    /// Streams beyond the 63rd that use a chunk.
+    /// The streams from the 64th on that use a chunk.
     more: HashMap<Index, Vec<u32>>,
-    /// Blocks that came back during a capture, in which marks may not be asked about, or whose marks could not all be put in.
-    pub(crate) unmarked: Vec<Index>,
+    /// Blocks that were freed during a capture, in which no event may be queried, or whose events could not
+    /// all be recorded.
+    pub(crate) without_events: Vec<Index>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    marks: VecDeque<(EventId, Index)>,
-    /// How far ahead the next question goes, less one.
+    events: VecDeque<(EventId, Index)>,
+    /// The index of the event that is queried next.
     reach: usize,
 }
 
-impl Pending {
+impl PendingFrees {
     pub(crate) fn is_empty(&self) -> bool {
-        self.marks == 0
+        self.count == 0
     }
 
-    /// Every event that was recorded and neither found done nor waited for.
+    /// Returns the recorded events that are not known to be complete.
     pub(crate) fn events(&self) -> impl Iterator<Item = EventId> + '_ {
-        self.queues.iter().flat_map(|queue| &queue.marks).map(|&(event, _)| event)
+        self.queues.iter().flat_map(|queue| &queue.events).map(|&(event, _)| event)
     }
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Remembers that a stream uses a live chunk.
+    /// Notes that a stream uses a live chunk.
     pub(crate) fn add_use(&mut self, chunk: Index, stream: u32) {
         if stream < MORE {
             self.chunks[chunk].note |= 1 << stream;
@@ -59,13 +62,14 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Puts a mark into each stream that uses a chunk. Streams into which none could be put stay in the chunk's note.
-    pub(crate) fn mark(&mut self, chunk: Index) {
+    /// Records an event in each stream that uses a chunk. Streams in which none could be recorded stay in the
+    /// chunk's note.
+    pub(crate) fn record_events(&mut self, chunk: Index) {
         let uses = std::mem::take(&mut self.chunks[chunk].note);
         let few = (0..MORE).filter(|&stream| uses & (1 << stream) != 0);
         let more = if uses & (1 << MORE) == 0 { None } else { self.pending.more.remove(&chunk) };
         let streams: Vec<u32> = few.chain(more.unwrap_or_default()).collect();
-        self.chunks[chunk].state = State::Pending;
+        self.chunks[chunk].state = ChunkState::Pending;
         for stream in streams {
             let Some(event) = self.backing.record(self.streams.id(stream)) else {
                 self.add_use(chunk, stream);
@@ -79,91 +83,93 @@ impl<B: DeviceBacking> Engine<B> {
                 self.pending.order.push(stream);
                 self.pending.order.sort_by_key(|&stream| self.streams.id(stream));
             }
-            self.pending.queues[place].marks.push_back((event, chunk));
-            self.pending.marks += 1;
+            self.pending.queues[place].events.push_back((event, chunk));
+            self.pending.count += 1;
             self.chunks[chunk].events += 1;
         }
         if self.chunks[chunk].note != 0 {
-            self.pending.unmarked.push(chunk);
+            self.pending.without_events.push(chunk);
         }
     }
 
-    /// Tries again for blocks without all of their marks.
-    fn mark_unmarked(&mut self) {
-        for chunk in std::mem::take(&mut self.pending.unmarked) {
-            self.mark(chunk);
+    /// Tries again for blocks whose events could not all be recorded.
+    fn retry_events(&mut self) {
+        for chunk in std::mem::take(&mut self.pending.without_events) {
+            self.record_events(chunk);
         }
     }
 
-    /// Asks about marks, and frees what they kept.
+    /// Queries events, and frees the blocks that waited for them.
     #[inline]
     pub(crate) fn poll(&mut self) {
-        if self.pending.is_empty() && self.pending.unmarked.is_empty() {
+        if self.pending.is_empty() && self.pending.without_events.is_empty() {
             return;
         }
-        self.mark_unmarked();
-        if self.policy.beyond.poll_one { self.poll_one() } else { self.poll_all() }
+        self.retry_events();
+        if self.policy.extensions.poll_one { self.poll_one() } else { self.poll_all() }
     }
 
-    /// The oldest mark of each stream, until one is not passed; streams in order of their ids. (PyTorch's order is that
-    /// of a hash table. It decides what merges with what first, and so shows in how often pieces were counted.)
+    /// Queries the oldest event of each stream until one is not complete; streams in order of their ids.
+    /// PyTorch's order is that of a hash table. The order decides which chunks merge first, and so shows in
+    /// the counts of splits.
     fn poll_all(&mut self) {
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
-            while let Some(&(event, _)) = self.pending.queues[stream].marks.front()
+            while let Some(&(event, _)) = self.pending.queues[stream].events.front()
                 && self.backing.is_done(event)
             {
-                self.pass(stream);
+                self.pop_event(stream);
             }
         }
     }
 
-    /// One mark of one stream. If it is passed so are those before it: the further the better, as long as it works.
+    /// Queries one event of one stream. If it is complete so are those before it: as long as it is, the next
+    /// query goes twice as far ahead.
     fn poll_one(&mut self) {
         let queues = self.pending.queues.len();
         let mut turns = (0..queues).map(|more| (self.pending.turn + more) % queues);
-        let Some(stream) = turns.find(|&stream| !self.pending.queues[stream].marks.is_empty()) else {
+        let Some(stream) = turns.find(|&stream| !self.pending.queues[stream].events.is_empty()) else {
             return;
         };
         self.pending.turn = (stream + 1) % queues;
         let queue = &mut self.pending.queues[stream];
-        let ahead = queue.reach.min(queue.marks.len() - 1);
-        let event = queue.marks[ahead].0;
+        let ahead = queue.reach.min(queue.events.len() - 1);
+        let event = queue.events[ahead].0;
         if self.backing.is_done(event) {
             queue.reach = ahead * 2 + 1;
             for _ in 0..ahead {
-                if let Some(&(before, _)) = self.pending.queues[stream].marks.front() {
+                if let Some(&(before, _)) = self.pending.queues[stream].events.front() {
                     self.backing.forget(before);
                 }
-                self.pass(stream);
+                self.pop_event(stream);
             }
-            self.pass(stream);
+            self.pop_event(stream);
         } else {
             queue.reach = ahead / 2;
         }
     }
 
-    /// The first mark of a stream is passed.
-    fn pass(&mut self, stream: usize) {
-        let Some((_, chunk)) = self.pending.queues[stream].marks.pop_front() else { return };
-        self.pending.marks -= 1;
+    /// Removes the oldest event of a stream, which is complete.
+    fn pop_event(&mut self, stream: usize) {
+        let Some((_, chunk)) = self.pending.queues[stream].events.pop_front() else { return };
+        self.pending.count -= 1;
         let passed = &mut self.chunks[chunk];
         passed.events -= 1;
         if passed.events == 0 && passed.note == 0 {
-            self.settle(chunk);
+            self.make_free(chunk);
         }
     }
 
-    /// Waits until all marks are passed, but for those of streams that could not be waited for.
+    /// Waits for all events, but for those of streams that could not be waited for.
     pub(crate) fn wait_for_all(&mut self) {
         self.stats.num_sync_all_streams += 1;
-        self.mark_unmarked();
+        self.retry_events();
         for place in 0..self.pending.order.len() {
             let stream = self.pending.order[place] as usize;
-            while let Some(&(event, _)) = self.pending.queues[stream].marks.front()
+            while let Some(&(event, _)) = self.pending.queues[stream].events.front()
                 && self.backing.synchronize(event)
             {
-                self.pass(stream);
+                self.pop_event(stream);
             }
         }
     }

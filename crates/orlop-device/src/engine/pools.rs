@@ -1,4 +1,4 @@
-//! Pools, the regions behind them, and the streams that they are divided by.
+//! Pools, which have free chunks by stream; regions; and the numbers of streams.
 
 use super::chunks::{Chunks, Index};
 use super::free_index::FreeChunks;
@@ -7,30 +7,30 @@ use orlop_alloc::engine_support::{FreeChunk, SortedRuns};
 use orlop_core::StreamId;
 use std::ops::Range;
 
-/// Free memory for requests of one sort.
+/// Free memory for one class of requests: small or large, of one lifetime, common or private.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// Whether it serves small requests.
     pub(crate) small: bool,
-    /// The private pool that it is part of.
+    /// The private pool that it belongs to.
     pub(crate) private: Option<u32>,
-    /// How often it was searched; the clock by which blocks grow old.
+    /// The number of searches: the clock by which free chunks age.
     pub(crate) searches: u64,
     kind: IndexKind,
     granule: usize,
     /// By stream.
-    streams: Vec<OfStream>,
+    streams: Vec<StreamPool>,
 }
 
-/// What a pool has for one stream.
+/// The free memory of one stream in a pool.
 #[derive(Debug)]
-pub(crate) struct OfStream {
+pub(crate) struct StreamPool {
     pub(crate) free: FreeChunks,
     /// Addresses without pages, in order.
     pub(crate) unmapped: SortedRuns<FreeChunk>,
 }
 
-/// Addresses that are in order of size as free chunks are, in order of place.
+/// The key of a chunk in an index by address.
 pub(crate) fn at(address: usize, chunk: Index) -> FreeChunk {
     FreeChunk { size: 0, address, chunk }
 }
@@ -40,13 +40,13 @@ impl Pool {
         Self { small, private, searches: 0, kind, granule, streams: Vec::new() }
     }
 
-    /// What is there for a stream.
+    /// Returns the free memory of a stream; new ones are added.
     #[inline]
-    pub(crate) fn of(&mut self, stream: u32) -> &mut OfStream {
+    pub(crate) fn stream_mut(&mut self, stream: u32) -> &mut StreamPool {
         let place = stream as usize;
         if place >= self.streams.len() {
             let (kind, granule) = (self.kind, self.granule);
-            self.streams.resize_with(place + 1, || OfStream {
+            self.streams.resize_with(place + 1, || StreamPool {
                 free: FreeChunks::new(kind, granule),
                 unmapped: SortedRuns::default(),
             });
@@ -55,48 +55,48 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn get(&self, stream: u32) -> Option<&OfStream> {
+    pub(crate) fn stream(&self, stream: u32) -> Option<&StreamPool> {
         self.streams.get(stream as usize)
     }
 
-    pub(crate) fn streams(&self) -> impl Iterator<Item = (u32, &OfStream)> + '_ {
+    pub(crate) fn streams(&self) -> impl Iterator<Item = (u32, &StreamPool)> + '_ {
         (0..).zip(&self.streams)
     }
 
-    /// Free chunks of at least so many bytes, and perhaps a few smaller ones.
+    /// Returns the free chunks of at least `size` bytes, and perhaps a few smaller ones.
     pub(crate) fn at_least(&self, chunks: &Chunks, size: usize) -> Vec<Index> {
         self.streams.iter().flat_map(|stream| stream.free.large(chunks, size)).collect()
     }
 
-    /// All chunks without pages.
+    /// Returns all chunks without pages.
     pub(crate) fn unmapped(&self) -> Vec<Index> {
         let places = self.streams.iter().flat_map(|stream| stream.unmapped.iter());
         places.map(|place| place.chunk).collect()
     }
 
-    /// All free chunks.
+    /// Returns all free chunks.
     pub(crate) fn free(&self, chunks: &Chunks) -> Vec<Index> {
         self.streams.iter().flat_map(|stream| stream.free.all(chunks)).collect()
     }
 }
 
-/// What was gained from the device in one piece, or set aside as one range of addresses.
+/// Memory that came from the device in one allocation, or one reservation of addresses for pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Region {
     pub(crate) address: usize,
-    /// Of a range of addresses: all of it, with pages or without.
+    /// Of a reservation: all of it, with pages or without.
     pub(crate) bytes: usize,
-    /// The chunk that it begins with.
+    /// Its lowest chunk.
     pub(crate) first: Index,
-    /// The size of its pages; `None` if it is one piece.
+    /// The size of its pages; `None` if it came in one allocation.
     pub(crate) page: Option<usize>,
-    /// The stream that it was made for.
+    /// The stream of the request that it was made for.
     pub(crate) stream: u32,
     pub(crate) pool: u16,
 }
 
 impl Region {
-    /// The pages that lie wholly in a part of it, if it has any.
+    /// Returns the pages that lie wholly in a part of it, if there are any.
     pub(crate) fn whole_pages(&self, part: Range<usize>) -> Option<Range<usize>> {
         let page = self.page?;
         let begin = (part.start - self.address).checked_next_multiple_of(page)? + self.address;
@@ -105,7 +105,7 @@ impl Region {
     }
 }
 
-/// Regions by number.
+/// The table of regions.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     places: Vec<Option<Region>>,
@@ -136,9 +136,9 @@ impl Regions {
         self.places.get(index as usize)?.as_ref()
     }
 
-    /// The region begins with this chunk now.
+    /// Sets the lowest chunk of a region.
     #[inline]
-    pub(crate) fn begins(&mut self, index: Index, chunk: Index) {
+    pub(crate) fn set_first(&mut self, index: Index, chunk: Index) {
         if let Some(Some(region)) = self.places.get_mut(index as usize) {
             region.first = chunk;
         }
@@ -149,15 +149,15 @@ impl Regions {
     }
 }
 
-/// Streams by small numbers.
+/// The numbers of streams: small ones, in order of first use.
 #[derive(Debug, Default)]
-pub(crate) struct Streams {
+pub(crate) struct StreamTable {
     ids: Vec<StreamId>,
     last: u32,
 }
 
-impl Streams {
-    /// The number of a stream; programs have few, and mostly ask for the same again.
+impl StreamTable {
+    /// Returns the number of a stream. Programs have few, and mostly use the same again.
     #[inline]
     pub(crate) fn number(&mut self, stream: StreamId) -> u32 {
         if self.ids.get(self.last as usize) == Some(&stream) {
@@ -167,12 +167,12 @@ impl Streams {
             self.ids.push(stream);
             self.ids.len() - 1
         });
-        // Handles of 2^32 streams would fill the memory first.
+        // The ids of 2^32 streams would fill the memory first.
         self.last = u32::try_from(place).unwrap_or(0);
         self.last
     }
 
-    /// How many there are.
+    /// Returns the number of streams.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.ids.len()).unwrap_or(u32::MAX)
     }

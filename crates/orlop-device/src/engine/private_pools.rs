@@ -1,34 +1,35 @@
-//! Private pools: memory that a captured graph has to itself, so that what it wrote stays where it is.
+//! Private pools: memory that only a captured graph uses, so that its blocks keep their addresses.
 
 use super::chunks::Index;
 use super::pools::Pool;
-use super::{Engine, Search};
+use super::{Engine, PoolRequest};
 use crate::DeviceError;
 use crate::backing::DeviceBacking;
 use crate::policy::IndexKind;
 use orlop_core::StreamId;
 
-/// A private pool's name (PyTorch: `MempoolId_t`); (0, 0) is none.
+/// The id of a private pool (PyTorch: `MempoolId_t`); (0, 0) is none.
 pub type PoolId = (u64, u64);
 
-/// The streams whose requests go to a private pool. Data and no function: requests are sorted with the allocator locked.
+/// The streams whose requests go to a private pool. It is data and no function, because it is read with the
+/// allocator locked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamFilter {
     /// Every stream.
     All,
-    /// These streams and no other.
+    /// These streams.
     Only(Box<[StreamId]>),
 }
 
 impl StreamFilter {
-    /// Takes the requests of these streams.
+    /// Creates a filter for these streams.
     pub fn only(streams: impl IntoIterator<Item = StreamId>) -> Self {
         Self::Only(streams.into_iter().collect())
     }
 
     #[inline]
-    fn takes(&self, stream: StreamId) -> bool {
+    fn matches(&self, stream: StreamId) -> bool {
         match self {
             Self::All => true,
             Self::Only(streams) => streams.contains(&stream),
@@ -39,13 +40,13 @@ impl StreamFilter {
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePools {
     pools: Vec<PrivatePool>,
-    /// Captures that are going on: the place of their pool, and whose requests go there.
-    underway: Vec<(usize, StreamFilter)>,
+    /// Captures in progress: the index of their pool, and the streams whose requests go there.
+    captures: Vec<(usize, StreamFilter)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct PrivatePool {
-    /// `None`: nobody uses it and it has no memory; the next new one may have its pools.
+    /// `None` if it has neither users nor memory: the next new one reuses it.
     id: Option<PoolId>,
     users: u32,
     small: u16,
@@ -56,13 +57,14 @@ struct PrivatePool {
 impl PrivatePools {
     #[inline]
     pub(crate) fn is_capturing(&self) -> bool {
-        !self.underway.is_empty()
+        !self.captures.is_empty()
     }
 
-    /// The pools, small and large, that a stream's requests go to; `None`: the common ones.
+    /// Returns the private pools, small and large, for the requests of a stream; `None` if the common ones
+    /// serve it.
     #[inline]
     pub(crate) fn captures(&self, stream: StreamId) -> Option<(u16, u16)> {
-        let (place, _) = self.underway.iter().find(|(_, streams)| streams.takes(stream))?;
+        let (place, _) = self.captures.iter().find(|(_, streams)| streams.matches(stream))?;
         self.pools.get(*place).map(|pool| (pool.small, pool.large))
     }
 
@@ -70,28 +72,29 @@ impl PrivatePools {
         self.pools.iter().position(|pool| pool.id == Some(id))
     }
 
-    /// The pools of those that nobody uses any more.
+    /// Returns the pools of private pools without users.
     pub(crate) fn freeable(&self) -> impl Iterator<Item = usize> + '_ {
         let unused = self.pools.iter().filter(|pool| pool.id.is_some() && pool.users == 0);
         unused.flat_map(|pool| [pool.large as usize, pool.small as usize])
     }
 
-    /// Whether this is a private pool that somebody uses.
+    /// Returns `true` for a private pool with users.
     pub(crate) fn has_users(&self, place: Option<u32>) -> bool {
         let pool = place.and_then(|place| self.pools.get(place as usize));
         pool.is_some_and(|pool| pool.users > 0)
     }
 
-    /// The name of the pool at a place.
+    /// Returns the id of a private pool.
     pub(crate) fn id(&self, place: u32) -> Option<PoolId> {
         self.pools.get(place as usize)?.id
     }
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// From now on requests of these streams are served by a private pool, which is made if it is new (PyTorch:
-    /// `begin_allocate_to_pool`). Until the end no event is asked about, no stream waits for another and no page moves;
-    /// cached memory goes back by PyTorch's rules for it alone: by age, and blocks that are never split.
+    /// Begins a capture: requests of these streams are served from a private pool, which is created if it is
+    /// new (PyTorch: `begin_allocate_to_pool`). Until its end no event is queried, no stream waits for
+    /// another and no page moves; cached memory goes back by PyTorch's rules for captures alone: by age, and
+    /// blocks that are never split.
     ///
     /// # Errors
     ///
@@ -103,29 +106,30 @@ impl<B: DeviceBacking> Engine<B> {
         };
         let users = &mut self.private.pools[place].users;
         *users = users.checked_add(1).ok_or(DeviceError::TooManyPools)?;
-        self.private.underway.push((place, streams));
+        self.private.captures.push((place, streams));
         Ok(())
     }
 
-    /// Ends what [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
+    /// Ends the capture that [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NoPool`] if that did not happen.
+    /// [`DeviceError::NoPool`] if there is none.
     pub fn end_allocate_to_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
-        let underway = self.private.underway.iter();
-        let place = underway.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
+        let captures = self.private.captures.iter();
+        let place = captures.rev().position(|&(place, _)| self.private.pools[place].id == Some(id));
         let place = place.ok_or(DeviceError::NoPool { id })?;
-        let last = self.private.underway.len() - 1;
-        self.private.underway.remove(last - place);
+        let last = self.private.captures.len() - 1;
+        self.private.captures.remove(last - place);
         Ok(())
     }
 
-    /// One user fewer; what nobody uses may go back to the device (PyTorch: `release_pool`).
+    /// Removes a user of a private pool. The memory of a pool without users can go back to the device
+    /// (PyTorch: `release_pool`).
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NoPool`] if nobody uses it.
+    /// [`DeviceError::NoPool`] if it has no users.
     pub fn release_pool(&mut self, id: PoolId) -> Result<(), DeviceError> {
         let place = self.private.place(id).ok_or(DeviceError::NoPool { id })?;
         let pool = &mut self.private.pools[place];
@@ -133,18 +137,19 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(())
     }
 
-    /// Lets requests of others have free memory of a private pool before they fail (PyTorch: `use_on_oom`).
+    /// Lends free memory of a private pool to other requests, or not, before they fail (PyTorch:
+    /// `use_on_oom`).
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NoPool`] if there is none of this name.
+    /// [`DeviceError::NoPool`] if there is none of this id.
     pub fn use_pool_on_oom(&mut self, id: PoolId, allowed: bool) -> Result<(), DeviceError> {
         let place = self.private.place(id).ok_or(DeviceError::NoPool { id })?;
         self.private.pools[place].on_oom = allowed;
         Ok(())
     }
 
-    /// The pools, small and large, of a private pool that is there before the first request.
+    /// Returns the pools, small and large, of a private pool that an engine begins with: it has a user.
     pub(crate) fn private_pools(&mut self, id: PoolId) -> Result<(u16, u16), DeviceError> {
         let place = match self.private.place(id) {
             Some(place) => place,
@@ -182,31 +187,31 @@ impl<B: DeviceBacking> Engine<B> {
         Ok(place)
     }
 
-    /// Forgets private pools without users and without memory.
+    /// Removes private pools that have neither users nor memory.
     pub(crate) fn drop_empty_private(&mut self) {
-        let PrivatePools { pools, underway } = &mut self.private;
+        let PrivatePools { pools, captures } = &mut self.private;
         for (place, pool) in pools.iter_mut().enumerate() {
             let has_memory =
                 |region: &super::pools::Region| region.pool == pool.small || region.pool == pool.large;
-            // A pool may lose its users while requests go to it.
-            let is_used = pool.users > 0 || underway.iter().any(|&(other, _)| other == place);
+            // A pool can lose its users while requests go to it.
+            let is_used = pool.users > 0 || captures.iter().any(|&(other, _)| other == place);
             if !is_used && !self.regions.iter().any(|(_, region)| has_memory(region)) {
                 pool.id = None;
             }
         }
     }
 
-    /// The last thing to try: free memory of private pools that allow it.
-    pub(crate) fn search_last(&mut self, search: Search) -> Option<Index> {
-        if self.pools[search.pool as usize].private.is_some() {
+    /// Searches the private pools that lend their free memory.
+    pub(crate) fn search_lending_pools(&mut self, request: PoolRequest) -> Option<Index> {
+        if self.pools[request.pool as usize].private.is_some() {
             return None;
         }
         let allowed: Vec<PrivatePool> =
             self.private.pools.iter().filter(|pool| pool.id.is_some() && pool.on_oom).copied().collect();
-        let small = search.size <= self.policy.small_limit;
+        let small = request.size <= self.policy.small_limit;
         allowed.into_iter().find_map(|pool| {
             let pool = if small { pool.small } else { pool.large };
-            self.search(Search { pool, ..search })
+            self.search(PoolRequest { pool, ..request })
         })
     }
 }

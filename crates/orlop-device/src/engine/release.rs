@@ -1,59 +1,62 @@
-//! How memory goes back to the device: of old age, for a larger request, or all that can.
+//! Release: memory goes back to the device by age, for a larger request, or all that can.
 
-use super::chunks::{Chunk, Index, State};
-use super::{Engine, LARGE, Search};
+use super::chunks::{Chunk, ChunkState, Index};
+use super::{Engine, LARGE, PoolRequest};
 use crate::backing::DeviceBacking;
 use orlop_alloc::RegionAction;
 use orlop_alloc::engine_support::trace_guarded;
 use orlop_core::StreamId;
 use std::ops::Range;
 
-/// Among so many free chunks of a stream is the one that is looked for: they are in order of size, and it is little larger.
+/// A segment to release is in one of this many free chunks: they are in order of size, and the chunk is
+/// little larger.
 const CANDIDATES: usize = 1 << 8;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Waits for all streams and gives everything back that is in no block's region (PyTorch: `empty_cache`). What is held
-    /// from now on keeps to what is in use from now on.
+    /// Waits for all streams and releases all free regions and pages (PyTorch: `empty_cache`). From now on
+    /// reserved bytes hold to the peak from now on.
     pub fn empty_cache(&mut self) {
-        self.cool();
+        self.index_last_freed();
         self.release_cached(0);
         self.lower_high_water(0);
     }
 
-    /// Forgets that more than `target` bytes were in use, but for those that are.
+    /// Lowers the peak that reserved bytes hold to, to `target` bytes or the active bytes.
     fn lower_high_water(&mut self, target: u64) {
         let active = self.stats.active_bytes.all.current;
         self.high_water = self.high_water.min(target.max(active));
     }
 
-    /// Gives free memory back until at most `target` bytes are held, as far as live blocks allow. Returns the bytes that went
-    /// back. It waits for all streams if more is held; during a capture, which that would end, nothing goes back. That more
-    /// than `target` bytes were ever in use counts no more, if more was held.
+    /// Releases free memory until at most `target` bytes are reserved, as far as live blocks allow. Returns
+    /// the bytes that went back.
+    ///
+    /// If more is reserved it waits for all streams, and lowers the peak that reserved bytes hold to. During
+    /// a capture, which a wait would end, it does nothing.
     pub fn trim(&mut self, target: u64) -> u64 {
         let before = self.stats.reserved_bytes.all.current;
         if before > target && !self.private.is_capturing() {
-            self.cool();
+            self.index_last_freed();
             self.release_cached(target);
             self.lower_high_water(target);
         }
         before - self.stats.reserved_bytes.all.current
     }
 
-    /// Whether old regions are given back: only with a limit.
+    /// Returns `true` if there is garbage collection: only with a limit.
     #[inline]
-    pub(crate) fn collects(&self) -> bool {
+    pub(crate) fn collects_garbage(&self) -> bool {
         self.policy.collect_from > 0.0 && self.limit.is_some()
     }
 
-    /// Gives back regions of the large pool that were not used for longer than the others on average, until what is held
-    /// is below the share of the limit that the policy names.
+    /// Releases regions of the large pool that are older than the average, until reserved bytes are below the
+    /// policy's share of the limit.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_precision_loss,
         reason = "shares and means of sizes and ages, rounded as PyTorch rounds them"
     )]
-    pub(crate) fn collect(&mut self) {
+    pub(crate) fn collect_garbage(&mut self) {
         let Some(limit) = self.limit.filter(|_| self.policy.collect_from > 0.0) else { return };
         let threshold = (self.policy.collect_from * limit as f64) as u64;
         let held = self.stats.reserved_bytes.all.current;
@@ -88,15 +91,15 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Gives blocks back that are never split: one that is large enough, or several from the largest down. Whether that
-    /// makes room for the request.
-    pub(crate) fn release_oversize(&mut self, search: Search) -> bool {
+    /// Releases regions that are never split: one that is large enough, or several from the largest down.
+    /// Returns `true` if that makes room for the request.
+    pub(crate) fn release_oversize(&mut self, request: PoolRequest) -> bool {
         let max = self.policy.max_split;
         if max == usize::MAX {
             return false;
         }
-        let needed = search.size.max(max);
-        let Some(of) = self.pools[search.pool as usize].get(search.stream) else { return false };
+        let needed = request.size.max(max);
+        let Some(of) = self.pools[request.pool as usize].stream(request.stream) else { return false };
         let oversize: Vec<Index> = of.free.at_least(max).collect();
         let smaller = oversize.partition_point(|&index| self.chunks[index].size < needed);
         if let Some(&index) = oversize.get(smaller)
@@ -110,7 +113,7 @@ impl<B: DeviceBacking> Engine<B> {
                 break;
             }
             let size = self.chunks[index].size;
-            // Pages stay, and so do parts of regions.
+            // Pages stay, and so do chunks that are not all of their region.
             if self.is_whole_region(index) && self.release_region(index) {
                 released += size;
             }
@@ -118,12 +121,13 @@ impl<B: DeviceBacking> Engine<B> {
         released >= needed
     }
 
-    /// Gives back a region of a stream's that is here, or the pages in the free chunk around this range: for following an
-    /// allocator that did so, by PyTorch's rules. False if they are not free; what waited for streams that are done is, then.
-    pub fn give_back(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
+    /// Releases the free region of a stream at an address, or the pages of the free chunk around this range:
+    /// to follow a recorded allocator that did so, by PyTorch's rules. Returns `false` if there is none;
+    /// complete events are polled.
+    pub fn release_segment(&mut self, stream: StreamId, address: usize, bytes: usize) -> bool {
         self.poll();
         let stream = self.streams.number(stream);
-        let free = self.pools.iter().filter_map(|pool| pool.get(stream)).map(|of| &of.free);
+        let free = self.pools.iter().filter_map(|pool| pool.stream(stream)).map(|of| &of.free);
         let mut found = free.filter_map(|free| {
             free.at(bytes, address).or_else(|| {
                 let mut larger = free.at_least(bytes).take(CANDIDATES);
@@ -149,12 +153,12 @@ impl<B: DeviceBacking> Engine<B> {
         fits && self.is_paged(chunk)
     }
 
-    /// Waits for all streams and gives free memory back, whole regions and pages, until at most `target` bytes are held.
+    /// Waits for all streams and releases free regions and pages until at most `target` bytes are reserved.
     pub(crate) fn release_cached(&mut self, target: u64) {
         self.wait_for_all();
         if self.policy.mixes_streams() && !self.private.is_capturing() {
             // Regions and pages that lie in free chunks of several streams are whole only together.
-            self.gather(0);
+            self.merge_streams(0);
         }
         let common = (0..self.pools.len()).filter(|&pool| self.pools[pool].private.is_none());
         let pools: Vec<usize> = common.chain(self.private.freeable()).collect();
@@ -164,7 +168,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.drop_empty_private();
     }
 
-    /// How many bytes more are held than `target`.
+    /// Returns the reserved bytes beyond `target`.
     fn excess(&self, target: u64) -> u64 {
         self.stats.reserved_bytes.all.current.saturating_sub(target)
     }
@@ -187,9 +191,9 @@ impl<B: DeviceBacking> Engine<B> {
                 self.release_range(whole);
             }
         }
-        // A request that could not be served has left its addresses, and all its pages may have moved since. PyTorch keeps
-        // them.
-        if self.policy.beyond.hold_to_peak.is_some() {
+        // A request that failed can leave a reservation, and all pages of one can have moved away. PyTorch
+        // keeps these.
+        if self.policy.extensions.hold_to_peak.is_some() {
             for index in self.pools[pool].unmapped() {
                 if self.chunks[index].is_whole() {
                     self.release_range(index);
@@ -198,14 +202,14 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Gives the region of a free chunk back to the device. False, and the region stays, if the chunk is not free or is not
-    /// all of its region (blocks may be in the rest), or if its stream could not be waited for.
+    /// Releases the region of a free chunk. Returns `false`, and the region stays, if the chunk is not free
+    /// or is not all of its region (the rest may have blocks), or if its stream could not be waited for.
     pub(crate) fn release_region(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, pool, region, stream, .. } = chunk;
         let home = self.regions.get(region);
         let is_all = home.is_some_and(|home| (home.address, home.bytes, home.page) == (address, size, None));
-        if chunk.state != State::Free || !chunk.is_whole() || !is_all {
+        if chunk.state != ChunkState::Free || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
         }
         if !self.finish(stream) {
@@ -222,13 +226,13 @@ impl<B: DeviceBacking> Engine<B> {
             self.stats.oversize_segments.sub(1);
         }
         self.stats.num_device_free += 1;
-        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and size, and no
-        // neighbours. It was free, so that no stream used it but its own, which is done.
+        // SAFETY: the chunk is all of its region, as it came from `allocate`: it has the region's address and
+        // size, and no neighbours. It was free, so that no stream used it but its own, which is done.
         unsafe { self.backing.release(address, size) };
         true
     }
 
-    /// Memory that is about to go back turns out not to be wholly free: it stays, and the fault is counted.
+    /// Counts and traces that memory was about to go back and is not wholly free. It stays.
     #[cold]
     fn keep_corrupt(&mut self, address: usize) -> bool {
         self.stats.num_corrupt_releases += 1;
@@ -238,8 +242,8 @@ impl<B: DeviceBacking> Engine<B> {
         false
     }
 
-    /// Takes pages away that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all. The chunk
-    /// without pages, if there were any.
+    /// Unmaps pages that lie wholly in a free chunk: the last ones, as many as `bytes` bytes need, or all.
+    /// Returns the chunk without pages, if there were any.
     fn unmap_free(&mut self, index: Index, bytes: usize) -> Option<Index> {
         let Chunk { address, size, region, pool, stream, .. } = self.chunks[index];
         let home = *self.regions.get(region)?;
@@ -249,7 +253,7 @@ impl<B: DeviceBacking> Engine<B> {
         if !self.finish(stream) {
             return None;
         }
-        let unmapped = self.hollow(index, begin, end)?;
+        let unmapped = self.carve_unmapped(index, begin, end)?;
         let small = self.pools[pool as usize].small;
         self.stats.reserved_bytes.sub(small, (end - begin) as u64);
         self.stats.num_device_free += 1;
@@ -259,16 +263,16 @@ impl<B: DeviceBacking> Engine<B> {
         Some(unmapped)
     }
 
-    /// Waits until a stream has done all that was put into it: what lay in its free chunks may be anybody's then. False if
-    /// the backing panicked.
+    /// Waits until all work of a stream is complete: then its free chunks are unused. Returns `false` if the
+    /// backing panicked.
     #[must_use]
     pub(crate) fn finish(&self, stream: u32) -> bool {
         self.backing.finish(self.streams.id(stream))
     }
 
-    /// Makes the middle of a free chunk one without pages, and merges it with its neighbours of that sort. The caller
-    /// takes the pages.
-    pub(crate) fn hollow(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
+    /// Makes the middle of a free chunk a chunk without pages, which merges with such neighbours. The caller
+    /// unmaps or moves the pages.
+    pub(crate) fn carve_unmapped(&mut self, index: Index, begin: usize, end: usize) -> Option<Index> {
         self.take(index);
         let Chunk { address, size, region, .. } = self.chunks[index];
         let before = begin - address;
@@ -282,7 +286,7 @@ impl<B: DeviceBacking> Engine<B> {
             self.put(front);
         }
         if after > 0 {
-            let Some(back) = self.cut_back(index, end - begin, State::Free) else {
+            let Some(back) = self.cut_back(index, end - begin, ChunkState::Free) else {
                 self.put(index);
                 return None;
             };
@@ -291,23 +295,23 @@ impl<B: DeviceBacking> Engine<B> {
         }
         let home = self.regions.get(region).map(|region| (region.stream, region.pool));
         let chunk = &mut self.chunks[index];
-        chunk.state = State::Unmapped;
+        chunk.state = ChunkState::Unmapped;
         if let Some((stream, pool)) = home {
-            // Addresses belong to the stream that their range was made for.
+            // Addresses without pages belong to the stream that their range was made for.
             (chunk.stream, chunk.pool) = (stream, pool);
         }
-        self.merge_around(index, State::Unmapped);
+        self.merge_around(index, ChunkState::Unmapped);
         self.put_unmapped(index);
         Some(index)
     }
 
-    /// Gives a range of addresses back to the device. False, and it stays, if there are pages in it.
+    /// Releases a range of addresses. Returns `false`, and it stays, if there are pages in it.
     pub(crate) fn release_range(&mut self, index: Index) -> bool {
         let chunk = self.chunks[index];
         let Chunk { address, size, region, .. } = chunk;
         let home = self.regions.get(region).filter(|home| home.page.is_some());
         let is_all = home.is_some_and(|home| (home.address, home.bytes) == (address, size));
-        if chunk.state != State::Unmapped || !chunk.is_whole() || !is_all {
+        if chunk.state != ChunkState::Unmapped || !chunk.is_whole() || !is_all {
             return self.keep_corrupt(address);
         }
         self.take_unmapped(index);

@@ -1,23 +1,23 @@
-//! Taking chunks out of the indexes and putting them back: search, split, merge.
+//! Search, split and merge: chunks are taken out of their index and put back.
 
-use super::chunks::{Chunk, Index, NONE, State};
+use super::chunks::{Chunk, ChunkState, Index, NONE};
 use super::free_index::FreeChunks;
-use super::{DeviceBlock, Engine, Search};
+use super::{DeviceBlock, Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 use crate::policy::Growth;
 use orlop_alloc::engine_support::{FreeChunk, Position};
 
 impl<B: DeviceBacking> Engine<B> {
-    /// The free chunk that a request gets, out of its index.
+    /// Takes the free chunk for a request out of the index of its pool and stream.
     #[inline]
-    pub(crate) fn search(&mut self, search: Search) -> Option<Index> {
-        if self.collects() {
-            self.pools[search.pool as usize].searches += 1;
+    pub(crate) fn search(&mut self, request: PoolRequest) -> Option<Index> {
+        if self.collects_garbage() {
+            self.pools[request.pool as usize].searches += 1;
         }
-        let (found, position) = self.find(search)?;
-        let of = self.pools[search.pool as usize].of(search.stream);
+        let (found, position) = self.find(request)?;
+        let of = self.pools[request.pool as usize].stream_mut(request.stream);
         of.free.remove_found(&mut self.chunks, found, position);
-        self.forget_place(found);
+        self.forget_address(found);
         if self.keeps_whole {
             self.forget_whole(found);
         }
@@ -25,15 +25,16 @@ impl<B: DeviceBacking> Engine<B> {
     }
 
     #[inline]
-    fn find(&self, search: Search) -> Option<(Index, Option<Position>)> {
-        let of = self.pools[search.pool as usize].get(search.stream)?;
+    fn find(&self, request: PoolRequest) -> Option<(Index, Option<Position>)> {
+        let of = self.pools[request.pool as usize].stream(request.stream)?;
         let (found, position) = match (&of.free, self.policy.growth) {
             (FreeChunks::Ordered(runs), Growth::Pages { .. })
-                if self.policy.beyond.hold_to_peak.is_none() =>
+                if self.policy.extensions.hold_to_peak.is_none() =>
             {
-                // What can grow in place counts as what it can grow to: the smallest of those, as far as they descend.
+                // A chunk that can grow in place counts by the size that it can grow to: the first minimum of
+                // those.
                 let mut next =
-                    runs.from(FreeChunk { size: search.size, address: 0, chunk: 0 }).map(|free| free.chunk);
+                    runs.from(FreeChunk { size: request.size, address: 0, chunk: 0 }).map(|free| free.chunk);
                 let mut best = next.next()?;
                 for other in next {
                     if self.growable(other) >= self.growable(best) {
@@ -43,15 +44,16 @@ impl<B: DeviceBacking> Engine<B> {
                 }
                 (best, None)
             }
-            (free, _) => free.find(&self.chunks, search.size)?,
+            (free, _) => free.find(&self.chunks, request.size)?,
         };
-        self.policy.serves(self.chunks[found].size, search.size).then_some((found, position))
+        self.policy.serves(self.chunks[found].size, request.size).then_some((found, position))
     }
 
+    /// Returns the size that a chunk can grow to in place.
     fn growable(&self, chunk: Index) -> usize {
         let Chunk { size, next, .. } = self.chunks[chunk];
         match self.chunks.get(next) {
-            Some(behind) if behind.state == State::Unmapped => size + behind.size,
+            Some(behind) if behind.state == ChunkState::Unmapped => size + behind.size,
             _ => size,
         }
     }
@@ -60,28 +62,29 @@ impl<B: DeviceBacking> Engine<B> {
     #[inline]
     pub(crate) fn take(&mut self, index: Index) {
         let Chunk { pool, stream, .. } = self.chunks[index];
-        self.pools[pool as usize].of(stream).free.remove(&mut self.chunks, index);
-        self.forget_place(index);
+        self.pools[pool as usize].stream_mut(stream).free.remove(&mut self.chunks, index);
+        self.forget_address(index);
         if self.keeps_whole {
             self.forget_whole(index);
         }
     }
 
-    /// Puts a chunk into the index of its pool.
+    /// Puts a free chunk into the index of its pool and stream.
     #[inline]
     pub(crate) fn put(&mut self, index: Index) {
         let Chunk { pool, stream, .. } = self.chunks[index];
         let pool = &mut self.pools[pool as usize];
         let chunk = &mut self.chunks[index];
-        (chunk.state, chunk.note) = (State::Free, pool.searches);
-        pool.of(stream).free.insert(&mut self.chunks, index);
-        self.remember_place(index);
+        (chunk.state, chunk.note) = (ChunkState::Free, pool.searches);
+        pool.stream_mut(stream).free.insert(&mut self.chunks, index);
+        self.remember_address(index);
         if self.keeps_whole {
             self.remember_whole(index);
         }
     }
 
-    /// Makes a chunk that is in no index a block of so many bytes; what remains of it may stay free.
+    /// Makes a chunk that is in no index a block of `size` bytes. The rest is split off if the policy allows
+    /// it.
     #[inline]
     pub(crate) fn hand_out(&mut self, found: Index, size: usize, requested: usize) -> DeviceBlock {
         let chunk = self.chunks[found];
@@ -112,13 +115,13 @@ impl<B: DeviceBacking> Engine<B> {
         DeviceBlock(index)
     }
 
-    /// Cuts the first bytes off a chunk: the new chunk has them.
+    /// Splits the first `size` bytes off a chunk. Returns the new chunk, which has them.
     pub(crate) fn cut_front(&mut self, index: Index, size: usize) -> Option<Index> {
         let chunk = self.chunks[index];
-        let front = self.chunks.insert(chunk.sibling(chunk.address, size, State::Live))?;
+        let front = self.chunks.insert(chunk.sibling(chunk.address, size, ChunkState::Live))?;
         self.chunks.link_before(index, front);
         if chunk.previous == NONE {
-            self.regions.begins(chunk.region, front);
+            self.regions.set_first(chunk.region, front);
         }
         let rest = &mut self.chunks[index];
         rest.address += size;
@@ -126,8 +129,8 @@ impl<B: DeviceBacking> Engine<B> {
         Some(front)
     }
 
-    /// Cuts a chunk after its first bytes: the new chunk has what follows.
-    pub(crate) fn cut_back(&mut self, index: Index, size: usize, state: State) -> Option<Index> {
+    /// Splits a chunk after its first `size` bytes. Returns the new chunk, which has the rest.
+    pub(crate) fn cut_back(&mut self, index: Index, size: usize, state: ChunkState) -> Option<Index> {
         let chunk = self.chunks[index];
         let back = self.chunks.insert(chunk.sibling(chunk.address + size, chunk.size - size, state))?;
         self.chunks.link_after(index, back);
@@ -135,17 +138,18 @@ impl<B: DeviceBacking> Engine<B> {
         Some(back)
     }
 
-    /// The chunk that was freed last is a block again.
+    /// Makes a chunk that is in no index a block as it is.
     #[inline]
     pub(crate) fn reuse(&mut self, index: Index, requested: usize) -> DeviceBlock {
         self.count_live(index, requested);
         DeviceBlock(index)
     }
 
+    /// Counts a new block.
     #[inline]
     fn count_live(&mut self, index: Index, requested: usize) {
         let chunk = &mut self.chunks[index];
-        (chunk.state, chunk.requested, chunk.note, chunk.after) = (State::Live, requested, 0, NONE);
+        (chunk.state, chunk.requested, chunk.note, chunk.after) = (ChunkState::Live, requested, 0, NONE);
         let size = chunk.size;
         let small = self.pools[chunk.pool as usize].small;
         let stats = &mut self.stats;
@@ -160,7 +164,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// A block is no longer active; the chunk still has its size.
+    /// Counts a block as no longer active. Its chunk still has its size.
     #[inline]
     pub(crate) fn count_inactive(&mut self, index: Index) {
         let Chunk { size, requested, pool, .. } = self.chunks[index];
@@ -170,20 +174,20 @@ impl<B: DeviceBacking> Engine<B> {
         self.stats.requested_bytes.sub(small, requested as u64);
     }
 
-    /// A block that no stream uses any more becomes free.
+    /// Frees the chunk of a block that no stream uses any more.
     #[inline]
-    pub(crate) fn settle(&mut self, index: Index) {
+    pub(crate) fn make_free(&mut self, index: Index) {
         self.count_inactive(index);
         self.insert_free(index);
     }
 
-    /// Merges a chunk that is in no index with its free neighbours, and puts it into the index.
+    /// Merges a chunk that is in no index with its free neighbours, and puts it into the index of its pool.
     pub(crate) fn insert_free(&mut self, index: Index) {
         let chunk = self.chunks[index];
         let small = self.pools[chunk.pool as usize].small;
         let (mut merged, mut merged_bytes) = (0_u64, 0_u64);
         for neighbour in [chunk.previous, chunk.next] {
-            let bytes = self.merge(index, neighbour, State::Free);
+            let bytes = self.merge(index, neighbour, ChunkState::Free);
             if bytes > 0 {
                 merged += 1;
                 merged_bytes += bytes as u64;
@@ -193,13 +197,14 @@ impl<B: DeviceBacking> Engine<B> {
         if self.is_paged(&chunk) {
             return;
         }
-        // One piece more if it is not a whole region, and fewer by those that it took in; what changes is counted once.
+        // One split more, unless it is a whole region, and fewer by those that it merged with: the difference
+        // is counted.
         let now = &self.chunks[index];
-        let (pieces, bytes) = if now.is_whole() { (0, 0) } else { (1, now.size as u64) };
+        let (splits, bytes) = if now.is_whole() { (0, 0) } else { (1, now.size as u64) };
         let count = &mut self.stats.inactive_split;
-        match pieces.cmp(&merged) {
-            std::cmp::Ordering::Greater => count.add(small, pieces - merged),
-            std::cmp::Ordering::Less => count.sub(small, merged - pieces),
+        match splits.cmp(&merged) {
+            std::cmp::Ordering::Greater => count.add(small, splits - merged),
+            std::cmp::Ordering::Less => count.sub(small, merged - splits),
             std::cmp::Ordering::Equal => {}
         }
         let count = &mut self.stats.inactive_split_bytes;
@@ -210,8 +215,9 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// Takes a neighbour into a chunk if it is in this state and for the same stream. How many bytes that is.
-    pub(crate) fn merge(&mut self, index: Index, neighbour: Index, state: State) -> usize {
+    /// Merges a neighbour into a chunk if it is in this state and of the same pool and stream. Returns its
+    /// bytes.
+    pub(crate) fn merge(&mut self, index: Index, neighbour: Index, state: ChunkState) -> usize {
         let Some(other) = self.chunks.get(neighbour).copied() else { return 0 };
         let chunk = self.chunks[index];
         if other.state != state || other.pool != chunk.pool {
@@ -222,7 +228,7 @@ impl<B: DeviceBacking> Engine<B> {
             return 0;
         }
         match state {
-            State::Unmapped => self.take_unmapped(neighbour),
+            ChunkState::Unmapped => self.take_unmapped(neighbour),
             _ => self.take(neighbour),
         }
         if other.border {
@@ -233,14 +239,14 @@ impl<B: DeviceBacking> Engine<B> {
         if chunk.previous == neighbour {
             self.chunks[index].address = other.address;
             if other.previous == NONE {
-                self.regions.begins(chunk.region, index);
+                self.regions.set_first(chunk.region, index);
             }
         }
         self.chunks[index].size += other.size;
         other.size
     }
 
-    /// Whether a chunk is in a range of addresses that pages are mapped into.
+    /// Returns `true` if a chunk is in a reservation that pages are mapped into.
     #[inline]
     pub(crate) fn is_paged(&self, chunk: &Chunk) -> bool {
         self.regions.get(chunk.region).is_some_and(|region| region.page.is_some())

@@ -1,16 +1,16 @@
 //! Free neighbours of different streams, and how they become one chunk.
 //!
-//! Chunks of one stream merge as soon as they are free. Neighbours of different streams do not: whoever uses the merged
-//! chunk must wait for both streams, and most requests are served without that. But memory that several streams use for
-//! long is cut into ever smaller pieces if they never merge, and pages that two streams share can never move. So such
-//! neighbours are remembered, and merged before more is held than was ever in use: the requesting stream waits for the
-//! others, on the device, once for all that it takes over.
+//! Chunks of one stream merge as soon as they are free. Neighbours of different streams do not: a stream that
+//! uses the merged chunk must wait for both, and most requests are served without a wait. But if they never
+//! merge, memory that several streams share is cut into ever smaller chunks, and pages that two streams share
+//! can never move. So such neighbours are listed, and merge before reserved bytes grow beyond the peak: the
+//! request's stream waits for the others, on the device, once for all that it takes over.
 //!
-//! Of two neighbours one is in the list, and flagged. The list may also hold chunks that are in use again, or gone; it is
-//! swept when it has doubled. So a merge visits what can be merged, not all that is free.
+//! Of two neighbours one is in the list, and flagged. The list may also have chunks that are in use again, or
+//! gone; it is swept when it has doubled. So a merge visits what can merge, not all that is free.
 
-use super::chunks::{Chunks, Index, State};
-use super::{Engine, Search};
+use super::chunks::{ChunkState, Chunks, Index};
+use super::{Engine, PoolRequest};
 use crate::backing::DeviceBacking;
 
 /// The list is not swept while it is shorter.
@@ -18,14 +18,14 @@ const SWEPT_FROM: usize = 64;
 
 /// Free chunks that have, or had, a free neighbour of another stream.
 #[derive(Debug, Default)]
-pub(crate) struct Borders {
+pub(crate) struct StreamBorders {
     list: Vec<Index>,
-    /// How long the list was after the last sweep.
+    /// The length of the list after the last sweep.
     swept: usize,
 }
 
-impl Borders {
-    /// Adds a chunk, unless it is there.
+impl StreamBorders {
+    /// Adds a chunk, unless it is in the list.
     #[cold]
     pub(crate) fn add(&mut self, chunks: &mut Chunks, index: Index) {
         if chunks[index].border {
@@ -38,7 +38,7 @@ impl Borders {
         self.list.push(index);
     }
 
-    /// Forgets what is no border any more, and what is there twice.
+    /// Removes chunks that are no borders any more, and duplicates.
     fn sweep(&mut self, chunks: &mut Chunks) {
         for &index in &self.list {
             chunks[index].border = false;
@@ -60,27 +60,28 @@ impl Borders {
     }
 }
 
-/// Whether a chunk is free and has a free neighbour of another stream.
+/// Returns `true` if a chunk is free and has a free neighbour of another stream.
 pub(crate) fn is_border(chunks: &Chunks, index: Index) -> bool {
     let chunk = &chunks[index];
     let is_other = |neighbour: Index| {
         let other = chunks.get(neighbour);
         other.is_some_and(|other| {
-            other.state == State::Free && other.pool == chunk.pool && other.stream != chunk.stream
+            other.state == ChunkState::Free && other.pool == chunk.pool && other.stream != chunk.stream
         })
     };
-    chunk.state == State::Free && (is_other(chunk.previous) || is_other(chunk.next))
+    chunk.state == ChunkState::Free && (is_other(chunk.previous) || is_other(chunk.next))
 }
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Merges free neighbours of different streams for a request, unless a capture forbids it: no mark may be put into its
-    /// streams. Whether there were any.
-    pub(crate) fn gather_for(&mut self, search: Search) -> bool {
-        !self.private.is_capturing() && self.gather(search.stream)
+    /// Merges free neighbours of different streams for a request, unless there is a capture, in whose streams
+    /// no event may be recorded. Returns `true` if there were any.
+    pub(crate) fn merge_streams_for(&mut self, request: PoolRequest) -> bool {
+        !self.private.is_capturing() && self.merge_streams(request.stream)
     }
 
-    /// Gives one stream all free memory in which several have a part, so that it merges. Whether there was any.
-    pub(crate) fn gather(&mut self, stream: u32) -> bool {
+    /// Gives one stream all free chunks that border on another stream's, so that they merge. Returns `true`
+    /// if there were any.
+    pub(crate) fn merge_streams(&mut self, stream: u32) -> bool {
         let mut waited = Vec::new();
         let mut merged = false;
         let mut kept = Vec::new();
@@ -106,12 +107,12 @@ impl<B: DeviceBacking> Engine<B> {
         merged
     }
 
-    /// Merges a free chunk with all free ones around it. The stream that gets it waits for the others, once for each; if it
-    /// cannot, nothing has changed.
+    /// Merges a free chunk with all free ones around it. The stream that gets it waits for the others, once
+    /// for each. If it cannot, nothing changes.
     fn merge_for(&mut self, stream: u32, index: Index, waited: &mut Vec<u32>) -> bool {
         let pool = self.chunks[index].pool;
         let is_free = |chunks: &Chunks, index: Index| {
-            chunks.get(index).is_some_and(|chunk| chunk.state == State::Free && chunk.pool == pool)
+            chunks.get(index).is_some_and(|chunk| chunk.state == ChunkState::Free && chunk.pool == pool)
         };
         let mut first = index;
         while is_free(&self.chunks, self.chunks[first].previous) {
@@ -145,7 +146,7 @@ impl<B: DeviceBacking> Engine<B> {
         true
     }
 
-    /// A free piece is about to be put in anew, and counted then.
+    /// Takes a free chunk out of the counts of splits: it is counted again when it is put back.
     fn uncount_split(&mut self, index: Index) {
         let chunk = self.chunks[index];
         if !chunk.is_whole() && !self.is_paged(&chunk) {
@@ -155,7 +156,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// A chunk was cut: its parts border on what it did.
+    /// Lists a part of a chunk that was cut, if the chunk was listed.
     pub(crate) fn inherit_border(&mut self, whole: Index, part: Index) {
         if self.chunks[whole].border {
             self.borders.add(&mut self.chunks, part);

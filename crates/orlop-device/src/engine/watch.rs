@@ -1,7 +1,7 @@
-//! What an engine tells of its memory, to those who watch: regions are gained and lost, pages mapped and unmapped.
+//! Region events for observers: regions come and go, pages are mapped and unmapped.
 //!
-//! Pages that are moved are unmapped where they were and mapped where they go. Ranges of addresses are not told of: what has
-//! no pages takes no memory.
+//! A page that moves is unmapped at its old address and mapped at the new one. Reservations of addresses are
+//! not reported: addresses without pages take no memory.
 
 use super::chunks::Index;
 use super::inspect::DeviceSegment;
@@ -12,7 +12,8 @@ use orlop_core::Device;
 use std::sync::Arc;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// From now on this watch is told, first of what is held. To be dropped with no lock held: those that have ended.
+    /// Adds a watch, which gets what is reserved as its first events. Returns the watches that have ended:
+    /// drop them with no lock held.
     #[must_use = "to be dropped with no lock held"]
     pub(crate) fn watch(&mut self, watch: &Arc<RegionWatch>) -> Vec<Arc<RegionWatch>> {
         let device = self.backing.device();
@@ -24,7 +25,7 @@ impl<B: DeviceBacking> Engine<B> {
         self.watches.add(watch, held)
     }
 
-    /// Notes what happened to memory of a region.
+    /// Reports a change of a region's memory.
     #[inline]
     pub(crate) fn note(&self, action: RegionAction, region: Index, address: usize, bytes: usize) {
         if self.watches.is_watched() {
@@ -34,7 +35,7 @@ impl<B: DeviceBacking> Engine<B> {
         }
     }
 
-    /// The engine goes with all that it holds.
+    /// Reports that all memory goes, with the engine.
     pub(crate) fn note_all_gone(&self) {
         if self.watches.is_watched() {
             for segment in &self.segments() {

@@ -2,10 +2,10 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `log` | the requests of one stream, the period in them, and where in the period the stream is |
+//! | `stream_period` | the logged requests of one stream, and the plan for their period |
 //! | `plan` | places for the blocks of a period, and blocks from those places |
 
-mod log;
 mod plan;
+mod stream_period;
 
-pub(crate) use self::log::StreamPeriod;
+pub(crate) use self::stream_period::StreamPeriod;

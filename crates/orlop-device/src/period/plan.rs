@@ -1,15 +1,14 @@
-//! Period plans: the blocks of a period are placed so that no page has to move.
+//! Planned places: the blocks of a period are placed so that no page has to move.
 //!
-//! Best fit decides by what is free now, and a block that fits well may leave holes that nothing fits into
-//! later: then pages are moved, in every period again. Once a period is known (see [`rounds`](super::rounds))
-//! the addresses of all its blocks are planned at once, where no longer-lived block is, and each block is
-//! served from its address if that is free. A plan is accepted only if it needs no more pages than may be
-//! held. While the program moves over to it pages move once more; from then on they are where they are
-//! needed. After a divergence blocks go where they fit best.
+//! Best fit decides by what is free now, and may leave holes that nothing fits into later: then pages move,
+//! in every period again. Once a period is known (see [`StreamPeriod`](super::StreamPeriod)), the addresses of all its blocks
+//! are planned at once, among those without longer-lived blocks. Each block is then allocated at its planned
+//! address if that is free, and by best fit if not. A plan is used only if its pages are no more than may be
+//! reserved. When a plan begins, pages move once more to where it needs them, and then no more.
 
 use crate::backing::DeviceBacking;
-use crate::engine::{Ask, DeviceBlock, Engine, LARGE, Search};
-use crate::engine::{Chunk, Index, State};
+use crate::engine::{Chunk, ChunkState, Index};
+use crate::engine::{DeviceBlock, DeviceRequest, Engine, LARGE, PoolRequest};
 use crate::engine::{Region, at};
 use crate::error::DeviceError;
 use crate::pages::{PagePurpose, usable};
@@ -18,46 +17,52 @@ use orlop_plan::period::{Period, PeriodPlan};
 use orlop_plan::placement::placements;
 use std::ops::Range;
 
-/// Placing takes time in the square of this, and the request that finds the period waits for it.
+/// The maximum of planned blocks. Planning takes time in its square, during the request that finds the
+/// period.
 const MAX_PLANNED: usize = 1 << 13;
 
 impl<B: DeviceBacking> Engine<B> {
-    /// Whether a free chunk is also kept by address.
+    /// Returns `true` if a free chunk belongs into the index by address: of the watched stream, while there
+    /// is a plan.
     #[inline]
-    pub(crate) fn is_kept_by_address(&self, chunk: &Chunk) -> bool {
-        chunk.stream == self.watched && chunk.pool == LARGE && self.period.is_planned()
+    pub(crate) fn tracks_address(&self, chunk: &Chunk) -> bool {
+        chunk.stream == self.watched_stream && chunk.pool == LARGE && self.period.is_planned()
     }
 
-    /// A chunk is in the index of its pool.
+    /// Adds a free chunk to the index by address if it belongs there.
     #[inline]
-    pub(crate) fn remember_place(&mut self, index: Index) {
-        if self.is_kept_by_address(&self.chunks[index]) {
-            self.free_places.insert(self.chunks[index].address, index);
+    pub(crate) fn remember_address(&mut self, index: Index) {
+        if self.tracks_address(&self.chunks[index]) {
+            self.free_by_address.insert(self.chunks[index].address, index);
         }
     }
 
-    /// A chunk is no longer in the index of its pool.
+    /// Removes a free chunk from the index by address if it belongs there.
     #[inline]
-    pub(crate) fn forget_place(&mut self, index: Index) {
-        if self.is_kept_by_address(&self.chunks[index]) {
-            self.free_places.remove(&self.chunks[index].address);
+    pub(crate) fn forget_address(&mut self, index: Index) {
+        if self.tracks_address(&self.chunks[index]) {
+            self.free_by_address.remove(&self.chunks[index].address);
         }
     }
 
-    /// Allocates a block for a request of the watched stream, which may be one of a period.
-    pub(crate) fn allocate_watched(&mut self, search: Search, ask: Ask) -> Result<DeviceBlock, DeviceError> {
-        let (request, address) = self.period.request(search.size);
+    /// Allocates a block for a request of the watched stream: at its planned address, or by best fit.
+    pub(crate) fn allocate_planned(
+        &mut self,
+        request: PoolRequest,
+        ask: DeviceRequest,
+    ) -> Result<DeviceBlock, DeviceError> {
+        let (number, address) = self.period.log_request(request.size);
         if address.is_some() {
-            self.cool();
+            self.index_last_freed();
         }
-        let planned = address.and_then(|address| self.take_at(search, address));
+        let planned = address.and_then(|address| self.take_at(request, address));
         let block = match planned {
-            Some(chunk) => Ok(self.hand_out(chunk, search.size, ask.bytes)),
-            None => self.allocate_anywhere(search, ask),
+            Some(chunk) => Ok(self.hand_out(chunk, request.size, ask.bytes)),
+            None => self.allocate_best_fit(request, ask),
         };
         match block {
-            Ok(block) => self.chunks[block.0].after = request,
-            Err(_) => self.period.free(request),
+            Ok(block) => self.chunks[block.0].after = number,
+            Err(_) => self.period.log_free(number),
         }
         if std::mem::take(&mut self.period.has_moved) {
             self.plan_period();
@@ -65,27 +70,27 @@ impl<B: DeviceBacking> Engine<B> {
         block
     }
 
-    /// Takes a chunk that begins at an address and is large enough out of the indexes: if all that is there
-    /// is free, or without pages and there are unused pages for it.
-    fn take_at(&mut self, search: Search, address: usize) -> Option<Index> {
-        let mut chunk = self.available_at(search, address)?;
-        let page = self.page(search.pool);
+    /// Takes a chunk at an address for a request. `None` if the addresses are not free, or have no pages and
+    /// there are none that the plan does not need.
+    fn take_at(&mut self, request: PoolRequest, address: usize) -> Option<Index> {
+        let mut chunk = self.available_at(request, address)?;
+        let page = self.page(request.pool);
         let Chunk { address: begin, state, .. } = self.chunks[chunk];
-        // Whole pages: what is before the block in the first one becomes free.
+        // Whole pages are filled: the part of the first one that is below the block becomes free.
         let before = (address - begin) / page * page;
-        if state == State::Unmapped && before > 0 {
+        if state == ChunkState::Unmapped && before > 0 {
             self.take_unmapped(chunk);
-            let behind = self.cut_back(chunk, before, State::Unmapped);
+            let behind = self.cut_back(chunk, before, ChunkState::Unmapped);
             self.put_unmapped(chunk);
             chunk = behind?;
             self.put_unmapped(chunk);
         }
-        let needed = address - self.chunks[chunk].address + search.size;
+        let needed = address - self.chunks[chunk].address + request.size;
         let mut claim = self.claim_from(chunk, needed, page)?;
         if !claim.holes.is_empty() {
-            self.fill(search, &mut claim, PagePurpose::Plan)?;
-            // Rounded up to pages it may have come to free chunks.
-            self.merge_around(chunk, State::Free);
+            self.fill(request, &mut claim, PagePurpose::Plan)?;
+            // Rounded up to pages it can have free neighbours now.
+            self.merge_around(chunk, ChunkState::Free);
         }
         let before = address - self.chunks[chunk].address;
         if before > 0 {
@@ -99,20 +104,20 @@ impl<B: DeviceBacking> Engine<B> {
         Some(chunk)
     }
 
-    /// The chunk that covers an address, if it and those behind it are free or without pages as far as a
-    /// request needs.
-    fn available_at(&self, search: Search, address: usize) -> Option<Index> {
+    /// Finds the chunk that covers an address, if it and the following ones are free or without pages as far
+    /// as a request needs.
+    fn available_at(&self, request: PoolRequest, address: usize) -> Option<Index> {
         let covers = |&index: &Index| {
             let chunk = &self.chunks[index];
             chunk.address <= address && address - chunk.address < chunk.size
         };
-        let free = self.free_places.range(..=address).next_back().map(|(_, &index)| index);
-        let unmapped = &self.pools[search.pool as usize].get(search.stream)?.unmapped;
+        let free = self.free_by_address.range(..=address).next_back().map(|(_, &index)| index);
+        let unmapped = &self.pools[request.pool as usize].stream(request.stream)?.unmapped;
         let unmapped = || unmapped.last_below(at(address + 1, 0)).map(|place| place.chunk);
         let first = free.filter(covers).or_else(|| unmapped().filter(covers))?;
-        let end = address.checked_add(search.size)?;
+        let end = address.checked_add(request.size)?;
         for (_, chunk) in self.chunks.walk(first) {
-            if chunk.state != State::Unmapped && !usable(chunk, search) {
+            if chunk.state != ChunkState::Unmapped && !usable(chunk, request) {
                 return None;
             }
             if chunk.address + chunk.size >= end {
@@ -122,32 +127,35 @@ impl<B: DeviceBacking> Engine<B> {
         None
     }
 
-    /// Pages were moved for a chunk. The stream of the first large one is the one to watch.
+    /// Notes that pages moved for a chunk. The stream of the first large one is watched.
     pub(crate) fn note_move(&mut self, chunk: Index) {
         let Chunk { pool, stream, .. } = self.chunks[chunk];
-        if !self.policy.beyond.plan_periods {
+        if !self.policy.extensions.plan_periods {
             return;
         }
-        if pool == LARGE && stream != self.watched && !self.period.is_planned() {
-            self.watched = stream;
-            self.period = self.period.restart();
+        if pool == LARGE && stream != self.watched_stream && !self.period.is_planned() {
+            self.watched_stream = stream;
+            self.period = self.period.cleared();
         }
         self.period.has_moved = true;
     }
 
-    /// Searches for a period if it is time to, and plans it.
+    /// Searches for a period, and plans it.
     #[cold]
     fn plan_period(&mut self) {
         let Some(period) = self.period.find() else { return };
         let allowed = self.allowed();
-        let Some((plan, footprint)) = self.plan(&period, allowed) else { return self.period.reject(&period) };
+        let Some((plan, footprint)) = self.plan(&period, allowed) else {
+            return self.period.postpone(&period);
+        };
         self.period.follow(plan, footprint, allowed);
-        self.cool();
-        let free = self.pools[LARGE as usize].of(self.watched).free.all(&self.chunks);
-        self.free_places = free.into_iter().map(|index| (self.chunks[index].address, index)).collect();
+        self.index_last_freed();
+        let free = self.pools[LARGE as usize].stream_mut(self.watched_stream).free.all(&self.chunks);
+        self.free_by_address = free.into_iter().map(|index| (self.chunks[index].address, index)).collect();
     }
 
-    /// Returns a plan for a period and the pages that it needs; `None` if that is more than may be held.
+    /// Plans addresses for the blocks of a period. Returns them and the pages that they need; `None` if these
+    /// are more than may be reserved.
     fn plan(&self, period: &Period, allowed: u64) -> Option<(PeriodPlan, Vec<Range<usize>>)> {
         let requests = period.requests();
         let problem = Problem::new(requests.iter().filter_map(|request| request.buffer)).ok()?;
@@ -177,17 +185,18 @@ impl<B: DeviceBacking> Engine<B> {
         Some((PeriodPlan::new(period, addresses), footprint))
     }
 
-    /// Returns the bytes that may be held for a plan that is made now: as many as were held before, because
-    /// there was no other way, and a page of rounding, which is not fragmentation.
+    /// Returns the bytes that may be reserved for a plan that is made now: as many as there were, and a page
+    /// of rounding, which is not fragmentation.
     fn allowed(&self) -> u64 {
         let held = self.held_to(self.high_water).max(self.stats.reserved_bytes.all.peak);
         held.saturating_add(self.page(LARGE) as u64)
     }
 
-    /// Returns the bytes that are held outside the watched stream's regions.
+    /// Returns the reserved bytes outside the regions of the watched stream.
     fn held_by_others(&self) -> u64 {
         let mapped = |region: &Region| {
-            let chunks = self.chunks.walk(region.first).filter(|(_, chunk)| chunk.state != State::Unmapped);
+            let chunks =
+                self.chunks.walk(region.first).filter(|(_, chunk)| chunk.state != ChunkState::Unmapped);
             chunks.map(|(_, chunk)| chunk.size as u64).sum::<u64>()
         };
         let now: u64 = self.watched_regions().map(mapped).sum();
@@ -196,11 +205,12 @@ impl<B: DeviceBacking> Engine<B> {
 
     fn watched_regions(&self) -> impl Iterator<Item = &Region> + '_ {
         let regions = self.regions.iter().map(|(_, region)| region);
-        regions
-            .filter(|region| region.page.is_some() && region.pool == LARGE && region.stream == self.watched)
+        regions.filter(|region| {
+            region.page.is_some() && region.pool == LARGE && region.stream == self.watched_stream
+        })
     }
 
-    /// Returns the addresses without blocks that stay, in order; and those blocks.
+    /// Returns the addresses between blocks that stay, in order, and these blocks.
     fn holes(&self, period: &Period) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let (mut holes, mut stay) = (Vec::new(), Vec::new());
         let mut regions: Vec<_> = self.watched_regions().collect();
@@ -222,15 +232,15 @@ impl<B: DeviceBacking> Engine<B> {
         (holes, stay)
     }
 
-    /// Whether a chunk is a block that the period has no place for.
+    /// Returns `true` if a chunk is a block without a place in the period.
     fn stays(chunk: &Chunk, period: &Period) -> bool {
-        // A block of another stream, or of before the log, has a number that is none of the period's.
+        // A block of another stream, or from before the log, has a number outside the period.
         let planned = period.request(chunk.after).is_some_and(|request| request.buffer.is_some());
-        chunk.state == State::Live && !planned
+        chunk.state == ChunkState::Live && !planned
     }
 }
 
-/// All pages that have a part of any of these, in order of address; none touches the next.
+/// Returns all pages with a part of any of these blocks, in order of address and joined.
 fn pages(blocks: impl Iterator<Item = Range<usize>>, page: usize) -> Vec<Range<usize>> {
     let mut pages: Vec<Range<usize>> =
         blocks.map(|block| block.start / page * page..block.end.div_ceil(page) * page).collect();

@@ -5,48 +5,49 @@ use orlop_alloc::torch::{
     TorchConf, UNSPLIT_REST_BYTES, kept_rest, round_size, segment_size,
 };
 
-/// What an engine does where allocators differ. One engine runs them all: "what would have fitted?" is a loop over
-/// policies.
+/// The rules of an engine, where allocators differ. One engine runs them all: "what would have fitted?" is a
+/// loop over policies.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// A name for people.
+    /// The name of the policy, and of allocators with it.
     pub name: &'static str,
     /// Sizes are multiples of this many bytes; a power of two.
     pub granule: usize,
-    /// Into how many steps a power of two is divided when sizes are rounded up, by interval from 1 MiB; 0 and 1: none.
+    /// The number of steps that a power of two is divided into when sizes are rounded up, by interval from 1
+    /// MiB; 0 and 1: none.
     pub rounding: [usize; ROUNDING_INTERVALS],
-    /// Requests of up to so many bytes are small: they have pools of their own.
+    /// Requests of up to this many bytes are small: they have pools of their own.
     pub small_limit: usize,
-    /// How memory is gained.
+    /// How the engine grows.
     pub growth: Growth,
-    /// Large requests below 10 MiB get regions of so many bytes, and of no fewer than they need; what they leave serves
-    /// others.
+    /// The bytes of a region for large requests below 10 MiB, or as many as the request needs; the rest
+    /// serves others.
     pub large_region: usize,
-    /// The longest piece that is not worth splitting off a large block, in bytes.
+    /// The largest rest that is not split off a large block, in bytes.
     pub large_rest: usize,
-    /// Blocks of so many bytes and more are never split, and serve no request below.
+    /// Blocks of this many bytes and more are never split, and serve no smaller request.
     pub max_split: usize,
-    /// A request of `max_split` and more takes a block that is larger by less than so many bytes.
+    /// A request of `max_split` and more takes a block that is larger by less than this many bytes.
     pub max_non_split_rounding: usize,
-    /// From this share of the allowed memory on, old regions are given back first; 0: never.
+    /// The share of the limit from which on old regions go back before the engine grows; 0: never.
     pub collect_from: f64,
-    /// At most this share of the device's memory.
+    /// The limit of reserved bytes, as a share of the device's memory.
     pub fraction: Option<f64>,
-    /// How free blocks are found in the small pools.
+    /// The index of free chunks in the small pools.
     pub small_index: IndexKind,
-    /// What is done for a request beyond PyTorch's way.
-    pub beyond: Beyond,
+    /// What the engine does beyond PyTorch's rules.
+    pub extensions: Extensions,
 }
 
-/// How memory is gained from the device.
+/// How an engine gets memory from the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Growth {
     /// In regions of their own: see [`Policy::region_bytes`].
     Regions,
-    /// In pages that are mapped into a range of addresses, which so grows in place. On a device without pages: in
-    /// regions.
+    /// In pages that are mapped into a range of addresses, which grows in place. On a device without pages:
+    /// in regions.
     Pages {
         /// The size of pages in small pools, in bytes; a multiple of the granule.
         small: usize,
@@ -55,40 +56,42 @@ pub enum Growth {
     },
 }
 
-/// How free blocks are kept.
+/// How free chunks are indexed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexKind {
-    /// In order of size and address: the best fit, of several the lowest.
+    /// By size and address: the best fit, and the lowest of several.
     Ordered,
     /// In lists by size, 32 to a power of two: a good fit, in constant time.
     Segregated,
 }
 
-/// What PyTorch's allocator does not do.
+/// Extensions: what PyTorch's allocator does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Beyond {
-    /// Ask about one event at a time, instead of one of each stream.
+pub struct Extensions {
+    /// Query one event for each request, instead of one of each stream.
     pub poll_one: bool,
-    /// Take a block of another stream, and let the stream that asked wait for that one on the device.
+    /// Take a free chunk of another stream, and make the request's stream wait for that one on the device.
     pub steal: bool,
-    /// Once more would be held than was ever in use, and this share of it (one over a power of two: 7 is a 128th), make
-    /// room first: move wholly free pages to where they are needed, or give wholly free regions back. "Ever" begins with the
-    /// engine, or with its last [`empty_cache`](crate::Engine::empty_cache); resetting peaks is not a beginning.
+    /// Hold reserved bytes to the peak of active bytes and this share of it (one over a power of two: 7 is a
+    /// 128th). Beyond that, make room before growing: move wholly free pages to where they are needed, or
+    /// give wholly free regions back. The peak is that since the engine was new, or since its last
+    /// [`empty_cache`](crate::Engine::empty_cache); resetting the peaks of the statistics does not reset it.
     pub hold_to_peak: Option<u32>,
-    /// Look once more after waiting for streams, and give up only then.
-    pub look_again: bool,
-    /// Keep the block that was freed last as it is: the next request is often for the same size.
-    pub keep_hot: bool,
-    /// Keep what lives long apart from what does not.
+    /// Search once more after waiting for all streams, before everything free goes back.
+    pub search_after_wait: bool,
+    /// Keep the block that was freed last out of the index: the next request is often for the same size.
+    pub keep_last_freed: bool,
+    /// Separate long-lived blocks from others.
     pub by_lifetime: bool,
-    /// When pages had to be moved, search for a period that the program repeats, and plan its blocks so that none will.
+    /// When pages had to move, look for a period in the requests, and plan its blocks so that none will.
     pub plan_periods: bool,
 }
 
 impl Policy {
-    /// PyTorch's CUDACachingAllocator with these settings: every address and every figure is the same.
+    /// Returns the policy of PyTorch's CUDACachingAllocator with these settings: every address and every
+    /// figure is the same.
     ///
     /// Source: PyTorch's `CUDACachingAllocator.cpp`; checked against the binary (`testdata/torch-golden`).
     #[must_use]
@@ -110,11 +113,12 @@ impl Policy {
             collect_from: conf.garbage_collection_threshold,
             fraction: conf.memory_fraction,
             small_index: IndexKind::Ordered,
-            beyond: Beyond::default(),
+            extensions: Extensions::default(),
         }
     }
 
-    /// Ours: best fit in pages of 2 MiB that go where they are needed; no request fails while there is a way.
+    /// Returns our policy: best fit in pages of 2 MiB that move to where they are needed. No request fails
+    /// while there is a way to serve it.
     #[must_use]
     pub fn orlop() -> Self {
         Self {
@@ -122,12 +126,12 @@ impl Policy {
             growth: Growth::Pages { small: SEGMENT_STEP_BYTES, large: SEGMENT_STEP_BYTES },
             large_rest: MIN_BLOCK_BYTES - 1,
             small_index: IndexKind::Segregated,
-            beyond: Beyond {
+            extensions: Extensions {
                 poll_one: true,
                 steal: true,
                 hold_to_peak: Some(7),
-                look_again: true,
-                keep_hot: true,
+                search_after_wait: true,
+                keep_last_freed: true,
                 by_lifetime: true,
                 plan_periods: true,
             },
@@ -135,27 +139,28 @@ impl Policy {
         }
     }
 
-    /// Ours on a device whose pages stay where they are.
+    /// Returns our policy for a device without pages that can move.
     #[must_use]
     pub fn orlop_without_pages() -> Self {
         let ours = Self::orlop();
         Self {
             name: "orlop-segments",
             growth: Growth::Regions,
-            beyond: Beyond { hold_to_peak: Some(6), ..ours.beyond },
+            extensions: Extensions { hold_to_peak: Some(6), ..ours.extensions },
             ..ours
         }
     }
 
-    /// A request's size as it is kept; `None` if no memory is so large.
+    /// Rounds the size of a request, in bytes. `None` if no memory is so large.
     #[must_use]
     #[inline]
     pub fn round(&self, bytes: usize) -> Option<usize> {
         round_size(bytes, self.granule, &self.rounding)
     }
 
-    /// Returns whether a free block of `block` bytes may serve a request of `size` bytes, rounded: the one rule of fit, for
-    /// every search. Large blocks are kept for large requests, and not wasted on much smaller ones.
+    /// Returns `true` if a free block of `block` bytes may serve a request of `size` bytes, rounded: the one
+    /// rule of fit, for every search. Large blocks are kept for large requests, and not wasted on much
+    /// smaller ones.
     #[must_use]
     #[inline]
     pub fn serves(&self, block: usize, size: usize) -> bool {
@@ -167,20 +172,21 @@ impl Policy {
         size <= block && !too_large
     }
 
-    /// How large a region for a request of `size` bytes is, rounded; `None` if no memory is so large.
+    /// Returns the bytes of a region for a request of `size` bytes, rounded. `None` if no memory is so large.
     #[must_use]
     pub fn region_bytes(&self, size: usize) -> Option<usize> {
         segment_size(size, self.small_limit, self.large_region)
     }
 
-    /// Whether free chunks of one region may belong to different streams.
+    /// Returns `true` if free chunks of one region can belong to different streams.
     pub(crate) fn mixes_streams(&self) -> bool {
-        let Beyond { steal, hold_to_peak, look_again, .. } = self.beyond;
-        steal || look_again || hold_to_peak.is_some()
+        let Extensions { steal, hold_to_peak, search_after_wait, .. } = self.extensions;
+        steal || search_after_wait || hold_to_peak.is_some()
     }
 
-    /// What cannot be is put right, for the fields are anybody's: the granule is a power of two, and pages are multiples of it.
-    pub(crate) fn put_right(mut self) -> Self {
+    /// Returns the policy with valid sizes, since its fields can be set to anything: the granule is a power
+    /// of two, and pages are multiples of it.
+    pub(crate) fn normalized(mut self) -> Self {
         self.granule = self.granule.max(1).checked_next_power_of_two().unwrap_or(MIN_BLOCK_BYTES);
         if let Growth::Pages { small, large } = &mut self.growth {
             for page in [small, large] {
@@ -190,7 +196,7 @@ impl Policy {
         self
     }
 
-    /// The longest piece that stays with a block of `size` bytes instead of being split off.
+    /// Returns the largest rest that stays with a block of `size` bytes instead of being split off.
     #[must_use]
     #[inline]
     pub fn kept_rest(&self, small: bool, size: usize) -> usize {

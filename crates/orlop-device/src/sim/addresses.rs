@@ -1,97 +1,101 @@
-//! Where a device without memory says that its memory is.
+//! The addresses of a device without memory.
 //!
-//! It matters: of free blocks that fit equally well an allocator takes the lowest.
+//! They matter: of free blocks that fit equally well an allocator takes the lowest.
 
 use std::collections::BTreeMap;
 
-/// Addresses are whole ones of these.
-const STEP: usize = 2 << 20;
+/// Regions begin at multiples of this many bytes, and are rounded up to them.
+const GRANULE: usize = 2 << 20;
 
-/// No memory reaches beyond this: differences of addresses would overflow.
-pub(crate) const LAST_ADDRESS: usize = isize::MAX.unsigned_abs() / STEP * STEP;
+/// No memory reaches beyond this address: differences of addresses would overflow.
+pub(crate) const LAST_ADDRESS: usize = isize::MAX.unsigned_abs() / GRANULE * GRANULE;
 
-/// CUDA's driver takes addresses from the system in whole ones of these.
-const CHUNK: usize = 32 << 20;
+/// CUDA's driver takes address space from the system in multiples of this many bytes.
+const CUDA_BLOCK: usize = 32 << 20;
 
-/// The end of the addresses that it has.
-const TOP: usize = 1 << 47;
+/// The end of the addresses of CUDA's driver.
+const CUDA_END: usize = 1 << 47;
 
-/// So many gaps are looked at.
-const GAPS: usize = 1 << 10;
+/// A search looks at this many gaps at most.
+const MAX_GAPS: usize = 1 << 10;
 
 /// Hands addresses out.
 #[derive(Debug)]
-pub(crate) struct Places {
-    /// Where the next range begins, and without chunks all that is next.
+pub(crate) struct AddressSpace {
+    /// The start of the next reservation and, without a CUDA layout, of the next region.
     next: usize,
-    chunks: Option<Chunks>,
+    cuda: Option<CudaLayout>,
 }
 
-/// As CUDA's driver does it, as far as it was watched (an H100, driver 580): from the top down in chunks, and into the lowest
-/// gap that is large enough before that.
+/// The placement of CUDA's driver, as far as it was observed (an H100, driver 580): descending from the top
+/// in blocks, after the lowest gap that is large enough.
 #[derive(Debug)]
-struct Chunks {
-    /// The lowest chunk begins here.
+struct CudaLayout {
+    /// The start of the lowest block.
     bottom: usize,
-    /// Where gaps are, and how large.
+    /// Bytes of the gaps, by address.
     gaps: BTreeMap<usize, usize>,
-    /// Something is held that does not consist of whole steps, which gaps do.
+    /// Whether an occupied range is not a multiple of the granule, as gaps are.
     has_parts: bool,
 }
 
-impl Places {
-    /// One after the other, upwards.
-    pub(crate) fn upwards(first: usize) -> Self {
-        Self { next: first, chunks: None }
+impl AddressSpace {
+    /// One region after the other, ascending from `first`.
+    pub(crate) fn ascending(first: usize) -> Self {
+        Self { next: first, cuda: None }
     }
 
-    /// As CUDA's driver places them.
+    /// As CUDA's driver addresses regions.
     pub(crate) fn like_cuda() -> Self {
-        Self { next: TOP, chunks: Some(Chunks { bottom: TOP, gaps: BTreeMap::new(), has_parts: false }) }
+        let cuda = CudaLayout { bottom: CUDA_END, gaps: BTreeMap::new(), has_parts: false };
+        Self { next: CUDA_END, cuda: Some(cuda) }
     }
 
-    pub(crate) fn are_like_cuda(&self) -> bool {
-        self.chunks.is_some()
+    /// Returns `true` if regions are placed as CUDA's driver does it.
+    pub(crate) fn is_like_cuda(&self) -> bool {
+        self.cuda.is_some()
     }
 
-    /// Addresses of memory.
+    /// Returns the address of a new region.
     pub(crate) fn allocate(&mut self, bytes: usize) -> Option<usize> {
-        let bytes = bytes.checked_next_multiple_of(STEP)?;
-        match &mut self.chunks {
-            Some(chunks) => chunks.allocate(bytes),
+        let bytes = bytes.checked_next_multiple_of(GRANULE)?;
+        match &mut self.cuda {
+            Some(cuda) => cuda.allocate(bytes),
             None => self.reserve(bytes),
         }
     }
 
-    /// Memory that was [allocated](Self::allocate) has gone. Going upwards no address comes twice.
+    /// Takes back the addresses of a region from [`allocate`](Self::allocate). Ascending, no address comes
+    /// twice.
     pub(crate) fn release(&mut self, address: usize, bytes: usize) {
-        if let (Some(chunks), Some(bytes)) = (&mut self.chunks, bytes.checked_next_multiple_of(STEP))
-            && chunks.bottom <= address
-            && address < TOP
-            && !chunks.has_parts
+        if let (Some(cuda), Some(bytes)) = (&mut self.cuda, bytes.checked_next_multiple_of(GRANULE))
+            && cuda.bottom <= address
+            && address < CUDA_END
+            && !cuda.has_parts
         {
-            chunks.release(address, bytes);
+            cuda.release(address, bytes);
         }
     }
 
-    /// A range of addresses.
+    /// Returns the address of a new reservation.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Option<usize> {
         let start = self.next;
-        let end = start.checked_add(bytes.checked_next_multiple_of(STEP)?)?;
+        let end = start.checked_add(bytes.checked_next_multiple_of(GRANULE)?)?;
         // As real address spaces, this one ends where differences of addresses would overflow.
         isize::try_from(end).ok()?;
         self.next = end;
         Some(start)
     }
 
-    /// What is given out later lies behind this range; in chunks, below it. False if there is no room.
-    pub(crate) fn hold(&mut self, address: usize, bytes: usize) -> bool {
-        let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(STEP));
+    /// Keeps later regions and reservations out of a range: they are above it or, in a CUDA layout, below.
+    /// Returns `false` if there is no room.
+    pub(crate) fn occupy(&mut self, address: usize, bytes: usize) -> bool {
+        let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(GRANULE));
         let Some(end) = end.filter(|&end| isize::try_from(end).is_ok()) else { return false };
-        match &mut self.chunks {
-            Some(chunks) if address < TOP => {
-                chunks.bottom = chunks.bottom.min(address - address % CHUNK);
-                chunks.has_parts |= !address.is_multiple_of(STEP) || !bytes.is_multiple_of(STEP);
+        match &mut self.cuda {
+            Some(cuda) if address < CUDA_END => {
+                cuda.bottom = cuda.bottom.min(address - address % CUDA_BLOCK);
+                cuda.has_parts |= !address.is_multiple_of(GRANULE) || !bytes.is_multiple_of(GRANULE);
             }
             _ => self.next = self.next.max(end),
         }
@@ -99,17 +103,17 @@ impl Places {
     }
 }
 
-impl Chunks {
+impl CudaLayout {
     fn allocate(&mut self, bytes: usize) -> Option<usize> {
-        let found = self.gaps.iter().take(GAPS).find(|&(_, &gap)| gap >= bytes);
+        let found = self.gaps.iter().take(MAX_GAPS).find(|&(_, &gap)| gap >= bytes);
         if let Some((&at, &gap)) = found {
             self.gaps.remove(&at);
-            self.leave(at + bytes, gap - bytes);
+            self.add_gap(at + bytes, gap - bytes);
             return Some(at);
         }
-        let chunk = bytes.checked_next_multiple_of(CHUNK)?;
-        self.bottom = self.bottom.checked_sub(chunk).filter(|&bottom| bottom > 0)?;
-        self.leave(self.bottom + bytes, chunk - bytes);
+        let block = bytes.checked_next_multiple_of(CUDA_BLOCK)?;
+        self.bottom = self.bottom.checked_sub(block).filter(|&bottom| bottom > 0)?;
+        self.add_gap(self.bottom + bytes, block - bytes);
         Some(self.bottom)
     }
 
@@ -124,10 +128,10 @@ impl Chunks {
         if let Some(gap) = self.gaps.remove(&end) {
             end += gap;
         }
-        self.leave(start, end - start);
+        self.add_gap(start, end - start);
     }
 
-    fn leave(&mut self, at: usize, bytes: usize) {
+    fn add_gap(&mut self, at: usize, bytes: usize) {
         if bytes > 0 {
             self.gaps.insert(at, bytes);
         }
@@ -141,36 +145,36 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn upwards_no_address_comes_twice() {
-        let mut places = Places::upwards(64 * MIB);
-        assert_eq!(places.allocate(1), Some(64 * MIB));
-        places.release(64 * MIB, 1);
-        assert_eq!(places.reserve(3 * MIB), Some(66 * MIB));
-        assert_eq!(places.allocate(MIB), Some(70 * MIB));
-        assert_eq!(places.allocate(usize::MAX), None);
+    fn ascending_addresses_come_once() {
+        let mut addresses = AddressSpace::ascending(64 * MIB);
+        assert_eq!(addresses.allocate(1), Some(64 * MIB));
+        addresses.release(64 * MIB, 1);
+        assert_eq!(addresses.reserve(3 * MIB), Some(66 * MIB));
+        assert_eq!(addresses.allocate(MIB), Some(70 * MIB));
+        assert_eq!(addresses.allocate(usize::MAX), None);
     }
 
     /// The first segments of a run on a GPU, from the top.
     #[test]
-    fn chunks_go_down_and_gaps_are_used() {
-        let mut places = Places::like_cuda();
-        let mut at = |mib: usize| places.allocate(mib * MIB).map(|address| (TOP - address) / MIB);
+    fn blocks_descend_and_gaps_are_used() {
+        let mut addresses = AddressSpace::like_cuda();
+        let mut at = |mib: usize| addresses.allocate(mib * MIB).map(|address| (CUDA_END - address) / MIB);
         assert_eq!([at(20), at(2), at(20), at(10), at(25)], [32, 12, 64, 44, 96].map(Some));
         assert_eq!([at(2), at(128), at(160)], [70, 224, 384].map(Some));
     }
 
     #[test]
     fn what_has_gone_is_a_gap_with_those_around_it() {
-        let mut places = Places::like_cuda();
-        let all: Vec<usize> = (0..4).filter_map(|_| places.allocate(16 * MIB)).collect();
+        let mut addresses = AddressSpace::like_cuda();
+        let all: Vec<usize> = (0..4).filter_map(|_| addresses.allocate(16 * MIB)).collect();
         for &address in [&all[1], &all[2], &all[3]] {
-            places.release(address, 16 * MIB);
+            addresses.release(address, 16 * MIB);
         }
-        assert_eq!(places.allocate(32 * MIB), Some(TOP - 64 * MIB));
-        assert_eq!(places.allocate(16 * MIB), Some(all[1]));
-        assert_eq!(places.reserve(MIB), Some(TOP));
-        assert_eq!(places.allocate(TOP), None);
-        assert!(places.hold(TOP - 1000 * MIB, 20 * MIB));
-        assert_eq!(places.allocate(64 * MIB), Some(TOP - 1088 * MIB));
+        assert_eq!(addresses.allocate(32 * MIB), Some(CUDA_END - 64 * MIB));
+        assert_eq!(addresses.allocate(16 * MIB), Some(all[1]));
+        assert_eq!(addresses.reserve(MIB), Some(CUDA_END));
+        assert_eq!(addresses.allocate(CUDA_END), None);
+        assert!(addresses.occupy(CUDA_END - 1000 * MIB, 20 * MIB));
+        assert_eq!(addresses.allocate(64 * MIB), Some(CUDA_END - 1088 * MIB));
     }
 }

@@ -1,87 +1,93 @@
-//! Streams that are as far as they are told: those of a replay, which knows when they were.
+//! Completion queues: streams of a replay that are as far as the recording says.
+//!
+//! A recording knows when a stream had done its work. So the replay puts events into the queue of a stream,
+//! completes them when the recording says so, and an engine that asks earlier gets "not yet", as it did on
+//! the device.
 
-use crate::backing::EventId;
+use crate::EventId;
 use orlop_core::StreamId;
 
-/// The bit of an event's id that says: in a stream that is told of, whose place comes next.
-const OF_TOLD: u64 = 1 << 63;
-/// The bits for how many events came before in that stream.
-const ORDINAL: u32 = 48;
+/// The bit of an event's id that marks an event in a queue; the queue's index comes next.
+const QUEUED: u64 = 1 << 63;
+/// The bits below the queue's index: the ordinal of the event in its queue, from 1.
+const ORDINAL_BITS: u32 = 48;
 
+/// A queue for each stream whose completions are recorded.
 #[derive(Debug, Default)]
-pub(crate) struct ToldStreams {
-    streams: Vec<Told>,
+pub(crate) struct CompletionQueues {
+    queues: Vec<CompletionQueue>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct CompletionQueue {
     stream: StreamId,
-    /// How many events were put into it.
+    /// Events put into it.
     recorded: u64,
-    /// How many of them are done.
-    passed: u64,
+    /// Events completed.
+    completed: u64,
 }
 
-impl ToldStreams {
-    /// From now on this stream is as far as it is told, or waited for.
-    pub(crate) fn tell_of(&mut self, stream: StreamId) {
+impl CompletionQueues {
+    /// Adds a queue for a stream, unless it has one.
+    pub(crate) fn add(&mut self, stream: StreamId) {
         if self.get(stream).is_none() {
-            self.streams.push(Told { stream, recorded: 0, passed: 0 });
+            self.queues.push(CompletionQueue { stream, recorded: 0, completed: 0 });
         }
     }
 
-    /// Puts an event into a stream, if it is told of.
+    /// Puts an event into the queue of a stream. `None` if it has none.
     pub(crate) fn record(&mut self, stream: StreamId) -> Option<EventId> {
-        let (place, told) = (0..).zip(&mut self.streams).find(|(_, told)| told.stream == stream)?;
-        told.recorded += 1;
-        Some(EventId(OF_TOLD | place << ORDINAL | told.recorded))
+        let (index, queue) = (0..).zip(&mut self.queues).find(|(_, queue)| queue.stream == stream)?;
+        queue.recorded += 1;
+        Some(EventId(QUEUED | index << ORDINAL_BITS | queue.recorded))
     }
 
-    /// Whether an event is done; `None` for one in another stream.
+    /// Returns whether an event is complete; `None` if it is in no queue.
     pub(crate) fn is_done(&self, event: EventId) -> Option<bool> {
-        let (place, ordinal) = ordinal(event)?;
-        Some(self.streams.get(place).is_none_or(|told| ordinal <= told.passed))
+        let (index, ordinal) = position(event)?;
+        Some(self.queues.get(index).is_none_or(|queue| ordinal <= queue.completed))
     }
 
+    /// Completes an event and those before it: the host has waited for it.
     pub(crate) fn synchronize(&mut self, event: EventId) {
-        if let Some((place, ordinal)) = ordinal(event)
-            && let Some(told) = self.streams.get_mut(place)
+        if let Some((index, ordinal)) = position(event)
+            && let Some(queue) = self.queues.get_mut(index)
         {
-            told.passed = told.passed.max(ordinal);
+            queue.completed = queue.completed.max(ordinal);
         }
     }
 
-    /// How many events were put into a stream.
+    /// Returns the number of events put into the queue of a stream.
     pub(crate) fn recorded(&self, stream: StreamId) -> u64 {
-        self.get(stream).map_or(0, |told| told.recorded)
+        self.get(stream).map_or(0, |queue| queue.recorded)
     }
 
-    /// How many of them are done.
-    pub(crate) fn passed(&self, stream: StreamId) -> u64 {
-        self.get(stream).map_or(0, |told| told.passed)
+    /// Returns the number of completed events of a stream.
+    pub(crate) fn completed(&self, stream: StreamId) -> u64 {
+        self.get(stream).map_or(0, |queue| queue.completed)
     }
 
-    /// So many events of a stream are done.
-    pub(crate) fn pass(&mut self, stream: StreamId, events: u64) {
-        if let Some(told) = self.streams.iter_mut().find(|told| told.stream == stream) {
-            told.passed = told.passed.max(events);
+    /// Completes the first `events` events of a stream.
+    pub(crate) fn complete(&mut self, stream: StreamId, events: u64) {
+        if let Some(queue) = self.queues.iter_mut().find(|queue| queue.stream == stream) {
+            queue.completed = queue.completed.max(events);
         }
     }
 
-    /// All events so far are done.
-    pub(crate) fn pass_all(&mut self) {
-        for told in &mut self.streams {
-            told.passed = told.recorded;
+    /// Completes all events.
+    pub(crate) fn complete_all(&mut self) {
+        for queue in &mut self.queues {
+            queue.completed = queue.recorded;
         }
     }
 
-    fn get(&self, stream: StreamId) -> Option<&Told> {
-        self.streams.iter().find(|told| told.stream == stream)
+    fn get(&self, stream: StreamId) -> Option<&CompletionQueue> {
+        self.queues.iter().find(|queue| queue.stream == stream)
     }
 }
 
-/// Which stream that is told of, and the how manieth event in it.
-fn ordinal(EventId(event): EventId) -> Option<(usize, u64)> {
-    let place = usize::try_from((event & !OF_TOLD) >> ORDINAL).ok()?;
-    (event & OF_TOLD != 0).then_some((place, event & ((1 << ORDINAL) - 1)))
+/// Returns the index of the queue that an event is in, and its ordinal there.
+fn position(EventId(event): EventId) -> Option<(usize, u64)> {
+    let index = usize::try_from((event & !QUEUED) >> ORDINAL_BITS).ok()?;
+    (event & QUEUED != 0).then_some((index, event & ((1 << ORDINAL_BITS) - 1)))
 }

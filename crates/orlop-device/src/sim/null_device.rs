@@ -1,187 +1,193 @@
 //! A device that is addresses and nothing else.
 
-use super::addresses::Places;
-use super::completion_queue::ToldStreams;
-use crate::backing::IdleStreams;
-use crate::backing::MemoryMeter;
-use crate::backing::{DeviceBacking, EventId};
+use super::addresses::AddressSpace;
+use super::completion_queue::CompletionQueues;
+use crate::backing::{DeviceBacking, EventId, IdleStreams, MemoryMeter};
 use orlop_alloc::Access;
 use orlop_core::{Device, StreamId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// A device without memory behind its addresses: what is gained takes the next address, rounded up to 2 MiB, and no
-/// address comes twice; or it lies where it would on a [GPU](Self::like_cuda). It has a size, and refuses what would pass
-/// it. Events are done, or not, as it is told, for all streams or for each.
+/// A simulated device: a size and addresses, and no memory behind them.
 ///
-/// Engines run over it at full speed: it is what replays and the golden files stand on.
+/// A region gets the next address, rounded up to 2 MiB, and no address comes twice; or it gets the address
+/// that it would have on a [GPU](Self::like_cuda). Requests beyond the size are refused. Events are complete,
+/// or not, as the caller says, for all streams or for each.
+///
+/// Engines run over it at full speed: replays and the golden files stand on it.
 #[derive(Debug)]
 pub struct NullDevice {
     device: Device,
     memory: u64,
-    state: Mutex<State>,
+    state: Mutex<NullState>,
     streams: IdleStreams,
 }
 
 #[derive(Debug)]
-struct State {
-    places: Places,
-    told: ToldStreams,
-    held: MemoryMeter,
+struct NullState {
+    addresses: AddressSpace,
+    completions: CompletionQueues,
+    meter: MemoryMeter,
     remapped: u64,
-    /// Where the next allocations of these sizes are.
+    /// The addresses of the next regions, by size.
     expected: HashMap<usize, VecDeque<usize>>,
-    /// Where the next ranges of addresses are.
-    ranges: VecDeque<usize>,
+    /// The addresses of the next reservations.
+    reservations: VecDeque<usize>,
 }
 
 impl NullDevice {
     /// Its first address.
     pub const FIRST_ADDRESS: usize = 1 << 32;
 
-    /// Of so many bytes.
+    /// Creates a device of `memory` bytes.
     #[must_use]
     pub fn new(device: Device, memory: u64) -> Self {
-        Self::with(device, memory, Places::upwards(Self::FIRST_ADDRESS))
+        Self::with(device, memory, AddressSpace::ascending(Self::FIRST_ADDRESS))
     }
 
-    /// Of so many bytes, whose memory is where CUDA's driver places what an allocator gains of it: from the top of the
-    /// addresses down. Of free blocks that fit equally well an allocator takes the lowest, so that replays over such addresses
-    /// come closer to what a GPU's allocator does. Ranges of addresses go up. Giving whole regions back waits for all streams.
+    /// Creates a device of `memory` bytes whose regions are where CUDA's driver places them: from the top of
+    /// the address space down.
+    ///
+    /// Of free blocks that fit equally well an allocator takes the lowest, so replays over such addresses
+    /// come closer to what the allocator of a GPU does. Reservations ascend. Giving a whole region back waits
+    /// for all streams.
     #[must_use]
     pub fn like_cuda(device: Device, memory: u64) -> Self {
-        Self::with(device, memory, Places::like_cuda())
+        Self::with(device, memory, AddressSpace::like_cuda())
     }
 
-    fn with(device: Device, memory: u64, places: Places) -> Self {
+    fn with(device: Device, memory: u64, addresses: AddressSpace) -> Self {
         Self {
             device,
             memory,
-            state: Mutex::new(State {
-                places,
-                told: ToldStreams::default(),
-                held: MemoryMeter::new(memory),
+            state: Mutex::new(NullState {
+                addresses,
+                completions: CompletionQueues::default(),
+                meter: MemoryMeter::new(memory),
                 remapped: 0,
                 expected: HashMap::new(),
-                ranges: VecDeque::new(),
+                reservations: VecDeque::new(),
             }),
             streams: IdleStreams::default(),
         }
     }
 
-    /// From now on events are done when they are asked about, or not until they are waited for.
+    /// Sets whether events of streams without a completion queue are complete when they are queried. If not,
+    /// they are once they are waited for.
     pub fn set_events_done(&self, done: bool) {
         self.streams.set_events_done(done);
     }
 
-    /// From now on a stream is only as far as it is [told](Self::pass), or waited for.
-    pub fn tell_of(&self, stream: StreamId) {
-        self.state().told.tell_of(stream);
+    /// Gives a stream a completion queue: from now on its events complete when
+    /// [`complete_events`](Self::complete_events) says so, or when they are waited for.
+    pub fn track_completions(&self, stream: StreamId) {
+        self.state().completions.add(stream);
     }
 
-    /// How many events were put into a stream that is [told of](Self::tell_of).
+    /// Returns the number of events in the completion queue of a stream.
     #[must_use]
-    pub fn recorded(&self, stream: StreamId) -> u64 {
-        self.state().told.recorded(stream)
+    pub fn recorded_events(&self, stream: StreamId) -> u64 {
+        self.state().completions.recorded(stream)
     }
 
-    /// How many of these events are done.
+    /// Returns the number of completed events of a stream with a completion queue.
     #[must_use]
-    pub fn passed(&self, stream: StreamId) -> u64 {
-        self.state().told.passed(stream)
+    pub fn completed_events(&self, stream: StreamId) -> u64 {
+        self.state().completions.completed(stream)
     }
 
-    /// The first so many events of a stream that is [told of](Self::tell_of) are done.
-    pub fn pass(&self, stream: StreamId, events: u64) {
-        self.state().told.pass(stream, events);
+    /// Completes the first `events` events of a stream with a completion queue.
+    pub fn complete_events(&self, stream: StreamId, events: u64) {
+        self.state().completions.complete(stream, events);
     }
 
-    /// How many events were asked about.
+    /// Returns the number of queries for events.
     #[must_use]
     pub fn queries(&self) -> u64 {
         self.streams.queries()
     }
 
-    /// How many times a stream was made to wait for another.
+    /// Returns the number of times a stream was made to wait for another.
     #[must_use]
     pub fn waits(&self) -> u64 {
         self.streams.waits()
     }
 
-    /// Bytes that are held of it.
+    /// Returns the bytes in use.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.state().held.used()
+        self.state().meter.used()
     }
 
-    /// The most bytes that were held of it.
+    /// Returns the peak of the bytes in use.
     #[must_use]
     pub fn peak(&self) -> u64 {
-        self.state().held.peak()
+        self.state().meter.peak()
     }
 
-    /// Bytes of pages that were moved.
+    /// Returns the bytes of pages that were moved.
     #[must_use]
     pub fn remapped(&self) -> u64 {
         self.state().remapped
     }
 
-    /// Counts so many bytes as held, in a range that begins here; what is given out later lies behind it. False if there
-    /// is no room.
-    pub(crate) fn hold(&self, address: usize, range: usize, bytes: usize) -> bool {
+    /// Counts `bytes` bytes as used in the range of `range` bytes at `address`, and keeps later regions and
+    /// reservations out of it. Returns `false` if there is no room.
+    pub(crate) fn occupy(&self, address: usize, range: usize, bytes: usize) -> bool {
         let mut state = self.state();
-        if !state.held.take(bytes) {
+        if !state.meter.try_add(bytes) {
             return false;
         }
-        let has_room = state.places.hold(address, range);
+        let has_room = state.addresses.occupy(address, range);
         if !has_room {
-            state.held.give(bytes);
+            state.meter.sub(bytes);
         }
         has_room
     }
 
-    /// What is gained next in so many bytes is at this address, as it was when a trace was recorded.
+    /// Sets the address of the next region of `bytes` bytes: the one that a recording shows.
     pub fn expect(&self, address: usize, bytes: usize) {
         self.state().expected.entry(bytes).or_default().push_back(address);
     }
 
-    /// The next range of addresses that is reserved begins here, as it did when a trace was recorded.
+    /// Sets the address of the next reservation: the one that a recording shows.
     pub fn expect_range(&self, address: usize) {
-        self.state().ranges.push_back(address);
+        self.state().reservations.push_back(address);
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, NullState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl NullState {
     fn expected(&mut self, bytes: usize) -> Option<usize> {
         self.expected.get_mut(&bytes)?.pop_front()
     }
 }
 
-// SAFETY: 1. addresses are not used twice at a time; nobody may touch what is there. 2. nothing ever runs in a stream.
+// SAFETY: 1. addresses are not used twice at a time; nobody may touch what is there. 2. nothing ever runs in
+// a stream.
 unsafe impl DeviceBacking for NullDevice {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         let mut state = self.state();
-        if !state.held.take(bytes) {
+        if !state.meter.try_add(bytes) {
             return None;
         }
-        let start = state.expected(bytes).or_else(|| state.places.allocate(bytes));
+        let start = state.expected(bytes).or_else(|| state.addresses.allocate(bytes));
         if start.is_none() {
-            state.held.give(bytes);
+            state.meter.sub(bytes);
         }
         start
     }
 
     unsafe fn release(&self, address: usize, bytes: usize) {
         let mut state = self.state();
-        state.held.give(bytes);
-        state.places.release(address, bytes);
-        if state.places.are_like_cuda() {
-            // `cuMemFree` waits for all that the device does.
-            state.told.pass_all();
+        state.meter.sub(bytes);
+        state.addresses.release(address, bytes);
+        if state.addresses.is_like_cuda() {
+            // `cuMemFree` waits for all work of the device.
+            state.completions.complete_all();
         }
     }
 
@@ -191,15 +197,15 @@ unsafe impl DeviceBacking for NullDevice {
 
     fn reserve_addresses(&self, bytes: usize) -> Option<usize> {
         let mut state = self.state();
-        state.ranges.pop_front().or_else(|| state.places.reserve(bytes))
+        state.reservations.pop_front().or_else(|| state.addresses.reserve(bytes))
     }
 
     unsafe fn map(&self, _: usize, bytes: usize, _: usize) -> bool {
-        self.state().held.take(bytes)
+        self.state().meter.try_add(bytes)
     }
 
     unsafe fn unmap(&self, _: usize, bytes: usize, _: usize) {
-        self.state().held.give(bytes);
+        self.state().meter.sub(bytes);
     }
 
     unsafe fn remap(&self, _: usize, _: usize, bytes: usize, _: usize) -> bool {
@@ -213,17 +219,17 @@ unsafe impl DeviceBacking for NullDevice {
     }
 
     fn record(&self, stream: StreamId) -> EventId {
-        self.state().told.record(stream).unwrap_or_else(|| self.streams.record())
+        self.state().completions.record(stream).unwrap_or_else(|| self.streams.record())
     }
 
     fn is_done(&self, event: EventId) -> bool {
-        // It was asked about in any case.
+        // A query is counted in any case.
         let done = self.streams.is_done();
-        self.state().told.is_done(event).unwrap_or(done)
+        self.state().completions.is_done(event).unwrap_or(done)
     }
 
     fn synchronize(&self, event: EventId) {
-        self.state().told.synchronize(event);
+        self.state().completions.synchronize(event);
     }
 
     fn wait(&self, _: StreamId, _: EventId) {

@@ -1,16 +1,16 @@
-//! An engine in the middle of a run: with the segments that a snapshot shows, over a device that is addresses only.
+//! Restores an engine in the middle of a run: with the segments of a snapshot, over the simulated device.
 //!
-//! A snapshot does not show the addresses that a range may still grow into. What it shows of one range (segments that grow
-//! in place, of one pool and stream) is taken to begin where the range does; the range is as long as PyTorch makes them, or
-//! ends where something else begins.
+//! A snapshot does not show the addresses that a range can still grow into. So its lowest segment (of those
+//! that grow in place, of one pool and stream) is taken for the start of the range; the range is as long as
+//! PyTorch makes them, or ends at the next other segment.
 
 use super::addresses::LAST_ADDRESS;
 use super::null_device::NullDevice;
 use crate::engine::PoolId;
 use crate::engine::Region;
-use crate::engine::{Chunk, Index, NONE, State};
+use crate::engine::{Chunk, ChunkState, Index, NONE};
 use crate::engine::{DeviceBlock, Engine, LARGE, SMALL};
-use crate::engine::{DevicePiece, DeviceSegment, PieceState};
+use crate::engine::{DeviceChunk, DeviceChunkState, DeviceSegment};
 use crate::error::DeviceError;
 use crate::policy::Growth;
 use orlop_core::StreamId;
@@ -19,20 +19,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The blocks of a restored engine, by address.
 type Blocks = HashMap<usize, DeviceBlock>;
 
-/// What makes segments parts of one range.
+/// The properties that are the same for all segments of one range.
 type Range = (StreamId, bool, PoolId);
 
-/// Where a segment begins.
+/// A segment, with its address.
 type Start<'a> = (usize, &'a DeviceSegment);
 
-/// A piece to restore: a segment's, or addresses without pages.
+/// A chunk to restore: a segment's, or addresses without pages.
 #[derive(Debug, Clone, Copy)]
-enum Piece {
-    Of(DevicePiece),
+enum RestoredChunk {
+    Of(DeviceChunk),
     Unmapped { address: usize, bytes: usize },
 }
 
-impl Piece {
+impl RestoredChunk {
     fn place(self) -> (usize, usize) {
         match self {
             Self::Of(piece) => (piece.address, piece.bytes),
@@ -42,12 +42,13 @@ impl Piece {
 }
 
 impl Engine<NullDevice> {
-    /// Takes segments over as they are, and returns their blocks by address. Pieces that wait for a stream are taken for free.
+    /// Restores segments as they are, and returns their blocks by address. Pending chunks are restored as
+    /// free ones.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NotNew`] if the engine holds memory already, [`DeviceError::BadSegment`] for figures that do not add up.
-    /// Nothing has changed then.
+    /// [`DeviceError::NotNew`] if the engine has memory, [`DeviceError::BadSegment`] for segments that are
+    /// not consistent. Nothing has changed then.
     pub fn restore(&mut self, segments: &[DeviceSegment]) -> Result<Blocks, DeviceError> {
         if self.regions.iter().next().is_some() {
             return Err(DeviceError::NotNew);
@@ -72,11 +73,11 @@ impl Engine<NullDevice> {
     }
 
     fn restore_alone(&mut self, segment: &DeviceSegment, blocks: &mut Blocks) -> Result<(), DeviceError> {
-        let pieces: Vec<Piece> = segment.pieces.iter().copied().map(Piece::Of).collect();
-        self.restore_region(segment, segment.bytes, None, &pieces, blocks)
+        let chunks: Vec<RestoredChunk> = segment.chunks.iter().copied().map(RestoredChunk::Of).collect();
+        self.restore_region(segment, segment.bytes, None, &chunks, blocks)
     }
 
-    /// Restores the segments of one range, or each for itself if they do not lie in pages of one.
+    /// Restores the segments of one range, or each for itself if they are not whole pages of one.
     fn restore_range(
         &mut self,
         mut segments: Vec<&DeviceSegment>,
@@ -87,33 +88,33 @@ impl Engine<NullDevice> {
         let (Some(&first), Some(&last)) = (segments.first(), segments.last()) else { return Ok(()) };
         let page = self.page(if first.small { SMALL } else { LARGE });
         let memory = usize::try_from(self.backing.memory()).unwrap_or(usize::MAX / 4);
-        // The range ends where a segment begins that is not part of it.
+        // The range ends at the next segment that is not part of it.
         let behind = &starts[starts.partition_point(|&(address, _)| address <= first.address)..];
         let is_other = |other: &DeviceSegment| !other.expandable || range_of(other) != range_of(first);
         let next = behind.iter().find(|&&(_, other)| is_other(other)).map(|&(address, _)| address);
         let room = next.unwrap_or(LAST_ADDRESS) - first.address;
-        let most = memory.saturating_add(memory / 8).min(room);
-        let bytes = most - most % page;
+        let max = memory.saturating_add(memory / 8).min(room);
+        let bytes = max - max % page;
         let in_pages = |segment: &&DeviceSegment| {
             (segment.address - first.address).is_multiple_of(page) && segment.bytes.is_multiple_of(page)
         };
         if !segments.iter().all(in_pages) || last.address + last.bytes > first.address + bytes {
             return segments.into_iter().try_for_each(|segment| self.restore_alone(segment, blocks));
         }
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         let mut at = first.address;
         for segment in segments {
             if segment.address > at {
-                pieces.push(Piece::Unmapped { address: at, bytes: segment.address - at });
+                chunks.push(RestoredChunk::Unmapped { address: at, bytes: segment.address - at });
             }
-            pieces.extend(segment.pieces.iter().copied().map(Piece::Of));
+            chunks.extend(segment.chunks.iter().copied().map(RestoredChunk::Of));
             at = segment.address + segment.bytes;
         }
         let end = first.address + bytes;
         if end > at {
-            pieces.push(Piece::Unmapped { address: at, bytes: end - at });
+            chunks.push(RestoredChunk::Unmapped { address: at, bytes: end - at });
         }
-        self.restore_region(first, bytes, Some(page), &pieces, blocks)
+        self.restore_region(first, bytes, Some(page), &chunks, blocks)
     }
 
     fn restore_region(
@@ -121,16 +122,16 @@ impl Engine<NullDevice> {
         like: &DeviceSegment,
         bytes: usize,
         page: Option<usize>,
-        pieces: &[Piece],
+        chunks: &[RestoredChunk],
         blocks: &mut Blocks,
     ) -> Result<(), DeviceError> {
         let DeviceSegment { address, stream, small, .. } = *like;
-        let mapped = pieces.iter().filter(|piece| matches!(piece, Piece::Of(_)));
+        let mapped = chunks.iter().filter(|piece| matches!(piece, RestoredChunk::Of(_)));
         let held: usize = mapped.map(|piece| piece.place().1).sum();
-        // What was checked leaves no way for these to fail.
+        // After the checks these do not fail.
         let no_room = DeviceError::BadSegment { address, problem: "there is no room for it" };
         let pool = self.pool_of(like)?;
-        if !self.backing.inner().hold(address, bytes, held) {
+        if !self.backing.inner().occupy(address, bytes, held) {
             return Err(no_room);
         }
         let stream = self.streams.number(stream);
@@ -156,44 +157,44 @@ impl Engine<NullDevice> {
             stream,
             events: 0,
             pool,
-            state: State::Live,
+            state: ChunkState::Live,
             border: false,
         };
         let mut previous = NONE;
         let mut free: Vec<Index> = Vec::new();
-        for &piece in pieces {
+        for &piece in chunks {
             let (address, size) = piece.place();
             let index = self.chunks.insert(Chunk { address, size, previous, ..like }).ok_or(no_room)?;
             match previous {
-                NONE => self.regions.begins(region, index),
+                NONE => self.regions.set_first(region, index),
                 previous => self.chunks[previous].next = index,
             }
             previous = index;
             match piece {
-                Piece::Of(piece) if piece.state == PieceState::Live => {
+                RestoredChunk::Of(piece) if piece.state == DeviceChunkState::Live => {
                     self.reuse(index, piece.requested);
                     blocks.insert(address, DeviceBlock(index));
                 }
-                Piece::Of(piece) => {
+                RestoredChunk::Of(piece) => {
                     self.chunks[index].requested = piece.requested;
                     free.push(index);
                 }
-                Piece::Unmapped { .. } => {
-                    self.chunks[index].state = State::Unmapped;
+                RestoredChunk::Unmapped { .. } => {
+                    self.chunks[index].state = ChunkState::Unmapped;
                     self.put_unmapped(index);
                 }
             }
         }
         for index in free {
-            // It may have been taken in by the one before it.
-            if self.chunks[index].state == State::Live {
+            // It may have merged with the one before it.
+            if self.chunks[index].state == ChunkState::Live {
                 self.insert_free(index);
             }
         }
         Ok(())
     }
 
-    /// The pool that a segment belongs to; private ones are made, and have a user.
+    /// Returns the pool of a segment. Private ones are created, and have a user.
     fn pool_of(&mut self, segment: &DeviceSegment) -> Result<u16, DeviceError> {
         if segment.pool == PoolId::default() {
             return Ok(if segment.small { SMALL } else { LARGE });
@@ -203,10 +204,10 @@ impl Engine<NullDevice> {
     }
 }
 
-/// The most private pools that segments may name: an engine numbers its pools in 16 bits, two for each.
+/// The maximum of private pools in segments: an engine numbers its pools in 16 bits, two for each.
 const MAX_POOLS: usize = 1 << 14;
 
-/// Refuses what cannot be the state of a device of `memory` bytes.
+/// Refuses segments that cannot be the state of a device of `memory` bytes.
 fn check(segments: &[DeviceSegment], memory: u64) -> Result<(), DeviceError> {
     let mut total = 0_u64;
     let mut places: Vec<(usize, usize)> = Vec::with_capacity(segments.len());
@@ -214,12 +215,12 @@ fn check(segments: &[DeviceSegment], memory: u64) -> Result<(), DeviceError> {
     for segment in segments {
         let address = segment.address;
         let refuse = |problem| DeviceError::BadSegment { address, problem };
-        let end = end(segment).ok_or_else(|| refuse("its pieces do not cover it"))?;
+        let end = end(segment).ok_or_else(|| refuse("its chunks do not cover it"))?;
         if end > LAST_ADDRESS {
             return Err(refuse("its addresses are too great"));
         }
-        let is_live = |piece: &&DevicePiece| piece.state == PieceState::Live;
-        if segment.pieces.iter().filter(is_live).any(|piece| piece.requested > piece.bytes) {
+        let is_live = |piece: &&DeviceChunk| piece.state == DeviceChunkState::Live;
+        if segment.chunks.iter().filter(is_live).any(|piece| piece.requested > piece.bytes) {
             return Err(refuse("a block is smaller than what was requested"));
         }
         let held = total.checked_add(segment.bytes as u64).filter(|&held| held <= memory);
@@ -241,9 +242,9 @@ fn range_of(segment: &DeviceSegment) -> Range {
     (segment.stream, segment.small, segment.pool)
 }
 
-/// Where a segment ends, if its pieces cover it in order.
+/// Returns the end of a segment, if its chunks cover it in order.
 fn end(segment: &DeviceSegment) -> Option<usize> {
-    let end = segment.pieces.iter().try_fold(segment.address, |at, piece| {
+    let end = segment.chunks.iter().try_fold(segment.address, |at, piece| {
         if piece.address == at && piece.bytes > 0 { at.checked_add(piece.bytes) } else { None }
     });
     end.filter(|&end| end > segment.address && Some(end) == segment.address.checked_add(segment.bytes))

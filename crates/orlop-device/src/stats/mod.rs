@@ -1,19 +1,19 @@
-//! What an engine counts, under PyTorch's names and by its rules.
+//! The statistics of an engine, under PyTorch's names and by its rules.
 
 mod summary;
 
 use std::fmt;
 
-/// A figure with its history.
+/// A figure with its peak and its sums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Now.
+    /// The current value.
     pub current: u64,
-    /// The most since the last reset.
+    /// The peak since the last reset.
     pub peak: u64,
-    /// All that was ever added.
+    /// The sum of all additions.
     pub allocated: u64,
-    /// All that was ever taken away.
+    /// The sum of all subtractions.
     pub freed: u64,
 }
 
@@ -32,14 +32,14 @@ impl Stat {
     }
 }
 
-/// A figure of all pools, of the small ones and of the large ones.
+/// A figure for all pools, for the small ones and for the large ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StatByPool {
-    /// All.
+    /// All pools.
     pub all: Stat,
     /// Pools for requests of up to 1 MiB.
     pub small: Stat,
-    /// The others.
+    /// Pools for larger requests.
     pub large: Stat,
 }
 
@@ -56,7 +56,7 @@ impl StatByPool {
         self.of(small).sub(amount);
     }
 
-    /// So much passes from one sort of pool to the other.
+    /// Moves an amount from the small pools to the large ones, or back.
     pub(crate) fn pass(&mut self, from_small: bool, amount: u64) {
         self.of(from_small).sub(amount);
         self.of(!from_small).add(amount);
@@ -75,51 +75,51 @@ impl StatByPool {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Blocks handed out.
+    /// Live blocks.
     pub allocation: StatByPool,
-    /// Regions held from the device, those that grow in place left out.
+    /// Regions, without reservations that grow in place.
     pub segment: StatByPool,
-    /// Blocks handed out, or given back while a stream may still use them.
+    /// Live blocks, and blocks that were freed while a stream may still use them.
     pub active: StatByPool,
-    /// Free pieces of regions that also have other pieces.
+    /// Free chunks that are not all of their region.
     pub inactive_split: StatByPool,
     /// Bytes of `allocation`, rounded.
     pub allocated_bytes: StatByPool,
-    /// Bytes held from the device.
+    /// Bytes reserved from the device.
     pub reserved_bytes: StatByPool,
     /// Bytes of `active`.
     pub active_bytes: StatByPool,
     /// Bytes of `inactive_split`.
     pub inactive_split_bytes: StatByPool,
-    /// Bytes of `active`, as asked for.
+    /// Bytes of `active`, as requested.
     pub requested_bytes: StatByPool,
-    /// Blocks too large to be split.
+    /// Live blocks that are too large to be split.
     pub oversize_allocations: Stat,
     /// Regions too large to be split.
     pub oversize_segments: Stat,
-    /// How often memory had to be given back to the device before a request could be served.
+    /// Times that everything free went back to the device for a request.
     pub num_alloc_retries: u64,
     /// Requests that failed.
     pub num_ooms: u64,
-    /// Times that memory was gained from the device.
+    /// Allocations from the device.
     pub num_device_alloc: u64,
-    /// Times that memory was given back to it.
+    /// Frees to the device.
     pub num_device_free: u64,
     /// Times that all streams were waited for.
     pub num_sync_all_streams: u64,
-    /// Blocks that went from one stream to another, which waits for the first. PyTorch has none.
+    /// Chunks that went from one stream to another, which waits for the first. PyTorch has none.
     pub num_stream_steals: u64,
-    /// Times that a stream was made to wait for another, on the device, because it took over memory of that one. PyTorch
-    /// has none.
+    /// Times that a stream was made to wait for another, on the device, to take over its memory. PyTorch has
+    /// none.
     pub num_stream_waits: u64,
-    /// Bytes of pages that were moved to where they were needed. PyTorch moves none.
+    /// Bytes of moved pages. PyTorch moves none.
     pub remapped_bytes: u64,
-    /// Regions that were about to go back to the device and stayed, because they were not wholly free: a fault of the engine.
+    /// Regions that did not go back to the device because they were not wholly free: a fault of the engine.
     pub num_corrupt_releases: u64,
 }
 
 impl DeviceStats {
-    /// PyTorch's name and the figure, in PyTorch's order.
+    /// Returns the figures by pool with PyTorch's names, in PyTorch's order.
     #[must_use]
     pub fn by_pool(&self) -> [(&'static str, &StatByPool); 9] {
         [
@@ -135,7 +135,7 @@ impl DeviceStats {
         ]
     }
 
-    /// Peaks start again from where the figures are.
+    /// Resets the peaks to the current values.
     pub fn reset_peaks(&mut self) {
         let pools = [
             &mut self.allocation,
@@ -162,7 +162,7 @@ impl fmt::Display for Stat {
     }
 }
 
-/// A line for each figure, under PyTorch's names.
+/// Writes a line for each figure, under PyTorch's names.
 impl fmt::Display for DeviceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, stat) in self.by_pool() {
@@ -172,7 +172,8 @@ impl fmt::Display for DeviceStats {
         }
         writeln!(f, "oversize_allocations {}", self.oversize_allocations)?;
         writeln!(f, "oversize_segments {}", self.oversize_segments)?;
-        // PyTorch's `max_split_size` is what was set before its allocator was made, when no settings have been read.
+        // PyTorch's `max_split_size` is what was set before its allocator was made, when no settings have
+        // been read.
         write!(
             f,
             "num_alloc_retries {} num_ooms {} num_device_alloc {} num_device_free {} num_sync_all_streams {} max_split_size -1",

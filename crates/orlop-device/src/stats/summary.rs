@@ -1,4 +1,4 @@
-//! The statistics as a table for people, with the rows that PyTorch's `memory_summary` has.
+//! The statistics as a table, with the rows of PyTorch's `memory_summary`.
 
 use crate::stats::{DeviceStats, Stat, StatByPool};
 use orlop_core::ByteSize;
@@ -7,14 +7,15 @@ use std::fmt::{self, Write as _};
 const WIDTH: usize = 12;
 
 impl DeviceStats {
-    /// A table: what is, what was at most, and what was ever added and taken away, of bytes and of counts, by pool.
+    /// Returns a table of bytes and counts by pool: current value, peak, and sums of additions and
+    /// subtractions.
     ///
     /// ```
-    /// use orlop_device::{Ask, Engine, NullDevice, Policy};
+    /// use orlop_device::{DeviceRequest, Engine, NullDevice, Policy};
     /// use orlop_core::{Device, StreamId};
     ///
     /// let mut engine = Engine::new(NullDevice::new(Device::cuda(0), 1 << 30), Policy::orlop());
-    /// let _block = engine.allocate(Ask::new(3 << 20, StreamId::DEFAULT))?;
+    /// let _block = engine.allocate(DeviceRequest::new(3 << 20, StreamId::DEFAULT))?;
     /// assert!(engine.stats().summary().contains("allocated memory        3.00 MiB"));
     /// # Ok::<(), orlop_device::DeviceError>(())
     /// ```

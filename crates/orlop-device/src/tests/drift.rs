@@ -1,7 +1,7 @@
-//! Long runs of random programs on several streams: what is held stays near what was ever in use, and so does the time
-//! that a request takes.
+//! Long runs of random programs on several streams: what is held stays near what was ever in use, and so does
+//! the time that a request takes.
 
-use crate::{Ask, DeviceBlock, Engine, Growth, NullDevice, Policy};
+use crate::{DeviceBlock, DeviceRequest, Engine, Growth, NullDevice, Policy};
 use orlop_core::{Device, StreamId};
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ impl Program {
 
     fn allocate(&mut self) -> DeviceBlock {
         let (bytes, stream) = (self.random.bytes(), self.stream());
-        self.engine.allocate(Ask::new(bytes, stream)).expect("there is memory enough")
+        self.engine.allocate(DeviceRequest::new(bytes, stream)).expect("there is memory enough")
     }
 
     fn replace(&mut self, pairs: usize) {
@@ -123,8 +123,8 @@ fn peaks_that_are_reset_change_nothing_but_the_statistics() {
     }
 }
 
-/// Half an hour without optimisation, minutes with it: `cargo test --release -p orlop-alloc --lib drift -- --ignored
-/// --nocapture`.
+/// Half an hour without optimisation, minutes with it: `cargo test --release -p orlop-alloc --lib drift --
+/// --ignored --nocapture`.
 #[test]
 #[ignore = "ten million pairs for each of many programs"]
 fn ten_million_pairs_hold_and_cost_no_more_in_the_end() {

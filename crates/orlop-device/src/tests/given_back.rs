@@ -1,8 +1,10 @@
 //! What goes back to the device, and what stays.
 
-use crate::engine::Search;
-use crate::engine::State;
-use crate::{Ask, DeviceAllocator, DeviceStats, Engine, NullDevice, Policy, StreamFilter, TorchConf};
+use crate::engine::ChunkState;
+use crate::engine::PoolRequest;
+use crate::{
+    DeviceAllocator, DeviceRequest, DeviceStats, Engine, NullDevice, Policy, StreamFilter, TorchConf,
+};
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Alignment, Device, StreamId};
 
@@ -12,8 +14,8 @@ fn engine(policy: Policy, mib: u64) -> Engine<NullDevice> {
     Engine::new(NullDevice::new(Device::cuda(0), mib << 20), policy)
 }
 
-fn on(mib: usize, stream: u64) -> Ask {
-    Ask::new(mib * MIB, StreamId::new(stream))
+fn on(mib: usize, stream: u64) -> DeviceRequest {
+    DeviceRequest::new(mib * MIB, StreamId::new(stream))
 }
 
 fn torch(conf: &str) -> Policy {
@@ -29,7 +31,7 @@ fn reserved(stats: &DeviceStats) -> u64 {
 fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
     let mut policy = Policy::orlop_without_pages();
     policy.max_split = 20 * MIB;
-    policy.beyond.hold_to_peak = None;
+    policy.extensions.hold_to_peak = None;
     let mut engine = engine(policy, 64);
     let first = engine.allocate(on(40, 1)).unwrap();
     engine.free(first).unwrap();
@@ -50,11 +52,11 @@ fn a_block_that_is_never_split_is_not_stolen_for_a_smaller_one() {
 #[test]
 fn a_share_of_an_absurd_request_is_no_overflow() {
     let mut policy = Policy::orlop_without_pages();
-    policy.beyond.hold_to_peak = Some(0);
+    policy.extensions.hold_to_peak = Some(0);
     let mut engine = engine(policy, 64);
     engine.allocate(on(5, 0)).unwrap();
     let most = isize::MAX.unsigned_abs() / MIB * MIB;
-    assert!(engine.allocate(Ask::new(most, StreamId::new(0))).is_err());
+    assert!(engine.allocate(DeviceRequest::new(most, StreamId::new(0))).is_err());
     engine.verify().unwrap();
 }
 
@@ -94,7 +96,7 @@ fn a_region_with_a_live_block_stays() {
     let whole = engine.allocate(on(20, 0)).unwrap();
     let part = engine.allocate(on(5, 0)).unwrap();
     let behind = engine.chunks[part.0].next;
-    assert_eq!(engine.chunks[behind].state, State::Free);
+    assert_eq!(engine.chunks[behind].state, ChunkState::Free);
     for chunk in [whole.0, part.0, behind] {
         assert!(!engine.release_region(chunk));
         assert!(!engine.release_range(chunk));
@@ -111,8 +113,8 @@ fn pages_are_no_regions_of_blocks_that_are_never_split() {
     let mut engine = engine(torch("expandable_segments:True,max_split_size_mb:32"), 100);
     let first = engine.allocate(on(60, 0)).unwrap();
     engine.free(first).unwrap();
-    let search = Search { size: 40 * MIB, stream: 0, pool: 1 };
-    assert!(!engine.release_oversize(search));
+    let request = PoolRequest { size: 40 * MIB, stream: 0, pool: 1 };
+    assert!(!engine.release_oversize(request));
     assert_eq!((reserved(engine.stats()), engine.stats().segment.all.current), (60, 0));
     engine.verify().unwrap();
 }
@@ -177,12 +179,12 @@ fn no_stream_waits_for_another_during_a_capture() {
     }
 }
 
-/// Free chunks of two streams in one region: without stealing, too, one has the other's memory after all streams were waited
-/// for.
+/// Free chunks of two streams in one region: without stealing, too, one has the other's memory after all
+/// streams were waited for.
 #[test]
 fn memory_of_several_streams_goes_back_together() {
     let mut policy = Policy::orlop_without_pages();
-    policy.beyond.steal = false;
+    policy.extensions.steal = false;
     let mut engine = engine(policy, 30);
     let first = engine.allocate(on(5, 1)).unwrap();
     let second = engine.allocate(on(14, 2)).unwrap();

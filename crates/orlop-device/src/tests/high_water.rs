@@ -1,6 +1,6 @@
 //! What is held keeps to what was ever in use, whatever becomes of the peaks in the statistics.
 
-use crate::{Ask, DeviceBlock, Engine, NullDevice, Policy};
+use crate::{DeviceBlock, DeviceRequest, Engine, NullDevice, Policy};
 use orlop_core::{Device, StreamId};
 
 const MIB: usize = 1 << 20;
@@ -9,8 +9,8 @@ fn engine(policy: &Policy) -> Engine<NullDevice> {
     Engine::new(NullDevice::new(Device::cuda(0), 1 << 40), policy.clone())
 }
 
-fn on(mib: usize, stream: u64) -> Ask {
-    Ask::new(mib * MIB, StreamId::new(stream))
+fn on(mib: usize, stream: u64) -> DeviceRequest {
+    DeviceRequest::new(mib * MIB, StreamId::new(stream))
 }
 
 /// Uses 200 MiB at once, keeps a block of ten, and gives the rest back to the device or not.

@@ -1,9 +1,11 @@
-//! Programs on real memory: every block keeps what is written to it while pages move under others, and nothing leaks.
+//! Programs on real memory: every block keeps what is written to it while pages move under others, and
+//! nothing leaks.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use super::streams::{LateStreams, check, fill};
 use crate::{
-    Ask, DeviceAllocator, DeviceBacking, DeviceBlock, DeviceError, Engine, HostPages, Policy, TorchConf,
+    DeviceAllocator, DeviceBacking, DeviceBlock, DeviceError, DeviceRequest, Engine, HostPages, Policy,
+    TorchConf,
 };
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
@@ -63,7 +65,7 @@ impl Program {
     }
 
     fn allocate(&mut self, bytes: usize, own: StreamId) -> Result<(), DeviceError> {
-        let block = self.engine.allocate(Ask::new(bytes, own))?;
+        let block = self.engine.allocate(DeviceRequest::new(bytes, own))?;
         let (address, size) = self.place(block);
         self.engine.backing().handed_out(address, size, own);
         self.blocks += 1;
@@ -111,7 +113,8 @@ impl Program {
         }
     }
 
-    /// All blocks are as they were written, and nothing is left when they are gone. How many bytes were moved.
+    /// All blocks are as they were written, and nothing is left when they are gone. How many bytes were
+    /// moved.
     fn finish(mut self) -> u64 {
         self.check_all();
         while !self.live.is_empty() {
@@ -183,7 +186,7 @@ fn the_largest_request_takes_all_pages_that_are_free() {
         for _ in 0..program.live.len() / 2 {
             program.free(next(program.live.len()));
         }
-        program.engine.cool();
+        program.engine.index_last_freed();
         let engine = &program.engine;
         let held = usize::try_from(engine.stats().reserved_bytes.all.current).unwrap();
         let whole = usize::try_from(engine.whole_free_pages()).unwrap() + memory - held;

@@ -1,6 +1,6 @@
 //! Random programs: after each step everything adds up, under any policy.
 
-use crate::{Ask, DeviceBlock, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf};
+use crate::{DeviceBlock, DeviceRequest, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf};
 use orlop_core::{Device, StreamId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 }
 
 fn run(policy: Policy, memory: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let ours = policy.beyond.look_again;
+    let ours = policy.extensions.search_after_wait;
     let paged = matches!(policy.growth, Growth::Pages { .. });
     let mut engine = Engine::new(NullDevice::new(Device::cuda(0), memory), policy);
     // By address, so that overlaps are seen.
@@ -52,30 +52,32 @@ fn run(policy: Policy, memory: u64, steps: Vec<Step>) -> Result<(), TestCaseErro
     for step in steps {
         let pick = |which: usize| live.keys().nth(which % live.len().max(1)).copied();
         match step {
-            Step::Allocate(bytes, stream) => match engine.allocate(Ask::new(bytes, StreamId::new(stream))) {
-                Ok(block) => {
-                    let (address, size) = (engine.address(block), engine.size(block));
-                    prop_assert!(size >= bytes);
-                    let before = live.range(..address + size).next_back();
-                    prop_assert!(before.is_none_or(|(&at, &(size, _))| at + size <= address));
-                    live.insert(address, (size, block));
-                }
-                Err(_) if ours && capturing.is_empty() => {
-                    let size = bytes.next_multiple_of(512) as u64;
-                    let stats = engine.stats();
-                    prop_assert_eq!(
-                        stats.active.all.current,
-                        stats.allocation.all.current,
-                        "all frees were waited for"
-                    );
-                    prop_assert!(engine.largest_fit(bytes) < size);
-                    if paged && bytes > 1 << 20 {
-                        let left = memory - engine.stats().reserved_bytes.all.current;
-                        prop_assert!(engine.whole_free_pages() + left < size + (2 << 20));
+            Step::Allocate(bytes, stream) => {
+                match engine.allocate(DeviceRequest::new(bytes, StreamId::new(stream))) {
+                    Ok(block) => {
+                        let (address, size) = (engine.address(block), engine.size(block));
+                        prop_assert!(size >= bytes);
+                        let before = live.range(..address + size).next_back();
+                        prop_assert!(before.is_none_or(|(&at, &(size, _))| at + size <= address));
+                        live.insert(address, (size, block));
                     }
+                    Err(_) if ours && capturing.is_empty() => {
+                        let size = bytes.next_multiple_of(512) as u64;
+                        let stats = engine.stats();
+                        prop_assert_eq!(
+                            stats.active.all.current,
+                            stats.allocation.all.current,
+                            "all frees were waited for"
+                        );
+                        prop_assert!(engine.largest_fit(bytes) < size);
+                        if paged && bytes > 1 << 20 {
+                            let left = memory - engine.stats().reserved_bytes.all.current;
+                            prop_assert!(engine.whole_free_pages() + left < size + (2 << 20));
+                        }
+                    }
+                    Err(_) => {}
                 }
-                Err(_) => {}
-            },
+            }
             Step::Free(which) => {
                 if let Some(address) = pick(which) {
                     let (_, block) = live[&address];

@@ -1,6 +1,8 @@
 //! What ours promises beyond PyTorch's rules.
 
-use crate::{Ask, DeviceAllocator, DeviceBlock, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf};
+use crate::{
+    DeviceAllocator, DeviceBlock, DeviceRequest, Engine, Growth, NullDevice, Policy, StreamFilter, TorchConf,
+};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::{Device, StreamId};
 use std::sync::{Arc, Mutex};
@@ -11,16 +13,16 @@ fn engine(policy: Policy, mib: u64) -> Engine<NullDevice> {
     Engine::new(NullDevice::new(Device::cuda(0), mib << 20), policy)
 }
 
-fn on(mib: usize, stream: u64) -> Ask {
-    Ask::new(mib * MIB, StreamId::new(stream))
+fn on(mib: usize, stream: u64) -> DeviceRequest {
+    DeviceRequest::new(mib * MIB, StreamId::new(stream))
 }
 
 fn torch() -> Policy {
     Policy::torch(&TorchConf::default())
 }
 
-/// A block that another stream uses comes back, and its memory is asked for at once: PyTorch's allocator waits, gives
-/// whole regions back, does not look again and fails.
+/// A block that another stream uses comes back, and its memory is asked for at once: PyTorch's allocator
+/// waits, gives whole regions back, does not look again and fails.
 #[test]
 fn a_block_that_waiting_makes_free_is_found() {
     let pending = |policy: Policy| {
@@ -112,7 +114,7 @@ fn many_marks_of_one_stream_take_few_questions() {
     }
     engine.backing().set_events_done(true);
     for _ in 0..12 {
-        let block = engine.allocate(Ask::new(512, StreamId::DEFAULT)).unwrap();
+        let block = engine.allocate(DeviceRequest::new(512, StreamId::DEFAULT)).unwrap();
         engine.free(block).unwrap();
     }
     assert_eq!(engine.stats().active.all.current, 0);
@@ -121,7 +123,7 @@ fn many_marks_of_one_stream_take_few_questions() {
 #[test]
 fn what_lives_long_is_kept_apart() {
     let mut engine = engine(Policy::orlop(), 1000);
-    let long = |mib| Ask { long_lived: true, ..on(mib, 0) };
+    let long = |mib| DeviceRequest { long_lived: true, ..on(mib, 0) };
     let weight = engine.allocate(long(4)).unwrap();
     let short = engine.allocate(on(4, 0)).unwrap();
     let other = engine.allocate(long(4)).unwrap();
@@ -133,7 +135,7 @@ fn what_lives_long_is_kept_apart() {
 #[test]
 fn what_is_kept_for_the_long_lived_serves_others_before_they_fail() {
     let mut engine = engine(Policy::orlop_without_pages(), 20);
-    let long = Ask { long_lived: true, ..on(9, 0) };
+    let long = DeviceRequest { long_lived: true, ..on(9, 0) };
     let blocks = [engine.allocate(long).unwrap(), engine.allocate(long).unwrap()];
     engine.free(blocks[0]).unwrap();
     let short = engine.allocate(on(8, 0)).unwrap();
@@ -200,7 +202,8 @@ fn the_whole_of_the_memory_is_no_limit() {
     engine.free(block).unwrap();
 }
 
-/// Fields of policies are anybody's: whatever they say, blocks have the bytes that were asked for and lie apart.
+/// Fields of policies are anybody's: whatever they say, blocks have the bytes that were asked for and lie
+/// apart.
 #[test]
 fn a_policy_that_makes_no_sense_is_put_right() {
     let all = [torch(), Policy::orlop(), Policy::orlop_without_pages()];
@@ -218,7 +221,7 @@ fn a_policy_that_makes_no_sense_is_put_right() {
         let mut engine = engine(policy.clone(), 200);
         let mut live = Vec::new();
         for bytes in [1, 700, 3 * MIB, 5 * MIB, 9 * MIB, 11 * MIB, 3 * MIB, 100] {
-            let block = engine.allocate(Ask::new(bytes, StreamId::DEFAULT)).unwrap();
+            let block = engine.allocate(DeviceRequest::new(bytes, StreamId::DEFAULT)).unwrap();
             assert!(engine.size(block) >= bytes, "{policy:?}");
             live.push((engine.address(block), engine.size(block), block));
             engine.verify().unwrap();

@@ -1,7 +1,8 @@
 //! Engines in the state that somebody says another one was in.
 
 use crate::{
-    Ask, DeviceError, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, TorchConf,
+    DeviceChunk, DeviceChunkState, DeviceError, DeviceRequest, DeviceSegment, Engine, NullDevice, Policy,
+    TorchConf,
 };
 use orlop_core::{Device, StreamId};
 
@@ -13,23 +14,23 @@ fn engine(conf: &str) -> Engine<NullDevice> {
     Engine::new(NullDevice::new(Device::cuda(0), 8 << 30), policy)
 }
 
-fn segment(address: usize, sizes: &[usize], state: PieceState) -> DeviceSegment {
+fn segment(address: usize, sizes: &[usize], state: DeviceChunkState) -> DeviceSegment {
     let mut at = address;
-    let pieces = sizes.iter().map(|&bytes| {
-        let piece = DevicePiece { address: at, bytes, requested: bytes, state };
+    let chunks = sizes.iter().map(|&bytes| {
+        let piece = DeviceChunk { address: at, bytes, requested: bytes, state };
         at += bytes;
         piece
     });
-    let pieces = pieces.collect();
+    let chunks = chunks.collect();
     let bytes = at - address;
     let stream = StreamId::DEFAULT;
-    DeviceSegment { address, bytes, stream, small: false, expandable: false, pool: (0, 0), pieces }
+    DeviceSegment { address, bytes, stream, small: false, expandable: false, pool: (0, 0), chunks }
 }
 
 #[test]
 fn segments_too_large_to_be_split_are_counted() {
     let mut first = engine("max_split_size_mb:64");
-    let block = first.allocate(Ask::new(100 * MIB, StreamId::DEFAULT)).unwrap();
+    let block = first.allocate(DeviceRequest::new(100 * MIB, StreamId::DEFAULT)).unwrap();
     let mut second = engine("max_split_size_mb:64");
     let restored = second.restore(&first.segments()).unwrap();
     assert_eq!(second.stats().oversize_segments.current, 1);
@@ -41,29 +42,29 @@ fn segments_too_large_to_be_split_are_counted() {
 
 #[test]
 fn figures_that_do_not_add_up_are_refused_and_nothing_is_restored() {
-    let good = segment(AT, &[2 * MIB, 4 * MIB], PieceState::Live);
+    let good = segment(AT, &[2 * MIB, 4 * MIB], DeviceChunkState::Live);
     let changed = |change: &dyn Fn(&mut DeviceSegment)| {
-        let mut bad = segment(AT + 64 * MIB, &[2 * MIB, 4 * MIB], PieceState::Live);
+        let mut bad = segment(AT + 64 * MIB, &[2 * MIB, 4 * MIB], DeviceChunkState::Live);
         change(&mut bad);
         bad
     };
     let bad = [
         changed(&|bad| bad.bytes += 1),
         changed(&|bad| bad.bytes = usize::MAX),
-        changed(&|bad| bad.pieces.clear()),
-        changed(&|bad| (bad.bytes, bad.pieces) = (0, Vec::new())),
-        changed(&|bad| bad.pieces[1].address += 512),
-        changed(&|bad| bad.pieces[0].bytes = 0),
-        changed(&|bad| bad.pieces[1].bytes = usize::MAX),
-        changed(&|bad| bad.pieces[1].requested = usize::MAX / 2),
+        changed(&|bad| bad.chunks.clear()),
+        changed(&|bad| (bad.bytes, bad.chunks) = (0, Vec::new())),
+        changed(&|bad| bad.chunks[1].address += 512),
+        changed(&|bad| bad.chunks[0].bytes = 0),
+        changed(&|bad| bad.chunks[1].bytes = usize::MAX),
+        changed(&|bad| bad.chunks[1].requested = usize::MAX / 2),
         // Overlaps the good one, in whole and in part.
         good.clone(),
-        segment(AT + 5 * MIB, &[MIB], PieceState::Free),
+        segment(AT + 5 * MIB, &[MIB], DeviceChunkState::Free),
         // Addresses at the end of all, and more memory than there is.
-        segment(usize::MAX - MIB, &[MIB], PieceState::Free),
-        segment(isize::MAX.unsigned_abs() - MIB, &[MIB], PieceState::Free),
-        segment(2 * AT, &[9 << 30], PieceState::Free),
-        segment(2 * AT, &[8 << 30], PieceState::Free),
+        segment(usize::MAX - MIB, &[MIB], DeviceChunkState::Free),
+        segment(isize::MAX.unsigned_abs() - MIB, &[MIB], DeviceChunkState::Free),
+        segment(2 * AT, &[9 << 30], DeviceChunkState::Free),
+        segment(2 * AT, &[8 << 30], DeviceChunkState::Free),
     ];
     for conf in ["", "expandable_segments:True"] {
         for bad in &bad {
@@ -89,15 +90,15 @@ fn segments_may_share_a_step_of_addresses() {
     let device = NullDevice::like_cuda(Device::cuda(0), 8 << 30);
     let mut engine = Engine::new(device, Policy::torch(&TorchConf::default()));
     let segments = [
-        segment(AT, &[MIB], PieceState::Free),
-        segment(AT + MIB, &[3 * MIB], PieceState::Live),
-        segment(AT + 4 * MIB, &[MIB / 2], PieceState::Free),
+        segment(AT, &[MIB], DeviceChunkState::Free),
+        segment(AT + MIB, &[3 * MIB], DeviceChunkState::Live),
+        segment(AT + 4 * MIB, &[MIB / 2], DeviceChunkState::Free),
     ];
     engine.restore(&segments).unwrap();
     engine.empty_cache();
     let kept = AT + MIB..AT + 4 * MIB;
     for _ in 0..40 {
-        let block = engine.allocate(Ask::new(20 * MIB, StreamId::DEFAULT)).unwrap();
+        let block = engine.allocate(DeviceRequest::new(20 * MIB, StreamId::DEFAULT)).unwrap();
         let at = engine.address(block);
         assert!(at + engine.size(block) <= kept.start || kept.end <= at);
     }
@@ -111,12 +112,12 @@ fn ranges_that_lie_in_each_other_do_not_grow_into_each_other() {
     let of = |address: usize, stream: u64| DeviceSegment {
         stream: StreamId::new(stream),
         expandable: true,
-        ..segment(address, &[20 * MIB], PieceState::Live)
+        ..segment(address, &[20 * MIB], DeviceChunkState::Live)
     };
     let segments = [of(AT, 0), of(AT + 40 * MIB, 1), of(AT + 80 * MIB, 0)];
     engine.restore(&segments).unwrap();
     for _ in 0..4 {
-        let block = engine.allocate(Ask::new(20 * MIB, StreamId::new(1))).unwrap();
+        let block = engine.allocate(DeviceRequest::new(20 * MIB, StreamId::new(1))).unwrap();
         let (start, end) = (engine.address(block), engine.address(block) + engine.size(block));
         let overlaps = |other: &DeviceSegment| start < other.address + other.bytes && other.address < end;
         assert!(!segments.iter().any(overlaps), "{start:#x}");

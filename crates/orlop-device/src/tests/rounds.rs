@@ -1,6 +1,6 @@
 //! Programs that repeat themselves, and now and then do something else.
 
-use crate::{Ask, DeviceBlock, Engine, NullDevice, Policy};
+use crate::{DeviceBlock, DeviceRequest, Engine, NullDevice, Policy};
 use orlop_core::{Device, StreamId};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
@@ -43,12 +43,13 @@ impl Run {
         let device = NullDevice::new(Device::cuda(0), 1 << 40);
         let mut engine = Engine::new(device, Policy::orlop());
         // What lives on: an eighth of a thousandth of it may be held without use.
-        engine.allocate(Ask::new(weights * MIB, StreamId::DEFAULT)).expect("there is memory");
+        engine.allocate(DeviceRequest::new(weights * MIB, StreamId::DEFAULT)).expect("there is memory");
         Self { engine, live: HashMap::new() }
     }
 
     fn allocate(&mut self, name: usize, bytes: usize, stream: u64) {
-        let block = self.engine.allocate(Ask::new(bytes, StreamId::new(stream))).expect("there is memory");
+        let block =
+            self.engine.allocate(DeviceRequest::new(bytes, StreamId::new(stream))).expect("there is memory");
         assert!(self.live.insert(name, block).is_none());
     }
 

@@ -1,7 +1,7 @@
 //! A device whose streams run late, and which looks at what is done to memory that they may still use.
 //!
-//! Time in a stream is a count. What a stream, or the host, knows to be over is a vector of such counts (Fidge, Mattern
-//! 1988): an event carries what its stream knew, and whoever waits for it knows that too.
+//! Time in a stream is a count. What a stream, or the host, knows to be over is a vector of such counts
+//! (Fidge, Mattern 1988): an event carries what its stream knew, and whoever waits for it knows that too.
 
 use crate::{DeviceBacking, EventId, HostPages};
 use orlop_alloc::Access;
@@ -260,7 +260,8 @@ fn page(seed: u64) -> [u8; PAGE] {
 /// The bytes of a block.
 fn bytes<'a>(address: usize, bytes: usize) -> &'a mut [u8] {
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the tests ask for blocks that are live, or that a stream still uses: mapped, initialised, and nobody else's.
+    // SAFETY: the tests ask for blocks that are live, or that a stream still uses: mapped, initialised, and
+    // nobody else's.
     unsafe { std::slice::from_raw_parts_mut(start, bytes) }
 }
 

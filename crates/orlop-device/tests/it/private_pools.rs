@@ -1,4 +1,5 @@
-//! Private pools of a device: memory that a captured graph keeps for itself, and lends only where it is allowed.
+//! Private pools of a device: memory that a captured graph keeps for itself, and lends only where it is
+//! allowed.
 
 use orlop_alloc::{AllocatorRef, Error, Request};
 use orlop_core::Device;

@@ -42,7 +42,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
         let noted = engine.record_stream(block, lane.stream).and_then(|()| engine.free(block));
         debug_assert!(noted.is_ok());
         // One more than before, or as many while a capture goes on: it does not wait then.
-        let event = engine.backing().recorded(lane.stream);
+        let event = engine.backing().recorded_events(lane.stream);
         if lane.queue.back().is_none_or(|&(last, _)| last < event) {
             lane.queue.push_back((event, false));
             self.waiting.insert(id, (place, event));
@@ -56,11 +56,11 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
         if let Ok(found) = queue.binary_search_by_key(&event, |&(event, _)| event) {
             queue[found].1 = true;
         }
-        let passed = engine.backing().passed(*stream);
+        let passed = engine.backing().completed_events(*stream);
         while let Some(&(event, done)) = queue.front()
             && (done || event <= passed)
         {
-            engine.backing().pass(*stream, event);
+            engine.backing().complete_events(*stream, event);
             queue.pop_front();
         }
         true
@@ -71,7 +71,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
         self.waiting.clear();
         for CompletionStream { stream, queue } in &mut self.streams {
             queue.clear();
-            engine.backing().pass(*stream, engine.backing().recorded(*stream));
+            engine.backing().complete_events(*stream, engine.backing().recorded_events(*stream));
         }
     }
 
@@ -79,7 +79,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
     fn lane(&mut self, engine: &Engine<NullDevice>) -> usize {
         for CompletionStream { stream, queue } in &mut self.streams {
             // The device may have waited for them all, for other reasons.
-            let passed = engine.backing().passed(*stream);
+            let passed = engine.backing().completed_events(*stream);
             while queue.front().is_some_and(|&(event, _)| event <= passed) {
                 queue.pop_front();
             }
@@ -91,7 +91,7 @@ impl<Id: Eq + Hash> CompletionQueue<Id> {
             _ => {
                 // No program's: these are addresses, or small.
                 let stream = StreamId::new(u64::MAX - number);
-                engine.backing().tell_of(stream);
+                engine.backing().track_completions(stream);
                 self.streams.push(CompletionStream { stream, queue: VecDeque::new() });
                 self.streams.len() - 1
             }

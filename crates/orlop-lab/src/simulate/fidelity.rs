@@ -7,8 +7,8 @@ use super::folded_streams::FoldedStreams;
 use orlop_alloc::torch::TorchConf;
 use orlop_core::{Device, StreamId};
 use orlop_device::{
-    Ask, DeviceBlock, DevicePiece, DeviceSegment, Engine, NullDevice, PieceState, Policy, PoolId,
-    StreamFilter,
+    DeviceBlock, DeviceChunk, DeviceChunkState, DeviceRequest, DeviceSegment, Engine, NullDevice, Policy,
+    PoolId, StreamFilter,
 };
 use orlop_trace::history::{
     BlockEvent, BlockState, DeviceHistory, EventAction, EventInterpreter, HistoryEvent, Segment,
@@ -115,14 +115,14 @@ impl FidelityReplay {
             && let (Ok(address), Ok(bytes)) = (usize::try_from(event.address), usize::try_from(event.bytes))
         {
             let stream = self.streams.fold(event.stream);
-            self.engine.give_back(stream, address, bytes);
+            self.engine.release_segment(stream, address, bytes);
         }
     }
 
     fn allocate(&mut self, place: usize, event: &HistoryEvent, pool: PoolId) {
         self.fidelity.allocations += 1;
         let bytes = usize::try_from(event.bytes).unwrap_or(usize::MAX);
-        let ask = Ask::new(bytes, self.streams.fold(event.stream));
+        let ask = DeviceRequest::new(bytes, self.streams.fold(event.stream));
         let got = allocate(&mut self.engine, ask, pool);
         if got.map(|block| self.engine.address(block) as u64) == Some(event.address) {
             self.fidelity.same += 1;
@@ -215,7 +215,7 @@ impl PageRange {
 }
 
 /// Allocates from the pool that the recorded block came from.
-fn allocate(engine: &mut Engine<NullDevice>, ask: Ask, pool: PoolId) -> Option<DeviceBlock> {
+fn allocate(engine: &mut Engine<NullDevice>, ask: DeviceRequest, pool: PoolId) -> Option<DeviceBlock> {
     if pool == (0, 0) {
         return engine.allocate(ask).ok();
     }
@@ -226,15 +226,15 @@ fn allocate(engine: &mut Engine<NullDevice>, ask: Ask, pool: PoolId) -> Option<D
 }
 
 fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegment> {
-    let pieces = segment.blocks.iter().map(|block| {
-        Some(DevicePiece {
+    let chunks = segment.blocks.iter().map(|block| {
+        Some(DeviceChunk {
             address: usize::try_from(block.address).ok()?,
             bytes: usize::try_from(block.bytes).ok()?,
             requested: usize::try_from(block.requested).ok()?,
             state: match block.state {
                 // What waits for streams is a block that is freed at once.
-                BlockState::Live | BlockState::Pending => PieceState::Live,
-                BlockState::Free => PieceState::Free,
+                BlockState::Live | BlockState::Pending => DeviceChunkState::Live,
+                BlockState::Free => DeviceChunkState::Free,
             },
         })
     });
@@ -245,7 +245,7 @@ fn segment(segment: &Segment, streams: &mut FoldedStreams) -> Option<DeviceSegme
         small: segment.small,
         expandable: segment.expandable,
         pool: segment.pool,
-        pieces: pieces.collect::<Option<_>>()?,
+        chunks: chunks.collect::<Option<_>>()?,
     })
 }
 

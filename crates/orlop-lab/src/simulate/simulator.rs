@@ -7,7 +7,7 @@ use orlop_alloc::backing::Null;
 use orlop_alloc::central::{Central, Policy};
 use orlop_alloc::{AllocatorRef, Block, Error, Request};
 use orlop_core::{Device, MemoryKind, StreamId};
-use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice};
+use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice};
 use orlop_trace::history::WorkBlock;
 
 /// The memory of a device that is not limited, in bytes: an address space still has room for thousands of
@@ -107,7 +107,7 @@ impl Simulator {
             Self::Device { engine, streams, blocks, .. } => {
                 let stream = streams.fold(block.stream);
                 let long_lived = block.kind == MemoryKind::Persistent;
-                let got = engine.allocate(Ask { long_lived, ..Ask::new(bytes, stream) });
+                let got = engine.allocate(DeviceRequest { long_lived, ..DeviceRequest::new(bytes, stream) });
                 *at(blocks, place) = Some(got.map_err(|error| shortage(&error))?);
             }
             Self::Bfc { allocator, blocks } => {

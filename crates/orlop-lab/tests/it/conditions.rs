@@ -2,7 +2,7 @@
 
 use crate::torch_runs::{device, recordings};
 use orlop_core::{Device, StreamId};
-use orlop_device::{Ask, DeviceBlock, DeviceError, Engine, NullDevice, Policy, TorchConf};
+use orlop_device::{DeviceBlock, DeviceError, DeviceRequest, Engine, NullDevice, Policy, TorchConf};
 use orlop_lab::simulate::{Rules, RunConditions, Simulation};
 use orlop_lab::what_if::WhatIf;
 use orlop_trace::history::{DeviceHistory, EventAction, History, HistoryEvent, SiteId, Sites, Workload};
@@ -141,7 +141,9 @@ impl Recorded {
 
     fn allocate(&mut self, bytes: u64) {
         let [site, _] = self.sites;
-        let got = self.engine.allocate(Ask::new(usize::try_from(bytes).expect("a size"), StreamId::DEFAULT));
+        let got = self
+            .engine
+            .allocate(DeviceRequest::new(usize::try_from(bytes).expect("a size"), StreamId::DEFAULT));
         self.regions(site);
         match got {
             Ok(block) => {

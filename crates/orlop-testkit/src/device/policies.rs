@@ -57,19 +57,19 @@ pub fn pairs_of_settings() -> Vec<String> {
 #[must_use]
 pub fn any(random: &mut Random) -> Policy {
     let mut policy = shipped(random);
-    let beyond = &mut policy.beyond;
+    let extensions = &mut policy.extensions;
     for flag in [
-        &mut beyond.poll_one,
-        &mut beyond.steal,
-        &mut beyond.look_again,
-        &mut beyond.keep_hot,
-        &mut beyond.by_lifetime,
-        &mut beyond.plan_periods,
+        &mut extensions.poll_one,
+        &mut extensions.steal,
+        &mut extensions.search_after_wait,
+        &mut extensions.keep_last_freed,
+        &mut extensions.by_lifetime,
+        &mut extensions.plan_periods,
     ] {
         *flag ^= random.one_in(2);
     }
     if random.one_in(2) {
-        beyond.hold_to_peak = random.pick(&[None, Some(0), Some(3), Some(7), Some(64)]).flatten();
+        extensions.hold_to_peak = random.pick(&[None, Some(0), Some(3), Some(7), Some(64)]).flatten();
     }
     let mut set = |field: &mut usize, one_in: usize, values: &[usize]| {
         if random.one_in(one_in) {

@@ -4,7 +4,7 @@ use super::WatchedDevice;
 use super::random::Random;
 use crate::fault::{ConformanceFault, equal, rule};
 use orlop_core::StreamId;
-use orlop_device::{Ask, DeviceBlock, Engine, PoolId, StreamFilter};
+use orlop_device::{DeviceBlock, DeviceRequest, Engine, PoolId, StreamFilter};
 use std::collections::BTreeMap;
 
 /// The engine's structures are walked once per this number of steps; the statistics are checked in each.
@@ -129,7 +129,7 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     fn allocate(&mut self) -> Result<(), ConformanceFault> {
         let requested = self.bytes();
         let stream = stream(self.random.below(self.streams));
-        let mut ask = Ask::new(requested, stream);
+        let mut ask = DeviceRequest::new(requested, stream);
         ask.long_lived = self.random.one_in(8);
         // A failed request is not a fault.
         let Ok(block) = self.engine.allocate(ask) else { return Ok(()) };
@@ -225,11 +225,11 @@ impl<B: WatchedDevice> DeviceProgram<B> {
     fn give_back(&mut self) {
         let segments = self.engine.segments();
         let Some(segment) = segments.get(self.random.below(segments.len())) else { return };
-        let piece = segment.pieces[self.random.below(segment.pieces.len())];
+        let piece = segment.chunks[self.random.below(segment.chunks.len())];
         let whole = self.random.one_in(2);
         let (address, bytes) =
             if whole { (segment.address, segment.bytes) } else { (piece.address, piece.bytes) };
-        self.engine.give_back(segment.stream, address, bytes);
+        self.engine.release_segment(segment.stream, address, bytes);
     }
 
     fn check(&self) -> Result<(), ConformanceFault> {

@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use orlop_core::StreamId;
-use orlop_device::{DevicePiece, DeviceSegment, PieceState};
+use orlop_device::{DeviceChunk, DeviceChunkState, DeviceSegment};
 
 /// The address of the first segment.
 const START: usize = 0x7f00_0000_0000;
@@ -28,25 +28,25 @@ pub fn possible(random: &mut Random, expandable: bool) -> Vec<DeviceSegment> {
 fn segment(random: &mut Random, address: usize, expandable: bool) -> DeviceSegment {
     let small = random.one_in(2);
     let bytes = if small { STEP } else { STEP * (1 + random.below(60)) };
-    let mut pieces: Vec<DevicePiece> = Vec::new();
+    let mut chunks: Vec<DeviceChunk> = Vec::new();
     let (mut at, end) = (address, address + bytes);
     while at < end {
         let left = end - at;
         let part = random.below(left) / 512 * 512;
         let bytes = if part == 0 || random.one_in(4) { left } else { part };
-        let was_free = pieces.last().is_some_and(|piece| piece.state != PieceState::Live);
+        let was_free = chunks.last().is_some_and(|piece| piece.state != DeviceChunkState::Live);
         let state = match random.below(6) {
-            0 if !was_free => PieceState::Pending,
-            1 | 2 if !was_free => PieceState::Free,
-            _ => PieceState::Live,
+            0 if !was_free => DeviceChunkState::Pending,
+            1 | 2 if !was_free => DeviceChunkState::Free,
+            _ => DeviceChunkState::Live,
         };
         let requested = bytes - random.below(bytes.min(500));
-        pieces.push(DevicePiece { address: at, bytes, requested, state });
+        chunks.push(DeviceChunk { address: at, bytes, requested, state });
         at += bytes;
     }
     let stream = StreamId::new(random.below(2) as u64);
     let pool = if random.one_in(5) { (1, 2) } else { (0, 0) };
-    DeviceSegment { address, bytes, stream, small, expandable, pool, pieces }
+    DeviceSegment { address, bytes, stream, small, expandable, pool, chunks }
 }
 
 /// Returns such segments with a few fields changed, so that they may be invalid.
@@ -56,14 +56,14 @@ pub fn changed(random: &mut Random, expandable: bool) -> Vec<DeviceSegment> {
     for _ in 0..1 + random.below(3) {
         let place = random.below(segments.len());
         let segment = &mut segments[place];
-        let piece = random.below(segment.pieces.len());
+        let piece = random.below(segment.chunks.len());
         let to = random.pick(&[0, 1, 512, STEP, START, usize::MAX / 2, usize::MAX]).unwrap_or(0);
         match random.below(8) {
             0 => segment.address = to,
             1 => segment.bytes = to,
-            2 => segment.pieces[piece].address = to,
-            3 => segment.pieces[piece].bytes = to,
-            4 => segment.pieces[piece].requested = to,
+            2 => segment.chunks[piece].address = to,
+            3 => segment.chunks[piece].bytes = to,
+            4 => segment.chunks[piece].requested = to,
             5 => segment.pool = (to as u64, 7),
             6 => {
                 let twice = segment.clone();
@@ -72,13 +72,13 @@ pub fn changed(random: &mut Random, expandable: bool) -> Vec<DeviceSegment> {
             _ => {
                 // Moves all of it, perhaps onto another one, or to where there is no memory.
                 let at = START.wrapping_add(STEP / 4 * random.below(40)).max(to / 2);
-                for piece in &mut segment.pieces {
+                for piece in &mut segment.chunks {
                     piece.address = piece.address.wrapping_sub(segment.address).wrapping_add(at);
                 }
                 segment.address = at;
             }
         }
-        if segments.iter().any(|segment| segment.pieces.is_empty()) {
+        if segments.iter().any(|segment| segment.chunks.is_empty()) {
             break;
         }
     }

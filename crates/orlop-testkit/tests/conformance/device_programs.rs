@@ -2,7 +2,7 @@
 
 use orlop_alloc::{Allocator, Request};
 use orlop_core::{Device, StreamId};
-use orlop_device::{Ask, DeviceAllocator, Engine, HostPages, NullDevice, Policy, TorchConf};
+use orlop_device::{DeviceAllocator, DeviceRequest, Engine, HostPages, NullDevice, Policy, TorchConf};
 use orlop_testkit::device::{DeviceCall, DeviceProgram, MockDevice, ProgramEnd, Random, policies, states};
 use orlop_testkit::suite::cases;
 use orlop_testkit::{ConformanceFault, SuiteProfile, conformance};
@@ -151,7 +151,7 @@ fn an_engine_that_cannot_wait_in_the_end_gives_nothing_back() {
     for policy in [Policy::orlop(), Policy::orlop_without_pages()] {
         let device = MockDevice::new(64 << 20, true, 0);
         let mut engine = Engine::new(device.clone(), policy);
-        engine.allocate(Ask::new(8 << 20, StreamId::DEFAULT)).unwrap();
+        engine.allocate(DeviceRequest::new(8 << 20, StreamId::DEFAULT)).unwrap();
         device.panic_one_in(1);
         drop(engine);
         device.fault().unwrap();

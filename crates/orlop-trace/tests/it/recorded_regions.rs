@@ -7,7 +7,7 @@ use orlop_alloc::central::Central;
 use orlop_alloc::profile::Observers;
 use orlop_alloc::{Allocator as _, AllocatorRef, Block, Request, Tag};
 use orlop_core::{Device, StreamId};
-use orlop_device::{DeviceAllocator, NullDevice, PieceState, Policy, TorchConf};
+use orlop_device::{DeviceAllocator, DeviceChunkState, NullDevice, Policy, TorchConf};
 use orlop_trace::formats::binary::{BinaryWriter, EventOrder};
 use orlop_trace::formats::snapshot::write_pickle;
 use orlop_trace::history::{
@@ -183,8 +183,8 @@ fn segments_are_the_engines_own() {
     let live = |block: &&SegmentBlock| block.state == BlockState::Live;
     let blocks: Vec<_> =
         segments.iter().flat_map(|s| &s.blocks).filter(live).map(|b| (b.address, b.bytes)).collect();
-    let pieces = own.iter().flat_map(|own| &own.pieces);
-    let pieces = pieces.filter(|piece| piece.state == PieceState::Live);
+    let pieces = own.iter().flat_map(|own| &own.chunks);
+    let pieces = pieces.filter(|piece| piece.state == DeviceChunkState::Live);
     assert_eq!(blocks, pieces.map(|piece| (piece.address as u64, piece.bytes as u64)).collect::<Vec<_>>());
 }
 

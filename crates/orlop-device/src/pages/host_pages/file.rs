@@ -1,6 +1,6 @@
 //! A file of memory: on Linux, `memfd_create`.
 
-use super::stretches::Stretch;
+use super::extents::Extent;
 
 #[cfg(target_os = "linux")]
 pub(super) use self::linux::MemoryFile;
@@ -9,7 +9,7 @@ pub(super) use self::none::MemoryFile;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::Stretch;
+    use super::Extent;
     use std::fs::File;
     use std::io::{Error, ErrorKind};
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -22,14 +22,14 @@ mod linux {
     /// The unit of `st_blocks`, whatever the file system's own.
     const BLOCK: u64 = 512;
 
-    /// A file that is nowhere but in memory. Nobody else has it.
+    /// A file that exists only in memory, of this process alone.
     #[derive(Debug)]
     pub(in super::super) struct MemoryFile {
         file: File,
     }
 
     impl MemoryFile {
-        /// One that may have so many bytes, and has none yet.
+        /// Creates a file of `bytes` bytes, without memory yet.
         pub(in super::super) fn new(bytes: usize) -> Result<Self, Error> {
             if cfg!(miri) {
                 // Miri does not map files.
@@ -47,17 +47,18 @@ mod linux {
             Ok(Self { file })
         }
 
-        /// Gets memory for a stretch, zeroed where there was none. False if the system has no more.
-        pub(in super::super) fn commit(&self, stretch: Stretch) -> bool {
-            let Stretch { offset, bytes } = stretch;
+        /// Commits memory for an extent, zeroed where there was none. Returns `false` if the system has no
+        /// more.
+        pub(in super::super) fn commit(&self, extent: Extent) -> bool {
+            let Extent { offset, bytes } = extent;
             let steps = (offset..offset + bytes).step_by(STEP);
             steps.into_iter().all(|at| self.allocate(0, at, STEP.min(offset + bytes - at)))
         }
 
-        /// Gives the memory of a stretch back to the system. False if the system keeps it in the file.
-        pub(in super::super) fn discard(&self, stretch: Stretch) -> bool {
+        /// Decommits the memory of an extent. Returns `false` if the system keeps it in the file.
+        pub(in super::super) fn discard(&self, extent: Extent) -> bool {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            self.allocate(mode, stretch.offset, stretch.bytes)
+            self.allocate(mode, extent.offset, extent.bytes)
         }
 
         fn allocate(&self, mode: libc::c_int, offset: usize, bytes: usize) -> bool {
@@ -76,31 +77,31 @@ mod linux {
             }
         }
 
-        /// Maps a stretch, in the place of whatever is mapped there. False if the system cannot.
+        /// Maps an extent, and replaces what is mapped there. Returns `false` if the system cannot.
         ///
         /// # Safety
         ///
-        /// The addresses are the caller's, and used by nobody.
-        pub(in super::super) unsafe fn map(&self, address: usize, stretch: Stretch) -> bool {
-            let Ok(offset) = libc::off_t::try_from(stretch.offset) else { return false };
+        /// The addresses are the caller's, and not in use.
+        pub(in super::super) unsafe fn map(&self, address: usize, extent: Extent) -> bool {
+            let Ok(offset) = libc::off_t::try_from(extent.offset) else { return false };
             let place = ptr::with_exposed_provenance_mut(address);
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             // The memory is there: finding each page again by a fault would take many times longer.
             let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_POPULATE;
             let file = self.file.as_raw_fd();
             // SAFETY: what is there may be replaced (the caller's promise).
-            let mapped = unsafe { libc::mmap(place, stretch.bytes, protection, flags, file, offset) };
+            let mapped = unsafe { libc::mmap(place, extent.bytes, protection, flags, file, offset) };
             mapped == place
         }
 
-        /// Bytes of memory that the file has, as the system counts them.
+        /// Returns the bytes of memory of the file, as the system counts them.
         pub(in super::super) fn resident(&self) -> Result<u64, Error> {
             Ok(self.file.metadata()?.blocks() * BLOCK)
         }
 
-        /// Where this process has the file mapped, in order of address, by the system's own list.
+        /// Returns the mappings of the file in this process, in order of address, as the system lists them.
         #[cfg(test)]
-        pub(in super::super) fn mappings(&self) -> Vec<(usize, Stretch)> {
+        pub(in super::super) fn mappings(&self) -> Vec<(usize, Extent)> {
             let inode = self.file.metadata().expect("it is open").ino().to_string();
             let list = std::fs::read_to_string("/proc/self/maps").expect("Linux tells");
             let number = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
@@ -112,7 +113,7 @@ mod linux {
                 let (start, end) = range.split_once('-')?;
                 let ours = fields.next() == Some(&inode) && line.contains("memfd:orlop");
                 let place = (number(start), number(end));
-                ours.then(|| (place.0, Stretch { offset: number(offset), bytes: place.1 - place.0 }))
+                ours.then(|| (place.0, Extent { offset: number(offset), bytes: place.1 - place.0 }))
             });
             of_file.collect()
         }
@@ -121,7 +122,7 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod none {
-    use super::Stretch;
+    use super::Extent;
     use std::io::{Error, ErrorKind};
 
     /// There are no such files here.
@@ -133,18 +134,18 @@ mod none {
             Err(ErrorKind::Unsupported.into())
         }
 
-        pub(in super::super) fn commit(&self, _: Stretch) -> bool {
+        pub(in super::super) fn commit(&self, _: Extent) -> bool {
             match *self {}
         }
 
-        pub(in super::super) fn discard(&self, _: Stretch) -> bool {
+        pub(in super::super) fn discard(&self, _: Extent) -> bool {
             match *self {}
         }
 
         /// # Safety
         ///
-        /// None: nobody can call it.
-        pub(in super::super) unsafe fn map(&self, _: usize, _: Stretch) -> bool {
+        /// None: there is no value to call it with.
+        pub(in super::super) unsafe fn map(&self, _: usize, _: Extent) -> bool {
             match *self {}
         }
 

@@ -1,30 +1,31 @@
-//! Host memory in pages that can be moved: real memory for an engine that stitches.
+//! Host memory in pages that can be moved: real memory for an engine that remaps.
 //!
-//! The memory is a file that is nowhere but in memory (`memfd_create`). A page is a stretch of it, and is not bound to an
-//! address: it is under the address where that stretch is mapped. To move it is to map the stretch elsewhere; no byte is
-//! copied. What is held is committed (`fallocate`): memory that was granted is there when it is touched. A request that the
-//! system cannot serve is refused; only at the limit of a memory group may the system end the process instead, then and
-//! there, not later. What goes back is a hole in the file, and the system's again.
+//! The memory is a file that exists only in memory (`memfd_create`). A page is an extent of it, and is not
+//! bound to an address: it is at the address where that extent is mapped. To move it is to map the extent
+//! elsewhere; no byte is copied. Used memory is committed (`fallocate`): granted memory is there when it is
+//! touched. A request that the system cannot serve is refused; only at the limit of a memory group can the
+//! system end the process instead, at once and not later. Memory that goes back becomes a hole in the file.
 //!
 //! # Why no page has two addresses
 //!
-//! 1. Every byte of the file is in one place: free, or under one address ([`stretches`]). It moves from one to the other by
-//!    value, behind one lock.
-//! 2. A stretch leaves its place only after the system has taken its mapping away: the address is shut first
-//!    (`PROT_NONE`), and the stretch mapped elsewhere, or free, then. In between it is under no address.
-//! 3. If the system refuses to shut an address (it counts mappings, and a process may have 65,530 by default), the stretch
-//!    stays in its place: nobody else gets it, and the address is shut before anything else is mapped there.
-//!    This takes the system at its word that it looks before it takes anything away. Where it runs out of its own memory
-//!    in the middle of one call, Linux before 6.12 may leave a hole in the range that was set aside.
-//! 4. If it refuses to map a stretch that was to move, the stretch goes back to it; where it was nothing is left.
+//! 1. Every byte of the file is free or mapped at one address ([`extents`]). It moves from one to the other
+//!    by value, behind one lock.
+//! 2. An extent leaves its address only after the system has removed its mapping: first the address is closed
+//!    (`PROT_NONE`), then the extent is mapped elsewhere, or free. In between it is mapped nowhere.
+//! 3. If the system refuses to close an address (it counts mappings, and a process may have 65,530 by
+//!    default), the extent stays there: it is not reused, and the address is closed before anything else is
+//!    mapped there. This relies on the system to refuse before it removes anything. Where it runs out of its
+//!    own memory in the middle of one call, Linux before 6.12 may leave a hole in the reservation.
+//! 4. If it refuses to map an extent that was to move, the extent's memory goes back to it; nothing is left
+//!    at the old address.
 
+mod extents;
 mod file;
 mod refusals;
-mod stretches;
 
+use self::extents::{Extent, FreeExtents, MappedExtents};
 use self::file::MemoryFile;
 use self::refusals::Refusals;
-use self::stretches::{Free, Placed, Stretch};
 use crate::backing::IdleStreams;
 use crate::backing::MemoryMeter;
 use crate::backing::{DeviceBacking, EventId};
@@ -37,11 +38,12 @@ use std::io::{self, ErrorKind};
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Ranges of addresses begin at multiples of this, and the memory is one of so many bytes.
+/// Reservations begin at multiples of this many bytes, and the memory is a multiple of it.
 const GRANULE: usize = 2 << 20;
 
-/// Host memory whose pages can be moved, of a size that is given once: a device of the CPU's for a
-/// [`DeviceAllocator`](crate::DeviceAllocator). Memory does not run out there because it is fragmented.
+/// Host memory with pages that can be moved, of a fixed size: a device for a
+/// [`DeviceAllocator`](crate::DeviceAllocator) whose memory is the CPU's. Fragmentation does not make it run
+/// out of memory.
 ///
 /// ```
 /// use orlop_alloc::Request;
@@ -53,7 +55,7 @@ const GRANULE: usize = 2 << 20;
 /// let memory = HostPages::new(64 << 20)?;
 /// let allocator = DeviceAllocator::new(memory, Policy::orlop()).into_ref();
 /// let mut blocks: Vec<_> = (0..6).map(|_| allocator.allocate(&Request::new(10 << 20))).collect::<Result<_, _>>()?;
-/// // Every second one goes; 32 MiB are not free in a row, and yet to be had.
+/// // Every second one is freed: 32 MiB are free, but not contiguous.
 /// drop(blocks.remove(4));
 /// drop(blocks.remove(2));
 /// drop(blocks.remove(0));
@@ -62,24 +64,24 @@ const GRANULE: usize = 2 << 20;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What is held is in memory, touched or not: ask for less than the machine has. Work on the CPU is done when the call
-/// returns, so streams are names and events are done.
+/// Reserved memory is committed, touched or not: use less than the machine has. Work on the CPU is complete
+/// when the call returns, so streams are names and events are complete.
 ///
 /// A process that forks shares the memory with its child, as it is a file's: the child must not use it.
 #[derive(Debug)]
 pub struct HostPages {
     file: MemoryFile,
     memory: u64,
-    state: Mutex<State>,
+    state: Mutex<HostState>,
     streams: IdleStreams,
     refusals: Refusals,
 }
 
 #[derive(Debug)]
-struct State {
-    held: MemoryMeter,
-    free: Free,
-    placed: Placed,
+struct HostState {
+    meter: MemoryMeter,
+    free: FreeExtents,
+    placed: MappedExtents,
     moved: u64,
 }
 
@@ -87,11 +89,12 @@ impl HostPages {
     /// Its size is a multiple of this many bytes.
     pub const GRANULE: usize = GRANULE;
 
-    /// Of so many bytes, rounded up to 2 MiB. None of them is taken from the system yet.
+    /// Creates a device of `bytes` bytes, rounded up to 2 MiB, none of them committed.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::NoMovablePages`] elsewhere than on Linux (kind `Unsupported`), and where the system refuses.
+    /// [`DeviceError::NoMovablePages`] elsewhere than on Linux (kind `Unsupported`), and where the system
+    /// refuses.
     pub fn new(bytes: u64) -> Result<Self, DeviceError> {
         let refused = |kind| DeviceError::NoMovablePages { bytes, kind };
         let size = usize::try_from(bytes).ok().and_then(|size| size.checked_next_multiple_of(GRANULE));
@@ -99,10 +102,10 @@ impl HostPages {
         let size = size.ok_or_else(|| refused(ErrorKind::OutOfMemory))?;
         let file = MemoryFile::new(size).map_err(|error| refused(error.kind()))?;
         let memory = size as u64;
-        let state = State {
-            held: MemoryMeter::new(memory),
-            free: Free::new(size),
-            placed: Placed::default(),
+        let state = HostState {
+            meter: MemoryMeter::new(memory),
+            free: FreeExtents::new(size),
+            placed: MappedExtents::default(),
             moved: 0,
         };
         Ok(Self {
@@ -114,30 +117,31 @@ impl HostPages {
         })
     }
 
-    /// For tests: from now on events are done when they are asked about, or not until they are waited for.
+    /// For tests: sets whether events are complete when they are queried. If not, they are once they are
+    /// waited for.
     pub fn set_events_done(&self, done: bool) {
         self.streams.set_events_done(done);
     }
 
-    /// Bytes that are held of it.
+    /// Returns the bytes in use.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.state().held.used()
+        self.state().meter.used()
     }
 
-    /// The most bytes that were held of it.
+    /// Returns the peak of the bytes in use.
     #[must_use]
     pub fn peak(&self) -> u64 {
-        self.state().held.peak()
+        self.state().meter.peak()
     }
 
-    /// Bytes of pages that were moved.
+    /// Returns the bytes of pages that were moved.
     #[must_use]
     pub fn remapped(&self) -> u64 {
         self.state().moved
     }
 
-    /// Bytes that the system has given, as it counts them: what is held, and not what went back.
+    /// Returns the committed bytes, as the system counts them.
     ///
     /// # Errors
     ///
@@ -151,17 +155,17 @@ impl HostPages {
     pub(crate) fn prove(&self) {
         let state = self.state();
         let bytes = usize::try_from(self.memory).unwrap_or(usize::MAX);
-        stretches::proof::every_byte_is_in_one_place(bytes, &state.free, &state.placed);
-        stretches::proof::the_system_agrees(self.file.mappings(), &state.placed);
+        extents::proof::every_byte_is_in_one_place(bytes, &state.free, &state.placed);
+        extents::proof::the_system_agrees(self.file.mappings(), &state.placed);
     }
 
-    /// The next calls of the system that change mappings are refused where a bit is set.
+    /// Refuses the next calls of the system that change mappings, where a bit is set.
     #[cfg(all(test, target_os = "linux"))]
     pub(crate) fn refuse(&self, calls: u64) {
         self.refusals.set(calls);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HostState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,101 +173,102 @@ impl HostPages {
     ///
     /// # Safety
     ///
-    /// The addresses are of a range of ours, used by nobody, and whole pages of the system.
-    unsafe fn fill(&self, state: &mut State, address: usize, bytes: usize) -> bool {
+    /// The addresses are whole pages of a reservation of this device, and not in use.
+    unsafe fn fill(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
         if !unsafe { self.make_way(state, address, bytes) } {
             return false;
         }
-        let Some(stretches) = state.free.take(bytes) else { return false };
-        if !stretches.iter().all(|&stretch| self.file.commit(stretch)) {
-            self.give(state, &stretches);
+        let Some(extents) = state.free.take(bytes) else { return false };
+        if !extents.iter().all(|&extent| self.file.commit(extent)) {
+            self.give(state, &extents);
             return false;
         }
         // SAFETY: the caller's promise; what the system kept there before is gone.
-        unsafe { self.place(state, address, &stretches) }
+        unsafe { self.place(state, address, &extents) }
     }
 
-    /// Maps stretches that are in no place in a row, all or nothing: if it cannot be they go back to the system.
+    /// Maps extents that are mapped nowhere, one after the other, all or nothing: if that fails their memory
+    /// goes back to the system.
     ///
     /// # Safety
     ///
     /// As for `fill`, and nothing is mapped there.
-    unsafe fn place(&self, state: &mut State, address: usize, stretches: &[Stretch]) -> bool {
+    unsafe fn place(&self, state: &mut HostState, address: usize, extents: &[Extent]) -> bool {
         let mut at = address;
-        for (number, &stretch) in stretches.iter().enumerate() {
+        for (number, &extent) in extents.iter().enumerate() {
             // SAFETY: the caller's promise.
-            if self.refusals.next() || !unsafe { self.file.map(at, stretch) } {
-                self.give(state, &stretches[number..]);
-                // SAFETY: mapped a moment ago, and known to nobody.
+            if self.refusals.next() || !unsafe { self.file.map(at, extent) } {
+                self.give(state, &extents[number..]);
+                // SAFETY: mapped a moment ago, and used nowhere.
                 let _kept = unsafe { self.clear(state, address, at - address) };
                 return false;
             }
-            state.placed.insert(at, stretch);
-            at += stretch.bytes;
+            state.placed.insert(at, extent);
+            at += extent.bytes;
         }
         true
     }
 
-    /// Takes away what the system did not let go of before. False if it still does not.
+    /// Removes mappings that the system refused to remove before. Returns `false` if it still does.
     ///
     /// # Safety
     ///
     /// As for `fill`.
-    unsafe fn make_way(&self, state: &mut State, address: usize, bytes: usize) -> bool {
+    unsafe fn make_way(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
         !state.placed.is_any(address, bytes) || unsafe { self.clear(state, address, bytes) }
     }
 
-    /// Takes mappings away; the stretches are in no place then. `None` if the system refuses: nothing has changed.
+    /// Removes mappings, and returns their extents. `None` if the system refuses: nothing has changed.
     ///
     /// # Safety
     ///
     /// As for `fill`.
-    unsafe fn lift(&self, state: &mut State, address: usize, bytes: usize) -> Option<Vec<Stretch>> {
+    unsafe fn lift(&self, state: &mut HostState, address: usize, bytes: usize) -> Option<Vec<Extent>> {
         let start = NonNull::new(ptr::with_exposed_provenance_mut(address))?;
         if self.refusals.next() {
             return None;
         }
-        // SAFETY: whole pages of a range of ours, used by nobody (the caller's promise).
+        // SAFETY: whole pages of a reservation of this device, not in use (the caller's promise).
         let shut = bytes == 0 || unsafe { pages::decommit(start, bytes) };
         shut.then(|| state.placed.take(address, bytes))
     }
 
-    /// Takes mappings away and gives the memory back. False if the system keeps the mappings; the memory it has then too,
-    /// and the stretches stay where they are.
+    /// Removes mappings and gives the memory back. Returns `false` if the system keeps the mappings: then it
+    /// has the memory all the same, and the extents stay mapped.
     ///
     /// # Safety
     ///
     /// As for `fill`.
-    unsafe fn clear(&self, state: &mut State, address: usize, bytes: usize) -> bool {
+    unsafe fn clear(&self, state: &mut HostState, address: usize, bytes: usize) -> bool {
         // SAFETY: the caller's promise.
-        if let Some(stretches) = unsafe { self.lift(state, address, bytes) } {
-            self.give(state, &stretches);
+        if let Some(extents) = unsafe { self.lift(state, address, bytes) } {
+            self.give(state, &extents);
             return true;
         }
-        state.placed.inside(address, bytes).for_each(|stretch| self.discard(stretch));
+        state.placed.inside(address, bytes).for_each(|extent| self.discard(extent));
         false
     }
 
-    /// Stretches that are in no place are free, and their memory the system's.
-    fn give(&self, state: &mut State, stretches: &[Stretch]) {
-        for &stretch in stretches {
-            self.discard(stretch);
-            state.free.give(stretch);
+    /// Frees extents that are mapped nowhere, and gives their memory back to the system.
+    fn give(&self, state: &mut HostState, extents: &[Extent]) {
+        for &extent in extents {
+            self.discard(extent);
+            state.free.give(extent);
         }
     }
 
-    fn discard(&self, stretch: Stretch) {
-        if !self.file.discard(stretch) {
+    fn discard(&self, extent: Extent) {
+        if !self.file.discard(extent) {
             let error = io::Error::last_os_error();
-            let Stretch { offset, bytes } = stretch;
+            let Extent { offset, bytes } = extent;
             trace_guarded(|| tracing::error!(offset, bytes, %error, "the system did not take memory back"));
         }
     }
 }
 
-/// Whole pages of the system.
+/// Returns `true` for whole pages of the system.
 fn is_whole(address: usize, bytes: usize) -> bool {
     let page = pages::size();
     bytes > 0 && address.is_multiple_of(page) && bytes.is_multiple_of(page)
@@ -274,14 +279,14 @@ fn region(address: usize, bytes: usize) -> Option<Region> {
     Some(Region { ptr, bytes, align: Alignment::PLANNED, zeroed: true })
 }
 
-// SAFETY: 1. ranges are the kernel's, which do not overlap, and no stretch of the file is under two addresses: see the head of
-// this module. Memory is initialised: the kernel's zeros, or what the engine's users wrote. 2. Nothing runs in a stream later
-// than the call that puts it there.
+// SAFETY: 1. ranges are the kernel's, which do not overlap, and no extent of the file is under two addresses:
+// see the head of this module. Memory is initialised: the kernel's zeros, or what the engine's users wrote.
+// 2. Nothing runs in a stream later than the call that puts it there.
 unsafe impl DeviceBacking for HostPages {
     fn allocate(&self, bytes: usize) -> Option<usize> {
         let bytes = bytes.checked_next_multiple_of(pages::size())?;
         let address = self.reserve_addresses(bytes)?;
-        // SAFETY: set aside a moment ago, without pages.
+        // SAFETY: reserved above, without pages.
         if unsafe { self.map(address, bytes, bytes) } {
             return Some(address);
         }
@@ -292,9 +297,9 @@ unsafe impl DeviceBacking for HostPages {
 
     unsafe fn release(&self, address: usize, bytes: usize) {
         let Some(bytes) = bytes.checked_next_multiple_of(pages::size()) else { return };
-        // SAFETY: `allocate` mapped all of it; used by nobody (the caller's promise).
+        // SAFETY: `allocate` mapped all of it; not in use (the caller's promise).
         unsafe { self.unmap(address, bytes, bytes) };
-        // SAFETY: `allocate` set it aside, whole.
+        // SAFETY: `allocate` reserved it, whole.
         unsafe { self.release_addresses(address, bytes) };
     }
 
@@ -312,7 +317,8 @@ unsafe impl DeviceBacking for HostPages {
         let whole = bytes.checked_next_multiple_of(pages::size());
         let Some(region) = whole.and_then(|bytes| region(address, bytes)) else { return };
         let mut state = self.state();
-        // SAFETY: the whole range, once; there are no pages under it that anybody uses (the caller's promise).
+        // SAFETY: the whole range, once; there are no pages under it that anybody uses (the caller's
+        // promise).
         if unsafe { pages::unmap(region) } {
             // With the addresses goes what the system kept mapped there.
             let kept = state.placed.take(address, region.bytes);
@@ -322,34 +328,34 @@ unsafe impl DeviceBacking for HostPages {
 
     unsafe fn map(&self, address: usize, bytes: usize, _: usize) -> bool {
         let mut state = self.state();
-        if !is_whole(address, bytes) || !state.held.take(bytes) {
+        if !is_whole(address, bytes) || !state.meter.try_add(bytes) {
             return false;
         }
-        // SAFETY: set aside, and without pages that anybody uses (the caller's promise).
+        // SAFETY: reserved, and without pages that anybody uses (the caller's promise).
         let filled = unsafe { self.fill(&mut state, address, bytes) };
         if !filled {
-            state.held.give(bytes);
+            state.meter.sub(bytes);
         }
         filled
     }
 
     unsafe fn unmap(&self, address: usize, bytes: usize, _: usize) {
         let mut state = self.state();
-        // SAFETY: mapped, and used by nobody (the caller's promise).
+        // SAFETY: mapped, and not in use (the caller's promise).
         let _kept = unsafe { self.clear(&mut state, address, bytes) };
-        state.held.give(bytes);
+        state.meter.sub(bytes);
     }
 
     unsafe fn remap(&self, from: usize, to: usize, bytes: usize, _: usize) -> bool {
         let mut state = self.state();
-        // SAFETY: set aside, and without pages that anybody uses (the caller's promise).
+        // SAFETY: reserved, and without pages that anybody uses (the caller's promise).
         if !is_whole(to, bytes) || !unsafe { self.make_way(&mut state, to, bytes) } {
             return false;
         }
-        // SAFETY: mapped, and used by nobody (the caller's promise).
-        let Some(stretches) = (unsafe { self.lift(&mut state, from, bytes) }) else { return false };
+        // SAFETY: mapped, and not in use (the caller's promise).
+        let Some(extents) = (unsafe { self.lift(&mut state, from, bytes) }) else { return false };
         // SAFETY: as for `make_way`, which took away what was there.
-        let placed = unsafe { self.place(&mut state, to, &stretches) };
+        let placed = unsafe { self.place(&mut state, to, &extents) };
         if placed {
             state.moved += bytes as u64;
         }

@@ -1,6 +1,6 @@
-//! A system that refuses, for tests; elsewhere nothing.
+//! Refusals of the system, injected by tests; otherwise nothing.
 
-/// Which of the next calls that change mappings are refused: a bit for each.
+/// The next calls that change mappings which are refused: a bit for each.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     #[cfg(test)]
@@ -13,7 +13,7 @@ impl Refusals {
         self.calls.store(calls, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Whether the next call is refused.
+    /// Returns `true` if the next call is to be refused.
     pub(super) fn next(&self) -> bool {
         // Under the lock of the memory: nobody comes in between.
         let calls = self.calls.load(std::sync::atomic::Ordering::Relaxed);

@@ -6,12 +6,12 @@
 //! period (see [`orlop_plan::period`]). What outlives a period gets an address of its own.
 //!
 //! Nothing here decides about memory: the engine places a block where it was planned if that is free (see
-//! [`rehearse`](super::rehearse)), and where it fits best if not.
+//! [`plan`](super::plan)), and where it fits best if not.
 
 use orlop_plan::period::{Period, PeriodPlan, PeriodSearch};
 use std::ops::Range;
 
-/// What is known about the requests of one stream.
+/// The logged requests of one stream, and the plan for its period.
 #[derive(Debug, Default)]
 pub(crate) struct StreamPeriod {
     search: PeriodSearch,
@@ -27,35 +27,35 @@ pub(crate) struct StreamPeriod {
 impl StreamPeriod {
     /// Logs a request of `size` bytes. Returns its number, and where its block belongs by the plan.
     #[inline]
-    pub(crate) fn request(&mut self, size: usize) -> (u32, Option<usize>) {
+    pub(crate) fn log_request(&mut self, size: usize) -> (u32, Option<usize>) {
         let number = self.search.log(size);
         (number, self.plan.as_mut().and_then(|plan| plan.follow(&self.search)))
     }
 
     /// Logs that the block of a request was freed.
     #[inline]
-    pub(crate) fn free(&mut self, number: u32) {
+    pub(crate) fn log_free(&mut self, number: u32) {
         self.search.log_free(number);
     }
 
-    /// Nothing is known. Numbers go on: live blocks have those of before.
-    pub(crate) fn restart(&self) -> Self {
+    /// Returns an empty log and no plan. Numbers continue, because live blocks have numbers of this log.
+    pub(crate) fn cleared(&self) -> Self {
         Self { search: self.search.restart(), ..Self::default() }
     }
 
-    /// Whether blocks have places.
+    /// Returns `true` if there is a plan.
     #[inline]
     pub(crate) fn is_planned(&self) -> bool {
         self.plan.is_some()
     }
 
-    /// Pages were moved. Returns a period if it was time to search for one, and there is one.
+    /// Call after pages were moved. Returns a period if it was time to search for one, and there is one.
     pub(super) fn find(&mut self) -> Option<Period> {
         if self.search.take_turn() { self.search.find() } else { None }
     }
 
-    /// There is no plan for a period that was found.
-    pub(crate) fn reject(&mut self, period: &Period) {
+    /// Notes that a period that was found cannot be planned: the next search is later.
+    pub(crate) fn postpone(&mut self, period: &Period) {
         self.search.reject(period);
     }
 
@@ -66,7 +66,7 @@ impl StreamPeriod {
         (self.plan, self.footprint, self.allowed) = (Some(plan), footprint, allowed);
     }
 
-    /// The first part of some addresses that no block of the plan needs.
+    /// Returns the first part of `addresses` that no block of the plan needs.
     pub(crate) fn outside(&self, addresses: Range<usize>) -> Range<usize> {
         let mut part = addresses;
         let first = self.footprint.partition_point(|pages| pages.end <= part.start);
@@ -80,7 +80,7 @@ impl StreamPeriod {
         part
     }
 
-    /// Bytes of the log and the plan.
+    /// Returns the bytes of the log and the plan.
     pub(crate) fn bytes(&self) -> usize {
         self.search.bytes()
             + self.plan.as_ref().map_or(0, PeriodPlan::bytes)
@@ -89,5 +89,5 @@ impl StreamPeriod {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "log_tests.rs"]
+#[path = "stream_period_tests.rs"]
 mod tests;

@@ -1,0 +1,200 @@
+//! The ladder: all that is tried for a request, in order.
+//!
+//! [`Engine::allocate`] serves most requests from the last-freed block or on the first rung of
+//! [`Engine::find_chunk`]. A policy leaves rungs out (PyTorch's has neither 2, nor 3, nor 8); none changes
+//! their order.
+
+use super::{COMMON, DeviceBlock, DeviceRequest, Engine, Index, LARGE, LONG_LIVED, NONE, PoolRequest, SMALL};
+use crate::DeviceError;
+use crate::backing::DeviceBacking;
+
+impl<B: DeviceBacking> Engine<B> {
+    /// Allocates a block.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`] with the figures. The engine goes on working.
+    #[inline]
+    pub fn allocate(&mut self, asked: DeviceRequest) -> Result<DeviceBlock, DeviceError> {
+        let stream = self.streams.number(asked.stream);
+        if !self.private.is_capturing() {
+            self.poll();
+        }
+        let Some(size) = self.policy.round(asked.bytes) else {
+            return Err(self.out_of_memory(asked, usize::MAX));
+        };
+        let is_small = size <= self.policy.small_limit;
+        let pool = match self.private.captures(asked.stream) {
+            None => {
+                let class = if is_small { SMALL } else { LARGE };
+                if asked.long_lived && self.policy.extensions.by_lifetime {
+                    class + LONG_LIVED
+                } else {
+                    class
+                }
+            }
+            Some((small, large)) => {
+                if is_small {
+                    small
+                } else {
+                    large
+                }
+            }
+        };
+        let request = PoolRequest { size, stream, pool };
+        if pool == LARGE && stream == self.watched_stream {
+            return self.allocate_planned(request, asked);
+        }
+        self.allocate_best_fit(request, asked)
+    }
+
+    /// Allocates the last-freed block if that is what the request needs, else a block of the chunk that the
+    /// ladder finds.
+    #[inline]
+    pub(crate) fn allocate_best_fit(
+        &mut self,
+        request: PoolRequest,
+        asked: DeviceRequest,
+    ) -> Result<DeviceBlock, DeviceError> {
+        let PoolRequest { size, stream, pool } = request;
+        if self.last_freed != NONE {
+            let last_freed = std::mem::replace(&mut self.last_freed, NONE);
+            let chunk = &self.chunks[last_freed];
+            if chunk.size == size && chunk.stream == stream && chunk.pool == pool {
+                return Ok(self.reuse(last_freed, asked.bytes));
+            }
+            self.insert_free(last_freed);
+        }
+        match self.find_chunk(request) {
+            Some(chunk) => {
+                let block = self.hand_out(chunk, size, asked.bytes);
+                // It may have been another stream's. What remained of it still is.
+                self.chunks[block.0].stream = stream;
+                Ok(block)
+            }
+            None => Err(self.out_of_memory(asked, size)),
+        }
+    }
+
+    /// Finds a chunk for a request and takes it out of its index: the whole ladder.
+    #[inline]
+    fn find_chunk(&mut self, request: PoolRequest) -> Option<Index> {
+        // 1. The best fit among the free chunks of the request's stream.
+        if let Some(chunk) = self.search(request) {
+            return Some(chunk);
+        }
+        // Most requests end there: what follows is not in the code of their path.
+        out_of_line(|| {
+            // 2. Free neighbours of different streams merge. Where pages cannot move, a chunk that is cut too
+            //    small stays so: hence before another stream's chunk is cut.
+            if self.keeps_whole
+                && self.is_beyond_peak(request, request.size)
+                && self.merge_streams_for(request)
+                && let Some(chunk) = self.search(request)
+            {
+                return Some(chunk);
+            }
+            // 3. The best fit among the free chunks of other streams. The request's stream waits for the
+            //    other, on the device.
+            if self.policy.extensions.steal
+                && let Some(chunk) = self.steal(request)
+            {
+                return Some(chunk);
+            }
+            // 4. Callbacks, which may free memory.
+            if self.run_callbacks()
+                && let Some(chunk) = self.search(request)
+            {
+                return Some(chunk);
+            }
+            // 5. Garbage collection: with a limit and a threshold, old regions go back to the device.
+            self.collect_garbage();
+            // 6. Growth: a new region, or new pages. Beyond the peak the policy may merge, release or move
+            //    first.
+            if let Some(chunk) = self.grow(request) {
+                return Some(chunk);
+            }
+            // 7. Large regions that are never split go back to the device, and growth is tried again.
+            if self.release_oversize(request)
+                && let Some(chunk) = self.grow(request)
+            {
+                return Some(chunk);
+            }
+            // What follows waits for streams, which would end a capture.
+            if self.private.is_capturing() {
+                return None;
+            }
+            // 8. All streams are waited for, and what that made free may fit.
+            if self.policy.extensions.search_after_wait
+                && let Some(chunk) = self.search_after_wait(request)
+            {
+                return Some(chunk);
+            }
+            // 9. All streams are waited for, everything free goes back to the device, and growth is tried a
+            //    last time.
+            self.release_cached(0);
+            self.stats.num_alloc_retries += 1;
+            if let Some(chunk) = self.grow(request) {
+                return Some(chunk);
+            }
+            // 10. Free memory of private pools that lend theirs.
+            self.search_lending_pools(request)
+        })
+    }
+
+    /// Runs all pressure callbacks. Returns `true` if one of them freed memory.
+    fn run_callbacks(&mut self) -> bool {
+        // All of them: what one frees may not be enough.
+        let mut freed = false;
+        for callback in &mut self.callbacks {
+            freed |= callback();
+        }
+        freed
+    }
+
+    /// Waits for all streams and searches everywhere. PyTorch gives what is free then back to the device at
+    /// once, and fails if that does not help.
+    fn search_after_wait(&mut self, request: PoolRequest) -> Option<Index> {
+        self.wait_for_all();
+        if let Some(chunk) = self.search(request).or_else(|| self.steal(request)) {
+            return Some(chunk);
+        }
+        self.merge_streams(request.stream);
+        let other = self.other_lifetime(request);
+        self.search(request)
+            .or_else(|| self.search(other))
+            .or_else(|| self.steal(other))
+            .or_else(|| self.grow(request))
+    }
+
+    /// Returns the same request in the pool of the other lifetime.
+    fn other_lifetime(&self, request: PoolRequest) -> PoolRequest {
+        let pool = if request.pool < COMMON { (request.pool + LONG_LIVED) % COMMON } else { request.pool };
+        PoolRequest { pool, ..request }
+    }
+
+    /// Counts a failure, and returns it with the figures.
+    #[cold]
+    fn out_of_memory(&mut self, asked: DeviceRequest, size: usize) -> DeviceError {
+        self.stats.num_ooms += 1;
+        let reserved = self.stats.reserved_bytes.all.current;
+        let active = self.stats.active_bytes.all.current;
+        DeviceError::OutOfMemory {
+            requested: asked.bytes as u64,
+            rounded: size as u64,
+            live: self.stats.allocated_bytes.all.current,
+            pending: active - self.stats.allocated_bytes.all.current,
+            reserved,
+            cached: reserved - active,
+            largest_free: self.largest_free(),
+            limit: self.limit.unwrap_or(u64::MAX).min(self.backing.memory()),
+        }
+    }
+}
+
+/// Calls a closure that is rarely needed, in a function of its own.
+#[cold]
+#[inline(never)]
+fn out_of_line<R>(rare: impl FnOnce() -> R) -> R {
+    rare()
+}
