@@ -81,7 +81,7 @@ impl BlockDiagnosis {
         let access = match self.access {
             Access::Host => "host",
             Access::Device => "device",
-            Access::None => "nobody",
+            Access::None => "none",
         };
         next(f, "access", access)?;
         match self.tag {
