@@ -155,16 +155,16 @@ unsafe impl<A: Allocator> Allocator for Spy<A> {
         self.inner.find(address)
     }
 
-    fn tracks_sizes(&self) -> bool {
-        self.inner.tracks_sizes()
+    fn has_tracked_sizes(&self) -> bool {
+        self.inner.has_tracked_sizes()
     }
 
     fn has_raw_deleter(&self) -> bool {
         self.inner.has_raw_deleter()
     }
 
-    fn opaque_handles(&self) -> bool {
-        self.inner.opaque_handles()
+    fn has_opaque_handles(&self) -> bool {
+        self.inner.has_opaque_handles()
     }
 
     fn set_safe_frontier(&self, stamp: u64) {

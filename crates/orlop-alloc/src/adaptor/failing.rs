@@ -140,7 +140,7 @@ unsafe impl<A: Allocator> Allocator for Failing<A> {
     }
 
     forward!(inner: deallocate, deallocate_raw, device, device_memory, usage, reset_peak, semantics, trim,
-        find, tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify,
+        find, has_tracked_sizes, has_raw_deleter, has_opaque_handles, set_safe_frontier, describe, verify,
         watch_regions, allocated_size_slow, set_statistics);
 }
 

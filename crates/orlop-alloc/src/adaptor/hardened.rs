@@ -389,7 +389,7 @@ unsafe impl<A: Allocator> Allocator for Hardened<A> {
         guards.peak = guards.bytes;
     }
 
-    forward!(inner: device, device_memory, opaque_handles, set_safe_frontier, describe,
+    forward!(inner: device, device_memory, has_opaque_handles, set_safe_frontier, describe,
         watch_regions, set_statistics);
 }
 

@@ -187,8 +187,8 @@ unsafe impl<A: Allocator> Allocator for Limit<A> {
         Ok(found)
     }
 
-    forward!(inner: device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions,
+    forward!(inner: device, device_memory, usage, reset_peak, semantics, trim, find, has_tracked_sizes,
+        has_raw_deleter, has_opaque_handles, set_safe_frontier, describe, verify, watch_regions,
         allocated_size_slow, set_statistics);
 }
 

@@ -62,14 +62,14 @@ macro_rules! forward {
     (@find $inner:ident) => {
         fn find(&self, address: usize) -> Option<$crate::LookupResult> { self.$inner.find(address) }
     };
-    (@tracks_sizes $inner:ident) => {
-        fn tracks_sizes(&self) -> bool { self.$inner.tracks_sizes() }
+    (@has_tracked_sizes $inner:ident) => {
+        fn has_tracked_sizes(&self) -> bool { self.$inner.has_tracked_sizes() }
     };
     (@has_raw_deleter $inner:ident) => {
         fn has_raw_deleter(&self) -> bool { self.$inner.has_raw_deleter() }
     };
-    (@opaque_handles $inner:ident) => {
-        fn opaque_handles(&self) -> bool { self.$inner.opaque_handles() }
+    (@has_opaque_handles $inner:ident) => {
+        fn has_opaque_handles(&self) -> bool { self.$inner.has_opaque_handles() }
     };
     (@set_safe_frontier $inner:ident) => {
         fn set_safe_frontier(&self, stamp: u64) { self.$inner.set_safe_frontier(stamp); }

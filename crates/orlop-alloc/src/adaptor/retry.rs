@@ -122,8 +122,8 @@ unsafe impl<A: Allocator> Allocator for Retry<A> {
     }
 
     forward!(inner: deallocate, deallocate_raw, grow_in_place, name, device, device_memory, usage, reset_peak,
-        semantics, trim, find, tracks_sizes, has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify,
-        watch_regions, allocated_size_slow, set_statistics);
+        semantics, trim, find, has_tracked_sizes, has_raw_deleter, has_opaque_handles, set_safe_frontier,
+        describe, verify, watch_regions, allocated_size_slow, set_statistics);
 }
 
 impl<A: fmt::Debug> fmt::Debug for Retry<A> {

@@ -230,9 +230,9 @@ unsafe impl<A: Allocator> Allocator for Statistics<A> {
         self.inner.reset_peak();
     }
 
-    forward!(inner: name, device, device_memory, usage, semantics, trim, find, tracks_sizes, has_raw_deleter,
-        opaque_handles, set_safe_frontier, describe, verify, watch_regions, allocated_size_slow,
-        set_statistics);
+    forward!(inner: name, device, device_memory, usage, semantics, trim, find, has_tracked_sizes,
+        has_raw_deleter, has_opaque_handles, set_safe_frontier, describe, verify, watch_regions,
+        allocated_size_slow, set_statistics);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -354,7 +354,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         self.entries.get(&address).map(|entry| entry.found())
     }
 
-    fn tracks_sizes(&self) -> bool {
+    fn has_tracked_sizes(&self) -> bool {
         true
     }
 
@@ -379,7 +379,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
 
     forward!(@is_over inner);
 
-    forward!(inner: device, device_memory, semantics, trim, opaque_handles, set_safe_frontier, verify,
+    forward!(inner: device, device_memory, semantics, trim, has_opaque_handles, set_safe_frontier, verify,
         watch_regions, set_statistics);
 }
 

@@ -175,9 +175,9 @@ unsafe impl<A: Allocator> Allocator for Waiting<A> {
         self.wake();
     }
 
-    forward!(inner: grow_in_place, name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, describe, verify, watch_regions, allocated_size_slow,
-        set_statistics);
+    forward!(inner: grow_in_place, name, device, device_memory, usage, reset_peak, semantics, trim, find,
+        has_tracked_sizes, has_raw_deleter, has_opaque_handles, describe, verify, watch_regions,
+        allocated_size_slow, set_statistics);
 }
 
 #[cfg(all(test, not(loom)))]

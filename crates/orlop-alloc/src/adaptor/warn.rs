@@ -267,8 +267,8 @@ unsafe impl<A: Allocator> Allocator for Warn<A> {
         Ok(found)
     }
 
-    forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, tracks_sizes,
-        has_raw_deleter, opaque_handles, set_safe_frontier, describe, verify, watch_regions,
+    forward!(inner: name, device, device_memory, usage, reset_peak, semantics, trim, find, has_tracked_sizes,
+        has_raw_deleter, has_opaque_handles, set_safe_frontier, describe, verify, watch_regions,
         allocated_size_slow, set_statistics);
 }
 

@@ -75,7 +75,7 @@ fn trim_reaches_the_engine_under_every_adaptor() {
         drop(allocator.allocate(&Request::new(1000)).unwrap());
         assert!(allocator.stats().usage.reserved > 0, "{name}");
         assert_eq!(allocator.trim(0), 2 << 20, "{name}");
-        assert!(allocator.tracks_sizes(), "{name}");
+        assert!(allocator.has_tracked_sizes(), "{name}");
     }
 }
 
