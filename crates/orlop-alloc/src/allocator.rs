@@ -80,7 +80,7 @@ pub struct TagUse {
 ///    in, and every block returned by `deallocate_counted` is counted out, in that one counter, which `close`
 ///    closes.
 pub unsafe trait Allocator: Debug + Send + Sync + 'static {
-    /// Allocates a block. `request.bytes` is not zero, except with [`Allocator::opaque_handles`].
+    /// Allocates a block. `request.bytes` is not zero, except with [`Allocator::has_opaque_handles`].
     ///
     /// # Errors
     ///
@@ -232,7 +232,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
     }
 
     /// Returns `true` if [`Allocator::find`] finds every live block.
-    fn tracks_sizes(&self) -> bool {
+    fn has_tracked_sizes(&self) -> bool {
         false
     }
 
@@ -272,7 +272,7 @@ pub unsafe trait Allocator: Debug + Send + Sync + 'static {
 
     /// Returns `true` if pointers are opaque handles, so that requests for zero bytes must reach the engine
     /// too.
-    fn opaque_handles(&self) -> bool {
+    fn has_opaque_handles(&self) -> bool {
         false
     }
 

@@ -30,13 +30,13 @@ pub const FORWARDED: [&str; 22] = [
     "has_raw_deleter",
     "is_over",
     "name",
-    "opaque_handles",
+    "has_opaque_handles",
     "reset_peak",
     "semantics",
     "set_safe_frontier",
     "set_statistics",
     "tag_uses",
-    "tracks_sizes",
+    "has_tracked_sizes",
     "trim",
     "usage",
     "verify",
@@ -137,7 +137,7 @@ fn probe<A: Allocator>(adaptor: &mut A, method: &str) -> Result<bool> {
         "has_raw_deleter" => adaptor.has_raw_deleter(),
         "is_over" => adaptor.is_over(&Direct::new(System::new()).erase()),
         "name" => adaptor.name() == NAME,
-        "opaque_handles" => adaptor.opaque_handles(),
+        "has_opaque_handles" => adaptor.has_opaque_handles(),
         "reset_peak" => {
             adaptor.reset_peak();
             true
@@ -152,7 +152,7 @@ fn probe<A: Allocator>(adaptor: &mut A, method: &str) -> Result<bool> {
             true
         }
         "tag_uses" => adaptor.tag_uses().len() == 1,
-        "tracks_sizes" => adaptor.tracks_sizes(),
+        "has_tracked_sizes" => adaptor.has_tracked_sizes(),
         "trim" => adaptor.trim(0) == TRIMMED,
         "usage" => adaptor.usage() == USAGE,
         "verify" => adaptor.verify().is_err(),
@@ -243,8 +243,8 @@ unsafe impl Allocator for ForwardingMock {
         Some(LookupResult { requested: SIZE, granted: SIZE, id, kind: MemoryKind::Default })
     }
 
-    fn tracks_sizes(&self) -> bool {
-        self.note("tracks_sizes");
+    fn has_tracked_sizes(&self) -> bool {
+        self.note("has_tracked_sizes");
         true
     }
 
@@ -263,8 +263,8 @@ unsafe impl Allocator for ForwardingMock {
         true
     }
 
-    fn opaque_handles(&self) -> bool {
-        self.note("opaque_handles");
+    fn has_opaque_handles(&self) -> bool {
+        self.note("has_opaque_handles");
         true
     }
 

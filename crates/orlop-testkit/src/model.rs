@@ -226,7 +226,7 @@ impl AllocatorModel {
         rule("the block knows its alignment", block.align() == request.align)?;
         rule("the block knows its stream", block.stream() == request.stream)?;
         rule("no other stream has used the block", block.stream_uses().next().is_none())?;
-        if request.bytes == 0 && !self.allocator.opaque_handles() {
+        if request.bytes == 0 && !self.allocator.has_opaque_handles() {
             rule("an empty block has no allocator", !block.has_allocator())?;
             return rule("an empty block has no id", block.id() == AllocationId::NONE);
         }
@@ -270,7 +270,9 @@ impl AllocatorModel {
                 rule("the id found is the block's", found.id == block.id())?;
                 rule("the kind found is the block's", found.kind == block.kind())
             }
-            None => rule("a live block is found where sizes are tracked", !self.allocator.tracks_sizes()),
+            None => {
+                rule("a live block is found where sizes are tracked", !self.allocator.has_tracked_sizes())
+            }
         }
     }
 

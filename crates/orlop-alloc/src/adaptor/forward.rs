@@ -50,7 +50,7 @@ macro_rules! forward {
     ($inner:ident) => { $crate::forward!($inner; except); };
     ($inner:ident; except $($own:ident),* $(,)?) => {
         $crate::forward!(@each $inner [$($own)*] deallocate grow_in_place device device_memory name usage
-            reset_peak semantics trim find tracks_sizes allocated_size_slow deallocate_raw has_raw_deleter opaque_handles
+            reset_peak semantics trim find has_tracked_sizes allocated_size_slow deallocate_raw has_raw_deleter has_opaque_handles
             set_safe_frontier set_statistics describe tag_uses is_over watch_regions verify);
     };
     (@each $inner:ident $own:tt $($method:ident)+) => { $($crate::forward!(@unless $method $inner $own);)+ };
@@ -66,11 +66,11 @@ macro_rules! forward {
     (@unless semantics $inner:ident [semantics $($rest:ident)*]) => {};
     (@unless trim $inner:ident [trim $($rest:ident)*]) => {};
     (@unless find $inner:ident [find $($rest:ident)*]) => {};
-    (@unless tracks_sizes $inner:ident [tracks_sizes $($rest:ident)*]) => {};
+    (@unless has_tracked_sizes $inner:ident [has_tracked_sizes $($rest:ident)*]) => {};
     (@unless allocated_size_slow $inner:ident [allocated_size_slow $($rest:ident)*]) => {};
     (@unless deallocate_raw $inner:ident [deallocate_raw $($rest:ident)*]) => {};
     (@unless has_raw_deleter $inner:ident [has_raw_deleter $($rest:ident)*]) => {};
-    (@unless opaque_handles $inner:ident [opaque_handles $($rest:ident)*]) => {};
+    (@unless has_opaque_handles $inner:ident [has_opaque_handles $($rest:ident)*]) => {};
     (@unless set_safe_frontier $inner:ident [set_safe_frontier $($rest:ident)*]) => {};
     (@unless set_statistics $inner:ident [set_statistics $($rest:ident)*]) => {};
     (@unless describe $inner:ident [describe $($rest:ident)*]) => {};
@@ -123,8 +123,8 @@ macro_rules! forward {
             $crate::Allocator::find(&self.$inner, address)
         }
     };
-    (@method tracks_sizes $inner:ident) => {
-        fn tracks_sizes(&self) -> bool { $crate::Allocator::tracks_sizes(&self.$inner) }
+    (@method has_tracked_sizes $inner:ident) => {
+        fn has_tracked_sizes(&self) -> bool { $crate::Allocator::has_tracked_sizes(&self.$inner) }
     };
     (@method allocated_size_slow $inner:ident) => {
         unsafe fn allocated_size_slow(&self, ptr: ::core::ptr::NonNull<u8>) -> ::core::option::Option<usize> {
@@ -145,8 +145,8 @@ macro_rules! forward {
     (@method has_raw_deleter $inner:ident) => {
         fn has_raw_deleter(&self) -> bool { $crate::Allocator::has_raw_deleter(&self.$inner) }
     };
-    (@method opaque_handles $inner:ident) => {
-        fn opaque_handles(&self) -> bool { $crate::Allocator::opaque_handles(&self.$inner) }
+    (@method has_opaque_handles $inner:ident) => {
+        fn has_opaque_handles(&self) -> bool { $crate::Allocator::has_opaque_handles(&self.$inner) }
     };
     (@method set_safe_frontier $inner:ident) => {
         fn set_safe_frontier(&self, stamp: u64) { $crate::Allocator::set_safe_frontier(&self.$inner, stamp); }

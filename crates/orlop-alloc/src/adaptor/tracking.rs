@@ -354,7 +354,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
         self.entries.get(&address).map(|entry| entry.found())
     }
 
-    fn tracks_sizes(&self) -> bool {
+    fn has_tracked_sizes(&self) -> bool {
         true
     }
 
@@ -379,7 +379,7 @@ unsafe impl<A: Allocator> Allocator for Tracking<A> {
 
     forward!(
         inner; except allocated_size_slow, deallocate, deallocate_raw, describe, find, grow_in_place,
-        has_raw_deleter, name, reset_peak, tag_uses, tracks_sizes, usage
+        has_raw_deleter, name, reset_peak, tag_uses, has_tracked_sizes, usage
     );
 }
 

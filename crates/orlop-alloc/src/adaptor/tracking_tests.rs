@@ -13,7 +13,7 @@ fn tracked() -> AllocatorRef<Tracking<Direct<System>>> {
 #[test]
 fn adds_sizes_ids_and_a_high_water_mark() {
     let allocator = tracked();
-    assert!(allocator.tracks_sizes() && !allocator.inner().tracks_sizes());
+    assert!(allocator.has_tracked_sizes() && !allocator.inner().has_tracked_sizes());
     let block = allocator.allocate(&Request::new(100).kind(MemoryKind::KvCache)).unwrap();
     let found = allocator.find(block.as_ptr().as_ptr().addr()).unwrap();
     assert_eq!((found.requested, found.granted, found.id), (100, block.capacity(), block.id()));

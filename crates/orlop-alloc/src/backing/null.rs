@@ -14,11 +14,11 @@ pub struct Null {
     device: Device,
     step: Alignment,
     limit: u64,
-    state: Mutex<State>,
+    state: Mutex<AddressSpace>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AddressSpace {
     next: usize,
     used: u64,
 }
@@ -36,7 +36,7 @@ impl Null {
     /// Creates a backing on `device` with at most `limit` bytes reserved at a time.
     #[must_use]
     pub fn with_limit(device: Device, limit: u64) -> Self {
-        let state = Mutex::new(State { next: Self::FIRST_ADDRESS, used: 0 });
+        let state = Mutex::new(AddressSpace { next: Self::FIRST_ADDRESS, used: 0 });
         Self { device, step: Alignment::ONE, limit, state }
     }
 
@@ -59,7 +59,7 @@ unsafe impl Backing for Null {
         // As in a real address space, offsets between two addresses must fit in `isize`.
         isize::try_from(end).ok()?;
         let ptr = NonNull::new(ptr::without_provenance_mut(start))?;
-        *state = State { next: end, used };
+        *state = AddressSpace { next: end, used };
         Some(Region { ptr, bytes, align, zeroed: true })
     }
 

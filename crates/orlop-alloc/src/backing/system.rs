@@ -44,7 +44,7 @@ impl<G: GlobalAlloc> FromGlobal<G> {
     /// Returns the layout of a region's allocation, which `reserve` and `release` compute alike.
     fn layout(bytes: usize, align: Alignment) -> Option<Layout> {
         let slack = align.bytes().max(MIN_ALIGN) - MIN_ALIGN;
-        let total = bytes.checked_add(slack)?.checked_add(size_of::<Header>())?;
+        let total = bytes.checked_add(slack)?.checked_add(size_of::<RegionHeader>())?;
         Layout::from_size_align(total, MIN_ALIGN).ok()
     }
 }
@@ -52,14 +52,14 @@ impl<G: GlobalAlloc> FromGlobal<G> {
 /// The header in front of every region.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(16))]
-struct Header {
+struct RegionHeader {
     /// Length of the region in bytes.
     bytes: usize,
     /// The pointer that the allocator returned.
     start: *mut u8,
 }
 
-const _: () = assert!(size_of::<Header>() == MIN_ALIGN && align_of::<Header>() == MIN_ALIGN);
+const _: () = assert!(size_of::<RegionHeader>() == MIN_ALIGN && align_of::<RegionHeader>() == MIN_ALIGN);
 
 // SAFETY: 1. allocations do not overlap, and a region lies inside one: it begins at the first multiple of
 // `align` at or after `start + 16`. With an alignment up to 16 that is `start + 16`; otherwise it is at most
@@ -75,17 +75,17 @@ unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync + 'static> Backing fo
         // SAFETY: `padding <= 16 + slack`, so `ptr` is inside the allocation (see above).
         let ptr = unsafe { start.add(padding) };
         // SAFETY: `padding >= 16`, so the header before `ptr` is inside the allocation too.
-        let header = unsafe { ptr.cast::<Header>().sub(1) };
+        let header = unsafe { ptr.cast::<RegionHeader>().sub(1) };
         // SAFETY: inside the allocation, which no other code has yet. It is aligned: `start` and `padding`
         // are multiples of 16.
-        unsafe { header.write(Header { bytes, start: start.as_ptr() }) };
+        unsafe { header.write(RegionHeader { bytes, start: start.as_ptr() }) };
         Some(Region { ptr, bytes, align, zeroed: true })
     }
 
     unsafe fn release(&self, region: Region) {
         let Some(layout) = Self::layout(region.bytes, region.align) else { return };
         // SAFETY: `reserve` put a header there (guaranteed by the caller: the region came from `reserve`).
-        let header = unsafe { region.ptr.cast::<Header>().sub(1) };
+        let header = unsafe { region.ptr.cast::<RegionHeader>().sub(1) };
         // SAFETY: written by `reserve`; users have access to `ptr ..` only and cannot have changed it.
         let start = unsafe { header.read() }.start;
         // SAFETY: the pointer that `alloc_zeroed` returned, with the same layout.
@@ -94,7 +94,7 @@ unsafe impl<G: GlobalAlloc + std::fmt::Debug + Send + Sync + 'static> Backing fo
 
     unsafe fn region_bytes(&self, ptr: NonNull<u8>) -> Option<usize> {
         // SAFETY: `reserve` put a header there (guaranteed by the caller: a region begins at `ptr`).
-        let header = unsafe { ptr.cast::<Header>().sub(1) };
+        let header = unsafe { ptr.cast::<RegionHeader>().sub(1) };
         // SAFETY: written by `reserve`; users have access to `ptr ..` only and cannot have changed it.
         Some(unsafe { header.read() }.bytes)
     }

@@ -442,7 +442,7 @@ unsafe impl<B: Backing> Allocator for Central<B> {
         self.heap.lock().find(address).ok().map(|(_, found)| found)
     }
 
-    fn tracks_sizes(&self) -> bool {
+    fn has_tracked_sizes(&self) -> bool {
         true
     }
 

@@ -348,8 +348,8 @@ unsafe impl Allocator for Gate {
         self.upstream.find(address)
     }
 
-    fn tracks_sizes(&self) -> bool {
-        self.upstream.tracks_sizes()
+    fn has_tracked_sizes(&self) -> bool {
+        self.upstream.has_tracked_sizes()
     }
 
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
@@ -368,8 +368,8 @@ unsafe impl Allocator for Gate {
         self.upstream.has_raw_deleter()
     }
 
-    fn opaque_handles(&self) -> bool {
-        self.upstream.opaque_handles()
+    fn has_opaque_handles(&self) -> bool {
+        self.upstream.has_opaque_handles()
     }
 
     fn set_safe_frontier(&self, stamp: u64) {

@@ -73,7 +73,7 @@ impl<B: Backing> Pow2<B> {
 
     /// Takes a cached block of at least the bucket's size from another slot, and moves a few more of that
     /// bucket into this thread's slot.
-    fn find_elsewhere(&self, bucket: usize) -> Option<Box<Record>> {
+    fn steal(&self, bucket: usize) -> Option<Box<Record>> {
         let mut stolen = Vec::with_capacity(MAX_STOLEN);
         let mut found_in = bucket;
         self.counters.for_each_slot(|cache| {
@@ -95,9 +95,9 @@ impl<B: Backing> Pow2<B> {
 
     /// Allocates what this thread's cache does not have, from another slot or from the backing.
     #[cold]
-    fn look_elsewhere(&self, request: &Request, bucket: usize, bytes: usize) -> Result<RawBlock> {
-        let Some(mut record) = self.find_elsewhere(bucket) else {
-            return self.fresh(request, bytes, ALIGN, bucket);
+    fn allocate_slow(&self, request: &Request, bucket: usize, bytes: usize) -> Result<RawBlock> {
+        let Some(mut record) = self.steal(bucket) else {
+            return self.allocate_region(request, bytes, ALIGN, bucket);
         };
         // SAFETY: the block was cached and has not been handed out; it has at least the size of its bucket,
         // which `request.bytes` does not exceed.
@@ -112,7 +112,13 @@ impl<B: Backing> Pow2<B> {
 
     /// Allocates a block in a new region, for `bucket` or for none.
     #[cold]
-    fn fresh(&self, request: &Request, bytes: usize, align: Alignment, bucket: usize) -> Result<RawBlock> {
+    fn allocate_region(
+        &self,
+        request: &Request,
+        bytes: usize,
+        align: Alignment,
+        bucket: usize,
+    ) -> Result<RawBlock> {
         // If the backing has no memory left, releasing all cached blocks may help.
         let mut record = self.source.reserve_block(self.name(), request, bytes, align, || self.trim(0))?;
         record.token = bucket;
@@ -188,7 +194,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         request.kind.check_on(self.source.device())?;
         let bucket = bucket_of(request.bytes);
         if !is_cached(request, bucket) {
-            return self.fresh(request, request.bytes, request.align, UNCACHED);
+            return self.allocate_region(request, request.bytes, request.align, UNCACHED);
         }
         let mut guard = self.counters.enter(thread_slot::current());
         let cache = guard.value();
@@ -196,7 +202,7 @@ unsafe impl<B: Backing> Allocator for Pow2<B> {
         let found = found.or_else(|| cache.buckets.get_mut(bucket + SEARCH_UP).and_then(Vec::pop));
         let Some(mut record) = found else {
             drop(guard);
-            return self.look_elsewhere(request, bucket, (1 << SMALLEST_LOG2) << bucket);
+            return self.allocate_slow(request, bucket, (1 << SMALLEST_LOG2) << bucket);
         };
         if request.zeroed {
             // The slot is released first: a backing is user code.

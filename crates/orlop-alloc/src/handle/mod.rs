@@ -131,7 +131,7 @@ impl<A: ?Sized + Allocator> AllocatorRef<A> {
     #[inline(never)]
     fn allocate_slowly(&self, request: &Request) -> Result<Block> {
         let shared = self.shared();
-        if request.bytes == 0 && !shared.allocator.opaque_handles() {
+        if request.bytes == 0 && !shared.allocator.has_opaque_handles() {
             return shared.empty(request);
         }
         let mut raw = shared.take(request)?;
@@ -334,8 +334,8 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         self.shared().allocator.find(address)
     }
 
-    fn tracks_sizes(&self) -> bool {
-        self.shared().allocator.tracks_sizes()
+    fn has_tracked_sizes(&self) -> bool {
+        self.shared().allocator.has_tracked_sizes()
     }
 
     unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
@@ -369,8 +369,8 @@ unsafe impl<A: ?Sized + Allocator> Allocator for AllocatorRef<A> {
         self.shared().allocator.has_raw_deleter()
     }
 
-    fn opaque_handles(&self) -> bool {
-        self.shared().allocator.opaque_handles()
+    fn has_opaque_handles(&self) -> bool {
+        self.shared().allocator.has_opaque_handles()
     }
 
     fn set_safe_frontier(&self, stamp: u64) {

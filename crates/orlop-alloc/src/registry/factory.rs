@@ -201,7 +201,7 @@ impl Factory {
 
     /// Returns `true` if the factory also creates backings.
     #[must_use]
-    pub fn makes_backings(&self) -> bool {
+    pub fn has_backings(&self) -> bool {
         self.make_backing.is_some()
     }
 
@@ -233,7 +233,7 @@ impl fmt::Debug for Factory {
         f.debug_struct("Factory")
             .field("name", &self.name)
             .field("priority", &self.priority)
-            .field("makes_backings", &self.makes_backings())
+            .field("has_backings", &self.has_backings())
             .finish_non_exhaustive()
     }
 }

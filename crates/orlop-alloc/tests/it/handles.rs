@@ -44,7 +44,7 @@ unsafe impl Allocator for Handles {
         self.inner.usage()
     }
 
-    fn opaque_handles(&self) -> bool {
+    fn has_opaque_handles(&self) -> bool {
         self.opaque
     }
 }
@@ -97,7 +97,7 @@ fn adaptors_pass_it_on() {
         for opaque in [true, false] {
             let (engine, asked) = handles(opaque);
             let allocator = stack(engine);
-            assert_eq!(allocator.opaque_handles(), opaque, "{name}");
+            assert_eq!(allocator.has_opaque_handles(), opaque, "{name}");
             let asked = take_two(&asked, |request| allocator.allocate(request)).0;
             assert_eq!(asked, if opaque { 2 } else { 0 }, "{name}");
         }

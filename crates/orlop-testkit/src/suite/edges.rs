@@ -11,7 +11,7 @@ use orlop_core::{Alignment, MemoryKind};
 /// Zero bytes never reach the backing, and the block has its device and kind.
 pub(super) fn zero_bytes(suite: &Suite<'_>) -> Result<(), ConformanceFault> {
     let setup = suite.setup();
-    if setup.allocator.opaque_handles() {
+    if setup.allocator.has_opaque_handles() {
         return setup.finish();
     }
     let before = setup.backing.as_ref().map(|control| control.counts.stats());

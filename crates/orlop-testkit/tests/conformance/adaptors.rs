@@ -55,7 +55,7 @@ fn every_adaptor_forwards_what_it_does_not_implement() {
         "name",
         "reset_peak",
         "tag_uses",
-        "tracks_sizes",
+        "has_tracked_sizes",
         "usage",
     ];
     check!(|upstream| Tracking::new(upstream), &tracked);
@@ -68,7 +68,7 @@ fn every_adaptor_forwards_what_it_does_not_implement() {
         "name",
         "reset_peak",
         "semantics",
-        "tracks_sizes",
+        "has_tracked_sizes",
         "trim",
         "usage",
         "verify",
@@ -178,7 +178,7 @@ fn trim_reaches_the_engine_under_every_adaptor() {
         drop(allocator.allocate(&Request::new(1000)).unwrap());
         assert!(allocator.stats().usage.reserved > 0, "{name}");
         assert_eq!(allocator.trim(0), 2 << 20, "{name}");
-        assert!(allocator.tracks_sizes(), "{name}");
+        assert!(allocator.has_tracked_sizes(), "{name}");
     }
 }
 
