@@ -6,10 +6,10 @@
 
 use super::Caching;
 use super::classes::CLASSES;
-use super::front::Front;
 use super::index::ClassIndex;
 use super::learn::Learned;
 use super::plan::{Parts, Plan, Planned, holds};
+use super::thread_cache::Front;
 use super::token::Token;
 use crate::Record;
 use crate::backing::Backing;
