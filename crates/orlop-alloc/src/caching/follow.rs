@@ -6,9 +6,9 @@
 
 use super::Caching;
 use super::classes::CLASSES;
-use super::front::Front;
 use super::index::ClassIndex;
 use super::plan::{PlanParts, PlannedStep, ThreadPlan, holds};
+use super::thread_cache::Front;
 use super::token::Token;
 use crate::Record;
 use crate::backing::Backing;

@@ -16,8 +16,8 @@
 //! Rust's global allocator, this thread's allocations are the system's meanwhile.
 
 use super::Caching;
-use super::front::Front;
 use super::index::ClassIndex;
+use super::thread_cache::Front;
 use crate::backing::Backing;
 use crate::bare::{GlobalAllocator, SystemScope};
 use crate::central::heap::Heap;

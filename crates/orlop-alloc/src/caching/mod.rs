@@ -19,7 +19,6 @@ mod classes;
 mod follow;
 #[cfg(all(unix, not(loom)))]
 mod fork;
-mod front;
 mod growth;
 mod index;
 mod maintenance;
@@ -30,17 +29,18 @@ mod release;
 mod tags;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod thread_cache;
 mod token;
 
 pub use self::builder::CachingBuilder;
 use self::classes::{CLASSES, GRANULE, class_for, size_of_class};
 use self::follow::PlanFate;
-use self::front::Front;
 use self::growth::Search;
 use self::index::ClassIndex;
 pub use self::maintenance::{Maintenance, MaintenanceBuilder, Pressure};
 use self::plan::{MAX_DIVERGENCES, ThreadPlan};
 use self::tags::TagSums;
+use self::thread_cache::Front;
 use self::token::Token;
 use crate::backing::{Backing, BackingRef, Shielded};
 use crate::central::heap::{Ask, Heap, Taken};

@@ -11,7 +11,7 @@
 //!    what was live;
 //! 2. the sum of all `borrowed` is the sum of all `lent`.
 
-use super::passed::Passed;
+use super::explicit::Passed;
 use super::reclaim::SoftHook;
 use crate::{
     Allocator, AllocatorRef, DeviceMemory, Error, LookupResult, OutOfMemory, RawBlock, Refusal, RegionWatch,

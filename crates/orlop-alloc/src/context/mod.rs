@@ -28,12 +28,12 @@ mod config;
 mod copy;
 mod cpu;
 mod environment;
+mod explicit;
+mod external;
 mod ladder;
 mod map;
-mod outside;
-mod passed;
 mod reclaim;
-mod replaceable;
+mod retaining_cell;
 mod routes;
 mod scope;
 

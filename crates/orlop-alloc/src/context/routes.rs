@@ -4,9 +4,9 @@
 //! no lock and no reference count. Other devices, backends made elsewhere among them, are in a map.
 
 use super::budget::Accounts;
-use super::outside::OutsideAccounts;
-use super::passed::Passed;
-use super::replaceable::Replaceable;
+use super::explicit::Passed;
+use super::external::OutsideAccounts;
+use super::retaining_cell::Replaceable;
 use crate::{Allocator as _, AllocatorRef, DeviceOps, MemoryBlock};
 use dashmap::DashMap;
 use orlop_core::{Device, MemoryKind};

@@ -25,7 +25,7 @@
 //!   that returns it by `share.leave` and `share.alone`.
 //! * a block enters a ledger that is closed: only handles allocate, and closing comes after the last of them.
 
-use super::link::Link;
+use super::weak::Link;
 use crate::block::Owner;
 use crate::observer::{Event, RegionWatch};
 use crate::shield::report;

@@ -15,14 +15,14 @@
 
 mod cell;
 #[cfg(all(test, not(loom)))]
-mod lifetimes;
-mod link;
+mod lifetime_tests;
+mod weak;
 
 pub(crate) use self::cell::{Head, destroy_owner, grow_block, handle_of, return_block};
-pub(crate) use self::link::WeakAllocator;
+pub(crate) use self::weak::WeakAllocator;
 
 use self::cell::{Exits, Shared, destroy, tell_taken};
-use self::link::Link;
+use self::weak::Link;
 use crate::Block;
 use crate::block::Owner;
 use crate::observer::{Event, RegionWatch, is_same, tell};

@@ -46,18 +46,18 @@
 
 mod leak_report;
 mod leaks;
+mod memory_steps;
 mod observers;
 mod shapes;
 mod step_table;
-mod steps;
 mod table;
 
 pub use self::leak_report::{LeakGroup, Leaks};
 pub use self::leaks::{LeakCheck, LiveBlock};
+pub use self::memory_steps::{MemorySteps, Step, StepFigures, StepMemory};
 pub use self::observers::{Listening, Observers};
 pub use self::shapes::{ShapeFigures, TensorShape, of_shape, wants_shapes};
 pub use self::step_table::{StepOrder, StepTable};
-pub use self::steps::{MemorySteps, Step, StepFigures, StepMemory};
 
 #[cfg(all(test, not(loom)))]
 mod observer_tests;

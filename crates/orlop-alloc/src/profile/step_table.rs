@@ -1,7 +1,7 @@
 //! Steps as a table: sorted and cut as asked.
 
+use super::memory_steps::{StepFigures, StepMemory};
 use super::shapes::{ShapeFigures, ShapeTotals};
-use super::steps::{StepFigures, StepMemory};
 use super::table::Table;
 use orlop_core::{ByteSize, MemoryKind};
 use std::cmp::Reverse;

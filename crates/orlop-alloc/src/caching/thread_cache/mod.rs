@@ -4,10 +4,10 @@
 //! Classes from `large` on are worth planning; there are few such blocks and they have nearly all the bytes.
 //! Those below always go through the stacks: what waits there weighs next to nothing.
 
-use super::classes::{CLASSES, class_for, size_of_class};
-use super::plan::ThreadPlan;
-use super::tags::{TagCounts, TagSums};
-use super::token::{NOTES, Token};
+use crate::caching::classes::{CLASSES, class_for, size_of_class};
+use crate::caching::plan::ThreadPlan;
+use crate::caching::tags::{TagCounts, TagSums};
+use crate::caching::token::{NOTES, Token};
 use crate::{AllocationId, Record, Request, Tag};
 use orlop_plan::period::{PeriodLearner, PeriodRequest};
 use orlop_sync::Linked;
@@ -19,7 +19,7 @@ const WORDS: usize = CLASSES.div_ceil(64);
 ///
 /// A stack owns its records: each is in one stack, and nobody else reaches it.
 #[derive(Debug)]
-pub(super) struct Front {
+pub(in crate::caching) struct Front {
     tops: [Option<NonNull<Record>>; CLASSES],
     /// Bit `c`: stack `c` was not empty when it was last put to. Those whose bit is not set are empty.
     filled: [u64; WORDS],
@@ -91,14 +91,14 @@ fn fingerprint(record: &Record) -> u32 {
 impl Front {
     /// Whether requests for so many bytes are served by the plan, if by anybody quickly.
     #[inline(always)]
-    pub(super) fn plans_for(&self, bytes: usize) -> bool {
+    pub(in crate::caching) fn plans_for(&self, bytes: usize) -> bool {
         bytes > self.taken_up_to
     }
 
     /// A block for a request, and its size, from its stack, if the size is allowed. `Some(None)` if it would
     /// have to be counted: its record is not of the request's kind and tag.
     #[inline(always)]
-    pub(super) fn take_stacked(
+    pub(in crate::caching) fn take_stacked(
         &mut self,
         request: &Request,
         allowed: impl FnOnce(usize) -> bool,
@@ -122,7 +122,7 @@ impl Front {
     /// A block for a request, and its size, from the plan, if the size is allowed. It is not counted under
     /// its tag.
     #[inline(always)]
-    pub(super) fn take_planned(
+    pub(in crate::caching) fn take_planned(
         &mut self,
         request: &Request,
         allowed: impl FnOnce(usize) -> bool,
@@ -137,7 +137,7 @@ impl Front {
     /// A block for a request, and its size, from its stack or from the plan, if the size is allowed. What is
     /// to be counted under tags is.
     #[inline(always)]
-    pub(super) fn take_counted(
+    pub(in crate::caching) fn take_counted(
         &mut self,
         request: &Request,
         allowed: impl FnOnce(usize) -> bool,
@@ -180,7 +180,7 @@ impl Front {
     ///
     /// It is a block of this engine's, and nobody uses it or its record any more.
     #[inline(always)]
-    pub(super) unsafe fn put_quickly(&mut self, place: NonNull<Record>) -> bool {
+    pub(in crate::caching) unsafe fn put_quickly(&mut self, place: NonNull<Record>) -> bool {
         // SAFETY: the caller's promise.
         let record = unsafe { place.as_ref() };
         let token = Token(record.token);
@@ -202,7 +202,7 @@ impl Front {
     /// # Safety
     ///
     /// It is a block of this engine's, and nobody uses it or its record any more.
-    pub(super) unsafe fn put_planned_counted(&mut self, place: NonNull<Record>) -> bool {
+    pub(in crate::caching) unsafe fn put_planned_counted(&mut self, place: NonNull<Record>) -> bool {
         // SAFETY: the caller's promise.
         let record = unsafe { place.as_ref() };
         let token = Token(record.token);
@@ -252,7 +252,7 @@ impl Front {
     }
 
     /// A block of a class that is at hand, or whose turn it is in the plan.
-    pub(super) fn take(&mut self, class: usize) -> Option<Box<Record>> {
+    pub(in crate::caching) fn take(&mut self, class: usize) -> Option<Box<Record>> {
         if (self.large..CLASSES).contains(&class)
             && let Some(plan) = &mut self.plan
             && let Some(record) = plan.take_or_count(size_of_class(class))
@@ -267,7 +267,7 @@ impl Front {
     }
 
     /// Notes a block that is handed out, and not from a plan, for who learns.
-    pub(super) fn note_taken(&mut self, record: &mut Record) {
+    pub(in crate::caching) fn note_taken(&mut self, record: &mut Record) {
         let token = Token(record.token);
         if !(self.large..CLASSES).contains(&token.class()) || token.is_planned() {
             return;
@@ -286,7 +286,7 @@ impl Front {
 
     /// Keeps a block of this engine's that came back, of a class below [`CLASSES`]. `Some` if it is of a plan
     /// that there is no more: not counted under its tag any more.
-    pub(super) fn put(&mut self, record: Box<Record>) -> Option<Box<Record>> {
+    pub(in crate::caching) fn put(&mut self, record: Box<Record>) -> Option<Box<Record>> {
         let token = Token(record.token);
         if token.is_planned() {
             self.tags.leave(&record);
@@ -308,42 +308,42 @@ impl Front {
     }
 
     /// Whether another block may wait in the stacks by the quick way.
-    pub(super) fn has_room(&self) -> bool {
+    pub(in crate::caching) fn has_room(&self) -> bool {
         self.cached < self.most
     }
 
     /// Where the slot is.
-    pub(super) fn home(&self) -> usize {
+    pub(in crate::caching) fn home(&self) -> usize {
         self.home
     }
 
-    pub(super) fn set_home(&mut self, home: usize) {
+    pub(in crate::caching) fn set_home(&mut self, home: usize) {
         self.home = home;
     }
 
     /// Bytes in the stacks.
-    pub(super) fn cached(&self) -> usize {
+    pub(in crate::caching) fn cached(&self) -> usize {
         self.cached
     }
 
     /// Shuts the quick way in above so many bytes.
-    pub(super) fn set_most(&mut self, bytes: usize) {
+    pub(in crate::caching) fn set_most(&mut self, bytes: usize) {
         self.most = bytes;
     }
 
     /// The most bytes that the thread was seen to have, of which this is another.
-    pub(super) fn most_live(&mut self, live: usize) -> usize {
+    pub(in crate::caching) fn most_live(&mut self, live: usize) -> usize {
         self.live = self.live.max(live);
         self.live
     }
 
     /// Whether another class is the first large one now. Never while there is a plan.
-    pub(super) fn would_change(&self, large: usize) -> bool {
+    pub(in crate::caching) fn would_change(&self, large: usize) -> bool {
         self.large != large && self.plan.is_none()
     }
 
     /// Another class is the first large one; the stacks are empty.
-    pub(super) fn set_large(&mut self, large: usize) {
+    pub(in crate::caching) fn set_large(&mut self, large: usize) {
         debug_assert!(self.cached == 0);
         self.large = large;
         if self.learner.take().is_some() {
@@ -354,7 +354,7 @@ impl Front {
     }
 
     /// Begins to learn, if it is time for that.
-    pub(super) fn maybe_learn(&mut self, most: usize) {
+    pub(in crate::caching) fn maybe_learn(&mut self, most: usize) {
         if self.plan.is_none() && self.learner.is_none() && self.pause == 0 {
             if self.least > 2 * most {
                 // No log holds as many events: what was too short may be the period now.
@@ -390,23 +390,23 @@ impl Front {
     }
 
     /// Whether something was learned that a block of this class would begin.
-    pub(super) fn has_learned(&self, class: usize) -> bool {
+    pub(in crate::caching) fn has_learned(&self, class: usize) -> bool {
         class >= self.large && self.learner.as_ref().is_some_and(|learner| learner.is_period_from(class))
     }
 
     /// The period that was learned.
-    pub(super) fn period(&self) -> Option<Vec<PeriodRequest>> {
+    pub(in crate::caching) fn period(&self) -> Option<Vec<PeriodRequest>> {
         self.learner.as_ref().map(|learner| learner.period(|class| size_of_class(class) as u64))
     }
 
     /// Does without a plan for what was learned. Perhaps it is a part of a longer period.
-    pub(super) fn decline(&mut self) {
+    pub(in crate::caching) fn decline(&mut self) {
         self.least = 2 * self.learner.as_ref().map_or(0, |learner| learner.events());
         self.stop_learning();
     }
 
     /// Begins to follow what was learned; without a plan learning ends for now.
-    pub(super) fn follow(&mut self, plan: Option<ThreadPlan>) {
+    pub(in crate::caching) fn follow(&mut self, plan: Option<ThreadPlan>) {
         if plan.is_none() {
             self.stop_learning();
             return;
@@ -417,7 +417,7 @@ impl Front {
     }
 
     /// The plan, not followed any more.
-    pub(super) fn take_plan(&mut self) -> Option<ThreadPlan> {
+    pub(in crate::caching) fn take_plan(&mut self) -> Option<ThreadPlan> {
         let plan = self.plan.take()?;
         if plan.periods() >= WORTH {
             // It was worth it.
@@ -430,13 +430,13 @@ impl Front {
         Some(plan)
     }
 
-    pub(super) fn plan(&self) -> Option<&ThreadPlan> {
+    pub(in crate::caching) fn plan(&self) -> Option<&ThreadPlan> {
         self.plan.as_ref()
     }
 
     /// Takes all blocks out of the stacks from class `from` on, not counted under tags any more; whether
     /// there were any.
-    pub(super) fn drain(&mut self, from: usize, mut give: impl FnMut(Box<Record>)) -> bool {
+    pub(in crate::caching) fn drain(&mut self, from: usize, mut give: impl FnMut(Box<Record>)) -> bool {
         let before = self.cached;
         let mut mask = u64::MAX << (from % 64);
         for word in from / 64..WORDS {
@@ -457,24 +457,24 @@ impl Front {
     }
 
     /// The first large class.
-    pub(super) fn large(&self) -> usize {
+    pub(in crate::caching) fn large(&self) -> usize {
         self.large
     }
 
     /// Bytes of records that the heap does not know: what was told last, and now.
-    pub(super) fn tell(&mut self) -> (usize, usize) {
+    pub(in crate::caching) fn tell(&mut self) -> (usize, usize) {
         let plan = self.plan.as_ref().map_or(0, ThreadPlan::bytes);
         let now = plan + self.learner.as_ref().map_or(0, |learner| learner.bytes());
         (std::mem::replace(&mut self.told, now), now)
     }
 
     /// What is counted under tags here.
-    pub(super) fn tags(&mut self) -> &mut TagCounts {
+    pub(in crate::caching) fn tags(&mut self) -> &mut TagCounts {
         &mut self.tags
     }
 
     /// Adds what is counted under tags to `sums`, but for what is in the stacks.
-    pub(super) fn add_tags_to(&self, sums: &mut TagSums) {
+    pub(in crate::caching) fn add_tags_to(&self, sums: &mut TagSums) {
         sums.add(&self.tags);
         for (_, record) in self.records() {
             sums.leave(record);
@@ -482,7 +482,7 @@ impl Front {
     }
 
     /// All blocks, to look at, with their classes.
-    pub(super) fn records(&self) -> impl Iterator<Item = (usize, &Record)> + '_ {
+    pub(in crate::caching) fn records(&self) -> impl Iterator<Item = (usize, &Record)> + '_ {
         (0..CLASSES).flat_map(|class| {
             let mut next = self.tops[class];
             std::iter::from_fn(move || {
@@ -495,7 +495,7 @@ impl Front {
     }
 
     /// Whether the bits, the bytes and the plan say what is there.
-    pub(super) fn is_consistent(&self) -> bool {
+    pub(in crate::caching) fn is_consistent(&self) -> bool {
         let bytes: usize = self.records().map(|(_, record)| record.granted).sum();
         let listed = |class: usize| self.filled[class / 64] & (1 << (class % 64)) != 0;
         bytes == self.cached
