@@ -41,7 +41,7 @@ const MIRI_TESTS: [&str; 6] =
 /// The tests whose outcome depends on which thread comes first: the protocols, and the crate that lives by them.
 const PROTOCOLS: &str = "orlop-sync";
 const CONCURRENT: &str = "orlop-alloc";
-const LIFETIMES: &str = "handle::lifetimes::";
+const LIFETIMES: &str = "handle::lifetime_tests::";
 const RACES: &str = "_the_last_";
 const THREADS: [&str; 7] =
     [LIFETIMES, "slots::", "thread_slot::", "mutex::", "observer::", "threads", "memory_block::"];

@@ -15,9 +15,7 @@ const SEALED: &str = "Sealed";
 
 /// Clashes that are older than the rule, with the crate of each definition. The list may only shrink. Each entry is here
 /// because its names are part of orlop-alloc's interface, and one of them has to change there.
-const KNOWN: [(&str, &[&str]); 2] = [
-    // The rules of the central engine; the rules of the device engine.
-    ("Policy", &["orlop-alloc", "orlop-alloc"]),
+const KNOWN: [(&str, &[&str]); 1] = [
     // What the system says about memory, in the caching engine; what a context's pressure callback gets.
     ("Pressure", &["orlop-alloc", "orlop-alloc"]),
 ];

@@ -4,7 +4,7 @@ use super::*;
 use crate::adaptor::Limit;
 use crate::backing::{HugePages, Mmap, System};
 use crate::caching::Caching;
-use crate::central::{Central, Policy, RegionGrowth};
+use crate::central::{BfcPolicy, Central, RegionGrowth};
 use crate::device::{self, DeviceAllocator, NullDevice, TorchConf};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::profile::Observers;
@@ -111,7 +111,7 @@ fn device(policy: device::Policy) -> AllocatorRef {
 /// Allocators that know all their regions.
 fn allocators() -> Vec<AllocatorRef> {
     let mmap = || Mmap::new().huge_pages(HugePages::Never);
-    let steps = Policy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..Policy::tensorflow() };
+    let steps = BfcPolicy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..BfcPolicy::tensorflow() };
     let expandable = TorchConf::known("expandable_segments:True").0;
     vec![
         Caching::builder(mmap()).build().erase(),

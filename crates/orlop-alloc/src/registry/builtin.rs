@@ -16,7 +16,7 @@ use super::{Factory, FactoryOptions, Registration, Registry};
 use crate::adaptor::Limit;
 use crate::backing::{Backing, Global, System};
 use crate::caching::Caching;
-use crate::central::{Central, Policy};
+use crate::central::{BfcPolicy, Central};
 use crate::device;
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::{Allocator, AllocatorRef, Error, Result};
@@ -55,7 +55,7 @@ fn caching(options: &FactoryOptions) -> Result<AllocatorRef> {
 }
 
 fn growing(options: &FactoryOptions) -> Result<AllocatorRef> {
-    if options.whole_limit { fixed(options) } else { bfc(Policy::tensorflow(), usize::MAX, options) }
+    if options.whole_limit { fixed(options) } else { bfc(BfcPolicy::tensorflow(), usize::MAX, options) }
 }
 
 fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
@@ -64,10 +64,10 @@ fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
         value: "".into(),
         expected: "a number of bytes: the limit is taken as one region",
     })?;
-    bfc(Policy::tensorflow_fixed(), limit, options)
+    bfc(BfcPolicy::tensorflow_fixed(), limit, options)
 }
 
-fn bfc(policy: Policy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
+fn bfc(policy: BfcPolicy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
     let policy = if options.release_when_stuck { policy.releasing_when_stuck() } else { policy };
     let builder = Central::builder(options.backing_or_default()?).policy(policy);
     let engine = builder.limit(options.limit.unwrap_or(limit)).build_engine();

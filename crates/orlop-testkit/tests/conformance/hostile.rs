@@ -5,8 +5,8 @@ use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Hardened;
 use orlop_alloc::backing::{Global, HugePages, Mmap, System};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::{Central, Policy};
-use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy as DevicePolicy, TorchConf};
+use orlop_alloc::central::{BfcPolicy, Central};
+use orlop_alloc::device::{DeviceAllocator, HostPages, NullDevice, Policy, TorchConf};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_core::Device;
 use orlop_testkit::{SuiteProfile, hostile, hostile_over};
@@ -35,7 +35,7 @@ engines! {
     direct: SuiteProfile::strict(), system, |backing| Direct::new(backing).erase();
     bfc: SuiteProfile::strict(), system, |backing| Central::builder(backing).build().erase();
     bfc_releasing: SuiteProfile::strict().limited(), system, |backing| {
-        let policy = Policy::tensorflow().releasing_when_stuck();
+        let policy = BfcPolicy::tensorflow().releasing_when_stuck();
         Central::builder(backing).policy(policy).limit(8 << 20).build().erase()
     };
     caching: SuiteProfile::strict(), system, |backing| Caching::builder(backing).build().erase();
@@ -70,8 +70,8 @@ fn under_every_adaptor() {
 
 #[test]
 fn devices() {
-    let torch = |conf: &str| DevicePolicy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"));
-    for policy in [torch(""), torch("expandable_segments:True"), DevicePolicy::orlop()] {
+    let torch = |conf: &str| Policy::torch(&conf.parse::<TorchConf>().expect("settings of PyTorch's"));
+    for policy in [torch(""), torch("expandable_segments:True"), Policy::orlop()] {
         let make = {
             let policy = policy.clone();
             move || {
