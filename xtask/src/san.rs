@@ -41,7 +41,7 @@ const MIRI_TESTS: [&str; 6] =
 /// The crate of the protocols, whose tests depend on the order of threads.
 const PROTOCOLS: &str = "orlop-sync";
 const CONCURRENT: &str = "orlop-alloc";
-const LIFETIMES: &str = "handle::lifetimes::";
+const LIFETIMES: &str = "handle::lifetime_tests::";
 const RACES: &str = "_the_last_";
 const THREADS: [&str; 7] =
     [LIFETIMES, "slots::", "thread_slot::", "mutex::", "observer::", "threads", "memory_block::"];

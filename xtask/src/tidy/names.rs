@@ -15,9 +15,7 @@ const SEALED: &str = "Sealed";
 
 /// Existing clashes, with the crate of each definition. The list may only shrink. The names are part of
 /// orlop-alloc's interface, where one of them has to change.
-const KNOWN: [(&str, &[&str]); 2] = [
-    // The policy of the central engine; the policy of the device engine.
-    ("Policy", &["orlop-alloc", "orlop-device"]),
+const KNOWN: [(&str, &[&str]); 1] = [
     // The system's memory pressure, in the caching engine; the argument of a context's pressure callback.
     ("Pressure", &["orlop-alloc", "orlop-alloc"]),
 ];

@@ -4,7 +4,7 @@ use super::Caching;
 use super::classes::GRANULE;
 use crate::backing::{Backing, Shielded};
 use crate::central::heap::Heap;
-use crate::central::{Policy, RegionGrowth, Split};
+use crate::central::{BfcPolicy, RegionGrowth, Split};
 use crate::{AllocatorRef, Result};
 use crossbeam_utils::CachePadded;
 use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters, thread_slot::SLOTS};
@@ -98,7 +98,7 @@ impl<B: Backing> CachingBuilder<B> {
     /// The engine itself, for putting under an adaptor.
     #[must_use]
     pub fn build_engine(self) -> Caching<B> {
-        let policy = Policy {
+        let policy = BfcPolicy {
             name: "caching",
             granule: GRANULE,
             split: Split::Remainder { at_least: GRANULE.bytes() },

@@ -16,9 +16,9 @@ use super::index::ClassIndex;
 use super::token::Token;
 use crate::Refusal;
 use crate::backing::{Backing, Region, Reservation};
-use crate::central::chunks::{Index, Mapped};
-use crate::central::heap::{Ask, Heap};
-use crate::central::regions::Gain;
+use crate::central::chunks::{Index, RegionMap};
+use crate::central::heap::{Heap, HeapRequest};
+use crate::central::regions::GrowthOutcome;
 use crate::{Error, OutOfMemory, RawBlock, Result};
 use orlop_core::Alignment;
 use orlop_sync::{CentralHeap as _, HeapGrowth, Mutex, thread_slot};
@@ -68,30 +68,30 @@ impl<'a, B: Backing> Search<'a, B> {
 impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
     type Error = Error;
 
-    fn grow(&mut self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Result<Gain> {
+    fn grow(&mut self, heap: &Mutex<Heap<ClassIndex>>, wanted: &HeapRequest<'_>) -> Result<GrowthOutcome> {
         let engine = self.engine;
         loop {
             match self.step {
                 Step::Own => {
                     self.step = Step::Everybody;
                     if engine.merge_own(heap) {
-                        return Ok(Gain::Nothing);
+                        return Ok(GrowthOutcome::Retry);
                     }
                 }
                 Step::Everybody => {
                     self.step = Step::Plans;
                     if engine.counters.slots() > 1 && engine.merge_all(heap, PlanFate::Keep) {
-                        return Ok(Gain::Nothing);
+                        return Ok(GrowthOutcome::Retry);
                     }
                 }
                 Step::Plans => {
                     self.step = Step::Extend;
-                    if engine.plans_are_in_the_way(heap, ask) && engine.merge_all(heap, PlanFate::End) {
-                        return Ok(Gain::Nothing);
+                    if engine.plans_are_in_the_way(heap, wanted) && engine.merge_all(heap, PlanFate::End) {
+                        return Ok(GrowthOutcome::Retry);
                     }
                 }
                 Step::Extend => {
-                    if let Some(gain) = engine.extend(heap, ask) {
+                    if let Some(outcome) = engine.extend(heap, wanted) {
                         // Not yet the next step: another thread may take what was free at the end before this is
                         // added to it.
                         self.extensions += 1;
@@ -99,21 +99,21 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
                             self.step = Step::GiveUp;
                         }
                         if engine.plans.load(Ordering::Relaxed) > 0 {
-                            engine.grown_beside.fetch_add(ask.rounded, Ordering::Relaxed);
+                            engine.grown_beside.fetch_add(wanted.rounded, Ordering::Relaxed);
                         }
-                        return Ok(gain);
+                        return Ok(outcome);
                     }
                     if engine.plans.load(Ordering::Relaxed) > 0 && engine.merge_all(heap, PlanFate::End) {
-                        return Ok(Gain::Nothing);
+                        return Ok(GrowthOutcome::Retry);
                     }
                     self.step = Step::GiveUp;
                     if engine.release_free(heap)
-                        && let Some(gain) = engine.extend(heap, ask)
+                        && let Some(outcome) = engine.extend(heap, wanted)
                     {
-                        return Ok(gain);
+                        return Ok(outcome);
                     }
                 }
-                Step::GiveUp => return Err(engine.refuse(heap, ask)),
+                Step::GiveUp => return Err(engine.refuse(heap, wanted)),
             }
         }
     }
@@ -132,11 +132,11 @@ struct Growing {
 
 impl Growing {
     fn of(heap: &Heap<ClassIndex>) -> Option<Self> {
-        let line = heap.regions.iter().rev().find_map(|(index, mapped)| Some((index, mapped, mapped.line?)));
-        line.map(|(index, mapped, line)| {
-            let last = &heap.chunks[mapped.last];
+        let line = heap.regions.iter().rev().find_map(|(index, map)| Some((index, map, map.line?)));
+        line.map(|(index, map, line)| {
+            let last = &heap.chunks[map.last];
             let free = if last.in_use() { 0 } else { last.size };
-            Self { index, line, gained: mapped.region.bytes, free, last: mapped.last }
+            Self { index, line, gained: map.region.bytes, free, last: map.last }
         })
     }
 }
@@ -156,17 +156,17 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Whether there are plans, and the heap has grown so much beside them that their memory is wanted.
-    fn plans_are_in_the_way(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> bool {
-        let beside = self.grown_beside.load(Ordering::Relaxed).saturating_add(ask.rounded);
+    fn plans_are_in_the_way(&self, heap: &Mutex<Heap<ClassIndex>>, wanted: &HeapRequest<'_>) -> bool {
+        let beside = self.grown_beside.load(Ordering::Relaxed).saturating_add(wanted.rounded);
         self.plans.load(Ordering::Relaxed) > 0 && beside > heap.lock().reserved / BESIDE_PART
     }
 
     /// Gets memory that holds the request, if limit and backing allow. The growth lock is held.
-    fn extend(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Option<Gain> {
-        let align = ask.request.align;
+    fn extend(&self, heap: &Mutex<Heap<ClassIndex>>, wanted: &HeapRequest<'_>) -> Option<GrowthOutcome> {
+        let align = wanted.request.align;
         let (held, growing) = {
             let heap = heap.lock();
-            if heap.reserved - heap.live >= ask.rounded {
+            if heap.reserved - heap.live >= wanted.rounded {
                 // As much is free, in pieces: what waited unmerged was in the way.
                 let slack = self.slack.load(Ordering::Relaxed);
                 self.slack.store(slack.saturating_mul(2), Ordering::Relaxed);
@@ -175,34 +175,34 @@ impl<B: Backing> Caching<B> {
         };
         let room = self.limit.checked_sub(held)?;
         let slack = align.bytes().saturating_sub(GRANULE.bytes());
-        let need = ask.rounded.checked_add(slack)?;
+        let need = wanted.rounded.checked_add(slack)?;
         if let Some(growing) = growing
-            && let Some(gain) = self.longer(&growing, need, room)
+            && let Some(outcome) = self.longer(&growing, need, room)
         {
-            return Some(gain);
+            return Some(outcome);
         }
         for step in steps(need, 0) {
-            if let Some(mapped) = self.new_line(step, room, align) {
-                return Some(Gain::Region(mapped));
+            if let Some(map) = self.new_line(step, room, align) {
+                return Some(GrowthOutcome::NewRegion(map));
             }
         }
         for bytes in [need.max(REGION).max(held / REGION_PART), need] {
             if let Some(region) =
                 (bytes <= room).then(|| self.backing.reserve(bytes, align.max(GRANULE))).flatten()
             {
-                let mapped = Mapped::new(region, None);
-                if mapped.is_none() {
+                let map = RegionMap::new(region, None);
+                if map.is_none() {
                     // SAFETY: gained above, and nobody else knows it.
                     unsafe { self.backing.release(region) };
                 }
-                return mapped.map(Gain::Region);
+                return map.map(GrowthOutcome::NewRegion);
             }
         }
         None
     }
 
     /// Makes the line longer, so that `need` bytes are free at its end. The growth lock is held.
-    fn longer(&self, growing: &Growing, need: usize, room: usize) -> Option<Gain> {
+    fn longer(&self, growing: &Growing, need: usize, room: usize) -> Option<GrowthOutcome> {
         let &Growing { index, ref line, gained, free, .. } = growing;
         for step in steps(need.saturating_sub(free), gained) {
             let to =
@@ -211,7 +211,7 @@ impl<B: Backing> Caching<B> {
             // SAFETY: our line, of which `gained` bytes are gained; nobody else extends it while we hold the
             // growth lock.
             if unsafe { self.backing.commit(line, gained, to) } {
-                return Some(Gain::Longer { region: index, bytes: to });
+                return Some(GrowthOutcome::Extended { region: index, bytes: to });
             }
         }
         None
@@ -244,9 +244,9 @@ impl<B: Backing> Caching<B> {
                 self.merge_own(locked);
                 let merged = extend(&mut locked.lock());
                 merged.or_else(|| {
-                    let gain = self.lengthen_behind(locked, place, rounded)?;
+                    let outcome = self.lengthen_behind(locked, place, rounded)?;
                     let mut heap = locked.lock();
-                    heap.add(gain);
+                    heap.add(outcome);
                     extend(&mut heap)
                 })
             })
@@ -270,7 +270,7 @@ impl<B: Backing> Caching<B> {
         heap: &Mutex<Heap<ClassIndex>>,
         chunk: Index,
         rounded: usize,
-    ) -> Option<Gain> {
+    ) -> Option<GrowthOutcome> {
         let (growing, need, held) = {
             let heap = heap.lock();
             let growing = Growing::of(&heap)?;
@@ -283,7 +283,7 @@ impl<B: Backing> Caching<B> {
     }
 
     /// A new line with its first bytes.
-    fn new_line(&self, bytes: usize, room: usize, align: Alignment) -> Option<Mapped> {
+    fn new_line(&self, bytes: usize, room: usize, align: Alignment) -> Option<RegionMap> {
         let bytes = self.backing.commit_granularity().round_up(bytes).ok().filter(|&bytes| bytes <= room)?;
         let align = align.max(GRANULE);
         let longest = self.limit.checked_next_power_of_two().unwrap_or(usize::MAX);
@@ -292,32 +292,32 @@ impl<B: Backing> Caching<B> {
         // SAFETY: a new line, nothing of which is gained.
         let gained = unsafe { self.backing.commit(&line, 0, bytes) };
         let region = Region { ptr: line.ptr, bytes, align, zeroed: true };
-        let mapped = gained.then(|| Mapped::new(region, Some(line))).flatten();
-        if mapped.is_none() {
+        let map = gained.then(|| RegionMap::new(region, Some(line))).flatten();
+        if map.is_none() {
             // SAFETY: nobody else knows it.
             unsafe { self.backing.release_addresses(line, if gained { bytes } else { 0 }) };
         }
-        mapped
+        map
     }
 
     /// Gives wholly free regions back. The growth lock is held.
     fn release_free(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        let gone: Vec<_> = {
+        let removed: Vec<_> = {
             let mut heap = heap.lock();
             let free = heap.free_regions();
             free.into_iter().filter_map(|(index, _)| heap.remove_region(index)).collect()
         };
-        let any = !gone.is_empty();
-        for gone in gone {
+        let any = !removed.is_empty();
+        for removed in removed {
             // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
-            unsafe { gone.release(&self.backing) };
+            unsafe { removed.release(&self.backing) };
         }
         any
     }
 
     #[cold]
-    fn refuse(&self, heap: &Mutex<Heap<ClassIndex>>, ask: &Ask<'_>) -> Error {
-        let &Ask { request, rounded } = ask;
+    fn refuse(&self, heap: &Mutex<Heap<ClassIndex>>, wanted: &HeapRequest<'_>) -> Error {
+        let &HeapRequest { request, rounded } = wanted;
         let heap = heap.lock();
         let spanned = heap.spanned();
         let over = rounded > self.limit.saturating_sub(spanned);

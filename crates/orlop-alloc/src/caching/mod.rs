@@ -43,7 +43,7 @@ use self::tags::TagSums;
 use self::thread_cache::Front;
 use self::token::Token;
 use crate::backing::{Backing, BackingRef, Shielded};
-use crate::central::heap::{Ask, Heap, Taken};
+use crate::central::heap::{Heap, HeapBlock, HeapRequest};
 use crate::{
     AllocationId, Allocator, Error, LookupResult, OutOfMemory, RawBlock, Record, RegionWatch, Request,
     Result, Semantics, StreamUses, Tag, TagUse, Usage,
@@ -131,8 +131,8 @@ impl<B: Backing> Caching<B> {
     /// A block from what the thread has at hand or from the heap as it is; and how many of its bytes have to be made zero
     /// before it is counted.
     #[inline(always)]
-    fn search(&self, ask: &Ask<'_>, class: usize) -> Option<(RawBlock, usize)> {
-        let request = ask.request;
+    fn search(&self, wanted: &HeapRequest<'_>, class: usize) -> Option<(RawBlock, usize)> {
+        let request = wanted.request;
         let slot = thread_slot::current();
         let mut held = self.counters.enter(slot);
         let figures = held.counts();
@@ -154,7 +154,7 @@ impl<B: Backing> Caching<B> {
         } else {
             let mut heap = self.heap.lock();
             self.tidy(front, figures.balance(), &mut heap);
-            let Taken { mut block, dirty } = heap.take(ask)?;
+            let HeapBlock { mut block, dirty } = heap.take(wanted)?;
             // SAFETY: a record of ours, and the token is our note.
             let record = unsafe { block.record_mut() };
             record.token = Token::new(record.token, class, slot.index()).0;
@@ -371,12 +371,12 @@ unsafe impl<B: Backing> Allocator for Caching<B> {
         let class = if request.align <= GRANULE { class_for(request.bytes) } else { UNCACHED };
         let rounded =
             if class < CLASSES { size_of_class(class) } else { GRANULE.round_up(request.bytes.max(1))? };
-        let ask = Ask { request, rounded };
-        if let Some((block, dirty)) = self.search(&ask, class) {
+        let wanted = HeapRequest { request, rounded };
+        if let Some((block, dirty)) = self.search(&wanted, class) {
             return if dirty == 0 { Ok(block) } else { self.deliver_zeroed(request, block, dirty) };
         }
         self.backing.check_not_entered()?;
-        let Taken { mut block, dirty } = self.heap.take_or_grow(&ask, &mut Search::new(self))?;
+        let HeapBlock { mut block, dirty } = self.heap.take_or_grow(&wanted, &mut Search::new(self))?;
         let slot = thread_slot::current();
         let mut held = self.counters.enter(slot);
         let front = held.value();
@@ -554,15 +554,15 @@ impl<B: Backing> Drop for Caching<B> {
         self.end_forks();
         self.heap.while_not_growing(|locked| {
             self.merge_all(locked, PlanFate::End);
-            let gone: Vec<_> = {
+            let removed: Vec<_> = {
                 let mut heap = locked.lock();
                 let regions: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();
                 regions.into_iter().filter_map(|index| heap.remove_region(index)).collect()
             };
-            for gone in gone {
+            for removed in removed {
                 // SAFETY: gained from this backing and not given back; blocks keep their engine alive, so none
                 // lives when it is dropped.
-                unsafe { gone.release(&self.backing) };
+                unsafe { removed.release(&self.backing) };
             }
         });
     }

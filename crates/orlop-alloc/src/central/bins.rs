@@ -4,11 +4,11 @@ use super::sorted_runs::SortedRuns;
 use orlop_core::Alignment;
 use std::cmp::Ordering;
 
-/// How many bins there are (T8). The last one takes everything from 256 MiB on, at 256-byte granules.
+/// The number of bins. With granules of 256 bytes, the last bin has all chunks from 256 MiB on.
 pub(crate) const BINS: usize = 21;
 
-/// A free chunk as the index knows it. Ordered by size, then address: the first that fits is the best fit,
-/// and among equals the lowest.
+/// An entry of the index of free chunks. Ordered by size, then address: the first entry that fits is the best
+/// fit, and of several equal ones the lowest.
 #[derive(Debug, Clone, Copy)]
 pub struct Free {
     /// Its bytes.
@@ -19,7 +19,7 @@ pub struct Free {
     pub chunk: u32,
 }
 
-/// The chunk's place in the slab says nothing about its order: addresses are unique.
+/// The slab index takes no part in the order: addresses are unique.
 impl Ord for Free {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
@@ -28,8 +28,8 @@ impl Ord for Free {
 }
 
 impl Free {
-    /// Size and address as one number: compared in two instructions and no jump, which a search at random places would
-    /// mostly not foresee.
+    /// Returns size and address as one number: two instructions compare it without a branch, which a search
+    /// at random positions would mispredict.
     #[inline]
     fn key(&self) -> u128 {
         (self.size as u128) << 64 | self.address as u128
@@ -57,58 +57,58 @@ impl PartialEq for Free {
 
 impl Eq for Free {}
 
-/// Free chunks, found by size. A policy of search: which of those that fit is taken.
+/// An index of free chunks by size. The implementation decides which of the fitting chunks is taken.
 pub(crate) trait FreeIndex: std::fmt::Debug + Send {
-    /// Over chunks whose sizes are multiples of this.
+    /// Creates an empty index of chunks whose sizes are multiples of `granule`.
     fn new(granule: Alignment) -> Self;
 
-    /// Adds a chunk that is not there.
+    /// Adds a chunk that is not in the index.
     fn insert(&mut self, free: Free);
 
-    /// Removes a chunk; false if it was not there.
+    /// Removes a chunk. Returns `false` if it was not in the index.
     fn remove(&mut self, free: Free) -> bool;
 
-    /// Takes a chunk of at least `size` bytes, which is a size that requests are rounded to.
+    /// Takes a chunk of at least `size` bytes. `size` is one that requests are rounded to.
     fn take(&mut self, size: usize) -> Option<Free>;
 
-    /// Chunks of at least `size` bytes, in the order of preference as far as there is one.
+    /// Iterates over chunks of at least `size` bytes, in the order of preference if there is one.
     fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_;
 
-    /// The size of the largest chunk.
+    /// Returns the size of the largest chunk.
     fn largest(&self) -> usize;
 
-    /// All chunks.
+    /// Iterates over all chunks.
     fn iter(&self) -> impl Iterator<Item = Free> + '_;
 
-    /// Bytes of its own records.
+    /// Returns the bytes of the index itself.
     fn bytes(&self) -> usize;
 
-    /// Gives back what is kept for chunks with higher numbers than there are.
+    /// Releases memory kept for chunk indices from `chunks` on.
     fn shrink(&mut self, chunks: usize) {
         let _ = chunks;
     }
 }
 
-/// The bin for chunks of `size` bytes.
+/// Returns the bin for chunks of `size` bytes.
 #[inline]
 pub(crate) fn bin_of(size: usize, granule: Alignment) -> usize {
     let granules = (size >> granule.log2()).max(1);
     (granules.ilog2() as usize).min(BINS - 1)
 }
 
-/// The smallest size in bin `bin`.
+/// Returns the smallest size of a bin.
 pub(crate) fn lower_bound(bin: usize, granule: Alignment) -> usize {
     granule.bytes() << bin
 }
 
-/// Best fit, lowest address first.
+/// The index for best fit, lowest address first.
 ///
-/// Bins are ranges of size, so going through them in order is going through one list ordered by size. They
-/// are there for speed, and for the report: people read fragmentation by bin.
+/// Bins are ranges of sizes, so iterating over them in order is iterating over one list ordered by size. They
+/// make the search faster, and the report shows fragmentation by bin.
 #[derive(Debug)]
 pub(crate) struct Bins {
     bins: [SortedRuns<Free>; BINS],
-    /// Bit `i`: bin `i` is not empty.
+    /// Bit `i` is set if bin `i` is not empty.
     filled: u32,
     granule: Alignment,
 }
@@ -142,7 +142,7 @@ impl FreeIndex for Bins {
         removed
     }
 
-    /// Takes the smallest free chunk of at least `size` bytes; of several, the lowest.
+    /// Takes the smallest free chunk of at least `size` bytes, and of several the lowest.
     #[inline]
     fn take(&mut self, size: usize) -> Option<Free> {
         let first = self.of(size);
@@ -164,7 +164,7 @@ impl FreeIndex for Bins {
         Some(free)
     }
 
-    /// Free chunks of at least `size` bytes, smallest first.
+    /// Iterates over free chunks of at least `size` bytes, smallest first.
     #[inline]
     fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_ {
         let first = self.of(size);
@@ -186,7 +186,7 @@ impl FreeIndex for Bins {
     }
 }
 
-/// Returns the position of the first set bit at or after position `from` in `words`, 64 bits each.
+/// Returns the position of the first set bit in `words` at `from` or after it.
 #[inline]
 #[must_use]
 pub fn first_one_from(words: &[u64], from: usize) -> Option<usize> {
@@ -201,7 +201,7 @@ pub fn first_one_from(words: &[u64], from: usize) -> Option<usize> {
     None
 }
 
-/// The positions of the ones in a word, lowest first.
+/// Iterates over the positions of the set bits of a word, lowest first.
 struct Ones(u32);
 
 impl Iterator for Ones {

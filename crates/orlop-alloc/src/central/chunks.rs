@@ -1,4 +1,4 @@
-//! Chunks in a slab, and the map from address to chunk.
+//! Chunks in a slab, and the map from addresses to chunks.
 
 use crate::backing::{Region, Reservation};
 use crate::{AllocationId, Record, Tag};
@@ -6,11 +6,11 @@ use orlop_core::MemoryKind;
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 
-/// A place in the slab; `NONE` ends lists.
+/// An index of the slab or of the regions; `NONE` ends lists.
 pub(crate) type Index = u32;
 pub(crate) const NONE: Index = u32::MAX;
 
-/// The slab has no more places than this: engines use the highest bit of a place for their own ends.
+/// The slab has fewer chunks than this: engines use the highest bit of an index for their own purposes.
 pub(crate) const LIMIT: Index = 1 << 31;
 
 /// A piece of a region, free or in use.
@@ -18,16 +18,16 @@ pub(crate) const LIMIT: Index = 1 << 31;
 pub(crate) struct Chunk {
     pub(crate) address: usize,
     pub(crate) size: usize,
-    /// Where the record of the block is, while in use. Only compared: the record belongs to whoever holds
-    /// the block, so what the heap needs of it is repeated here.
+    /// The record of the block while the chunk is in use. It is only compared: the record belongs to the
+    /// holder of the block, so the heap keeps copies of the values it needs.
     pub(crate) record: Option<NonNull<Record>>,
     pub(crate) requested: usize,
     pub(crate) id: AllocationId,
-    /// When it was freed, if stamps are kept and the safe frontier has not passed it; else zero.
+    /// The stamp of its free, until the safe frontier passes it; else zero.
     pub(crate) freed_at: u64,
-    /// Of a free chunk: so many bytes are with the system, and not counted as reserved.
+    /// Of a free chunk: bytes whose pages were discarded. They do not count as reserved.
     pub(crate) discarded: usize,
-    /// The chunk before it in the region. In an unused slab place: the next unused place is in `next`.
+    /// The previous chunk in the region.
     pub(crate) previous: Index,
     pub(crate) next: Index,
     pub(crate) region: Index,
@@ -35,7 +35,8 @@ pub(crate) struct Chunk {
     pub(crate) kind: MemoryKind,
     /// Whether it is in the index of free chunks.
     pub(crate) binned: bool,
-    /// Whether its place is in the queue of stamped chunks. Stays with the place when that is used again.
+    /// Whether its slab index is in the queue of stamped chunks. The flag stays with the index when that is
+    /// reused.
     pub(crate) queued: bool,
 }
 
@@ -48,7 +49,7 @@ impl Chunk {
         self.address + self.size
     }
 
-    /// A free chunk over `size` bytes at `address`.
+    /// Creates a free chunk of `size` bytes at `address`.
     pub(crate) fn free(address: usize, size: usize, region: Index) -> Self {
         Self {
             address,
@@ -69,8 +70,8 @@ impl Chunk {
     }
 }
 
-/// Chunks by index. Places are reused, latest first, so that the slab stays as small as the most chunks
-/// there ever were.
+/// Chunks by index. Unused indices are reused, the latest first, so that the slab stays as small as the
+/// maximum number of chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Slab {
     chunks: Vec<Chunk>,
@@ -78,7 +79,7 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Puts a chunk into the slab. `None` when there are two thousand million already.
+    /// Puts a chunk into the slab. Returns `None` when the slab has `LIMIT` chunks.
     #[inline]
     pub(crate) fn insert(&mut self, chunk: Chunk) -> Option<Index> {
         if let Some(index) = self.unused.pop() {
@@ -100,12 +101,12 @@ impl Slab {
         self.unused.push(index);
     }
 
-    /// How many places there are.
+    /// Returns the length of the slab, unused places included.
     pub(crate) fn places(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Gives unused places at the end back.
+    /// Releases the unused places at the end.
     pub(crate) fn shrink(&mut self) {
         let mut unused: Vec<bool> = vec![false; self.chunks.len()];
         for &index in &self.unused {
@@ -147,24 +148,25 @@ impl std::ops::IndexMut<Index> for Slab {
 /// Addresses are looked up by pages of this size.
 const PAGE_LOG2: u32 = 12;
 
-/// A region with the first chunk that begins in each of its pages.
+/// A region, with the first chunk that starts in each of its pages.
 #[derive(Debug)]
-pub(crate) struct Mapped {
-    /// What was gained so far.
+pub(crate) struct RegionMap {
+    /// The committed part.
     pub(crate) region: Region,
-    /// If the region grows in place: in what.
+    /// The line, if the region grows in place.
     pub(crate) line: Option<Reservation>,
-    /// From here on no byte was ever handed out: with a zeroed region they still are zero.
+    /// From this address on, no byte was handed out: in a zeroed region these are still zero.
     pub(crate) clean_from: usize,
-    /// The chunk at its end.
+    /// The last chunk.
     pub(crate) last: Index,
-    /// Chunk index plus one, zero if none begins in the page. Zeroed lazily by the system: only what is near
-    /// chunks takes memory.
+    /// By page: the index plus one of the first chunk that starts in it, zero if none does. The system
+    /// commits the pages of this array when they are first written.
     firsts: Vec<u32>,
 }
 
-impl Mapped {
-    /// `None` where there is no memory for the map: address space can be larger than any memory.
+impl RegionMap {
+    /// Creates the map of a region. Returns `None` if there is no memory for it: address space can be larger
+    /// than memory.
     pub(crate) fn new(region: Region, line: Option<Reservation>) -> Option<Self> {
         let firsts = zeros(pages(region.bytes))?;
         Some(Self { clean_from: region.address(), last: NONE, firsts, region, line })
@@ -178,11 +180,11 @@ impl Mapped {
         self.start() + self.region.bytes
     }
 
-    /// The pointer to an address in the region.
+    /// Returns the pointer to an address in the region.
     #[inline]
     pub(crate) fn pointer_to(&self, address: usize) -> NonNull<u8> {
-        // Wrapping, because address space that nobody can touch is no object to stay inside of; the pointer keeps
-        // its provenance, where it has one.
+        // Wrapping, because bare address space is not an object that the pointer must stay inside of. The
+        // pointer keeps its provenance.
         let ptr = self.region.ptr.as_ptr().wrapping_add(address - self.start());
         // SAFETY: the address lies in the region, which does not wrap around: not null.
         unsafe { NonNull::new_unchecked(ptr) }
@@ -193,7 +195,7 @@ impl Mapped {
         (address - self.start()) >> PAGE_LOG2
     }
 
-    /// Changes the length: false if there is no memory for the map.
+    /// Changes the length. Returns `false` if there is no memory for the map.
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         let pages = pages(bytes);
         if pages > self.firsts.len() && self.firsts.try_reserve(pages - self.firsts.len()).is_err() {
@@ -204,19 +206,19 @@ impl Mapped {
         true
     }
 
-    /// A chunk begins at `address`; the one before it begins at `previous`.
+    /// Records that a chunk starts at `address`, and the one before it at `previous`.
     #[inline]
-    pub(crate) fn begins(&mut self, address: usize, chunk: Index, previous: Option<usize>) {
+    pub(crate) fn add_start(&mut self, address: usize, chunk: Index, previous: Option<usize>) {
         let page = self.page(address);
-        // A later chunk that was the first in the page is it no longer.
+        // The new chunk is the first in its page unless the one before it starts in the same page.
         if previous.is_none_or(|previous| self.page(previous) != page) {
             self.firsts[page] = chunk + 1;
         }
     }
 
-    /// No chunk begins at `address` any more; the one after it is `next`.
+    /// Records that no chunk starts at `address` any more. `next` is the chunk behind it.
     #[inline]
-    pub(crate) fn ends(&mut self, address: usize, chunk: Index, next: Option<(usize, Index)>) {
+    pub(crate) fn remove_start(&mut self, address: usize, chunk: Index, next: Option<(usize, Index)>) {
         let page = self.page(address);
         if self.firsts[page] == chunk + 1 {
             let next = next.filter(|&(next, _)| self.page(next) == page);
@@ -224,13 +226,13 @@ impl Mapped {
         }
     }
 
-    /// The chunk at the start.
+    /// Returns the first chunk.
     #[inline]
     pub(crate) fn first(&self) -> Option<Index> {
         self.firsts.first()?.checked_sub(1)
     }
 
-    /// The chunk that begins at `address`, which lies in the region.
+    /// Returns the chunk that starts at `address`, which lies in the region.
     pub(crate) fn chunk_at(&self, address: usize, chunks: &Slab) -> Option<Index> {
         let mut index = self.firsts.get(self.page(address))?.checked_sub(1)?;
         while index != NONE && chunks[index].address < address {
@@ -248,7 +250,7 @@ fn pages(bytes: usize) -> usize {
     bytes.div_ceil(1 << PAGE_LOG2)
 }
 
-/// So many zeros, in pages that the system provides when they are first written; `None` where it refuses.
+/// Returns `count` zeros in pages that the system commits when they are first written; `None` if it refuses.
 /// (`vec![0; n]` would abort then, and `try_reserve` with `resize` would write every page.)
 fn zeros(count: usize) -> Option<Vec<u32>> {
     let layout = Layout::array::<u32>(count).ok()?;
@@ -264,12 +266,12 @@ fn zeros(count: usize) -> Option<Vec<u32>> {
 /// Regions by index and by address.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    slots: Vec<Option<Mapped>>,
+    slots: Vec<Option<RegionMap>>,
     by_address: Vec<(usize, Index)>,
 }
 
 impl Regions {
-    pub(crate) fn insert(&mut self, mapped: Mapped) -> Option<Index> {
+    pub(crate) fn insert(&mut self, map: RegionMap) -> Option<Index> {
         let index = match self.slots.iter().position(Option::is_none) {
             Some(place) => place,
             None => {
@@ -277,39 +279,39 @@ impl Regions {
                 self.slots.len() - 1
             }
         };
-        let start = mapped.start();
+        let start = map.start();
         let place = self.by_address.partition_point(|&(address, _)| address < start);
         let index = Index::try_from(index).ok()?;
         self.by_address.insert(place, (start, index));
-        self.slots[index as usize] = Some(mapped);
+        self.slots[index as usize] = Some(map);
         Some(index)
     }
 
-    pub(crate) fn remove(&mut self, index: Index) -> Option<Mapped> {
+    pub(crate) fn remove(&mut self, index: Index) -> Option<RegionMap> {
         self.by_address.retain(|&(_, i)| i != index);
         self.slots.get_mut(index as usize)?.take()
     }
 
     #[inline]
-    pub(crate) fn get(&self, index: Index) -> Option<&Mapped> {
+    pub(crate) fn get(&self, index: Index) -> Option<&RegionMap> {
         self.slots.get(index as usize)?.as_ref()
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, index: Index) -> Option<&mut Mapped> {
+    pub(crate) fn get_mut(&mut self, index: Index) -> Option<&mut RegionMap> {
         self.slots.get_mut(index as usize)?.as_mut()
     }
 
-    /// The region that contains `address`.
-    pub(crate) fn containing(&self, address: usize) -> Option<&Mapped> {
+    /// Returns the region that contains `address`.
+    pub(crate) fn containing(&self, address: usize) -> Option<&RegionMap> {
         let after = self.by_address.partition_point(|&(start, _)| start <= address);
         let &(_, index) = self.by_address.get(after.checked_sub(1)?)?;
-        self.get(index).filter(|mapped| address < mapped.end())
+        self.get(index).filter(|map| address < map.end())
     }
 
-    /// Regions in order of address.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (Index, &Mapped)> + '_ {
-        self.by_address.iter().filter_map(|&(_, index)| self.get(index).map(|mapped| (index, mapped)))
+    /// Iterates over the regions in order of address.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (Index, &RegionMap)> + '_ {
+        self.by_address.iter().filter_map(|&(_, index)| self.get(index).map(|map| (index, map)))
     }
 
     pub(crate) fn count(&self) -> usize {

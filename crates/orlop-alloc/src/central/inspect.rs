@@ -1,4 +1,4 @@
-//! Looking at a heap: its invariants, its bins, its holders.
+//! Reports of a heap, and the check of its invariants.
 
 use super::bins::{BINS, FreeIndex, bin_of, lower_bound};
 use super::chunks::NONE;
@@ -9,7 +9,7 @@ use orlop_core::MemoryKind;
 use std::collections::HashMap;
 
 impl<I: FreeIndex> Heap<I> {
-    /// Chunks by bin, used and free.
+    /// Returns the chunks by bin, used and free.
     pub(crate) fn bin_uses(&self) -> Vec<BinUse> {
         let granule = self.policy.granule;
         let empty = |bin| BinUse { from_bytes: lower_bound(bin, granule), ..BinUse::default() };
@@ -37,7 +37,7 @@ impl<I: FreeIndex> Heap<I> {
         report.set_tags(self.tag_uses());
     }
 
-    /// Live bytes by kind and tag.
+    /// Returns live bytes by kind and tag.
     pub(crate) fn tag_uses(&self) -> Vec<TagUse> {
         let mut uses: HashMap<(MemoryKind, Tag), u64> = HashMap::new();
         for chunk in self.walk_all().filter(|chunk| chunk.in_use()) {
@@ -46,7 +46,7 @@ impl<I: FreeIndex> Heap<I> {
         uses.into_iter().map(|((kind, tag), bytes)| TagUse { kind, tag, bytes }).collect()
     }
 
-    /// What is held, with so many bytes of records beside the heap's own.
+    /// Returns the usage. `other_metadata` is the engine's metadata beside the heap's, in bytes.
     pub(crate) fn usage(&self, other_metadata: usize) -> Usage {
         Usage {
             reserved: self.reserved as u64,
@@ -57,39 +57,39 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
-    /// The peak starts again from what is held now.
+    /// Restarts the peak from the bytes reserved now.
     pub(crate) fn reset_peak(&mut self) {
         self.peak_reserved = self.reserved;
     }
 
-    /// Bytes that the heap's own records take.
+    /// Returns the bytes of the heap's metadata.
     pub(crate) fn metadata(&self) -> usize {
         self.records * size_of::<Record>()
             + self.chunks.bytes()
             + self.bins.bytes()
-            + self.regions.iter().map(|(_, mapped)| mapped.bytes()).sum::<usize>()
+            + self.regions.iter().map(|(_, map)| map.bytes()).sum::<usize>()
     }
 
-    /// Proves the invariants listed in `heap.rs`.
+    /// Checks the invariants listed in `heap.rs`.
     pub(crate) fn verify(&self) -> Result<()> {
         let broken = |rule, address| Err(Error::Corrupt { rule, address });
         let (mut live, mut reserved, mut free_chunks, mut end_before) = (0, 0, 0usize, 0);
-        for (index, mapped) in self.regions.iter() {
-            if mapped.start() < end_before {
-                return broken("regions do not overlap", mapped.start());
+        for (index, map) in self.regions.iter() {
+            if map.start() < end_before {
+                return broken("regions do not overlap", map.start());
             }
-            end_before = mapped.end();
-            reserved += mapped.region.bytes;
-            reserved -= self.walk(mapped).map(|(_, chunk)| chunk.discarded).sum::<usize>();
-            let (mut address, mut previous, mut free_before) = (mapped.start(), NONE, false);
-            for (chunk_index, chunk) in self.walk(mapped) {
+            end_before = map.end();
+            reserved += map.region.bytes;
+            reserved -= self.walk(map).map(|(_, chunk)| chunk.discarded).sum::<usize>();
+            let (mut address, mut previous, mut free_before) = (map.start(), NONE, false);
+            for (chunk_index, chunk) in self.walk(map) {
                 if chunk.address != address || chunk.region != index {
                     return broken("chunks cover their region without gap", chunk.address);
                 }
                 if chunk.previous != previous {
                     return broken("chunks are linked both ways", chunk.address);
                 }
-                if mapped.chunk_at(chunk.address, &self.chunks) != Some(chunk_index) {
+                if map.chunk_at(chunk.address, &self.chunks) != Some(chunk_index) {
                     return broken("the region map names every chunk", chunk.address);
                 }
                 if !self.policy.granule.is_aligned(chunk.size) || chunk.size == 0 {
@@ -98,7 +98,7 @@ impl<I: FreeIndex> Heap<I> {
                 if chunk.in_use() {
                     live += chunk.size;
                     if chunk.requested > chunk.size {
-                        return broken("a chunk is as large as what was asked for", chunk.address);
+                        return broken("a chunk is at least as large as its request", chunk.address);
                     }
                 } else {
                     free_chunks += 1;
@@ -113,10 +113,10 @@ impl<I: FreeIndex> Heap<I> {
                 address = chunk.end();
                 previous = chunk_index;
             }
-            if previous != mapped.last {
-                return broken("a region knows its last chunk", address);
+            if previous != map.last {
+                return broken("the list of a region ends with its last chunk", address);
             }
-            if address != mapped.start() + self.policy.granule.round_down(mapped.region.bytes) {
+            if address != map.start() + self.policy.granule.round_down(map.region.bytes) {
                 return broken("chunks cover their region to its end", address);
             }
         }

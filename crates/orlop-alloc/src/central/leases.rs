@@ -1,8 +1,9 @@
-//! Free chunks that an engine takes whole, to place blocks in by itself, and gives back with some of them still living.
+//! Leases: an engine takes free chunks as a whole, places blocks in them itself, and gives them back while
+//! some of the blocks are live.
 
 use super::bins::FreeIndex;
 use super::chunks::Index;
-use super::heap::{Ask, Heap};
+use super::heap::{Heap, HeapRequest};
 use crate::{Error, Record, Request, Result};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -14,16 +15,16 @@ pub(crate) struct Hole {
     pub(crate) addresses: Range<usize>,
 }
 
-/// Leases, or records that no block uses. (Boxes, because records do not move.)
+/// Records of leases, or records that no block uses. (Boxes, because records do not move.)
 pub(crate) type Records = Vec<Box<Record>>;
 
 /// A block in a lease: address, size, record.
 pub(crate) type Placed = (usize, usize, NonNull<Record>);
 
 impl<I: FreeIndex> Heap<I> {
-    /// The largest free chunks, at most so many, of the region that has most free, in order of address; and the pointer
-    /// to the region's start, which may reach all of them.
-    pub(crate) fn holes(&self, most: usize) -> Option<(NonNull<u8>, Vec<Hole>)> {
+    /// Returns up to `max` of the largest free chunks of the region with the most free memory, in order of
+    /// address, and the pointer to the start of that region, which may be offset to any of them.
+    pub(crate) fn holes(&self, max: usize) -> Option<(NonNull<u8>, Vec<Hole>)> {
         let free =
             |region: Index| self.bins.iter().filter(move |free| self.chunks[free.chunk].region == region);
         let region = self
@@ -33,35 +34,36 @@ impl<I: FreeIndex> Heap<I> {
             .max_by_key(|&region| free(region).map(|f| f.size).sum::<usize>())?;
         let mut holes: Vec<_> = free(region).collect();
         holes.sort_unstable_by_key(|free| std::cmp::Reverse(free.size));
-        holes.truncate(most);
+        holes.truncate(max);
         holes.sort_unstable_by_key(|free| free.address);
         let holes = holes
             .into_iter()
             .map(|free| Hole { chunk: free.chunk, addresses: free.address..free.address + free.size });
-        let mapped = self.regions.get(region)?;
-        Some((mapped.pointer_to(mapped.start()), holes.collect()))
+        let map = self.regions.get(region)?;
+        Some((map.pointer_to(map.start()), holes.collect()))
     }
 
-    /// Takes the first `bytes` of a free chunk. `None` when the slab is full.
+    /// Takes the first `bytes` bytes of a free chunk. Returns `None` when the slab is full.
     pub(crate) fn lease(&mut self, chunk: Index, bytes: usize) -> Option<Box<Record>> {
         self.unbin(chunk);
         let request = Request::new(bytes);
-        let taken = self.cut(chunk, &Ask { request: &request, rounded: bytes })?;
-        // SAFETY: just made from a record of ours.
+        let taken = self.cut(chunk, &HeapRequest { request: &request, rounded: bytes })?;
+        // SAFETY: the block was just made from a record of this heap.
         Some(unsafe { taken.block.into_record() })
     }
 
-    /// Ends a lease. Where blocks `live`, in order of address, there are chunks in use from now on; the rest is free.
-    /// Of such a chunk, the heap compares the record and does not look into it.
+    /// Ends a lease. Each of the `live` blocks, which are in order of address, becomes a chunk in use; the
+    /// rest is free. The heap only compares the records of such blocks.
     pub(crate) fn end_lease(&mut self, lease: Box<Record>, live: &[Placed]) {
-        let Ok(mut index) = Index::try_from(super::heap::place(&lease)) else { return };
+        let Ok(mut index) = Index::try_from(super::heap::chunk_index(&lease)) else { return };
         self.chunks[index].record = None;
         self.live -= self.chunks[index].size;
         self.unused.push(lease);
         for &(address, size, record) in live {
             let mut before = None;
             if address > self.chunks[index].address {
-                // The slab is never full here: there are no more blocks than there were chunks before the lease.
+                // The slab is never full here: there are no more blocks than there were chunks before the
+                // lease.
                 let Some(rest) = self.split(index, address - self.chunks[index].address) else { return };
                 before = Some(std::mem::replace(&mut index, rest));
             }
@@ -69,7 +71,7 @@ impl<I: FreeIndex> Heap<I> {
             self.live += self.chunks[index].size;
             let chunk = &mut self.chunks[index];
             (chunk.record, chunk.requested) = (Some(record), size);
-            // Only now: it would merge with the chunk behind it.
+            // Only now: before, it would merge with the chunk behind it.
             if let Some(before) = before {
                 self.free(before);
             }
@@ -84,7 +86,7 @@ impl<I: FreeIndex> Heap<I> {
         self.bin(merged);
     }
 
-    /// A record that no block uses, taken out.
+    /// Takes an unused record out of the heap.
     pub(crate) fn spare_record(&mut self) -> Box<Record> {
         if let Some(record) = self.unused.pop() {
             self.records -= 1;
@@ -93,13 +95,14 @@ impl<I: FreeIndex> Heap<I> {
         Box::new(Record::new(NonNull::dangling(), 0, self.device, self.access))
     }
 
-    /// Takes a record in: one that nobody uses, or (`None`) that of a block which lives since [`Heap::end_lease`].
+    /// Adds a record to the heap: an unused one, or (`None`) that of a block that is live since
+    /// [`Heap::end_lease`].
     pub(crate) fn adopt(&mut self, record: Option<Box<Record>>) {
         self.records += 1;
         self.unused.extend(record);
     }
 
-    /// [`Heap::put_record`] for a block that lived when a lease ended: its record does not name its chunk.
+    /// [`Heap::put_record`] for a block that was live when a lease ended: its record does not name its chunk.
     ///
     /// # Errors
     ///
@@ -114,7 +117,7 @@ impl<I: FreeIndex> Heap<I> {
             }
             None => {
                 let _ = Box::into_raw(record);
-                Err(Error::Corrupt { rule: "a block of a plan that ended is a chunk in use", address })
+                Err(Error::Corrupt { rule: "a live block of an ended plan is a chunk in use", address })
             }
         }
     }

@@ -1,21 +1,31 @@
-//! The central engine: regions from a backing, cut into chunks, free chunks by best fit (T8).
+//! The BFC engine: best fit with coalescing. Regions from a backing are cut into chunks, and a request takes
+//! the best fitting free chunk.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`policy`] | the rules, as data |
-//! | `heap` | the structure: search, cut, merge. Single-threaded, no backing |
-//! | `chunks`, `bins`, `sorted_runs` | its parts: slab and region map, index of free chunks |
-//! | `regions` | how regions come, grow, shrink and go |
-//! | `watch` | what is told of regions |
-//! | `stamps` | timestamped free (T9) |
+//! | `heap` | the data structure: search, split, merge. Single-threaded, without a backing |
+//! | `chunks` | the slab of chunks, and the map from addresses to chunks |
+//! | `bins`, `sorted_runs` | the index of free chunks |
+//! | `coalesce` | splitting and merging of chunks |
+//! | `regions` | regions: adding, extending, shortening, removing |
+//! | `leases` | free chunks that an engine takes as a whole and subdivides itself |
+//! | `place` | offsets for blocks with known lifetimes |
+//! | `watch` | region events for observers |
+//! | `stamps` | timestamped free |
 //! | `inspect` | invariants and reports |
-//! | `engine` | the lock, the backing, growth, and the [`Allocator`](crate::Allocator) interface |
+//! | `builder`, `growth` | settings; the steps of growth |
+//! | `engine` | the lock around the heap, and the [`Allocator`](crate::Allocator) implementation |
 //!
-//! The metadata is apart from the memory it manages, so the memory may be a device's, or not there at all.
+//! The metadata is separate from the memory it manages, so that memory may be a device's, or address space
+//! only.
 
 pub(crate) mod bins;
+mod builder;
 pub(crate) mod chunks;
+mod coalesce;
 mod engine;
+mod growth;
 pub(crate) mod heap;
 mod inspect;
 pub(crate) mod leases;
@@ -25,5 +35,6 @@ pub(crate) mod sorted_runs;
 mod stamps;
 mod watch;
 
-pub use self::engine::{Central, CentralBuilder};
-pub use self::policy::{Policy, RegionGrowth, Split};
+pub use self::builder::CentralBuilder;
+pub use self::engine::Central;
+pub use self::policy::{BfcPolicy, RegionGrowth, Split};

@@ -1,21 +1,21 @@
-//! The rules of the central engine, as data.
+//! The rules of the BFC engine, as data.
 
 use orlop_core::Alignment;
 
-/// What the engine does where allocators differ. One engine runs them all: comparing allocators is a loop
-/// over policies.
+/// The rules of a [`Central`] engine. One engine runs all of them: comparing allocators is a loop over
+/// policies.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Policy {
-    /// A name for people.
+pub struct BfcPolicy {
+    /// A name for reports.
     pub name: &'static str,
     /// Sizes are rounded up to this, and addresses are multiples of it.
     pub granule: Alignment,
-    /// When a chunk is cut to the request's size.
+    /// When a chunk is split to the request's size.
     pub split: Split,
-    /// How much is asked of the backing.
+    /// How large new regions are.
     pub growth: RegionGrowth,
-    /// Whether wholly free regions are given back when nothing else helps, so that a larger one fits.
+    /// Whether wholly free regions are released when nothing else helps, so that a larger one fits.
     pub release_when_stuck: bool,
 }
 
@@ -23,26 +23,27 @@ pub struct Policy {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Split {
-    /// When it is at least twice the rounded request, or would waste at least `max_waste` bytes.
+    /// If it is at least twice the rounded request, or if at least `max_waste` bytes would be wasted.
     Half {
-        /// Never waste as much as this.
+        /// The waste in bytes from which on a chunk is always split.
         max_waste: usize,
     },
-    /// Whenever at least this much remains.
+    /// If at least this much remains.
     Remainder {
-        /// The smallest chunk to split off, in bytes.
+        /// The minimum size of the remainder, in bytes.
         at_least: usize,
     },
 }
 
-/// How large regions are.
+/// How large new regions are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum RegionGrowth {
-    /// The whole limit at once.
+    /// The first region has the whole limit.
     WholeLimit,
-    /// `first` bytes, then twice as much each time; larger if a request needs it, smaller near the limit. If
-    /// the backing refuses, once in the engine's life nine tenths are tried, again and again.
+    /// The first region has `first` bytes, each later one twice as much; more if a request needs it, less
+    /// near the limit. When the backing refuses, nine tenths are tried repeatedly, but only once in the life
+    /// of the engine.
     Doubling {
         /// Bytes of the first region.
         first: usize,
@@ -54,9 +55,9 @@ pub enum RegionGrowth {
     },
 }
 
-impl Policy {
-    /// TensorFlow's BFC with growth: chunks of 256 bytes, split at twice the size, regions that double from
-    /// 2 MiB.
+impl BfcPolicy {
+    /// TensorFlow's BFC with growth: granules of 256 bytes, a split at twice the size, regions that double
+    /// from 2 MiB.
     ///
     /// Source: `bfc_allocator.cc` in TensorFlow (OpenXLA TSL).
     #[must_use]
@@ -70,21 +71,21 @@ impl Policy {
         }
     }
 
-    /// The same over one pool, gained whole at the first request (`allow_growth = false`).
+    /// TensorFlow's BFC over a single region, reserved at the first request (`allow_growth = false`).
     #[must_use]
     pub const fn tensorflow_fixed() -> Self {
         Self { name: "bfc-fixed", growth: RegionGrowth::WholeLimit, ..Self::tensorflow() }
     }
 
-    /// With wholly free regions given back when stuck (`garbage_collection`).
+    /// Releases wholly free regions when nothing else helps (`garbage_collection`).
     #[must_use]
     pub const fn releasing_when_stuck(mut self) -> Self {
         self.release_when_stuck = true;
         self
     }
 
-    /// With at most this share of the limit wasted in a chunk, instead of 128 MiB
-    /// (`fragmentation_fraction`). Shares that are not positive change nothing.
+    /// Limits the waste in a chunk to this share of `limit`, instead of 128 MiB (`fragmentation_fraction`). A
+    /// share that is not positive changes nothing.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -99,7 +100,7 @@ impl Policy {
         self
     }
 
-    /// Whether a chunk of `size` is cut for a request of `rounded` bytes.
+    /// Returns `true` if a chunk of `size` bytes is split for a request of `rounded` bytes.
     #[inline]
     pub(crate) fn splits(&self, size: usize, rounded: usize) -> bool {
         let remainder = size - rounded;

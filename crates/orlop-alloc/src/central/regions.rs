@@ -1,95 +1,97 @@
-//! Regions in the heap: how they come, grow, shrink and go.
+//! Regions in the heap: adding, extending, shortening, removing.
 
 use super::bins::FreeIndex;
-use super::chunks::{Chunk, Index, Mapped, NONE};
+use super::chunks::{Chunk, Index, NONE, RegionMap};
 use super::heap::Heap;
 use crate::RegionAction;
 use crate::backing::{Backing, Region, Reservation};
 use orlop_core::Alignment;
 use std::ptr::NonNull;
 
-/// What growth brought.
+/// What growth changed in the heap.
 #[derive(Debug)]
-pub(crate) enum Gain {
-    /// Nothing new: something was rearranged, and it is worth looking again.
-    Nothing,
-    /// Another region.
-    Region(Mapped),
-    /// A region that grows in place has so many bytes now.
-    Longer { region: Index, bytes: usize },
+pub(crate) enum GrowthOutcome {
+    /// Chunks inside the heap were merged: the search is worth repeating.
+    Retry,
+    /// A new region.
+    NewRegion(RegionMap),
+    /// A region that grows in place now has `bytes` bytes.
+    Extended { region: Index, bytes: usize },
 }
 
-/// What came out of the heap, to be given back to the backing.
+/// Memory that was removed from the heap and is to be given back to the backing.
 #[derive(Debug)]
-pub(crate) enum Gone {
-    /// A region, or a whole line of which it is the gained part.
+pub(crate) enum RemovedMemory {
+    /// A region, or a whole line of which it is the committed part.
     Region(Region, Option<Reservation>),
-    /// The end of a line, which has `to` bytes left of `from`.
-    End { line: Reservation, from: usize, to: usize },
+    /// The end of a line, which shrinks from `from` to `to` bytes.
+    Tail { line: Reservation, from: usize, to: usize },
 }
 
-impl Gone {
-    /// How many bytes that is.
+impl RemovedMemory {
+    /// Returns its length in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match *self {
             Self::Region(region, _) => region.bytes,
-            Self::End { from, to, .. } => from - to,
+            Self::Tail { from, to, .. } => from - to,
         }
     }
 
-    /// Gives it back.
+    /// Gives the memory back.
     ///
     /// # Safety
     ///
-    /// It was gained from `backing`, and this is the one time.
+    /// 1. It was obtained from `backing`;
+    /// 2. it is given back only once.
     pub(crate) unsafe fn release(self, backing: &impl Backing) {
         match self {
-            // SAFETY: the caller's promise; what comes out of the heap is used by nobody.
+            // SAFETY: the caller's promise; memory that was removed from the heap is unused.
             Self::Region(region, None) => unsafe { backing.release(region) },
             // SAFETY: as above.
             Self::Region(region, Some(line)) => unsafe { backing.release_addresses(line, region.bytes) },
             // SAFETY: as above.
-            Self::End { line, from, to } => unsafe { backing.decommit(&line, from, to) },
+            Self::Tail { line, from, to } => unsafe { backing.decommit(&line, from, to) },
         }
     }
 }
 
 impl<I: FreeIndex> Heap<I> {
-    /// Returns the bytes that the regions span. A limit bounds this and not the reserved bytes: parts that were given
-    /// back to the backing can be committed again at any moment.
+    /// Returns the bytes that the regions span. A limit bounds this and not the reserved bytes: parts that
+    /// were given back to the backing can be committed again at any moment.
     pub(crate) fn spanned(&self) -> usize {
-        self.regions.iter().map(|(_, mapped)| mapped.region.bytes).sum()
+        self.regions.iter().map(|(_, map)| map.region.bytes).sum()
     }
 
     /// Adds a region as one free chunk.
-    pub(super) fn add_region(&mut self, mapped: Mapped) {
-        let size = self.policy.granule.round_down(mapped.region.bytes);
-        let start = mapped.start();
-        self.note_region(&mapped);
-        self.reserved += mapped.region.bytes;
+    pub(super) fn add_region(&mut self, map: RegionMap) {
+        let size = self.policy.granule.round_down(map.region.bytes);
+        let start = map.start();
+        self.note_region(&map);
+        self.reserved += map.region.bytes;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
-        let Some(index) = self.regions.insert(mapped) else { return };
-        // A slab full of chunks leaves the region held and unused; it is given back with the heap.
+        let Some(index) = self.regions.insert(map) else { return };
+        // If the slab is full, the region stays reserved but unused; it is released with the heap.
         if let Some(chunk) = self.chunks.insert(Chunk::free(start, size, index)) {
-            if let Some(mapped) = self.regions.get_mut(index) {
-                mapped.begins(start, chunk, None);
-                mapped.last = chunk;
+            if let Some(map) = self.regions.get_mut(index) {
+                map.add_start(start, chunk, None);
+                map.last = chunk;
             }
             self.bin(chunk);
         }
     }
 
-    /// A region has grown in place to `bytes`.
+    /// Adds memory to the end of a region that has grown in place to `bytes`.
     pub(super) fn lengthen(&mut self, region: Index, bytes: usize) {
-        let Some(mapped) = self.regions.get_mut(region) else { return };
-        let (end, last) = (mapped.end(), mapped.last);
-        let more = bytes.saturating_sub(mapped.region.bytes);
-        let resized = mapped.resize(bytes);
+        let Some(map) = self.regions.get_mut(region) else { return };
+        let (end, last) = (map.end(), map.last);
+        let more = bytes.saturating_sub(map.region.bytes);
+        let resized = map.resize(bytes);
         self.reserved += more;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
         if !resized {
-            // No memory for the map: what was gained is held and unused until the region goes.
-            mapped.region.bytes = bytes;
+            // There is no memory for the map: the new memory stays reserved but unused until the region is
+            // removed.
+            map.region.bytes = bytes;
         }
         self.note(RegionAction::Mapped, end, more);
         if !resized {
@@ -102,9 +104,9 @@ impl<I: FreeIndex> Heap<I> {
             };
             let before = self.chunks[last].address;
             self.chunks[last].next = new;
-            if let Some(mapped) = self.regions.get_mut(region) {
-                mapped.begins(end, new, Some(before));
-                mapped.last = new;
+            if let Some(map) = self.regions.get_mut(region) {
+                map.add_start(end, new, Some(before));
+                map.last = new;
             }
             self.bin(new);
         } else {
@@ -114,11 +116,16 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
-    /// Takes the free end of a region that grows in place out: about `excess` bytes, or what there is. A multiple
-    /// of `grain` stays, and never nothing.
-    pub(crate) fn shorten(&mut self, region: Index, grain: Alignment, excess: usize) -> Option<Gone> {
-        let mapped = self.regions.get(region)?;
-        let (line, start, from, last) = (mapped.line?, mapped.start(), mapped.region.bytes, mapped.last);
+    /// Removes free memory from the end of a region that grows in place: `excess` bytes, or less if less is
+    /// free there. A multiple of `grain` is left, and never zero.
+    pub(crate) fn shorten(
+        &mut self,
+        region: Index,
+        grain: Alignment,
+        excess: usize,
+    ) -> Option<RemovedMemory> {
+        let map = self.regions.get(region)?;
+        let (line, start, from, last) = (map.line?, map.start(), map.region.bytes, map.last);
         let Chunk { address, previous, freed_at, .. } = self.chunks[last];
         if self.chunks[last].in_use() || freed_at > 0 {
             return None;
@@ -132,13 +139,13 @@ impl<I: FreeIndex> Heap<I> {
         self.recommit(last);
         let size = start + to - address;
         self.chunks[last].size = size;
-        let mapped = self.regions.get_mut(region)?;
+        let map = self.regions.get_mut(region)?;
         if size == 0 {
-            mapped.ends(address, last, None);
-            mapped.last = previous;
+            map.remove_start(address, last, None);
+            map.last = previous;
         }
-        mapped.resize(to);
-        mapped.clean_from = mapped.clean_from.min(start + to);
+        map.resize(to);
+        map.clean_from = map.clean_from.min(start + to);
         if size == 0 {
             self.chunks[previous].next = NONE;
             self.chunks.remove(last);
@@ -147,27 +154,29 @@ impl<I: FreeIndex> Heap<I> {
         }
         self.reserved -= from - to;
         self.note(RegionAction::Unmapped, start + to, from - to);
-        Some(Gone::End { line, from, to })
+        Some(RemovedMemory::Tail { line, from, to })
     }
 
-    /// Free chunks whose pages the system may have: their place and length.
+    /// Returns the free chunks with at least `at_least` bytes that are not discarded: index, pointer and
+    /// length.
     pub(crate) fn discardable(&self, at_least: usize) -> Vec<(Index, NonNull<u8>, usize)> {
         let regions = self.regions.iter();
-        let chunks = regions.flat_map(|(_, mapped)| self.walk(mapped).map(move |found| (mapped, found)));
+        let chunks = regions.flat_map(|(_, map)| self.walk(map).map(move |found| (map, found)));
         let chunks = chunks.filter(|(_, (_, chunk))| {
             chunk.binned && chunk.freed_at == 0 && chunk.size - chunk.discarded >= at_least
         });
-        chunks.map(|(mapped, (index, chunk))| (index, mapped.pointer_to(chunk.address), chunk.size)).collect()
+        chunks.map(|(map, (index, chunk))| (index, map.pointer_to(chunk.address), chunk.size)).collect()
     }
 
-    /// The pages of a free chunk, so many bytes, are with the system.
+    /// Records that `bytes` bytes of a free chunk's pages were discarded.
     pub(crate) fn discarded(&mut self, index: Index, bytes: usize) {
         let before = std::mem::replace(&mut self.chunks[index].discarded, bytes);
         self.reserved = self.reserved + before - bytes;
         self.note_discarded(index, bytes);
     }
 
-    /// A chunk is about to be used: what was with the system comes back when it is touched.
+    /// Counts the discarded pages of a chunk as reserved again, because the chunk is about to be used: the
+    /// system commits them when they are touched.
     #[inline]
     pub(super) fn recommit(&mut self, index: Index) {
         let discarded = std::mem::take(&mut self.chunks[index].discarded);
@@ -178,11 +187,11 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
-    /// Takes a wholly free region out, with its chunks.
-    pub(crate) fn remove_region(&mut self, index: Index) -> Option<Gone> {
-        let mapped = self.regions.get(index)?;
+    /// Removes a wholly free region with its chunks.
+    pub(crate) fn remove_region(&mut self, index: Index) -> Option<RemovedMemory> {
+        let map = self.regions.get(index)?;
         let mut discarded = 0;
-        let mut next = mapped.first();
+        let mut next = map.first();
         while let Some(chunk) = next.filter(|&chunk| chunk != NONE) {
             if self.chunks[chunk].binned {
                 self.unbin(chunk);
@@ -191,21 +200,21 @@ impl<I: FreeIndex> Heap<I> {
             next = Some(self.chunks[chunk].next);
             self.chunks.remove(chunk);
         }
-        let mapped = self.regions.remove(index)?;
-        self.note_gone(&mapped);
-        let Mapped { region, line, .. } = mapped;
+        let map = self.regions.remove(index)?;
+        self.note_removed(&map);
+        let RegionMap { region, line, .. } = map;
         self.reserved -= region.bytes - discarded;
-        Some(Gone::Region(region, line))
+        Some(RemovedMemory::Region(region, line))
     }
 
-    /// Regions that nobody uses, highest address first, and how many bytes of them are reserved.
+    /// Returns the wholly free regions with their reserved bytes, highest address first.
     pub(crate) fn free_regions(&self) -> Vec<(Index, usize)> {
-        // A chunk with a stamp that is not safe may still be used by a device: its region cannot go either.
+        // A device may still use a chunk whose stamp is not safe: its region cannot be released either.
         let free =
             |chunk: &Chunk| !chunk.in_use() && (chunk.freed_at == 0 || self.stamps.is_safe(chunk.freed_at));
-        let all_free = |mapped: &Mapped| self.walk(mapped).all(|(_, chunk)| free(chunk));
+        let all_free = |map: &RegionMap| self.walk(map).all(|(_, chunk)| free(chunk));
         let held =
-            |m: &Mapped| m.region.bytes - self.walk(m).map(|(_, chunk)| chunk.discarded).sum::<usize>();
+            |m: &RegionMap| m.region.bytes - self.walk(m).map(|(_, chunk)| chunk.discarded).sum::<usize>();
         self.regions.iter().rev().filter(|(_, m)| all_free(m)).map(|(i, m)| (i, held(m))).collect()
     }
 }

@@ -1,26 +1,26 @@
 //! An ordered set in runs: sorted arrays of bounded length, themselves in order.
 //!
-//! Free lists hold tens of chunks nearly always and many thousands now and then. A sorted array wins below a
-//! hundred elements (one cache line or two, no pointers to follow) and loses beyond, where insertion moves
-//! everything. Cut into runs of at most [`RUN`] elements it keeps the first property and loses the second:
-//! an insertion moves half a run, and the list of runs changes only when a run splits or empties.
+//! Free lists mostly hold tens of chunks, and sometimes many thousands. Below a hundred elements a sorted
+//! array is fastest (one or two cache lines, no pointers to follow); above, it is slow, because an insertion
+//! moves all elements behind it. Runs of at most [`RUN`] elements keep the advantage: an insertion moves half
+//! a run, and the list of runs changes only when a run splits or becomes empty.
 
-/// The most elements in a run.
+/// The maximum number of elements in a run.
 const RUN: usize = 64;
 
 /// A set of small copyable keys.
 #[derive(Debug, Clone)]
 pub struct SortedRuns<K> {
-    /// Invariants: no run is longer than `RUN`, nor empty unless it is the only one (whose storage waits for
-    /// the next key); all keys ascend, within runs and across them.
+    /// Invariants: no run is longer than `RUN`. No run is empty unless it is the only one, whose storage is
+    /// kept for the next key. All keys ascend, within runs and across them.
     runs: Vec<Vec<K>>,
-    /// The last key of each run, side by side: to find a run is to read a few lines that stay in the cache, and no run.
-    /// Of the only run, if it is empty, any key.
+    /// The last key of each run, in one array: finding a run reads a few cache lines that stay hot, and no
+    /// run. If the only run is empty, its entry is any key.
     lasts: Vec<K>,
     len: usize,
 }
 
-/// Where a key is, until the set changes.
+/// The position of a key, valid until the set changes.
 #[derive(Debug, Clone, Copy)]
 pub struct Position {
     run: usize,
@@ -52,15 +52,15 @@ impl<K: Copy + Ord> SortedRuns<K> {
         self.runs.last().and_then(|run| run.last()).copied()
     }
 
-    /// The run that holds `key`, or would.
+    /// Returns the run that holds `key` or would hold it.
     #[inline]
     fn run_of(&self, key: K) -> usize {
-        // The first run whose last key is not below; the last run takes what is above all.
-        let most = self.lasts.len().saturating_sub(1);
-        count_below(&self.lasts[..most], key)
+        // The first run whose last key is not below `key`; the last run holds all larger keys.
+        let last_run = self.lasts.len().saturating_sub(1);
+        count_below(&self.lasts[..last_run], key)
     }
 
-    /// Adds a key that is not there yet.
+    /// Adds a key that is not in the set.
     pub fn insert(&mut self, key: K) {
         self.len += 1;
         let index = self.run_of(key);
@@ -86,7 +86,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
         }
     }
 
-    /// Removes a key; false if it was not there.
+    /// Removes a key. Returns `false` if it was not in the set.
     pub fn remove(&mut self, key: K) -> bool {
         match self.first_from(key) {
             Some((position, found)) if found == key => {
@@ -97,7 +97,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
         }
     }
 
-    /// The least key from `key` on, and where it is.
+    /// Returns the smallest key that is not below `key`, with its position.
     #[inline]
     pub fn first_from(&self, key: K) -> Option<(Position, K)> {
         let run = self.run_of(key);
@@ -106,20 +106,20 @@ impl<K: Copy + Ord> SortedRuns<K> {
         Some((Position { run, at }, *keys.get(at)?))
     }
 
-    /// Takes the least key from `key` on.
+    /// Takes the smallest key that is not below `key`.
     #[inline]
     pub fn take_first_from(&mut self, key: K) -> Option<K> {
         let (position, _) = self.first_from(key)?;
         Some(self.take(position))
     }
 
-    /// Takes the least key.
+    /// Takes the smallest key.
     #[inline]
     pub fn take_first(&mut self) -> Option<K> {
         if self.len == 0 { None } else { Some(self.take(Position { run: 0, at: 0 })) }
     }
 
-    /// Takes the key at a place, which is there.
+    /// Takes the key at a valid position.
     #[inline(always)]
     pub fn take(&mut self, Position { run: index, at }: Position) -> K {
         let run = &mut self.runs[index];
@@ -136,7 +136,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
         key
     }
 
-    /// Keys from `key` on, ascending.
+    /// Iterates over the keys that are not below `key`, ascending.
     #[inline]
     pub fn from(&self, key: K) -> impl Iterator<Item = K> + '_ {
         let index = self.run_of(key);
@@ -146,7 +146,7 @@ impl<K: Copy + Ord> SortedRuns<K> {
         first[at..].iter().chain(rest.iter().flatten()).copied()
     }
 
-    /// The greatest key below `key`.
+    /// Returns the largest key below `key`.
     pub fn last_below(&self, key: K) -> Option<K> {
         let index = self.run_of(key);
         let run = self.runs.get(index)?;
@@ -170,13 +170,14 @@ impl<K: Copy + Ord> SortedRuns<K> {
     }
 }
 
-/// So many keys are compared without a jump between them, twice over.
+/// Keys compared at once, without a branch between the comparisons.
 const STRIDE: usize = 8;
 
-/// How many of the keys, which ascend, are below `key`.
+/// Counts the keys, which ascend, that are below `key`.
 ///
-/// Not by halves: at random places every other jump of such a search is foreseen wrongly, and each read waits for the one
-/// before. Here the outcomes are summed: first over every eighth key, then over the eight that follow.
+/// Up to 128 keys this is no binary search: at random positions, every other branch of that is mispredicted,
+/// and each load waits for the one before. Instead the comparisons are summed: first over every eighth key,
+/// then over the eight keys that follow.
 #[inline]
 fn count_below<K: Copy + Ord>(keys: &[K], key: K) -> usize {
     let (mut start, mut keys) = (0, keys);
@@ -208,9 +209,9 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
     fn counts_as_a_search_by_halves_does() {
-        let most = 700;
-        let odd: Vec<usize> = (0..most).map(|number| 2 * number + 1).collect();
-        for keys in [0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 130, most / 2, most].map(|len| &odd[..len]) {
+        let max = 700;
+        let odd: Vec<usize> = (0..max).map(|number| 2 * number + 1).collect();
+        for keys in [0, 1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 130, max / 2, max].map(|len| &odd[..len]) {
             for key in 0..2 * keys.len() + 2 {
                 assert_eq!(
                     count_below(keys, key),
@@ -239,10 +240,10 @@ mod tests {
                 prop_assert_eq!(runs.from(key).next(), tree.range(key..).next().copied());
                 prop_assert_eq!(runs.last_below(key), tree.range(..key).next_back().copied());
                 if key % 7 == 0 {
-                    let least = tree.range(key..).next().copied();
+                    let smallest = tree.range(key..).next().copied();
                     let taken = runs.take_first_from(key);
-                    prop_assert_eq!(taken, least);
-                    least.map(|least| tree.remove(&least));
+                    prop_assert_eq!(taken, smallest);
+                    smallest.map(|smallest| tree.remove(&smallest));
                 }
                 if key % 11 == 0 {
                     prop_assert_eq!(runs.take_first(), tree.pop_first());
@@ -253,7 +254,8 @@ mod tests {
             let alone = runs.runs.len() == 1;
             prop_assert!(runs.runs.iter().all(|run| (alone || !run.is_empty()) && run.len() < RUN));
             prop_assert_eq!(runs.runs.len(), runs.lasts.len());
-            prop_assert!(runs.runs.iter().zip(&runs.lasts).all(|(run, last)| run.last().is_none_or(|l| l == last)));
+            let is_last = |(run, last): (&Vec<u16>, &u16)| run.last().is_none_or(|l| l == last);
+            prop_assert!(runs.runs.iter().zip(&runs.lasts).all(is_last));
         }
     }
 }

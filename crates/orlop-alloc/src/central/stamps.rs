@@ -1,13 +1,13 @@
-//! Timestamped free (T9): chunks whose memory a device may still use are kept apart until it is known to be
-//! done.
+//! Timestamped free: chunks whose memory a device may still use stay separate until the device is done with
+//! it.
 //!
-//! With a clock, every free gets a stamp. A stamped chunk is not merged with its neighbours, and a request may
-//! say that it takes only chunks freed at or before some stamp. When the *safe frontier* passes a stamp, it is
-//! cleared and the chunk merges. A request without a stamp that finds nothing may merge stamped chunks anyway:
-//! it does not mind.
+//! With a clock, every free gets a stamp. A stamped chunk is not merged with its neighbours, and a request
+//! may accept only chunks freed at or before a given stamp. When the *safe frontier* passes a stamp, the
+//! stamp is cleared and the chunk merges. A request without such a bound that finds no chunk may merge
+//! stamped chunks anyway, because it accepts any chunk.
 //!
-//! Source: `MergeTimestampedChunks` in TensorFlow's `bfc_allocator.cc`; the rules are the same, the addresses
-//! that a merge pass remembers included.
+//! Source: `MergeTimestampedChunks` in TensorFlow's `bfc_allocator.cc`. The rules are the same, including
+//! that a merge pass remembers chunks by address.
 
 use super::bins::FreeIndex;
 use super::chunks::Index;
@@ -16,10 +16,11 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
-    /// Places of chunks freed with a stamp, oldest first, each once. Such a place may hold another chunk since.
+    /// Slab indices of chunks freed with a stamp, oldest first, each once. An index may have been reused for
+    /// another chunk.
     queue: VecDeque<Index>,
     safe_frontier: u64,
-    /// Whether a walk of the queue would find something to clear.
+    /// Whether a pass over the queue would find a stamp to clear.
     due: bool,
 }
 
@@ -32,12 +33,12 @@ impl Stamps {
         self.due
     }
 
-    /// Whether what was freed at `stamp` may be used by all.
+    /// Returns `true` if memory freed at `stamp` is safe for any use.
     pub(crate) fn is_safe(&self, stamp: u64) -> bool {
         stamp < self.safe_frontier
     }
 
-    /// Everything stamped below `stamp` is safe. The frontier never moves back.
+    /// Declares everything stamped below `stamp` safe. The frontier never moves back.
     pub(crate) fn advance(&mut self, stamp: u64) {
         if stamp > self.safe_frontier {
             self.safe_frontier = stamp;
@@ -47,7 +48,7 @@ impl Stamps {
 }
 
 impl<I: FreeIndex> Heap<I> {
-    /// Remembers a chunk that has a stamp, until that is safe.
+    /// Queues a chunk that has a stamp until the stamp is safe.
     pub(crate) fn queue_stamp(&mut self, index: Index) {
         let chunk = &mut self.chunks[index];
         if chunk.freed_at == 0 {
@@ -59,8 +60,8 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
-    /// Merges chunks whose stamps are safe; with `required > 0` also others, until one has so many bytes.
-    /// Returns whether there is such a chunk.
+    /// Merges the chunks whose stamps are safe. If `required > 0`, merges others too, until one chunk has
+    /// `required` bytes. Returns `true` if there is such a chunk.
     pub(crate) fn merge_stamped(&mut self, required: usize) -> bool {
         let mut satisfied = required == 0;
         let mut merge = Vec::new();
@@ -68,7 +69,7 @@ impl<I: FreeIndex> Heap<I> {
         for index in std::mem::take(&mut self.stamps.queue) {
             self.chunks[index].queued = false;
             let chunk = self.chunks[index];
-            // A place in the slab may have been used again since: it counts if it is free and in the index.
+            // The slab index may have been reused: it counts if its chunk is free and in the index.
             if chunk.in_use() || !chunk.binned {
                 continue;
             }
@@ -84,9 +85,9 @@ impl<I: FreeIndex> Heap<I> {
             }
         }
         for address in merge {
-            // Merged into a neighbour by an earlier round: no chunk begins there any more.
+            // No chunk starts there if an earlier iteration merged it into a neighbour.
             let region = self.regions.containing(address);
-            let Some(index) = region.and_then(|mapped| mapped.chunk_at(address, &self.chunks)) else {
+            let Some(index) = region.and_then(|map| map.chunk_at(address, &self.chunks)) else {
                 continue;
             };
             if satisfied && required > 0 {
@@ -98,7 +99,8 @@ impl<I: FreeIndex> Heap<I> {
             self.bin(merged);
             if required > 0 {
                 let (size, freed_at) = (self.chunks[merged].size, self.chunks[merged].freed_at);
-                // The original forgets those that found no neighbour: their stamps are never cleared.
+                // TensorFlow drops chunks that found no neighbour from the queue: their stamps are never
+                // cleared there.
                 if freed_at > 0 {
                     self.queue_stamp(merged);
                 }

@@ -1,45 +1,47 @@
-//! What a heap tells of its regions, to those who watch.
+//! Region events of a heap.
 //!
-//! A region that does not grow is gained and lost. One that grows in place is mapped as it grows, and unmapped as it
-//! shrinks. So are pages of free chunks that the system has for the time being (*holes*): a chunk knows how many bytes of
-//! it those are, and where they are is kept here, and only while somebody watches. The heap does not know how long pages
-//! are, nor where the holes are of chunks that were merged before anybody watched: one hole of as many bytes stands for
-//! them then. Sums are right, and all of it is free memory.
+//! A region that does not grow is gained and lost as a whole. One that grows in place is mapped as it grows
+//! and unmapped as it shrinks. So are the discarded pages of free chunks (*holes*): a chunk knows how many of
+//! its bytes are discarded, and their addresses are kept here, only while there is an observer. The heap does
+//! not know the page size of the system, nor where the holes of chunks are that were merged before there was
+//! an observer: it reports one hole of the same length for those. The sums are right, and all of it is free
+//! memory.
 
 use super::bins::FreeIndex;
-use super::chunks::{Chunk, Index, Mapped};
+use super::chunks::{Chunk, Index, RegionMap};
 use super::heap::Heap;
 use crate::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The page that holes are taken to begin with.
+/// The page size assumed for the addresses of holes.
 const PAGE: usize = 4096;
 
 #[derive(Debug, Default)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedRegions {
     watches: RegionWatches,
-    /// By address, so many bytes. Right while somebody watches.
+    /// Holes: address and length. Valid while there is an observer.
     holes: BTreeMap<usize, usize>,
 }
 
-impl Watched {
-    /// Who looks, to be told.
+impl WatchedRegions {
+    /// Returns the watches, to deliver events to.
     pub(crate) fn all(&self) -> Vec<Arc<RegionWatch>> {
         self.watches.all()
     }
 }
 
-/// What comes with a region, or goes with it.
-fn actions(mapped: &Mapped) -> (RegionAction, RegionAction) {
-    match mapped.line {
+/// Returns the actions for adding and for removing a region.
+fn actions(map: &RegionMap) -> (RegionAction, RegionAction) {
+    match map.line {
         Some(_) => (RegionAction::Mapped, RegionAction::Unmapped),
         None => (RegionAction::Gained, RegionAction::Lost),
     }
 }
 
 impl<I: FreeIndex> Heap<I> {
-    /// From now on this watch is told, first of what is held. To be dropped with no lock held: those that have ended.
+    /// Adds a watch, and records the current regions in it. Returns the watches that have ended: drop them
+    /// with no lock held.
     #[must_use = "to be dropped with no lock held"]
     pub(crate) fn watch(&mut self, watch: &Arc<RegionWatch>) -> Vec<Arc<RegionWatch>> {
         if !self.watched.watches.is_watched() {
@@ -47,12 +49,12 @@ impl<I: FreeIndex> Heap<I> {
             self.watched.holes = chunks.map(|chunk| hole(chunk, chunk.discarded)).collect();
         }
         let mut held = Vec::new();
-        for (_, mapped) in self.regions.iter() {
-            let mut at = mapped.start();
-            let ends = self.watched.holes.range(at..mapped.end()).map(|(&hole, &bytes)| (hole, hole + bytes));
-            for (hole, next) in ends.chain([(mapped.end(), mapped.end())]) {
+        for (_, map) in self.regions.iter() {
+            let mut at = map.start();
+            let ends = self.watched.holes.range(at..map.end()).map(|(&hole, &bytes)| (hole, hole + bytes));
+            for (hole, next) in ends.chain([(map.end(), map.end())]) {
                 if hole > at {
-                    held.push(RegionEvent::new(actions(mapped).0, at, hole - at, self.device));
+                    held.push(RegionEvent::new(actions(map).0, at, hole - at, self.device));
                 }
                 at = next;
             }
@@ -60,8 +62,8 @@ impl<I: FreeIndex> Heap<I> {
         self.watched.watches.add(watch, held)
     }
 
-    pub(super) fn note_region(&self, mapped: &Mapped) {
-        self.note(actions(mapped).0, mapped.start(), mapped.region.bytes);
+    pub(super) fn note_region(&self, map: &RegionMap) {
+        self.note(actions(map).0, map.start(), map.region.bytes);
     }
 
     pub(super) fn note(&self, action: RegionAction, address: usize, bytes: usize) {
@@ -70,21 +72,21 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
-    /// All of a region goes. Its holes are filled before: what goes is as long as what came.
-    pub(super) fn note_gone(&mut self, mapped: &Mapped) {
-        self.fill_holes(mapped.start(), mapped.end());
-        self.note(actions(mapped).1, mapped.start(), mapped.region.bytes);
+    /// Records the removal of a whole region. Its holes are filled first, so that as many bytes go as came.
+    pub(super) fn note_removed(&mut self, map: &RegionMap) {
+        self.fill_holes(map.start(), map.end());
+        self.note(actions(map).1, map.start(), map.region.bytes);
     }
 
-    /// The heap goes with all that it holds.
-    pub(super) fn note_all_gone(&mut self) {
+    /// Records the removal of all regions.
+    pub(super) fn note_all_removed(&mut self) {
         self.fill_holes(0, usize::MAX);
-        for (_, mapped) in self.regions.iter() {
-            self.note(actions(mapped).1, mapped.start(), mapped.region.bytes);
+        for (_, map) in self.regions.iter() {
+            self.note(actions(map).1, map.start(), map.region.bytes);
         }
     }
 
-    /// So many bytes of a free chunk are with the system.
+    /// Records that `bytes` bytes of a free chunk are discarded.
     pub(super) fn note_discarded(&mut self, index: Index, bytes: usize) {
         if self.watched.watches.is_watched() {
             let chunk = self.chunks[index];
@@ -95,7 +97,7 @@ impl<I: FreeIndex> Heap<I> {
         }
     }
 
-    /// What the system had of a chunk comes back when it is touched.
+    /// Records that the discarded pages of a chunk are used again.
     #[cold]
     pub(super) fn note_recommitted(&mut self, index: Index) {
         let Chunk { address, size, .. } = self.chunks[index];
@@ -110,7 +112,7 @@ impl<I: FreeIndex> Heap<I> {
     }
 }
 
-/// Where in a free chunk so many bytes of whole pages are.
+/// Returns address and length of the hole that stands for `bytes` discarded bytes of a free chunk.
 fn hole(chunk: &Chunk, bytes: usize) -> (usize, usize) {
     let last = chunk.end().saturating_sub(bytes);
     let address = chunk.address.checked_next_multiple_of(PAGE).map_or(last, |page| page.min(last));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::adaptor::Hardening;
 use crate::backing::{Null, System};
-use crate::central::{Central, Policy};
+use crate::central::{BfcPolicy, Central};
 use crate::engine::Direct;
 use crate::{Event, Refusal};
 use orlop_core::ByteSize;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const MIB: u64 = 1 << if cfg!(miri) { 10 } else { 20 };
 
 fn fixed(bytes: usize) -> AllocatorRef {
-    Central::builder(System::new()).policy(Policy::tensorflow()).limit(bytes).build().erase()
+    Central::builder(System::new()).policy(BfcPolicy::tensorflow()).limit(bytes).build().erase()
 }
 
 fn mib(count: usize) -> Request {
@@ -198,7 +198,7 @@ fn caches_of_other_kinds_are_given_back_for_one_in_need() {
     let device = Device::custom(1, 0);
     let backing: crate::backing::BackingRef = Arc::new(Null::with_limit(device, 16 * MIB));
     let context = Context::with(Device::CPU, CpuConfig::new());
-    let engine = || Central::builder(Arc::clone(&backing)).policy(Policy::tensorflow()).build();
+    let engine = || Central::builder(Arc::clone(&backing)).policy(BfcPolicy::tensorflow()).build();
     context.register(device, MemoryKind::Default, engine()).unwrap();
     context.register(device, MemoryKind::Workspace, engine()).unwrap();
     drop(context.allocate(device, &request.kind(MemoryKind::Workspace)).unwrap());

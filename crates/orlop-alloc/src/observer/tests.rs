@@ -4,7 +4,7 @@ use super::*;
 use crate::adaptor::Limit;
 use crate::backing::{HugePages, Mmap, System};
 use crate::caching::Caching;
-use crate::central::{Central, Policy, RegionGrowth};
+use crate::central::{BfcPolicy, Central, RegionGrowth};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::profile::Observers;
 use crate::{Allocator as _, AllocatorRef, Block, Request};
@@ -106,7 +106,7 @@ fn watch(allocator: &AllocatorRef) -> Arc<Map> {
 /// Allocators that know all their regions.
 fn allocators() -> Vec<AllocatorRef> {
     let mmap = || Mmap::new().huge_pages(HugePages::Never);
-    let steps = Policy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..Policy::tensorflow() };
+    let steps = BfcPolicy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..BfcPolicy::tensorflow() };
     vec![
         Caching::builder(mmap()).build().erase(),
         Caching::builder(System::new()).limit(64 << 20).build().erase(),
@@ -246,7 +246,7 @@ impl Observer for Count {
 
 #[test]
 fn observers_beside_others_are_told_of_what_is_there() {
-    let steps = Policy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..Policy::tensorflow() };
+    let steps = BfcPolicy { growth: RegionGrowth::Steps { step: 1 << 20 }, ..BfcPolicy::tensorflow() };
     let allocator = Central::builder(System::new()).policy(steps).limit(64 << 20).build().erase();
     let _kept = allocator.allocate(&Request::new(1000)).unwrap();
     let observers = Observers::on_allocator(&allocator);

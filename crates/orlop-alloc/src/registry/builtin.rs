@@ -15,7 +15,7 @@ use super::{Factory, FactoryOptions, Registry};
 use crate::adaptor::Limit;
 use crate::backing::{Backing, BackingRef, System};
 use crate::caching::Caching;
-use crate::central::{Central, Policy};
+use crate::central::{BfcPolicy, Central};
 use crate::engine::{Arena, Direct, Pool, Pow2};
 use crate::{Allocator, AllocatorRef, Result};
 use std::sync::Arc;
@@ -46,15 +46,15 @@ fn caching(options: &FactoryOptions) -> Result<AllocatorRef> {
 }
 
 fn growing(options: &FactoryOptions) -> Result<AllocatorRef> {
-    if options.whole_limit { fixed(options) } else { bfc(Policy::tensorflow(), usize::MAX, options) }
+    if options.whole_limit { fixed(options) } else { bfc(BfcPolicy::tensorflow(), usize::MAX, options) }
 }
 
 fn fixed(options: &FactoryOptions) -> Result<AllocatorRef> {
     let limit = options.require_limit("a number of bytes: the limit is reserved as one region")?;
-    bfc(Policy::tensorflow_fixed(), limit, options)
+    bfc(BfcPolicy::tensorflow_fixed(), limit, options)
 }
 
-fn bfc(policy: Policy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
+fn bfc(policy: BfcPolicy, limit: usize, options: &FactoryOptions) -> Result<AllocatorRef> {
     let policy = if options.release_when_stuck { policy.releasing_when_stuck() } else { policy };
     let builder = Central::builder(options.backing_or_default()?).policy(policy);
     let engine = builder.limit(options.limit.unwrap_or(limit)).build_engine();

@@ -2,7 +2,7 @@
 
 use orlop_alloc::adaptor::Limit;
 use orlop_alloc::backing::{Null, System};
-use orlop_alloc::central::{Central, Policy};
+use orlop_alloc::central::{BfcPolicy, Central};
 use orlop_alloc::context::{Budget, Context, CpuConfig};
 use orlop_alloc::engine::{Direct, Pow2};
 use orlop_alloc::{Allocator, AllocatorRef, Request};
@@ -55,7 +55,7 @@ fn an_absurd_request_leaves_no_trace() {
 /// Wasting nothing split chunks of no bytes off.
 #[test]
 fn nothing_is_wasted_and_nothing_split_off_for_that() {
-    let policy = Policy::tensorflow().max_waste_share(1e-12, 1 << 20);
+    let policy = BfcPolicy::tensorflow().max_waste_share(1e-12, 1 << 20);
     let allocator = Central::builder(System::new()).policy(policy).limit(1 << 20).build();
     let blocks: Vec<_> = std::iter::from_fn(|| allocator.allocate(&Request::new(4096)).ok()).collect();
     assert_eq!(blocks.len(), 256);
@@ -185,7 +185,7 @@ fn blocks_outlive_handles_and_adaptors() {
 #[test]
 fn what_is_left_behind_a_grown_block_was_freed_when_it_was() {
     let clock = Arc::new(AtomicU64::new(4));
-    let builder = Central::builder(System::new()).policy(Policy::tensorflow_fixed()).limit(1 << 16);
+    let builder = Central::builder(System::new()).policy(BfcPolicy::tensorflow_fixed()).limit(1 << 16);
     let allocator = builder.clock(clock).build();
     drop(allocator.allocate(&Request::new(1024)).unwrap());
     let mut block = allocator.allocate(&Request::new(1024).freed_before(5)).unwrap();

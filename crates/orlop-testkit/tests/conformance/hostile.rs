@@ -5,7 +5,7 @@ use orlop_alloc::AllocatorRef;
 use orlop_alloc::adaptor::Hardened;
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, System};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::{Central, Policy};
+use orlop_alloc::central::{BfcPolicy, Central};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_core::Device;
 use orlop_device::{DeviceAllocator, HostPages, NullDevice, Policy as DevicePolicy, TorchConf};
@@ -35,7 +35,7 @@ engines! {
     direct: SuiteProfile::strict(), system, |backing| Direct::new(backing).erase();
     bfc: SuiteProfile::strict(), system, |backing| Central::builder(backing).build().erase();
     bfc_releasing: SuiteProfile::strict().limited(), system, |backing| {
-        let policy = Policy::tensorflow().releasing_when_stuck();
+        let policy = BfcPolicy::tensorflow().releasing_when_stuck();
         Central::builder(backing).policy(policy).limit(8 << 20).build().erase()
     };
     caching: SuiteProfile::strict(), system, |backing| Caching::builder(backing).build().erase();

@@ -9,7 +9,7 @@ use orlop_alloc::adaptor::{
 };
 use orlop_alloc::backing::{BackingRef, HugePages, Mmap, Null, Pinned, System, Visited};
 use orlop_alloc::caching::Caching;
-use orlop_alloc::central::{Central, Policy, RegionGrowth, Split};
+use orlop_alloc::central::{BfcPolicy, Central, RegionGrowth, Split};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2, Rounding};
 use orlop_core::{Alignment, Device};
 use orlop_testkit::suite::programs_over;
@@ -138,8 +138,8 @@ macro_rules! engines {
     )+};
 }
 
-fn policy(change: fn(&mut Policy)) -> Policy {
-    let mut policy = Policy::tensorflow();
+fn policy(change: fn(&mut BfcPolicy)) -> BfcPolicy {
+    let mut policy = BfcPolicy::tensorflow();
     change(&mut policy);
     policy
 }
@@ -149,11 +149,11 @@ engines! {
 
     bfc: SuiteProfile::strict(), |backing| Central::builder(backing).build().erase();
     bfc_limited: SuiteProfile::strict().limited(), |backing| {
-        let policy = Policy::tensorflow().releasing_when_stuck();
+        let policy = BfcPolicy::tensorflow().releasing_when_stuck();
         Central::builder(backing).policy(policy).limit(16 << 20).build().erase()
     };
     bfc_fixed: SuiteProfile::strict().limited(), |backing| {
-        Central::builder(backing).policy(Policy::tensorflow_fixed()).limit((12 << 20) + 100).build().erase()
+        Central::builder(backing).policy(BfcPolicy::tensorflow_fixed()).limit((12 << 20) + 100).build().erase()
     };
     central_steps: SuiteProfile::strict(), |backing| {
         let policy = policy(|policy| policy.growth = RegionGrowth::Steps { step: 64 << 10 });

@@ -1,7 +1,7 @@
 //! Timestamped free.
 
 use orlop_alloc::backing::Null;
-use orlop_alloc::central::{Central, Policy};
+use orlop_alloc::central::{BfcPolicy, Central};
 use orlop_alloc::{Allocator, AllocatorRef, Block, Request};
 use orlop_core::Device;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct StampedEngine {
 impl StampedEngine {
     fn new(bytes: usize) -> Self {
         let clock = Arc::new(AtomicU64::new(0));
-        let builder = Central::builder(Null::new(Device::cuda(0))).policy(Policy::tensorflow_fixed());
+        let builder = Central::builder(Null::new(Device::cuda(0))).policy(BfcPolicy::tensorflow_fixed());
         Self { engine: builder.limit(bytes).clock(clock.clone()).build(), clock }
     }
 
@@ -188,14 +188,14 @@ fn chunks_merge_by_and_by_as_the_frontier_moves() {
 #[test]
 fn free_regions_go_when_stuck_and_only_then() {
     const MIB: usize = 1 << 20;
-    let engine = |policy: Policy| {
+    let engine = |policy: BfcPolicy| {
         Central::builder(Null::with_limit(Device::cuda(0), 6 * MIB as u64))
             .policy(policy)
             .limit(6 * MIB)
             .build()
     };
     for (policy, succeeds) in
-        [(Policy::tensorflow(), false), (Policy::tensorflow().releasing_when_stuck(), true)]
+        [(BfcPolicy::tensorflow(), false), (BfcPolicy::tensorflow().releasing_when_stuck(), true)]
     {
         let engine = engine(policy);
         // Regions of 2 and 4 MiB, both free at the end.
@@ -208,7 +208,7 @@ fn free_regions_go_when_stuck_and_only_then() {
         engine.verify().unwrap();
     }
     // Live blocks stay, and nothing is released that could not help.
-    let engine = engine(Policy::tensorflow().releasing_when_stuck());
+    let engine = engine(BfcPolicy::tensorflow().releasing_when_stuck());
     let [_small, large] = [2 * MIB, 4 * MIB].map(|bytes| engine.allocate(&Request::new(bytes)).unwrap());
     drop(large);
     assert!(engine.allocate(&Request::new(5 * MIB)).is_err());
