@@ -13,12 +13,8 @@ const ONCE_PER_CRATE: [&str; 2] = ["Error", "Result"];
 /// The usual name of the private supertrait that keeps a trait from being implemented elsewhere. Nobody can name it.
 const SEALED: &str = "Sealed";
 
-/// Clashes that are older than the rule, with the crate of each definition. The list may only shrink. Each entry is here
-/// because its names are part of orlop-alloc's interface, and one of them has to change there.
-const KNOWN: [(&str, &[&str]); 1] = [
-    // What the system says about memory, in the caching engine; what a context's pressure callback gets.
-    ("Pressure", &["orlop-alloc", "orlop-alloc"]),
-];
+/// Clashes that are older than the rule, with the crate of each definition. The list may only shrink.
+const KNOWN: [(&str, &[&str]); 0] = [];
 
 /// A public type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use super::classes::CLASSES;
 use super::index::ClassIndex;
 use super::learn::Learned;
 use super::plan::{Parts, Plan, Planned, holds};
-use super::thread_cache::Front;
+use super::thread_cache::ThreadCache;
 use super::token::Token;
 use crate::Record;
 use crate::backing::Backing;
@@ -33,14 +33,14 @@ pub(super) enum Plans {
 impl<B: Backing> Caching<B> {
     /// Makes a plan of what the thread has learned, in the memory that is free, and follows it. If there is not enough,
     /// nothing is gained for it; where stacks do as well, they stay as they are.
-    pub(super) fn follow(&self, front: &mut Front) {
+    pub(super) fn follow(&self, front: &mut ThreadCache) {
         let round = front.round().filter(|round| !stacks_do_as_well(round));
         let Some(round) = round else { return front.decline() };
         let mut heap = self.heap.lock();
         front.drain(0, |record| heap.put_record(record));
         // Relaxed: marks only need to differ from those of plans whose blocks still live.
         let mark = self.marks.fetch_add(1, Ordering::Relaxed) | LIMIT;
-        let plan = make(&mut heap, &round, Token::new(mark as usize, 0, front.home()));
+        let plan = make(&mut heap, &round, Token::new(mark as usize, 0, front.slot()));
         if plan.is_some() {
             self.plans.fetch_add(1, Ordering::Relaxed);
         }
@@ -48,7 +48,7 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Ends the plan of a thread, if it has one.
-    pub(super) fn end_plan(&self, front: &mut Front, heap: &mut Heap<ClassIndex>) -> bool {
+    pub(super) fn end_plan(&self, front: &mut ThreadCache, heap: &mut Heap<ClassIndex>) -> bool {
         let Some(plan) = front.take_plan() else { return false };
         give_back(heap, plan);
         self.plans.fetch_sub(1, Ordering::Relaxed);
@@ -57,8 +57,8 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Keeps what other threads brought back to this slot.
-    pub(super) fn take_back(&self, front: &mut Front) {
-        let Some(remote_frees) = self.remote_frees.get(front.home()) else { return };
+    pub(super) fn take_back(&self, front: &mut ThreadCache) {
+        let Some(remote_frees) = self.remote_frees.get(front.slot()) else { return };
         for record in remote_frees.take() {
             if let Some(record) = front.put(record) {
                 // A block that is not there any more is nobody's: no memory can be used twice by leaving it.
@@ -68,7 +68,12 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Merges what a slot has cached; whether that was anything.
-    pub(super) fn merge(&self, heap: &Mutex<Heap<ClassIndex>>, front: &mut Front, plans: Plans) -> bool {
+    pub(super) fn merge(
+        &self,
+        heap: &Mutex<Heap<ClassIndex>>,
+        front: &mut ThreadCache,
+        plans: Plans,
+    ) -> bool {
         self.take_back(front);
         let mut heap = heap.lock();
         let ended = plans == Plans::End && self.end_plan(front, &mut heap);
@@ -85,11 +90,11 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Counts what a slot's plan and log take.
-    pub(super) fn tell(&self, front: &mut Front) {
-        let (before, now) = front.tell();
+    pub(super) fn tell(&self, front: &mut ThreadCache) {
+        let (before, now) = front.swap_reported();
         if now != before {
             // Relaxed: a figure.
-            self.notes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.learning_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
