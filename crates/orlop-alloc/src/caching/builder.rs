@@ -11,10 +11,10 @@ use orlop_sync::{GrowableHeap, RemoteFreeList, ShardedCounters, thread_slot::SLO
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
-/// What [`CachingBuilder::slack`] is unless set.
+/// The default of [`CachingBuilder::slack`].
 const SLACK: usize = 16;
 
-/// Settings of a [`Caching`].
+/// Builder of a [`Caching`].
 #[derive(Debug)]
 pub struct CachingBuilder<B> {
     backing: B,
@@ -39,41 +39,45 @@ impl<B: Backing> CachingBuilder<B> {
         }
     }
 
-    /// Never holding more than so many bytes.
+    /// Sets the limit of reserved bytes.
     #[must_use]
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// How much a thread may have cached, one part in so many of what is held, without merging it when it needs
-    /// something else; sixteen unless set. It becomes less whenever the heap has to grow although as many bytes are
-    /// free: then what waited unmerged was in the way.
+    /// Sets how much a thread may have cached, as one part in `one_in` of the reserved bytes, before it
+    /// merges its cache on a miss. The default is sixteen. It shrinks whenever the heap has to grow although
+    /// as many bytes are free: then unmerged blocks were in the way.
     #[must_use]
     pub fn slack(mut self, one_in: NonZeroUsize) -> Self {
         self.slack = one_in.get();
         self
     }
 
-    /// Whether each thread's period is learned, and served from a plan as long as it repeats. On unless set.
+    /// Sets whether each thread's period is learned, and served from a plan as long as it repeats. On by
+    /// default.
     #[must_use]
     pub fn learning(mut self, on: bool) -> Self {
         self.learns = on;
         self
     }
 
-    /// Whether the child of a `fork` gets an allocator that works, whatever other threads were doing. Off unless set; for
-    /// [`CachingBuilder::build`] only, and of no meaning where there is no `fork`.
+    /// Sets whether the child of a `fork` gets a working allocator, whatever other threads were doing. Off by
+    /// default. It applies to [`CachingBuilder::build`] and [`CachingBuilder::try_build`] only, and has no
+    /// effect where there is no `fork`.
     ///
-    /// A fork then waits until no thread is inside the engine and keeps all out while it lasts (`pthread_atfork`): the child
-    /// can allocate, return, trim and verify. Without, that holds only for forks while no other thread is inside a call.
+    /// A fork then waits until no thread is inside the engine, and keeps all threads out of it until it is
+    /// done (`pthread_atfork`): the child can allocate, free, trim and verify. Without this, that holds only
+    /// for forks while no other thread is inside a call.
     ///
-    /// - Fork handlers of others that were registered before the first such engine was made run while it is held: they must
-    ///   not use it.
-    /// - Private memory is copied when parent or child writes. What is shared between processes, and devices, are the same
-    ///   for both, and not looked after.
+    /// - Fork handlers that were registered before the first such engine was made run while it is locked:
+    ///   they must not use it.
+    /// - Private memory is copied when parent or child writes to it. Memory shared between processes, and
+    ///   devices, are the same for both, and the engine does not handle them.
     /// - Adaptors, and engines of other kinds, have locks of their own.
-    /// - Seats of threads that are not in the child stay taken; what they had cached comes back at a trim. A
+    /// - The slots of threads that are not in the child stay taken; what they had cached comes back at a
+    ///   trim. There is no [`Maintenance`](super::Maintenance) thread in the child.
     ///   [`Maintenance`](super::Maintenance) thread is not there.
     #[must_use]
     pub fn fork_safe(mut self, on: bool) -> Self {
@@ -81,21 +85,21 @@ impl<B: Backing> CachingBuilder<B> {
         self
     }
 
-    /// Whether bytes are counted: see [`AllocatorRef::with_statistics`]. On unless set.
+    /// Sets whether bytes are counted: see [`AllocatorRef::with_statistics`]. On by default.
     #[must_use]
     pub fn statistics(mut self, on: bool) -> Self {
         self.statistics = on;
         self
     }
 
-    /// Under this name.
+    /// Sets the name.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The engine itself, for putting under an adaptor.
+    /// Builds the engine itself, to be put under an adaptor.
     #[must_use]
     pub fn build_engine(self) -> Caching<B> {
         let policy = BfcPolicy {
@@ -115,43 +119,44 @@ impl<B: Backing> CachingBuilder<B> {
             learns: self.learns,
             plans: AtomicUsize::new(0),
             grown_beside: AtomicUsize::new(0),
-            notes: AtomicUsize::new(0),
+            learning_bytes: AtomicUsize::new(0),
             marks: AtomicU32::new(0),
             #[cfg(all(unix, not(loom)))]
-            forks: std::sync::atomic::AtomicU64::new(0),
+            fork_number: std::sync::atomic::AtomicU64::new(0),
             name: self.name,
         }
     }
 
-    /// The engine behind a handle. If it was to be held over forks and cannot be, that is traced:
-    /// [`CachingBuilder::try_build`] says so.
+    /// Builds the engine behind a handle. If [`fork_safe`](CachingBuilder::fork_safe) was set and the fork
+    /// handlers cannot be registered, that is traced; [`CachingBuilder::try_build`] returns the error.
     #[must_use]
     pub fn build(self) -> AllocatorRef<Caching<B>> {
-        let (allocator, held) = self.build_held();
-        if let Err(error) = held {
-            tracing::error!(%error, "the allocator is not held over forks");
+        let (allocator, registered) = self.build_registered();
+        if let Err(error) = registered {
+            tracing::error!(%error, "the allocator is not registered over forks");
         }
         allocator
     }
 
-    /// The engine behind a handle.
+    /// Builds the engine behind a handle.
     ///
     /// # Errors
     ///
-    /// [`Error::ForkHandlers`](crate::Error::ForkHandlers) if it was to be held over forks and cannot be.
+    /// [`Error::ForkHandlers`](crate::Error::ForkHandlers) if [`fork_safe`](CachingBuilder::fork_safe) was
+    /// set and the fork handlers cannot be registered.
     pub fn try_build(self) -> Result<AllocatorRef<Caching<B>>> {
-        let (allocator, held) = self.build_held();
-        held.map(|()| allocator)
+        let (allocator, registered) = self.build_registered();
+        registered.map(|()| allocator)
     }
 
-    fn build_held(self) -> (AllocatorRef<Caching<B>>, Result<()>) {
+    fn build_registered(self) -> (AllocatorRef<Caching<B>>, Result<()>) {
         let (fork_safe, statistics) = (self.fork_safe, self.statistics);
         let allocator = AllocatorRef::with_statistics(self.build_engine(), statistics);
         #[cfg(all(unix, not(loom)))]
         if fork_safe {
             // SAFETY: an engine behind a handle does not move.
-            let held = unsafe { allocator.hold_over_forks() };
-            return (allocator, held);
+            let registered = unsafe { allocator.hold_over_forks() };
+            return (allocator, registered);
         }
         #[cfg(any(not(unix), loom))]
         let _there_are_no_forks = fork_safe;

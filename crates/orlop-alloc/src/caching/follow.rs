@@ -8,7 +8,7 @@ use super::Caching;
 use super::classes::CLASSES;
 use super::index::ClassIndex;
 use super::plan::{PlanParts, PlannedStep, ThreadPlan, holds};
-use super::thread_cache::Front;
+use super::thread_cache::ThreadCache;
 use super::token::Token;
 use crate::Record;
 use crate::backing::Backing;
@@ -35,14 +35,14 @@ pub(super) enum PlanFate {
 impl<B: Backing> Caching<B> {
     /// Makes a plan for the thread's period in free memory, and follows it. If there is not enough, the heap
     /// does not grow for it; where stacks do as well, there is no plan.
-    pub(super) fn follow(&self, front: &mut Front) {
+    pub(super) fn follow(&self, front: &mut ThreadCache) {
         let period = front.period().filter(|period| !stacks_do_as_well(period));
         let Some(period) = period else { return front.decline() };
         let mut heap = self.heap.lock();
         front.drain(0, |record| heap.put_record(record));
         // Relaxed: marks only need to differ from those of plans that still have live blocks.
         let mark = self.marks.fetch_add(1, Ordering::Relaxed) | LIMIT;
-        let plan = make(&mut heap, &period, Token::new(mark as usize, 0, front.home()));
+        let plan = make(&mut heap, &period, Token::new(mark as usize, 0, front.slot()));
         if plan.is_some() {
             self.plans.fetch_add(1, Ordering::Relaxed);
         }
@@ -50,7 +50,7 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Ends the plan of a thread, if it has one.
-    pub(super) fn end_plan(&self, front: &mut Front, heap: &mut Heap<ClassIndex>) -> bool {
+    pub(super) fn end_plan(&self, front: &mut ThreadCache, heap: &mut Heap<ClassIndex>) -> bool {
         let Some(plan) = front.take_plan() else { return false };
         give_back(heap, plan);
         self.plans.fetch_sub(1, Ordering::Relaxed);
@@ -59,8 +59,8 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Takes the blocks of this slot that other threads freed.
-    pub(super) fn take_back(&self, front: &mut Front) {
-        let Some(remote_frees) = self.remote_frees.get(front.home()) else { return };
+    pub(super) fn take_back(&self, front: &mut ThreadCache) {
+        let Some(remote_frees) = self.remote_frees.get(front.slot()) else { return };
         for record in remote_frees.take() {
             if let Some(record) = front.put(record) {
                 // A block that is not there any more belongs to no one: leaving it cannot lead to memory used
@@ -71,7 +71,12 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Merges what a slot has cached. Returns `true` if that was anything.
-    pub(super) fn merge(&self, heap: &Mutex<Heap<ClassIndex>>, front: &mut Front, plans: PlanFate) -> bool {
+    pub(super) fn merge(
+        &self,
+        heap: &Mutex<Heap<ClassIndex>>,
+        front: &mut ThreadCache,
+        plans: PlanFate,
+    ) -> bool {
         self.take_back(front);
         let mut heap = heap.lock();
         let ended = plans == PlanFate::End && self.end_plan(front, &mut heap);
@@ -88,11 +93,11 @@ impl<B: Backing> Caching<B> {
     }
 
     /// Counts what a slot's plan and log take.
-    pub(super) fn tell(&self, front: &mut Front) {
-        let (before, now) = front.tell();
+    pub(super) fn tell(&self, front: &mut ThreadCache) {
+        let (before, now) = front.swap_reported();
         if now != before {
             // Relaxed: a figure.
-            self.notes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.learning_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 

@@ -1,23 +1,24 @@
-//! Fork handlers: the child of a `fork` gets an allocator that works, whatever the other threads were doing.
+//! ForkLocks handlers: the child of a `fork` gets a working allocator, whatever the other threads were doing.
 //!
-//! `fork` copies all memory as it is, and one thread. A lock that another thread held stays locked in the copy, and what
-//! it was changing stays half changed. So before a fork the engine's locks are taken, in the order in which its own ways
-//! take them (growth, slots, heap, figures), and after it they are let go, in the parent and in the child. That is what
-//! `pthread_atfork` is for.
+//! `fork` copies all memory as it is, and one thread. A lock that another thread held stays locked in the
+//! copy, and what that thread was changing stays half changed. So the engine's locks are taken before a fork,
+//! in the order in which the engine itself takes them (growth, slots, heap), and released after it, in the
+//! parent and in the child. `pthread_atfork` exists for this.
 //!
 //! # Several engines
 //!
-//! The latest is held first: an engine over memory of another waits for the other, never the other way round, and the
-//! other is older. Rust's global allocator is held last, for the others' records may come from there.
+//! The latest engine is locked first: an engine over memory of another one waits for that, never the reverse,
+//! and the other is older. Rust's global allocator is locked last, because records of the others may come
+//! from it.
 //!
-//! # What the handlers may not do
+//! # What the handlers must not do
 //!
-//! Allocate from what is held. They make room for their notes before they take the first lock; and where the engine is
-//! Rust's global allocator, this thread's allocations are the system's meanwhile.
+//! They must not allocate from a locked engine. They allocate what they need before they take the first lock;
+//! and where the engine is Rust's global allocator, the system serves this thread's allocations meanwhile.
 
 use super::Caching;
 use super::index::ClassIndex;
-use super::thread_cache::Front;
+use super::thread_cache::ThreadCache;
 use crate::backing::Backing;
 use crate::bare::{GlobalAllocator, SystemScope};
 use crate::central::heap::Heap;
@@ -28,7 +29,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The engines that are held over forks, in the order of their numbers.
+/// The fork-safe engines, in the order of their numbers.
 static ENGINES: Mutex<Vec<Engine>> = Mutex::new(Vec::new());
 
 fn engines() -> std::sync::MutexGuard<'static, Vec<Engine>> {
@@ -38,39 +39,39 @@ fn engines() -> std::sync::MutexGuard<'static, Vec<Engine>> {
 #[derive(Debug)]
 struct Engine {
     number: u64,
-    parts: Parts,
+    pointers: LockPointers,
 }
 
-/// The number of the global allocator's, which is never taken out. An engine with this number is not in the list.
+/// The number of the global allocator, which is never removed. In an engine's `fork_number`: not in the list.
 const GLOBAL: u64 = 0;
 
-/// Where the locks of an engine are. Invariant: they are there while the engine is in the list.
+/// Pointers to the locks of an engine. Invariant: they are valid while the engine is in the list.
 #[derive(Debug, Clone, Copy)]
-struct Parts {
-    counters: NonNull<ShardedCounters<Front>>,
+struct LockPointers {
+    counters: NonNull<ShardedCounters<ThreadCache>>,
     heap: NonNull<GrowableHeap<Heap<ClassIndex>>>,
 }
 
-// SAFETY: shared access from any thread, as the engine itself gives: it is `Sync`.
-unsafe impl Send for Parts {}
+// SAFETY: they give shared access from any thread, as the engine itself does: it is `Sync`.
+unsafe impl Send for LockPointers {}
 
-/// The locks of one engine, taken. Fields in the order in which they are let go.
+/// The locks of one engine. Fields are in the order in which they are released.
 #[derive(Debug)]
-struct Held {
+struct EngineLocks {
     heap: MutexGuard<'static, Heap<ClassIndex>>,
-    slots: QuiescedCounters<'static, Front>,
+    slots: QuiescedCounters<'static, ThreadCache>,
     growth: MutexGuard<'static, ()>,
 }
 
-impl Held {
+impl EngineLocks {
     /// # Safety
     ///
-    /// The engine is in the list until this is gone.
-    unsafe fn take(parts: Parts) -> Self {
-        // SAFETY: the invariant of `Parts`, and the caller's promise.
-        let heap: &'static GrowableHeap<_> = unsafe { parts.heap.as_ref() };
+    /// The engine stays in the list until the result is dropped.
+    unsafe fn acquire(pointers: LockPointers) -> Self {
+        // SAFETY: the invariant of `LockPointers`, and the caller's promise.
+        let heap: &'static GrowableHeap<_> = unsafe { pointers.heap.as_ref() };
         // SAFETY: as above.
-        let counters: &'static ShardedCounters<_> = unsafe { parts.counters.as_ref() };
+        let counters: &'static ShardedCounters<_> = unsafe { pointers.counters.as_ref() };
         let growth = heap.stop_growing();
         let slots = counters.quiesce();
         Self { heap: heap.lock(), slots, growth }
@@ -84,29 +85,29 @@ impl Held {
     }
 }
 
-/// Everything that is held during one fork. Fields in the order in which they are let go.
-struct Fork {
-    held: Vec<Held>,
+/// Everything that is locked during one fork. Fields are in the order in which they are released.
+struct ForkLocks {
+    locks: Vec<EngineLocks>,
     _system: Option<SystemScope>,
-    _engines: std::sync::MutexGuard<'static, Vec<Engine>>,
+    _list: std::sync::MutexGuard<'static, Vec<Engine>>,
 }
 
 thread_local! {
-    /// What the thread holds that is about to fork, and of its copy afterwards.
-    static FORK: RefCell<Option<Fork>> = const { RefCell::new(None) };
+    /// The locks of a thread between `before` and the handler after the fork; the child has a copy.
+    static FORK: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
-impl Parts {
+impl LockPointers {
     /// # Safety
     ///
-    /// The engine does not move, and is taken out of the list before it goes.
+    /// The engine does not move, and is removed from the list before it is dropped.
     unsafe fn of<B: Backing>(engine: &Caching<B>) -> Self {
         Self { counters: NonNull::from(&engine.counters), heap: NonNull::from(&engine.heap) }
     }
 }
 
 impl<B: Backing> Caching<B> {
-    /// From now on a fork waits until no thread is inside.
+    /// Makes every fork wait until no thread is inside the engine.
     ///
     /// # Safety
     ///
@@ -115,16 +116,16 @@ impl<B: Backing> Caching<B> {
         register_handlers()?;
         let mut engines = engines();
         let number = engines.last().map_or(GLOBAL, |last| last.number) + 1;
-        // SAFETY: it does not move (the caller's promise), and `end_forks` is called when it is dropped.
-        engines.push(Engine { number, parts: unsafe { Parts::of(self) } });
-        // Relaxed: read when the engine is dropped, which comes after all that was done with it.
-        self.forks.store(number, Ordering::Relaxed);
+        // SAFETY: it does not move (the caller's promise), and its destructor calls `end_forks`.
+        engines.push(Engine { number, pointers: unsafe { LockPointers::of(self) } });
+        // Relaxed: it is read by the destructor, which is ordered after every use of the engine.
+        self.fork_number.store(number, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes the engine out of the list; it is about to go.
+    /// Removes the engine from the list before it is dropped.
     pub(super) fn end_forks(&self) {
-        let number = self.forks.load(Ordering::Relaxed);
+        let number = self.fork_number.load(Ordering::Relaxed);
         if number != GLOBAL {
             engines().retain(|engine| engine.number != number);
         }
@@ -132,20 +133,20 @@ impl<B: Backing> Caching<B> {
 }
 
 impl GlobalAllocator {
-    /// From now on the child of a fork has a global allocator that works, whatever other threads were doing: see
+    /// Makes the global allocator work in the child of a fork, whatever other threads were doing: see
     /// [`CachingBuilder::fork_safe`](crate::caching::CachingBuilder::fork_safe).
     ///
     /// # Errors
     ///
     /// [`Error::ForkHandlers`] if the system registers no more handlers.
     pub fn hold_over_forks() -> Result<()> {
-        // Made before the list is locked, for what is allocated meanwhile comes from there.
+        // Made before the list is locked, because allocations under that lock come from this engine.
         let engine = Self::engine();
         register_handlers()?;
         let mut engines = engines();
         if engines.first().is_none_or(|first| first.number != GLOBAL) {
-            // SAFETY: it never goes.
-            engines.insert(0, Engine { number: GLOBAL, parts: unsafe { Parts::of(engine) } });
+            // SAFETY: the global engine is never dropped.
+            engines.insert(0, Engine { number: GLOBAL, pointers: unsafe { LockPointers::of(engine) } });
         }
         Ok(())
     }
@@ -153,7 +154,7 @@ impl GlobalAllocator {
 
 fn register_handlers() -> Result<()> {
     static CODE: OnceLock<i32> = OnceLock::new();
-    // SAFETY: functions that live as long as the program.
+    // SAFETY: the handlers are functions, valid as long as the program.
     let code = *CODE.get_or_init(|| unsafe {
         libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child))
     });
@@ -161,17 +162,17 @@ fn register_handlers() -> Result<()> {
 }
 
 extern "C" fn before() {
-    // Not so in a thread that is about to end, from where nobody forks.
+    // Fails only in a thread that is ending, which does not fork.
     let _ = FORK.try_with(|fork| {
         let engines = engines();
-        // The notes are the system's, and so is what other handlers allocate meanwhile.
+        // The system serves the vector below, and what other handlers allocate during the fork.
         let system = SystemScope::begin();
-        let mut held = Vec::with_capacity(engines.len());
+        let mut locks = Vec::with_capacity(engines.len());
         for engine in engines.iter().rev() {
-            // SAFETY: the list is locked until all of this is gone.
-            held.push(unsafe { Held::take(engine.parts) });
+            // SAFETY: the list stays locked until the locks are released.
+            locks.push(unsafe { EngineLocks::acquire(engine.pointers) });
         }
-        *fork.borrow_mut() = Some(Fork { held, _system: system, _engines: engines });
+        *fork.borrow_mut() = Some(ForkLocks { locks, _system: system, _list: engines });
     });
 }
 
@@ -182,7 +183,7 @@ extern "C" fn after_in_parent() {
 extern "C" fn after_in_child() {
     let _ = FORK.try_with(|fork| {
         if let Some(mut fork) = fork.borrow_mut().take() {
-            fork.held.drain(..).for_each(Held::release_alone);
+            fork.locks.drain(..).for_each(EngineLocks::release_alone);
         }
     });
 }

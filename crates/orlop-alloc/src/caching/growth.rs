@@ -1,12 +1,7 @@
-//! What is done when neither the thread nor the heap has a block: what is cached is merged, then the heap grows.
+//! The last steps of a request, under the growth lock: merging cached blocks, growing the heap, refusing. The
+//! order is that of [`GrowthStep`].
 //!
-//! 1. what this thread has cached is merged;
-//! 2. what all other threads have cached;
-//! 3. if the heap has grown by much since there are plans, plans end;
-//! 4. the heap grows;
-//! 5. plans end, and regions that are wholly free go back, so that another fits.
-//!
-//! So nothing is gained while something cached would do.
+//! Nothing is reserved while cached memory would do.
 
 use super::Caching;
 use super::UNCACHED;
@@ -24,79 +19,87 @@ use orlop_core::Alignment;
 use orlop_sync::{CentralHeap as _, HeapGrowth, Mutex, thread_slot};
 use std::sync::atomic::Ordering;
 
-/// Lines are this long if the system lets them, else shorter.
+/// Lengths of a line, in the order in which they are tried.
 const LINES: [usize; 3] = [1 << 40, 1 << 36, 1 << 32];
 
-/// A request that finds nothing after so many extensions has another reason.
-const EXTENSIONS: u32 = 64;
+/// If a request still finds no chunk after this many extensions, growth is not what it lacks.
+const MAX_EXTENSIONS: u32 = 64;
 
-/// The least that a line grows by.
-const STEP: usize = 64 << 10;
+/// The minimum by which a line grows, in bytes.
+const MIN_STEP: usize = 64 << 10;
 
-/// A line grows by this part of itself at least: many small steps cost time, large ones memory.
-const STEP_PART: usize = 256;
+/// A line grows by at least its length divided by this: many small steps cost time, large ones memory.
+const STEP_DIVISOR: usize = 256;
 
-/// Beside plans the heap grows by this part of itself before they end.
-const BESIDE_PART: usize = 32;
+/// Plans end once the heap has grown beside them by its size divided by this.
+const BESIDE_DIVISOR: usize = 32;
 
-/// The least that is gained at once where nothing grows in place, and the part of what is held.
-const REGION: usize = 1 << 20;
-const REGION_PART: usize = 8;
+/// Where nothing grows in place, a region has at least this many bytes, and at least the reserved bytes
+/// divided by the second figure.
+const MIN_REGION: usize = 1 << 20;
+const REGION_DIVISOR: usize = 8;
 
+/// The steps of growth, in the order in which they are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Own,
-    Everybody,
-    Plans,
+enum GrowthStep {
+    /// Merge what this thread has cached.
+    MergeOwn,
+    /// Merge what all threads have cached.
+    MergeAll,
+    /// End all plans, if the heap has grown much beside them.
+    EndPlans,
+    /// Extend the line or reserve a region. If neither is possible: end all plans, else release wholly free
+    /// regions and try once more.
     Extend,
-    GiveUp,
+    /// Return an out-of-memory error.
+    Refuse,
 }
 
-/// A request that found nothing, on its way.
-pub(super) struct Search<'a, B: Backing> {
+/// The progress of a request that found no chunk.
+pub(super) struct GrowthSteps<'a, B: Backing> {
     engine: &'a Caching<B>,
-    step: Step,
+    step: GrowthStep,
     extensions: u32,
 }
 
-impl<'a, B: Backing> Search<'a, B> {
+impl<'a, B: Backing> GrowthSteps<'a, B> {
     pub(super) fn new(engine: &'a Caching<B>) -> Self {
-        Self { engine, step: Step::Own, extensions: 0 }
+        Self { engine, step: GrowthStep::MergeOwn, extensions: 0 }
     }
 }
 
-impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
+impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for GrowthSteps<'_, B> {
     type Error = Error;
 
     fn grow(&mut self, heap: &Mutex<Heap<ClassIndex>>, wanted: &HeapRequest<'_>) -> Result<GrowthOutcome> {
         let engine = self.engine;
         loop {
             match self.step {
-                Step::Own => {
-                    self.step = Step::Everybody;
+                GrowthStep::MergeOwn => {
+                    self.step = GrowthStep::MergeAll;
                     if engine.merge_own(heap) {
                         return Ok(GrowthOutcome::Retry);
                     }
                 }
-                Step::Everybody => {
-                    self.step = Step::Plans;
+                GrowthStep::MergeAll => {
+                    self.step = GrowthStep::EndPlans;
                     if engine.counters.slots() > 1 && engine.merge_all(heap, PlanFate::Keep) {
                         return Ok(GrowthOutcome::Retry);
                     }
                 }
-                Step::Plans => {
-                    self.step = Step::Extend;
+                GrowthStep::EndPlans => {
+                    self.step = GrowthStep::Extend;
                     if engine.plans_are_in_the_way(heap, wanted) && engine.merge_all(heap, PlanFate::End) {
                         return Ok(GrowthOutcome::Retry);
                     }
                 }
-                Step::Extend => {
+                GrowthStep::Extend => {
                     if let Some(outcome) = engine.extend(heap, wanted) {
-                        // Not yet the next step: another thread may take what was free at the end before this is
-                        // added to it.
+                        // The step is repeated: another thread may take the free end of the line before this
+                        // memory is added to it.
                         self.extensions += 1;
-                        if self.extensions == EXTENSIONS {
-                            self.step = Step::GiveUp;
+                        if self.extensions == MAX_EXTENSIONS {
+                            self.step = GrowthStep::Refuse;
                         }
                         if engine.plans.load(Ordering::Relaxed) > 0 {
                             engine.grown_beside.fetch_add(wanted.rounded, Ordering::Relaxed);
@@ -106,21 +109,21 @@ impl<B: Backing> HeapGrowth<Heap<ClassIndex>> for Search<'_, B> {
                     if engine.plans.load(Ordering::Relaxed) > 0 && engine.merge_all(heap, PlanFate::End) {
                         return Ok(GrowthOutcome::Retry);
                     }
-                    self.step = Step::GiveUp;
+                    self.step = GrowthStep::Refuse;
                     if engine.release_free(heap)
                         && let Some(outcome) = engine.extend(heap, wanted)
                     {
                         return Ok(outcome);
                     }
                 }
-                Step::GiveUp => return Err(engine.refuse(heap, wanted)),
+                GrowthStep::Refuse => return Err(engine.refuse(heap, wanted)),
             }
         }
     }
 }
 
-/// The line that grows, as it stands.
-struct Growing {
+/// The line that grows, as it is now.
+struct GrowingRegion {
     index: Index,
     line: Reservation,
     gained: usize,
@@ -130,7 +133,7 @@ struct Growing {
     last: Index,
 }
 
-impl Growing {
+impl GrowingRegion {
     fn of(heap: &Heap<ClassIndex>) -> Option<Self> {
         let line = heap.regions.iter().rev().find_map(|(index, map)| Some((index, map, map.line?)));
         line.map(|(index, map, line)| {
@@ -141,37 +144,38 @@ impl Growing {
     }
 }
 
-/// As much as is worth a step, or just enough.
-fn steps(need: usize, held: usize) -> [usize; 2] {
-    [need.max(STEP).max(held / STEP_PART), need]
+/// The sizes to try: enough to be worth a step, then just enough.
+fn step_sizes(need: usize, held: usize) -> [usize; 2] {
+    [need.max(MIN_STEP).max(held / STEP_DIVISOR), need]
 }
 
 impl<B: Backing> Caching<B> {
-    /// Merges what this thread has cached; also its plan, if it does something else at the moment.
+    /// Merges what this thread has cached. Ends its plan too if the thread has strayed from it.
     pub(super) fn merge_own(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
-        self.counters.with(thread_slot::current(), |front| {
-            let diverges = front.plan().is_some_and(|plan| plan.divergences() > 0);
-            self.merge(heap, front, if diverges { PlanFate::End } else { PlanFate::Keep })
+        self.counters.with(thread_slot::current(), |cache| {
+            let strays = cache.plan().is_some_and(|plan| plan.divergences() > 0);
+            self.merge(heap, cache, if strays { PlanFate::End } else { PlanFate::Keep })
         })
     }
 
-    /// Whether there are plans, and the heap has grown so much beside them that their memory is wanted.
+    /// Returns `true` if there are plans and the heap has grown so much beside them that their memory is
+    /// needed.
     fn plans_are_in_the_way(&self, heap: &Mutex<Heap<ClassIndex>>, wanted: &HeapRequest<'_>) -> bool {
         let beside = self.grown_beside.load(Ordering::Relaxed).saturating_add(wanted.rounded);
-        self.plans.load(Ordering::Relaxed) > 0 && beside > heap.lock().reserved / BESIDE_PART
+        self.plans.load(Ordering::Relaxed) > 0 && beside > heap.lock().reserved / BESIDE_DIVISOR
     }
 
-    /// Gets memory that holds the request, if limit and backing allow. The growth lock is held.
+    /// Obtains memory that holds the request, if the limit and the backing allow it. The growth lock is held.
     fn extend(&self, heap: &Mutex<Heap<ClassIndex>>, wanted: &HeapRequest<'_>) -> Option<GrowthOutcome> {
         let align = wanted.request.align;
         let (held, growing) = {
             let heap = heap.lock();
             if heap.reserved - heap.live >= wanted.rounded {
-                // As much is free, in pieces: what waited unmerged was in the way.
+                // Enough memory is free, but in pieces: unmerged blocks were in the way.
                 let slack = self.slack.load(Ordering::Relaxed);
                 self.slack.store(slack.saturating_mul(2), Ordering::Relaxed);
             }
-            (heap.spanned(), Growing::of(&heap))
+            (heap.spanned(), GrowingRegion::of(&heap))
         };
         let room = self.limit.checked_sub(held)?;
         let slack = align.bytes().saturating_sub(GRANULE.bytes());
@@ -181,18 +185,18 @@ impl<B: Backing> Caching<B> {
         {
             return Some(outcome);
         }
-        for step in steps(need, 0) {
+        for step in step_sizes(need, 0) {
             if let Some(map) = self.new_line(step, room, align) {
                 return Some(GrowthOutcome::NewRegion(map));
             }
         }
-        for bytes in [need.max(REGION).max(held / REGION_PART), need] {
+        for bytes in [need.max(MIN_REGION).max(held / REGION_DIVISOR), need] {
             if let Some(region) =
                 (bytes <= room).then(|| self.backing.reserve(bytes, align.max(GRANULE))).flatten()
             {
                 let map = RegionMap::new(region, None);
                 if map.is_none() {
-                    // SAFETY: gained above, and nobody else knows it.
+                    // SAFETY: reserved just above, and no pointer into it exists elsewhere.
                     unsafe { self.backing.release(region) };
                 }
                 return map.map(GrowthOutcome::NewRegion);
@@ -201,15 +205,15 @@ impl<B: Backing> Caching<B> {
         None
     }
 
-    /// Makes the line longer, so that `need` bytes are free at its end. The growth lock is held.
-    fn longer(&self, growing: &Growing, need: usize, room: usize) -> Option<GrowthOutcome> {
-        let &Growing { index, ref line, gained, free, .. } = growing;
-        for step in steps(need.saturating_sub(free), gained) {
+    /// Extends the line so that `need` bytes are free at its end. The growth lock is held.
+    fn longer(&self, growing: &GrowingRegion, need: usize, room: usize) -> Option<GrowthOutcome> {
+        let &GrowingRegion { index, ref line, gained, free, .. } = growing;
+        for step in step_sizes(need.saturating_sub(free), gained) {
             let to =
                 gained.checked_add(step).and_then(|to| self.backing.commit_granularity().round_up(to).ok());
             let Some(to) = to.filter(|&to| to <= line.capacity && to - gained <= room) else { continue };
-            // SAFETY: our line, of which `gained` bytes are gained; nobody else extends it while we hold the
-            // growth lock.
+            // SAFETY: the line is this engine's and has `gained` bytes; it is extended under the growth lock
+            // only, which is held.
             if unsafe { self.backing.commit(line, gained, to) } {
                 return Some(GrowthOutcome::Extended { region: index, bytes: to });
             }
@@ -217,19 +221,21 @@ impl<B: Backing> Caching<B> {
         None
     }
 
-    /// [`Allocator::grow_in_place`](crate::Allocator::grow_in_place), by free memory behind the block, which may be cached
-    /// or yet to be gained. The block goes to the heap when it comes back: it is of no class any more.
+    /// [`Allocator::grow_in_place`](crate::Allocator::grow_in_place) with free memory behind the block, which
+    /// may be cached or yet to be obtained. The block then has no class: when it is freed, it goes to the
+    /// heap.
     ///
     /// # Safety
     ///
-    /// As there.
-    pub(super) unsafe fn widen(&self, block: &mut RawBlock, bytes: usize) -> bool {
+    /// As for `grow_in_place`.
+    pub(super) unsafe fn grow_in_place_from_heap(&self, block: &mut RawBlock, bytes: usize) -> bool {
         let Ok(rounded) = GRANULE.round_up(bytes) else { return false };
         if self.backing.is_entered() {
             return false;
         }
         let token = Token(block.token);
-        // A plan keeps the addresses and sizes of what it serves.
+        // A plan relies on the addresses and sizes of the blocks it serves, and a learner on those it has
+        // logged.
         if token.is_planned() || token.note() != 0 {
             return false;
         }
@@ -237,7 +243,7 @@ impl<B: Backing> Caching<B> {
         let extend = |heap: &mut Heap<ClassIndex>| {
             if heap.holds(block) { heap.extend(place, rounded, bytes) } else { None }
         };
-        // On a line of its own: the guard must be gone before growth begins.
+        // A statement of its own: the guard must be dropped before growth begins.
         let at_once = extend(&mut self.heap.lock());
         let granted = at_once.or_else(|| {
             self.heap.while_not_growing(|locked| {
@@ -253,18 +259,18 @@ impl<B: Backing> Caching<B> {
         });
         let Some(granted) = granted else { return false };
         let (more, asked) = (granted - block.granted, bytes - block.requested);
-        // SAFETY: a record of ours, and what the heap says of the block now.
+        // SAFETY: the record is this engine's, and the values are the heap's for this block.
         let record = unsafe { block.record_mut() };
         (record.granted, record.requested) = (granted, bytes);
         record.token = Token::new(place as usize, UNCACHED, token.home()).0;
-        let mut held = self.counters.enter(thread_slot::current());
-        held.value().tags().add(block.kind, block.tag, more);
-        held.count_growth(block.kind, more, asked, granted);
+        let mut guard = self.counters.enter(thread_slot::current());
+        guard.value().tags().add(block.kind, block.tag, more);
+        guard.count_growth(block.kind, more, asked, granted);
         true
     }
 
-    /// Makes the line longer behind a chunk in use, so that the chunk can have `rounded` bytes, if only free memory is
-    /// between it and the line's end. The growth lock is held.
+    /// Extends the line behind a chunk in use, so that the chunk can have `rounded` bytes. Does nothing
+    /// unless only free memory is between the chunk and the end of the line. The growth lock is held.
     pub(super) fn lengthen_behind(
         &self,
         heap: &Mutex<Heap<ClassIndex>>,
@@ -273,7 +279,7 @@ impl<B: Backing> Caching<B> {
     ) -> Option<GrowthOutcome> {
         let (growing, need, held) = {
             let heap = heap.lock();
-            let growing = Growing::of(&heap)?;
+            let growing = GrowingRegion::of(&heap)?;
             let chunk_at_end = &heap.chunks[chunk];
             let is_last = growing.last == chunk || (growing.free > 0 && chunk_at_end.next == growing.last);
             let need = rounded.checked_sub(chunk_at_end.size).filter(|_| is_last)?;
@@ -282,25 +288,25 @@ impl<B: Backing> Caching<B> {
         self.longer(&growing, need, self.limit.checked_sub(held)?)
     }
 
-    /// A new line with its first bytes.
+    /// Reserves a new line, and obtains its first bytes.
     fn new_line(&self, bytes: usize, room: usize, align: Alignment) -> Option<RegionMap> {
         let bytes = self.backing.commit_granularity().round_up(bytes).ok().filter(|&bytes| bytes <= room)?;
         let align = align.max(GRANULE);
         let longest = self.limit.checked_next_power_of_two().unwrap_or(usize::MAX);
         let lengths = LINES.map(|line| line.min(longest)).into_iter().filter(|&length| length >= bytes);
         let line = lengths.filter_map(|length| self.backing.reserve_addresses(length, align)).next()?;
-        // SAFETY: a new line, nothing of which is gained.
+        // SAFETY: a new line, of which nothing is committed.
         let gained = unsafe { self.backing.commit(&line, 0, bytes) };
         let region = Region { ptr: line.ptr, bytes, align, zeroed: true };
         let map = gained.then(|| RegionMap::new(region, Some(line))).flatten();
         if map.is_none() {
-            // SAFETY: nobody else knows it.
+            // SAFETY: reserved just above, and no pointer into it exists elsewhere.
             unsafe { self.backing.release_addresses(line, if gained { bytes } else { 0 }) };
         }
         map
     }
 
-    /// Gives wholly free regions back. The growth lock is held.
+    /// Releases wholly free regions. Returns `true` if there were any. The growth lock is held.
     fn release_free(&self, heap: &Mutex<Heap<ClassIndex>>) -> bool {
         let removed: Vec<_> = {
             let mut heap = heap.lock();
@@ -309,7 +315,8 @@ impl<B: Backing> Caching<B> {
         };
         let any = !removed.is_empty();
         for removed in removed {
-            // SAFETY: gained from this backing; its chunks were all free and are gone from the heap.
+            // SAFETY: the region came from this backing; its chunks were all free and have been removed from
+            // the heap.
             unsafe { removed.release(&self.backing) };
         }
         any
@@ -334,8 +341,9 @@ impl<B: Backing> Caching<B> {
     }
 }
 
-/// What the heap knows, but for who asked for the blocks: that changes when a thread hands one out again, and the heap
-/// is not told. (By kind the ledger knows, by tag the slots: who has no lock adds that.)
+/// Adds what the heap knows to a report, except for bytes by tag: a thread that reuses a cached block changes
+/// the tag without the heap. The callers add those (the sharded counters know bytes by kind, the slots bytes
+/// by tag).
 pub(super) fn describe(heap: &Heap<ClassIndex>, report: &mut OutOfMemory) {
     heap.describe(report);
     report.by_tag.clear();

@@ -1,12 +1,13 @@
-//! Free chunks in a list for each class, and a bit for each list that is not empty: finding, adding and removing
-//! take a handful of instructions whatever there is. (The bitmaps are those of two-level segregated fit, Masmano
-//! et al. 2004; the classes are finer, and requests are rounded to them before, so nothing is lost to the search.)
+//! The index of free chunks: a list for each class, and a bit for each list that is not empty. Finding,
+//! adding and removing take a few instructions, however many chunks there are. (The bitmaps are those of
+//! two-level segregated fit, Masmano et al. 2004. The classes are finer, and requests are rounded up to them
+//! first, so that the search wastes nothing.)
 
 use super::classes::{CLASSES, class_for, class_within};
 use crate::central::bins::{Free, FreeIndex, first_one_from};
 use orlop_core::Alignment;
 
-/// So many chunks of a list are looked at for the lowest address.
+/// The search looks at this many chunks of a list for the lowest address.
 const LOOK: usize = 4;
 
 const WORDS: usize = CLASSES.div_ceil(64);
@@ -14,7 +15,7 @@ const WORDS: usize = CLASSES.div_ceil(64);
 /// No chunk.
 const NONE: u32 = u32::MAX;
 
-/// A place in a list, at its chunk's number.
+/// An entry of a list, at the index of its chunk.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     size: usize,
@@ -23,7 +24,7 @@ struct Node {
     next: u32,
 }
 
-/// The index.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct ClassIndex {
     heads: Box<[u32; CLASSES]>,
@@ -32,7 +33,7 @@ pub(super) struct ClassIndex {
 }
 
 impl ClassIndex {
-    /// The first class from `class` on whose list is not empty.
+    /// Returns the first class from `class` on whose list is not empty.
     #[inline]
     fn filled_from(&self, class: usize) -> Option<usize> {
         first_one_from(&self.filled, class)
@@ -105,7 +106,7 @@ impl FreeIndex for ClassIndex {
 
     #[inline]
     fn take(&mut self, size: usize) -> Option<Free> {
-        // The last list holds chunks of all sizes above it.
+        // The last list has chunks of all larger sizes.
         if size > super::classes::size_of_class(CLASSES - 1) {
             let found = self.at_least(size).next()?;
             return self.remove(found).then_some(found);
@@ -124,7 +125,7 @@ impl FreeIndex for ClassIndex {
     }
 
     fn at_least(&self, size: usize) -> impl Iterator<Item = Free> + '_ {
-        // The first list may hold chunks that are too small.
+        // The first list may have chunks that are too small.
         let lists = self.classes_from(class_within(size));
         lists.flat_map(|class| self.list(class)).filter(move |free| free.size >= size)
     }
@@ -167,10 +168,13 @@ mod tests {
             prop_assert!(within + 1 == CLASSES || size_of_class(within + 1) > bytes.max(64));
         }
 
-        /// Beside a plain list: what is taken fits, comes from the first class that has any, and is gone.
+        /// Against a plain list: a chunk that is taken fits, comes from the first class that has any, and is
+        /// removed.
         #[test]
         #[cfg_attr(miri, ignore = "safe code, and long under Miri")]
-        fn finds_the_first_class_that_fits(operations in prop::collection::vec((any::<bool>(), 1usize..5000), 1..200)) {
+        fn finds_the_first_class_that_fits(
+            operations in prop::collection::vec((any::<bool>(), 1usize..5000), 1..200),
+        ) {
             let mut index = ClassIndex::new(GRANULE);
             let mut plain: Vec<Free> = Vec::new();
             for (chunk, (insert, granules)) in operations.into_iter().enumerate() {
@@ -181,7 +185,8 @@ mod tests {
                     plain.push(free);
                 } else {
                     let size = size_of_class(class_for(size));
-                    let best = plain.iter().map(|free| class_within(free.size)).filter(|&c| c >= class_for(size)).min();
+                    let classes = plain.iter().map(|free| class_within(free.size));
+                    let best = classes.filter(|&class| class >= class_for(size)).min();
                     let taken = index.take(size);
                     prop_assert_eq!(taken.map(|free| class_within(free.size)), best);
                     if let Some(taken) = taken {

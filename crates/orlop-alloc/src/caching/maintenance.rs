@@ -1,8 +1,8 @@
-//! Giving back what is not needed, from time to time and when the system runs short.
+//! Giving memory back at intervals, and when the system runs short of it.
 //!
-//! An engine does nothing unless it is called. A [`Maintenance`] is a thread that calls it: at each interval it gives
-//! back what nobody needed since the one before ([`Caching::decay`]), and when the system says that programs wait for
-//! memory, all that is cached.
+//! An engine only acts when it is called. A [`Maintenance`] is a thread that calls it: at each interval it
+//! gives back what was not needed since the last one ([`Caching::decay`]), and when the system reports that
+//! programs wait for memory, everything that is cached.
 
 use super::Caching;
 use super::follow::PlanFate;
@@ -16,8 +16,9 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 impl<B: Backing> Caching<B> {
-    /// Gives back what was not needed since the last call: free memory that was free all the time, and what threads have
-    /// cached that did nothing meanwhile. Returns the bytes given back. The first call begins the first interval.
+    /// Gives back what was not needed since the last call: memory that was free the whole time, and the
+    /// caches of threads that did not use the engine. Returns the bytes given back. The first call starts the
+    /// first interval.
     pub fn decay(&self) -> u64 {
         if self.backing.is_entered() {
             return 0;
@@ -25,10 +26,10 @@ impl<B: Backing> Caching<B> {
         let given_back = self.heap.while_not_growing(|locked| {
             let idle = self.counters.idle_slots();
             let mut cached_idly = 0;
-            self.counters.for_each_slot(|front| {
-                if idle.get(front.home()) == Some(&true) {
+            self.counters.for_each_slot(|cache| {
+                if idle.get(cache.slot()) == Some(&true) {
                     let before = locked.lock().live;
-                    self.merge(locked, front, PlanFate::End);
+                    self.merge(locked, cache, PlanFate::End);
                     cached_idly += before.saturating_sub(locked.lock().live);
                 }
             });
@@ -45,58 +46,60 @@ impl<B: Backing> Caching<B> {
     }
 }
 
-/// What the system says about memory.
+/// Memory pressure in the system, and the response to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
-pub struct Pressure {
-    /// Of the last ten seconds, some program waited for memory in so many percent.
+pub struct PressureReport {
+    /// The share of the last ten seconds in which some program waited for memory, in percent.
     pub waiting_percent: f64,
-    /// What was given back because of it, in bytes.
+    /// Bytes given back in response.
     pub given_back: u64,
 }
 
-/// How pressure is told: [`Pressure::waiting_percent`], or nothing where the system does not say.
+/// A source of [`PressureReport::waiting_percent`]; `None` where the system has no such figure.
 type Source = Box<dyn FnMut() -> Option<f64> + Send>;
 
-/// Settings of a [`Maintenance`].
+/// Builder of a [`Maintenance`].
 pub struct MaintenanceBuilder<B: Backing> {
     allocator: AllocatorRef<Caching<B>>,
     every: Duration,
     threshold: f64,
     source: Source,
-    told: Box<dyn FnMut(Pressure) + Send>,
+    hook: Box<dyn FnMut(PressureReport) + Send>,
 }
 
 impl<B: Backing> MaintenanceBuilder<B> {
-    /// The interval; a second unless set.
+    /// Sets the interval. The default is a second.
     #[must_use]
     pub fn every(mut self, interval: Duration) -> Self {
         self.every = interval;
         self
     }
 
-    /// Pressure is when programs wait for more than this percentage of the time; ten unless set.
+    /// Sets the threshold: there is pressure if programs wait for more than this percentage of the time. The
+    /// default is ten.
     #[must_use]
     pub fn pressure_above(mut self, percent: f64) -> Self {
         self.threshold = percent;
         self
     }
 
-    /// Asks `source` for the pressure instead of the system (Linux: `/proc/pressure/memory`). A panic of its is traced, and
-    /// says nothing.
+    /// Reads the pressure from `source` instead of the system (Linux: `/proc/pressure/memory`). If it panics,
+    /// the panic is traced and counts as no pressure.
     #[must_use]
     pub fn pressure_from(mut self, source: impl FnMut() -> Option<f64> + Send + 'static) -> Self {
         self.source = Box::new(source);
         self
     }
 
-    /// Tells `hook` of pressure, after all that is cached has been given back: the place to drop what can be made again.
+    /// Registers a hook that runs under pressure, after everything cached has been given back. It is the
+    /// place to drop what can be made again.
     ///
-    /// It runs on the thread of the [`Maintenance`] with nothing locked, and may use the allocator and drop the
+    /// It runs on the thread of the [`Maintenance`] with no lock held. It may use the allocator and drop the
     /// `Maintenance`. A panic is traced, and the maintenance goes on.
     #[must_use]
-    pub fn on_pressure(mut self, hook: impl FnMut(Pressure) + Send + 'static) -> Self {
-        self.told = Box::new(hook);
+    pub fn on_pressure(mut self, hook: impl FnMut(PressureReport) + Send + 'static) -> Self {
+        self.hook = Box::new(hook);
         self
     }
 
@@ -104,10 +107,10 @@ impl<B: Backing> MaintenanceBuilder<B> {
     ///
     /// # Errors
     ///
-    /// The system's, if there can be no thread.
+    /// The system's error if it cannot create a thread.
     pub fn spawn(self) -> io::Result<Maintenance> {
         let (stop, stopped) = sync_channel::<()>(0);
-        let Self { allocator, every, threshold, mut source, mut told } = self;
+        let Self { allocator, every, threshold, mut source, mut hook } = self;
         let work = move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 allocator.decay();
@@ -115,7 +118,7 @@ impl<B: Backing> MaintenanceBuilder<B> {
                 let called = shielded(waits).and_then(|pressure| {
                     let Some(waiting_percent) = pressure else { return Some(()) };
                     let given_back = allocator.trim(0);
-                    shielded(|| told(Pressure { waiting_percent, given_back }))
+                    shielded(|| hook(PressureReport { waiting_percent, given_back }))
                 });
                 if called.is_none() {
                     report(|| tracing::error!("a hook of the maintenance panicked"));
@@ -133,7 +136,7 @@ impl<B: Backing> fmt::Debug for MaintenanceBuilder<B> {
     }
 }
 
-/// The thread that maintains an allocator, until this is dropped; see the head of its file.
+/// The thread that maintains an allocator, until this is dropped; see [`Caching::decay`].
 ///
 /// ```
 /// use orlop_alloc::backing::Mmap;
@@ -141,7 +144,7 @@ impl<B: Backing> fmt::Debug for MaintenanceBuilder<B> {
 /// use std::time::Duration;
 ///
 /// let allocator = Caching::builder(Mmap::new()).build();
-/// let maintenance = Maintenance::of(allocator.clone())
+/// let maintenance = Maintenance::builder(allocator.clone())
 ///     .every(Duration::from_millis(500))
 ///     .on_pressure(|pressure| eprintln!("memory is short: {pressure:?}"))
 ///     .spawn()?;
@@ -155,31 +158,31 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// Begins settings for an allocator, which stays alive as long as it is maintained.
-    pub fn of<B: Backing>(allocator: AllocatorRef<Caching<B>>) -> MaintenanceBuilder<B> {
+    /// Returns a builder of the maintenance of `allocator`, which stays alive as long as it is maintained.
+    pub fn builder<B: Backing>(allocator: AllocatorRef<Caching<B>>) -> MaintenanceBuilder<B> {
         MaintenanceBuilder {
             allocator,
             every: Duration::from_secs(1),
             threshold: 10.0,
             source: Box::new(system_pressure),
-            told: Box::new(|_| {}),
+            hook: Box::new(|_| {}),
         }
     }
 }
 
 impl Drop for Maintenance {
     fn drop(&mut self) {
-        // The thread sees that nobody can send any more.
+        // The thread ends its wait because the sender is gone.
         self.stop = None;
-        // Dropped by its own hook it ends when that returns.
+        // If the hook drops the maintenance, the thread ends when the hook returns.
         if let Some(thread) = self.thread.take().filter(|ours| ours.thread().id() != thread::current().id()) {
-            // No panic ends the thread.
+            // No panic ends the thread, so there is no error.
             let _ = thread.join();
         }
     }
 }
 
-/// `some avg10` of the memory's pressure stall information.
+/// Returns `some avg10` of the memory's pressure stall information.
 fn system_pressure() -> Option<f64> {
     parse_pressure(&fs::read_to_string("/proc/pressure/memory").ok()?)
 }
@@ -215,7 +218,7 @@ mod tests {
         drop(allocator.allocate(&Request::new(6 << 20)).unwrap());
         allocator.decay();
         assert!(reserved(&allocator) >= 7 << 20);
-        // Not in use since: it goes, and nothing else.
+        // Not in use since: it goes, and nothing else does.
         allocator.decay();
         allocator.decay();
         assert!((1 << 20..2 << 20).contains(&reserved(&allocator)), "{}", reserved(&allocator));
@@ -232,7 +235,7 @@ mod tests {
         drop(allocator.allocate(&Request::new(8 << 20)).unwrap());
         let (sender, receiver) = mpsc::channel();
         let mut times = 0;
-        let maintenance = Maintenance::of(allocator.clone())
+        let maintenance = Maintenance::builder(allocator.clone())
             .every(Duration::from_millis(1))
             .pressure_from(move || {
                 times += 1;
@@ -250,7 +253,8 @@ mod tests {
 
     #[test]
     fn pressure_is_read_as_linux_writes_it() {
-        let text = "some avg10=12.34 avg60=1.00 avg300=0.10 total=123\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=1\n";
+        let text = "some avg10=12.34 avg60=1.00 avg300=0.10 total=123\n\
+                    full avg10=1.00 avg60=0.00 avg300=0.00 total=1\n";
         assert_eq!(parse_pressure(text), Some(12.34));
         assert_eq!(parse_pressure("some avg60=1.0"), None);
         assert_eq!(parse_pressure(""), None);

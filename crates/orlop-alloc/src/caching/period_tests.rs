@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::backing::{HugePages, Mmap};
-use crate::{AllocatorRef, Block};
+use crate::{Allocator as _, AllocatorRef, Block, Request};
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
 

@@ -7,11 +7,12 @@ use crate::central::heap::Heap;
 use crate::central::regions::RemovedMemory;
 use orlop_sync::Mutex;
 
-/// Pages of free chunks go to the system if there are so many bytes together.
-const DISCARD: usize = 16 << 10;
+/// The minimum of bytes that are discarded in a free chunk.
+const MIN_DISCARD: usize = 16 << 10;
 
 impl<B: Backing> Caching<B> {
-    /// Gives free memory back until at most `target` bytes are held, and says how much that was. The growth lock is held.
+    /// Gives free memory back until at most `target` bytes are reserved. Returns the bytes given back. The
+    /// growth lock is held.
     pub(super) fn release_down_to(&self, locked: &Mutex<Heap<ClassIndex>>, target: usize) -> u64 {
         let grain = self.backing.commit_granularity();
         let (removed, bytes) = {
@@ -24,20 +25,21 @@ impl<B: Backing> Caching<B> {
                 removed.extend(heap.shorten(index, grain, excess));
             }
             self.discard(&mut heap, target);
-            // Of some regions nothing is left.
+            // Regions whose pages were all discarded can go now.
             removed.extend(self.remove_free(&mut heap, target));
             heap.release_records();
             (removed, before.saturating_sub(heap.reserved) as u64)
         };
-        // With the heap unlocked: a visitor of the backing's may return blocks.
+        // With the heap unlocked: a visitor of the backing may free blocks.
         for removed in removed {
-            // SAFETY: gained from this backing and out of the heap; nobody grows it meanwhile.
+            // SAFETY: it came from this backing and was removed from the heap, which does not grow while the
+            // growth lock is held.
             unsafe { removed.release(&self.backing) };
         }
         bytes
     }
 
-    /// Takes wholly free regions out as long as at least `target` bytes stay held.
+    /// Removes wholly free regions while at least `target` bytes stay reserved.
     fn remove_free(&self, heap: &mut Heap<ClassIndex>, target: usize) -> Vec<RemovedMemory> {
         let mut removed = Vec::new();
         for (index, bytes) in heap.free_regions() {
@@ -48,15 +50,16 @@ impl<B: Backing> Caching<B> {
         removed
     }
 
-    /// Gives pages of free chunks back, largest first, until at most `target` bytes are held.
+    /// Discards pages of free chunks, the largest first, until at most `target` bytes are reserved.
     fn discard(&self, heap: &mut Heap<ClassIndex>, target: usize) {
-        let mut chunks = heap.discardable(DISCARD);
+        let mut chunks = heap.discardable(MIN_DISCARD);
         chunks.sort_by_key(|&(_, _, bytes)| std::cmp::Reverse(bytes));
         for (index, ptr, bytes) in chunks {
             if heap.reserved <= target {
                 break;
             }
-            // SAFETY: a free chunk: nobody uses its bytes, and nobody can take it while we hold the heap's lock.
+            // SAFETY: a free chunk: its bytes are unused, and no thread can take it while the heap's lock is
+            // held.
             let discarded = unsafe { self.backing.discard(ptr, bytes) };
             if discarded > 0 {
                 heap.discarded(index, discarded);

@@ -1,91 +1,93 @@
 //! Live bytes by kind and tag, counted by slot.
 //!
-//! Who asked for a block is written into its record by the thread that takes it, and the heap is not told. So each slot
-//! counts what it took from the heap under a tag, less what it put back there, whoever had taken that. A block that waits in
-//! a stack stays counted under the tag that it had last: mostly the next request has the same, and then nothing is to be
-//! done. Only if it has another, the block is counted anew. The sum over all slots, less what waits in stacks, is what lives.
+//! The thread that takes a block writes the request's tag into its record, without the heap. So each slot
+//! counts what it took from the heap under a tag, less what it put back there, whichever slot had taken it. A
+//! block in a stack stays counted under the tag it had last: usually the next request has the same tag, and
+//! then the counts stay the same. Only if the tag differs is the block counted anew. The sum over all slots,
+//! less the blocks in stacks, is what is live.
 //!
-//! The record of a plan serves several sizes: such blocks are counted when they are handed out and when they come back. A
-//! block that another thread returned is counted out by that one, before it goes home.
+//! The record of a plan serves several sizes: its blocks are counted when they are handed out and when they
+//! come back. A block that another thread frees is counted out by that thread, before it goes to the remote
+//! free list.
 //!
-//! Blocks without a tag are not counted here: what the ledger has beside the others is theirs.
+//! Blocks without a tag are not counted here: they are the rest of what the sharded counters have.
 
 use crate::{Record, Tag, TagUse};
 use orlop_core::MemoryKind;
 use std::collections::HashMap;
 
-/// Tags that a slot has close at hand.
-const NEAR: usize = 16;
+/// Entries that are indexed directly.
+const DIRECT: usize = 16;
 
-/// One slot's counts. A count may be negative: of what other slots handed out.
+/// The counts of one slot. A count may be negative, because of blocks that other slots took.
 #[derive(Debug, Default)]
 pub(super) struct TagCounts {
-    /// By the lowest bits of the key; a key is in its place here or in `others`, or in both.
-    near: [(u64, i64); NEAR],
+    /// Indexed by the lowest bits of the tag. A key's bytes are the sum of its entries here and in `others`.
+    direct: [(u64, i64); DIRECT],
     others: HashMap<u64, i64>,
 }
 
-/// Kind and tag in one word; never zero, because there is a tag.
+/// Packs kind and tag into one word. Never zero, because a tag that is counted is not zero.
 fn key(kind: MemoryKind, tag: Tag) -> u64 {
     u64::from(tag.number()) << 8 | kind.index() as u64
 }
 
-/// Bytes as a difference: no block has more than half the address space.
+/// Converts bytes to a signed count: no block is larger than half the address space.
 fn signed(bytes: usize) -> i64 {
     (bytes as u64).cast_signed()
 }
 
 impl TagCounts {
-    /// Counts a block from now on, if it has a tag.
+    /// Adds a block, if it has a tag.
     #[inline(always)]
-    pub(super) fn enter(&mut self, record: &Record) {
+    pub(super) fn add_block(&mut self, record: &Record) {
         if record.tag != Tag::NONE {
             self.change(record.kind, record.tag, signed(record.granted));
         }
     }
 
-    /// Counts a block that has [entered](TagCounts::enter) no more.
+    /// Removes a block that was [added](TagCounts::add_block).
     #[inline(always)]
-    pub(super) fn leave(&mut self, record: &Record) {
+    pub(super) fn remove_block(&mut self, record: &Record) {
         if record.tag != Tag::NONE {
             self.change(record.kind, record.tag, -signed(record.granted));
         }
     }
 
-    /// Counts so many bytes more.
+    /// Adds `bytes` to a tag.
     pub(super) fn add(&mut self, kind: MemoryKind, tag: Tag, bytes: usize) {
         if tag != Tag::NONE {
             self.change(kind, tag, signed(bytes));
         }
     }
 
-    /// Not inlined, so that the ways of blocks without tags are short.
+    /// Not inlined, so that the paths of blocks without tags stay short.
     #[inline(never)]
     fn change(&mut self, kind: MemoryKind, tag: Tag, bytes: i64) {
         let key = key(kind, tag);
-        // Tags are numbered in order, so that neighbours do not share a place.
-        let place = tag.number() as usize % NEAR;
-        let near = &mut self.near[place];
-        if near.0 == key {
-            near.1 += bytes;
+        // Tags are numbered in order, so that consecutive tags have different entries.
+        let place = tag.number() as usize % DIRECT;
+        let direct = &mut self.direct[place];
+        if direct.0 == key {
+            direct.1 += bytes;
         } else {
-            self.add_far(place, key, bytes);
+            self.evict(place, key, bytes);
         }
     }
 
-    /// Puts another key close at hand.
+    /// Replaces the direct entry, and moves the sum of the previous key to `others`.
     #[cold]
     #[inline(never)]
-    fn add_far(&mut self, place: usize, key: u64, bytes: i64) {
-        let (before, sum) = std::mem::replace(&mut self.near[place], (key, bytes));
+    fn evict(&mut self, place: usize, key: u64, bytes: i64) {
+        let (before, sum) = std::mem::replace(&mut self.direct[place], (key, bytes));
         if sum != 0 {
             *self.others.entry(before).or_default() += sum;
         }
     }
 
-    /// Adds what is counted here to `sums`.
+    /// Adds the counts to `sums`.
     fn add_to(&self, sums: &mut HashMap<u64, i64>) {
-        for (&key, &bytes) in self.others.iter().chain(self.near.iter().map(|(key, bytes)| (key, bytes))) {
+        for (&key, &bytes) in self.others.iter().chain(self.direct.iter().map(|(key, bytes)| (key, bytes))) {
             if bytes != 0 {
                 *sums.entry(key).or_default() += bytes;
             }
@@ -93,7 +95,7 @@ impl TagCounts {
     }
 }
 
-/// What several slots have counted together.
+/// The counts of several slots together.
 #[derive(Debug, Default)]
 pub(super) struct TagSums(HashMap<u64, i64>);
 
@@ -102,14 +104,15 @@ impl TagSums {
         counts.add_to(&mut self.0);
     }
 
-    /// Without a block that is counted and does not live.
-    pub(super) fn leave(&mut self, record: &Record) {
+    /// Removes a block that is counted but not live.
+    pub(super) fn remove_block(&mut self, record: &Record) {
         if record.tag != Tag::NONE {
             *self.0.entry(key(record.kind, record.tag)).or_default() -= signed(record.granted);
         }
     }
 
-    /// By kind and tag, with what has no tag: the rest of what `live` says of each kind.
+    /// Returns live bytes by kind and tag. `live` returns the live bytes of a kind; what no tag accounts for
+    /// is listed under [`Tag::NONE`].
     pub(super) fn uses(self, live: impl Fn(MemoryKind) -> u64) -> Vec<TagUse> {
         let mut uses = Vec::new();
         for kind in MemoryKind::ALL {
@@ -117,7 +120,7 @@ impl TagSums {
             let mut tagged = 0u64;
             for (key, &bytes) in of_kind {
                 let number = u32::try_from(key >> 8).unwrap_or_default();
-                // Blocks that came and went while the slots were visited may be seen on one side only.
+                // Blocks allocated and freed while the slots were visited may be counted on one side only.
                 let bytes = u64::try_from(bytes).unwrap_or(0);
                 tagged = tagged.saturating_add(bytes);
                 uses.push(TagUse { kind, tag: Tag::from_number(number), bytes });

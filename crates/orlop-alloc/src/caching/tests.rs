@@ -1,10 +1,12 @@
-//! The caching engine by itself; the conformance suite and the stress test do the rest.
+//! Tests of the caching engine alone; the conformance suite and the stress test cover the rest.
 
 use super::*;
-use crate::AllocatorRef;
 use crate::backing::{HugePages, Mmap, Null, System};
-use orlop_core::{Alignment, MemoryKind};
+use crate::{Allocator as _, AllocatorRef, Error, Request};
+use orlop_core::{Alignment, Device, MemoryKind};
 use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
 
@@ -32,7 +34,7 @@ fn memory_grows_in_place_and_by_little() {
     let blocks: Vec<_> = (1..=100).map(|i| allocator.allocate(&Request::new(i * 10_000)).unwrap()).collect();
     let live: usize = blocks.iter().map(crate::Block::capacity).sum();
     let usage = allocator.stats().usage;
-    // Where nothing grows in place there is a region for each step.
+    // Where nothing grows in place, each step is a region.
     if !cfg!(miri) && cfg!(unix) {
         assert_eq!(usage.regions, 1);
         assert!(usage.reserved <= live as u64 + (64 << 10) + usage.reserved / 256, "{usage:?}");
@@ -41,7 +43,7 @@ fn memory_grows_in_place_and_by_little() {
     allocator.verify().unwrap();
 }
 
-/// All that was cached in pieces is one piece before anything is gained.
+/// Cached blocks are merged before memory is reserved.
 #[test]
 fn nothing_is_gained_while_what_is_cached_would_do() {
     let allocator = small_pages();
@@ -50,7 +52,7 @@ fn nothing_is_gained_while_what_is_cached_would_do() {
     let large = allocator.allocate(&Request::new(1 << 20)).unwrap();
     assert_eq!(reserved(&allocator), before);
     drop(large);
-    // Also what other threads have cached.
+    // So is what other threads have cached.
     thread::scope(|scope| {
         scope.spawn(|| drop(allocator.allocate(&Request::new(1 << 20)).unwrap()));
     });
@@ -70,7 +72,7 @@ fn trimming_reaches_what_idle_threads_have_cached() {
             block.bytes_mut().unwrap().fill(1);
             drop(block);
             to_main.send(()).unwrap();
-            // Idle, and the cache is this thread's.
+            // The thread is idle, and the cache is its own.
             let _ = from_main.recv();
         });
         from_thread.recv().unwrap();
@@ -91,7 +93,7 @@ fn pages_between_live_blocks_go_back_and_come_again() {
         drop(blocks.remove(index));
     }
     let freed = allocator.trim(0);
-    // Where the system takes pages in the middle.
+    // If the system can discard pages in the middle of a mapping.
     if cfg!(target_os = "linux") && !cfg!(miri) {
         assert!(freed >= 3 << 20, "{freed}");
     }
@@ -127,7 +129,7 @@ fn blocks_pass_between_threads_and_add_up() {
     allocator.verify().unwrap();
     let all = allocator.stats().totals.all;
     assert_eq!((all.allocations, all.frees, all.live_bytes), (rounds as u64, rounds as u64, 0));
-    // Bounded by what is under way and cached, not by what passed through.
+    // Bounded by the blocks on their way and the caches, not by what passed through.
     assert!(all.peak_bytes < 64 << 20);
     allocator.trim(0);
     assert_eq!(reserved(&allocator), 0);
@@ -137,9 +139,9 @@ fn blocks_pass_between_threads_and_add_up() {
 fn a_bare_address_is_freed_once() {
     let allocator = small_pages();
     let pointer = allocator.allocate(&Request::new(5000)).unwrap().into_raw_ptr().unwrap();
-    // SAFETY: given up above, and used by nobody.
+    // SAFETY: given up above, and unused.
     unsafe { allocator.free(pointer, None) }.unwrap();
-    // SAFETY: refused; the address is only looked up.
+    // SAFETY: it is refused; the address is only looked up.
     let again = unsafe { allocator.free(pointer, None) };
     assert!(matches!(again, Err(Error::DoubleFree { .. })), "{again:?}");
     let mut outside = 0u8;
@@ -161,17 +163,17 @@ fn a_limit_holds_and_what_is_cached_makes_room() {
     assert!(allocator.allocate(&Request::new(4 << 20)).is_ok());
 }
 
-/// What is held when a growth was due to pieces shrinks what may wait unmerged.
+/// A growth although enough bytes are free, in pieces, shrinks what may be cached unmerged.
 #[test]
 fn fragmentation_tightens_the_slack() {
     let engine = Caching::builder(Null::new(Device::CPU)).slack(NonZeroUsize::MIN).build_engine();
     let before = engine.slack.load(Ordering::Relaxed);
     let mut blocks: Vec<_> = (0..64).map(|_| engine.allocate(&Request::new(64 << 10)).unwrap()).collect();
     for index in (0..32).rev() {
-        // SAFETY: from this engine, once.
+        // SAFETY: from this engine, freed once.
         unsafe { engine.deallocate(blocks.remove(2 * index)) }.unwrap();
     }
-    // Half of it is free, and no two pieces are neighbours.
+    // Half of the bytes are free, and no two free pieces are neighbours.
     blocks.push(engine.allocate(&Request::new(1 << 20)).unwrap());
     assert_eq!(engine.slack.load(Ordering::Relaxed), 2 * before);
     for block in blocks {
@@ -184,7 +186,7 @@ fn fragmentation_tightens_the_slack() {
 #[test]
 fn alignments_and_kinds() {
     let allocator = small_pages();
-    // Miri cannot unmap a part of what was mapped, as larger alignments need.
+    // Miri cannot unmap a part of a mapping, which larger alignments need.
     for log2 in 0..=if cfg!(miri) { 12 } else { 21 } {
         let align = Alignment::new(1 << log2).unwrap();
         let block = allocator.allocate(&Request::new(100).align(align).kind(MemoryKind::KvCache)).unwrap();

@@ -209,7 +209,7 @@ fn a_maintenance_survives_its_hooks() {
     let (sender, told) = mpsc::channel();
     let own = Arc::new(Mutex::new(None::<Maintenance>));
     let mut calls = 0;
-    let maintenance = Maintenance::of(allocator.clone())
+    let maintenance = Maintenance::builder(allocator.clone())
         .every(Duration::from_millis(1))
         .pressure_from(|| Some(50.0))
         .on_pressure({

@@ -1,0 +1,259 @@
+//! The caching engine as an [`Allocator`], with the fast paths of allocation and free.
+
+use super::Caching;
+use super::allocate::hand_out;
+use super::classes::{GRANULE, size_of_class};
+use super::follow::PlanFate;
+use super::growth;
+use super::tags::TagSums;
+use super::thread_cache::ThreadCache;
+use super::token::Token;
+use crate::backing::Backing;
+use crate::{
+    AllocationId, Allocator, Error, LookupResult, OutOfMemory, RawBlock, RegionWatch, Request, Result,
+    Semantics, StreamUses, Tag, TagUse, Usage,
+};
+use orlop_core::Device;
+use orlop_sync::{BlockCounter, OwnerState, ShardedCounters, thread_slot};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+// SAFETY: 1. blocks are chunks in use, which are disjoint (heap invariants 1 and 2) and start at multiples of
+// the granule or of the request's alignment; a block is owned by one user or by one cache. 2. regions are
+// initialised by the backing's promise. 3. the fast path refuses zeroed requests; `deliver_zeroed` zeroes the
+// bytes that were used before. 4. thread caches are behind slots, the rest behind mutexes. 5. regions are
+// released when the engine is dropped, or when they are wholly free. 6. each path that hands a block out
+// counts it in, and each path that takes one back counts it out, as its last action.
+unsafe impl<B: Backing> Allocator for Caching<B> {
+    fn take_cached(&self, request: &Request) -> Option<RawBlock> {
+        // A kind that cannot be on this device never passes: the first block of a kind exceeds the slot's
+        // limit, so `allocate` handles it and checks the kind. One comparison for alignment and zeroing.
+        if request.align.log2() | u32::from(request.zeroed) << 8 > GRANULE.log2() {
+            return None;
+        }
+        let mut guard = self.counters.try_enter()?;
+        let counts = guard.counts();
+        let allowed = |granted| !counts.exceeds_limit(request.kind, granted);
+        // Each branch returns by itself: a common end would have to test again what is known here.
+        if !guard.value().plans_for(request.bytes) {
+            if let Some(found) = guard.value().take_stacked(request, allowed)? {
+                // SAFETY: just taken from the slot's cache.
+                return Some(unsafe { hand_out(guard, found, request) });
+            }
+        } else if request.tag == Tag::NONE {
+            let found = guard.value().take_planned(request, allowed)?;
+            // SAFETY: just taken from the slot's cache.
+            return Some(unsafe { hand_out(guard, found, request) });
+        }
+        // A call with no live values compiles to a jump: so leave the slot, and let `take_tagged` enter it
+        // again.
+        drop(guard);
+        self.take_tagged(request)
+    }
+
+    unsafe fn give_cached(this: NonNull<Self>, block: RawBlock) -> Option<RawBlock> {
+        if !block.uses.is_empty() {
+            return Some(block);
+        }
+        // SAFETY: the engine is alive until the block is counted out (the caller's promise).
+        let engine = unsafe { this.as_ref() };
+        let Some(mut guard) = engine.counters.try_enter() else { return Some(block) };
+        let (kind, granted, requested) = (block.kind, block.granted, block.requested);
+        // SAFETY: every block of this engine has a record of this engine, and the caller uses it no more.
+        if !unsafe { guard.value().put_fast(block.record()) } {
+            // As in `take_cached`.
+            drop(guard);
+            // SAFETY: the caller's promise; `put_fast` changed nothing.
+            return unsafe { Self::give_elsewhere(this, block) };
+        }
+        guard.count_out_open(kind, granted, requested);
+        None
+    }
+
+    fn allocate(&self, request: &Request) -> Result<RawBlock> {
+        self.allocate_in_steps(request)
+    }
+
+    unsafe fn deallocate(&self, block: RawBlock) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::deallocate_counted(NonNull::from(self), block) }.map(|_| ())
+    }
+
+    unsafe fn deallocate_counted(this: NonNull<Self>, block: RawBlock) -> Result<OwnerState> {
+        // SAFETY: the engine is alive until the block is counted out (the caller's promise).
+        let engine = unsafe { this.as_ref() };
+        // SAFETY: every block of this engine has a record of this engine.
+        let mut record = unsafe { block.into_record() };
+        let (kind, granted, requested) = (record.kind, record.granted, record.requested);
+        record.uses = StreamUses::new();
+        // Inside the slot, because the engine may be dropped after `count_out`. No thread waits for a slot
+        // while it holds the heap's lock.
+        let slot = thread_slot::current();
+        let mut guard = engine.counters.enter(slot);
+        let cache = guard.value();
+        cache.set_slot(slot.index());
+        engine.put_back(cache, record)?;
+        Ok(guard.count_out(kind, granted, requested))
+    }
+
+    unsafe fn grow_in_place(&self, block: &mut RawBlock, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.grow_in_place_from_heap(block, bytes) }
+    }
+
+    fn counter(&self) -> Option<&dyn BlockCounter> {
+        Some(&self.counters)
+    }
+
+    unsafe fn close(this: NonNull<Self>) -> OwnerState {
+        // SAFETY: the engine is alive until it is closed (the caller's promise).
+        let counters = NonNull::from(unsafe { &this.as_ref().counters });
+        // SAFETY: the caller's promise.
+        unsafe { ShardedCounters::close(counters) }
+    }
+
+    fn set_statistics(&mut self, on: bool) {
+        self.counters.set_counted(on);
+    }
+
+    fn device(&self) -> Device {
+        self.backing.device()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn usage(&self) -> Usage {
+        let slots = self.counters.slots() * size_of::<ThreadCache>() + size_of_val(&*self.remote_frees);
+        self.heap.lock().usage(slots + self.learning_bytes.load(Ordering::Relaxed))
+    }
+
+    fn reset_peak(&self) {
+        self.heap.lock().reset_peak();
+    }
+
+    fn semantics(&self) -> Semantics {
+        Semantics { pinned: self.backing.is_pinned(), ..Semantics::default() }
+    }
+
+    unsafe fn allocated_size_slow(&self, ptr: NonNull<u8>) -> Option<usize> {
+        let address = ptr.as_ptr().addr();
+        if let Some(planned) = self.find_planned(address) {
+            return planned.map(|(size, _)| size);
+        }
+        self.heap.lock().find(address).ok().map(|(_, found)| found.granted)
+    }
+
+    fn trim(&self, target: u64) -> u64 {
+        let target = usize::try_from(target).unwrap_or(usize::MAX);
+        if self.backing.is_entered() {
+            return 0;
+        }
+        self.heap.while_not_growing(|locked| {
+            self.merge_all(locked, PlanFate::End);
+            self.release_down_to(locked, target)
+        })
+    }
+
+    unsafe fn deallocate_raw(&self, ptr: NonNull<u8>, _: Option<usize>) -> Result<LookupResult> {
+        let address = ptr.as_ptr().addr();
+        let block = match self.find_planned(address) {
+            Some(planned) => {
+                let (_, record) = planned.ok_or(Error::DoubleFree { address })?;
+                // SAFETY: the record of a live block, which the user gave up (the caller's promise).
+                unsafe { RawBlock::from_record(record) }
+            }
+            None => {
+                let heap = self.heap.lock();
+                let (index, _) = heap.find(address)?;
+                // SAFETY: the user gave the block up (the caller's promise); the chunk is in use, and no
+                // lease.
+                unsafe { heap.block_of(index) }.ok_or(Error::DoubleFree { address })?
+            }
+        };
+        if block.id == AllocationId::NONE {
+            return Err(Error::DoubleFree { address });
+        }
+        let found = LookupResult {
+            requested: block.requested,
+            granted: block.granted,
+            id: block.id,
+            kind: block.kind,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.deallocate(block) }?;
+        Ok(found)
+    }
+
+    fn has_raw_deleter(&self) -> bool {
+        true
+    }
+
+    fn describe(&self, report: &mut OutOfMemory) {
+        growth::describe(&self.heap.lock(), report);
+        report.set_tags(self.tag_uses());
+    }
+
+    fn tag_uses(&self) -> Vec<TagUse> {
+        let mut sums = TagSums::default();
+        self.counters.for_each_slot(|cache| cache.add_tags_to(&mut sums));
+        let totals = self.counters.totals();
+        sums.uses(|kind| totals.kinds[kind.index()].live_bytes)
+    }
+
+    fn watch_regions(&self, watch: &Arc<RegionWatch>) {
+        let ended = self.heap.lock().watch(watch);
+        // Dropped with the lock released: the destructor of an observer may run arbitrary code.
+        drop(ended);
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.heap.lock().verify()?;
+        let mut broken = None;
+        self.counters.for_each_slot(|cache| {
+            if !cache.is_consistent() {
+                broken = Some(Error::Corrupt { rule: "the cached bytes add up", address: 0 });
+            }
+            let heap = self.heap.lock();
+            for (class, record) in cache.records() {
+                let token = Token(record.token);
+                let fits = token.class() == class && size_of_class(class) <= record.granted;
+                if !fits || token.home() != cache.slot() || !heap.holds(record) {
+                    let rule = "a cached block is a chunk in use that holds its class";
+                    broken = Some(Error::Corrupt { rule, address: record.address() });
+                }
+            }
+            for lease in cache.plan().iter().flat_map(|plan| plan.extents()) {
+                if !heap.holds(lease) {
+                    broken = Some(Error::Corrupt {
+                        rule: "the memory of a plan is in use",
+                        address: lease.address(),
+                    });
+                }
+            }
+        });
+        broken.map_or(Ok(()), Err)
+    }
+}
+
+impl<B: Backing> Drop for Caching<B> {
+    fn drop(&mut self) {
+        #[cfg(all(unix, not(loom)))]
+        self.end_forks();
+        self.heap.while_not_growing(|locked| {
+            self.merge_all(locked, PlanFate::End);
+            let removed: Vec<_> = {
+                let mut heap = locked.lock();
+                let regions: Vec<_> = heap.regions.iter().map(|(index, _)| index).collect();
+                regions.into_iter().filter_map(|index| heap.remove_region(index)).collect()
+            };
+            for removed in removed {
+                // SAFETY: it came from this backing and was not released before. Blocks keep their engine
+                // alive, so no block is live when it is dropped.
+                unsafe { removed.release(&self.backing) };
+            }
+        });
+    }
+}
