@@ -1,6 +1,6 @@
 //! What passes between engines, adaptors and handles: a pointer to the record of a block.
 
-use crate::handle::Head;
+use crate::handle::CellHead;
 use crate::{AllocationId, Deleter, Error, Request, Result, StreamUses, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_sync::atomic::AtomicU32;
@@ -67,7 +67,7 @@ pub struct Record {
 const _: () = assert!(std::mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
 
 /// The cell that counted a block.
-pub(crate) type Owner = NonNull<Head>;
+pub(crate) type Owner = NonNull<CellHead>;
 
 impl Record {
     /// A record of memory that an engine has; [`Record::assign`] makes it a block for a request.

@@ -6,7 +6,7 @@ use super::error::DeviceError;
 use super::policy::Policy;
 use super::private::{PoolId, StreamFilter};
 use super::stats::DeviceStats;
-use crate::observer::tell;
+use crate::observer::deliver_all;
 use crate::shield::{report, shielded};
 use crate::{
     Access, Allocator, AllocatorRef, DeviceMemory, Error, OutOfMemory, RawBlock, Record, Refusal,
@@ -96,7 +96,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let result = act(&mut inner.engine);
         let watches = inner.engine.watches.all();
         drop(inner);
-        tell(&watches);
+        deliver_all(&watches);
         result
     }
 

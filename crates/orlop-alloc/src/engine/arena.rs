@@ -11,7 +11,7 @@
 use crate::Refusal;
 use crate::backing::{Backing, Global, Region, Shielded};
 use crate::block::Records;
-use crate::observer::tell;
+use crate::observer::deliver_all;
 use crate::{
     Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionEvent, RegionWatch,
     RegionWatches, Request, Result, Semantics, Usage,
@@ -172,7 +172,7 @@ impl<B: Backing> Arena<B> {
         let watches = state.watches.all();
         drop(state);
         self.give_back(gone);
-        tell(&watches);
+        deliver_all(&watches);
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl<B: Backing> Arena<B> {
         let watches = state.watches.all();
         drop(state);
         self.give_back(gone);
-        tell(&watches);
+        deliver_all(&watches);
         if live == 0 { Reset::Rewound } else { Reset::Renewed { live } }
     }
 
