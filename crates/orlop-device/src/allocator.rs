@@ -95,7 +95,7 @@ impl<B: DeviceBacking> DeviceAllocator<B> {
         let result = act(&mut inner.engine);
         let watches = inner.engine.watches.all();
         drop(inner);
-        watches.iter().for_each(|watch| watch.tell());
+        watches.iter().for_each(|watch| watch.deliver());
         result
     }
 

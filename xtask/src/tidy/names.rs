@@ -15,10 +15,7 @@ const SEALED: &str = "Sealed";
 
 /// Existing clashes, with the crate of each definition. The list may only shrink. The names are part of
 /// orlop-alloc's interface, where one of them has to change.
-const KNOWN: [(&str, &[&str]); 1] = [
-    // The system's memory pressure, in the caching engine; the argument of a context's pressure callback.
-    ("Pressure", &["orlop-alloc", "orlop-alloc"]),
-];
+const KNOWN: [(&str, &[&str]); 0] = [];
 
 /// A public type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

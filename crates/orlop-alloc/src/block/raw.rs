@@ -1,6 +1,6 @@
 //! Raw blocks and their records: what engines, adaptors and handles exchange.
 
-use crate::handle::Head;
+use crate::handle::CellHead;
 use crate::{AllocationId, Deleter, Error, Request, Result, StreamUses, Tag};
 use orlop_core::{Alignment, Device, MemoryKind, StreamId};
 use orlop_sync::atomic::AtomicU32;
@@ -69,7 +69,7 @@ pub struct Record {
 const _: () = assert!(std::mem::offset_of!(Record, stream) == 64 && size_of::<Record>() == 128);
 
 /// The cell of the allocator or account that counted a block.
-pub(crate) type Owner = NonNull<Head>;
+pub(crate) type Owner = NonNull<CellHead>;
 
 impl Record {
     /// Creates a record of memory that an engine holds; [`Record::assign`] turns it into the record of a

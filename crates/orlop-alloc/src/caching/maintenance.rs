@@ -7,7 +7,7 @@
 use super::Caching;
 use super::follow::PlanFate;
 use crate::backing::Backing;
-use crate::observer::tell;
+use crate::observer::deliver_all;
 use crate::shield::{report, shielded};
 use crate::{Allocator, AllocatorRef};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -41,7 +41,7 @@ impl<B: Backing> Caching<B> {
             self.release_down_to(locked, reserved.saturating_sub(unneeded))
         });
         let watches = self.heap.lock().watched.all();
-        tell(&watches);
+        deliver_all(&watches);
         given_back
     }
 }

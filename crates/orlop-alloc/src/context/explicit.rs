@@ -15,7 +15,7 @@ use super::budget::{Accounts, growth};
 use super::routes::DeviceRoutes;
 use super::{Context, LadderStep};
 use crate::handle::WeakAllocator;
-use crate::observer::tell;
+use crate::observer::deliver_all;
 use crate::{Allocator as _, AllocatorRef, Block, Error, MemoryBlock, Refusal, Request, Result};
 use orlop_core::MemoryKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -163,7 +163,7 @@ impl Context {
         allocator.set_noted_by(self.inner.number);
         drop(changing);
         drop(others);
-        tell(&watches);
+        deliver_all(&watches);
     }
 
     #[cold]

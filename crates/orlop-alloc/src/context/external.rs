@@ -10,7 +10,7 @@
 use super::Context;
 use crate::block::recycle_record;
 use crate::handle::destroy_owner;
-use crate::observer::tell;
+use crate::observer::deliver_all;
 use crate::{
     AllocationId, Allocator, AllocatorRef, Block, OutOfMemory, RawBlock, Refusal, Request, Result, Usage,
 };
@@ -100,7 +100,7 @@ impl Context {
         // SAFETY: an id changes nothing of what the record says of the memory, and nobody below handed the block out.
         unsafe { raw.record_mut() }.id = AllocationId::next();
         account.counters.count_in(thread_slot::current(), raw.kind, raw.granted, raw.requested);
-        account.take_in(raw)
+        account.adopt(raw)
     }
 
     #[cold]
@@ -120,7 +120,7 @@ impl Context {
             account
         });
         drop(changing);
-        tell(&watches);
+        deliver_all(&watches);
         account
     }
 }

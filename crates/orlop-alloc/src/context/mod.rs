@@ -44,7 +44,7 @@ pub use self::map::{AllocatorUse, KindUse, MemoryMap, Source};
 
 use self::ladder::Counts;
 use self::routes::{Found, Routes};
-use crate::observer::{Observer, ObserverSlot, RegionWatch, is_same, tell};
+use crate::observer::{Observer, ObserverSlot, RegionWatch, deliver_all, is_same};
 use crate::{AllocatorRef, Block, DeviceMemory, Error, Request, Result, Stats};
 use orlop_core::{Device, MemoryKind, StreamId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,7 +126,7 @@ impl Context {
         let changing = self.changing();
         let watches = self.register_locked(device, kind, allocator.into())?;
         drop(changing);
-        tell(&watches);
+        deliver_all(&watches);
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl Context {
             }
         }
         drop(changing);
-        tell(&watches);
+        deliver_all(&watches);
         Ok(routes)
     }
 
@@ -335,7 +335,7 @@ impl Context {
         drop((changing, before));
         // Any of them may be the last handle by now.
         drop(passed);
-        tell(&watches);
+        deliver_all(&watches);
     }
 
     /// Puts an observer in the place of this one, where it is.
@@ -349,7 +349,7 @@ impl Context {
             .extend(passed.iter().flat_map(|allocator| allocator.put_in_place_of(ours, observer.cloned())));
         drop((changing, before));
         drop(passed);
-        tell(&watches);
+        deliver_all(&watches);
     }
 
     /// What allocators on all devices give.

@@ -1,7 +1,8 @@
-//! The ends of allocators, over every engine: whichever goes last, a handle or a block, and on whichever thread.
+//! The last handle and the last block of an allocator, for every engine: dropped in either order, on either
+//! thread.
 //!
-//! `cargo xtask san` has Miri run these with many seeds and under both of its models of references, and ThreadSanitizer run
-//! them on the machine.
+//! `cargo xtask san` runs these under Miri with many seeds and with both of its aliasing models, and under
+//! ThreadSanitizer.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
@@ -16,17 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// How often what depends on chance is tried; Miri tries it with many seeds.
+/// Repetitions of the tests that depend on timing; Miri tries many seeds.
 const ROUNDS: usize = if cfg!(miri) { 1 } else { 50 };
 
-/// One of each.
+/// Runs the test with one allocator of each engine.
 fn each(test: impl Fn(AllocatorRef)) {
     test(Caching::builder(System::new()).build().erase());
     test(Pow2::new(System::new()).erase());
     test(Pool::builder(System::new()).build().erase());
     test(Central::builder(System::new()).build().erase());
     test(Direct::new(System::new()).erase());
-    // To a cell these are as `Direct`. Under Miri each takes seconds.
+    // To the cell, these are the same as `Direct`. Under Miri each takes seconds.
     if !cfg!(miri) {
         test(Arena::new(System::new(), 1 << 12).erase());
         test(AllocatorRef::new(Limit::new(Caching::builder(System::new()).build(), 1 << 30)).erase());
@@ -37,7 +38,7 @@ fn block(allocator: &AllocatorRef) -> Block {
     allocator.allocate(&Request::new(100)).unwrap()
 }
 
-/// The one that knows of the other's end only by a flag, which orders nothing.
+/// The thread that drops the block learns that the handle is gone by a flag that orders no memory accesses.
 #[test]
 fn the_last_handle_here_and_then_the_last_block_there() {
     for _ in 0..ROUNDS {
@@ -77,12 +78,12 @@ fn the_last_block_there_and_then_the_last_handle_here() {
     }
 }
 
-/// Functions that count out are still returning when the engine goes.
+/// Functions that count a block out may still be returning when the engine is destroyed.
 #[test]
 fn the_last_handle_and_the_last_block_at_once() {
     for _ in 0..ROUNDS {
         each(|allocator| {
-            // What is cached opens the quick way back.
+            // Cached blocks open the fast path of frees.
             drop([block(&allocator), block(&allocator)]);
             let block = block(&allocator);
             let other = thread::spawn(move || drop(block));
@@ -92,7 +93,7 @@ fn the_last_handle_and_the_last_block_at_once() {
     }
 }
 
-/// Both threads have slots, and what each returns is the other's.
+/// Both threads have slots, and each frees blocks of the other.
 #[test]
 fn blocks_go_home_while_the_last_handle_goes() {
     for _ in 0..ROUNDS {
@@ -111,14 +112,14 @@ fn blocks_go_home_while_the_last_handle_goes() {
     }
 }
 
-/// Holds a handle, and drops it when it is told of this.
-struct Drops {
+/// Holds a handle, and drops it at the first event that matches.
+struct DropsHandle {
     when: fn(&Event<'_>) -> bool,
     handle: Mutex<Option<AllocatorRef>>,
     told: AtomicU64,
 }
 
-impl Observer for Drops {
+impl Observer for DropsHandle {
     fn observe(&self, event: &Event<'_>) {
         if (self.when)(event) {
             let handle = self.handle.lock().take();
@@ -128,7 +129,8 @@ impl Observer for Drops {
     }
 }
 
-/// Who is told of a block's return, or of a region's, which is when the block has left, has the last handle.
+/// An observer holds the last handle and drops it when a block was freed or a region released, which is after
+/// the block was counted out.
 #[test]
 fn an_observer_drops_the_last_handle() {
     let freed: fn(&Event<'_>) -> bool = |event| matches!(event, Event::Freed { .. });
@@ -137,31 +139,31 @@ fn an_observer_drops_the_last_handle() {
     let some_lose = AtomicU64::new(0);
     for when in [freed, lost] {
         each(|allocator| {
-            let drops = Arc::new(Drops { when, handle: Mutex::default(), told: AtomicU64::new(0) });
+            let drops = Arc::new(DropsHandle { when, handle: Mutex::default(), told: AtomicU64::new(0) });
             allocator.set_observer(Some(Arc::clone(&drops) as Arc<dyn Observer>));
             let block = block(&allocator);
             *drops.handle.lock() = Some(allocator);
             drop(block);
             some_lose.fetch_add(drops.told.load(Ordering::Relaxed), Ordering::Relaxed);
-            // An engine that keeps its regions goes here.
+            // An engine that keeps its regions ends here.
             let handle = drops.handle.lock().take();
             drop(handle);
         });
     }
-    assert!(some_lose.load(Ordering::Relaxed) >= 5, "each told of a block, and some of regions");
+    assert!(some_lose.load(Ordering::Relaxed) >= 5, "each reported a block, and some reported regions");
 }
 
-/// An observer whose end needs the allocator that it observed.
-struct Lingers {
+/// An observer whose destructor uses the allocator that it observed.
+struct UsesAllocatorOnDrop {
     allocator: AllocatorRef,
     ended: Arc<AtomicBool>,
 }
 
-impl Observer for Lingers {
+impl Observer for UsesAllocatorOnDrop {
     fn observe(&self, _: &Event<'_>) {}
 }
 
-impl Drop for Lingers {
+impl Drop for UsesAllocatorOnDrop {
     fn drop(&mut self) {
         let allocator = &self.allocator;
         drop(allocator.allocate(&Request::new(1 << 12)));
@@ -171,16 +173,16 @@ impl Drop for Lingers {
     }
 }
 
-/// Engines forget who does not look any more when the next one comes, and nobody's end runs under their locks.
+/// Engines drop ended watches when the next one is added; no destructor runs under their locks.
 #[test]
 fn an_observers_end_may_use_the_allocator() {
     each(|allocator| {
         let ended = Arc::new(AtomicBool::new(false));
-        let lingers = Lingers { allocator: allocator.clone(), ended: Arc::clone(&ended) };
+        let lingers = UsesAllocatorOnDrop { allocator: allocator.clone(), ended: Arc::clone(&ended) };
         allocator.set_observer(Some(Arc::new(lingers)));
         drop(block(&allocator));
         allocator.set_observer(None);
-        let quiet = Drops { when: |_| false, handle: Mutex::default(), told: AtomicU64::new(0) };
+        let quiet = DropsHandle { when: |_| false, handle: Mutex::default(), told: AtomicU64::new(0) };
         allocator.set_observer(Some(Arc::new(quiet)));
         assert!(ended.load(Ordering::Relaxed), "{}", allocator.name());
         drop(block(&allocator));

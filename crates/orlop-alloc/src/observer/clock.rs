@@ -1,12 +1,13 @@
-//! The clock by which events are in order.
+//! The clock that orders events.
 //!
-//! Changes of regions are noted with locks held, and told later. Their times must be those at which they were noted, by the
-//! clock that a recorder stamps the blocks' events with; and no code of an observer may run under a lock. So the clock is
-//! the library's, and observers that keep times go by it.
+//! Changes of regions are recorded under locks and delivered later. Their times must be those of the
+//! recording, by the same clock with which recorders stamp the events of blocks; and no observer may run
+//! under a lock. So the clock belongs to the library, and observers that keep times use it.
 
 use std::fmt;
 
-/// The process's clock of events: monotonic over all threads where the processor's counters are, and cheap to read.
+/// The process's clock for events: monotonic across threads where the processor's counters are, and cheap to
+/// read.
 ///
 /// ```
 /// use orlop_alloc::EventClock;
@@ -19,26 +20,28 @@ use std::fmt;
 pub struct EventClock(imp::Clock);
 
 impl EventClock {
-    /// The clock. Finding out how long a tick is takes the first call some milliseconds; regions have times from then on.
+    /// Returns the clock. The first call calibrates it, which takes some milliseconds; region events have
+    /// times from then on.
     #[must_use]
     pub fn get() -> &'static Self {
         imp::CLOCK.get_or_init(|| Self(imp::Clock::new()))
     }
 
-    /// The time, if anybody has asked for the clock before. Takes no lock, allocates nothing and calls nobody.
+    /// Returns the time in ticks, if [`EventClock::get`] was called before. Takes no lock, allocates nothing
+    /// and calls no user code.
     #[inline]
     pub(super) fn ticks_if_used() -> Option<u64> {
         imp::CLOCK.get().map(Self::ticks)
     }
 
-    /// The time, in ticks.
+    /// Returns the time in ticks.
     #[inline]
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.0.raw()
     }
 
-    /// How long it is from one time to a later one; zero if it is not later.
+    /// Returns the nanoseconds from one time to a later one; zero if `to` is not later.
     #[inline]
     #[must_use]
     pub fn nanoseconds(&self, from: u64, to: u64) -> u64 {
@@ -59,7 +62,7 @@ mod imp {
     pub(super) static CLOCK: std::sync::OnceLock<super::EventClock> = std::sync::OnceLock::new();
 }
 
-/// The interpreter and the model checker have no counter of the processor's: a nanosecond passes with each look.
+/// Miri and loom have no processor counter: each reading advances the clock by a nanosecond.
 #[cfg(any(miri, loom))]
 mod imp {
     use std::sync::OnceLock;

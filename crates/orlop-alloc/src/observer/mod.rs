@@ -1,7 +1,7 @@
-//! The hook through which recording sees every allocation; one relaxed load when nobody looks.
+//! The hook for recorders of allocations. It costs one relaxed load while no observer is set.
 //!
-//! An allocator's handle holds its observer and tells it of what goes through the handle. Of what happens inside an engine,
-//! where only the engine knows, it is told by way of [`regions`].
+//! The handle of an allocator holds its observer and reports what passes through the handle. Changes inside
+//! an engine are reported by way of [`regions`].
 
 mod clock;
 mod regions;
@@ -9,7 +9,7 @@ mod regions;
 mod tests;
 
 pub use self::clock::EventClock;
-pub(crate) use self::regions::tell;
+pub(crate) use self::regions::deliver_all;
 pub use self::regions::{RegionAction, RegionEvent, RegionWatch, RegionWatches};
 
 use crate::context::LadderStep;
@@ -19,70 +19,72 @@ use orlop_core::MemoryKind;
 use std::fmt;
 use std::sync::Arc;
 
-/// Something that happened in an allocator.
+/// An event in an allocator.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A block was handed out.
+    /// A block was allocated.
     Allocated {
         /// The block.
         block: &'a RawBlock,
-        /// By whom.
+        /// The name of the allocator.
         allocator: &'a str,
     },
-    /// A block is coming back.
+    /// A block is being freed.
     Freed {
         /// The block.
         block: &'a RawBlock,
-        /// To whom.
+        /// The name of the allocator.
         allocator: &'a str,
     },
-    /// A block came back by its bare address.
+    /// A block was freed by its address.
     RawFreed {
-        /// Where it began.
+        /// The address.
         address: usize,
-        /// What it was.
+        /// What the block was.
         found: &'a LookupResult,
-        /// To whom.
+        /// The name of the allocator.
         allocator: &'a str,
     },
-    /// A free was refused; the memory stays as it was.
+    /// A free was refused; nothing changed.
     FreeRefused {
         /// Why.
         error: &'a Error,
-        /// By whom.
+        /// The name of the allocator.
         allocator: &'a str,
     },
-    /// An allocator could not serve a request. A context's ladder may still rescue it.
+    /// An allocator could not serve a request. The reclaim ladder of a context may still serve it.
     OutOfMemory {
-        /// The story.
+        /// The report.
         report: &'a OutOfMemory,
     },
-    /// An allocator holds more memory from its backing, or less; or did before the observer came.
+    /// The memory that an allocator holds from its backing has changed; or it was held when the observer was
+    /// set.
     Region {
-        /// What and where.
+        /// The change.
         event: &'a RegionEvent,
-        /// Who holds it.
+        /// The name of the allocator.
         allocator: &'a str,
     },
     /// The reclaim ladder took a step for a request that did not fit.
     Reclaimed {
-        /// Which.
+        /// The step.
         step: LadderStep,
-        /// The kind that needed memory.
+        /// The kind of the request.
         kind: MemoryKind,
-        /// Bytes that came back.
+        /// Bytes that the step freed.
         bytes: u64,
     },
 }
 
-/// Is told what happens, on the thread where it happens, with no lock of the allocator held. It must be
-/// quick, and must not allocate from the allocator it watches without expecting its own events.
+/// Receives events on the thread where they happen, with no lock of the allocator held. It must be fast. If
+/// it allocates from the allocator it observes, it receives events for that too.
 ///
-/// An observer changes nothing that it observes: where it panics, here or in its destructor, the panic is traced and goes no
-/// further. Tests that observe keep what they saw, and look at it afterwards.
+/// An observer cannot disturb what it observes: if it panics, here or in its destructor, the panic is traced
+/// and ends there. Tests should store what they observe, and assert on it afterwards.
 ///
-/// It is asked nothing: the time of what happens under a lock is by the library's own [`EventClock`].
+/// An observer is not asked for anything: events that happen under a lock have the time of the library's own
+/// [`EventClock`].
 ///
 /// ```compile_fail
 /// use orlop_alloc::{Event, Observer};
@@ -96,7 +98,7 @@ pub enum Event<'a> {
 /// }
 /// ```
 pub trait Observer: Send + Sync {
-    /// Takes note. It may do what any program may: allocate, drop handles and blocks, set another observer.
+    /// Handles an event. It may allocate, drop handles and blocks, and set another observer.
     fn observe(&self, event: &Event<'_>);
 }
 
@@ -106,7 +108,7 @@ impl fmt::Debug for dyn Observer {
     }
 }
 
-/// Tells an observer, whose panic ends here.
+/// Calls an observer. Its panic ends here.
 #[inline(always)]
 pub(crate) fn observe(observer: &dyn Observer, event: &Event<'_>) {
     if shielded(|| observer.observe(event)).is_none() {
@@ -120,10 +122,10 @@ fn report_panic() {
     report(|| tracing::error!("an observer panicked"));
 }
 
-/// Whether both are the same observer.
+/// Returns `true` if both are the same observer.
 pub(crate) fn is_same(one: &Arc<dyn Observer>, other: &Arc<dyn Observer>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// Where a context's observer is put: one relaxed load while it is empty.
+/// The place of a context's observer: one relaxed load while it is empty.
 pub(crate) type ObserverSlot = orlop_sync::SwapCell<Arc<dyn Observer>>;

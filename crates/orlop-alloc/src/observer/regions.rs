@@ -1,31 +1,34 @@
-//! How observers learn of the memory that an engine holds from its backing.
+//! Events for the memory that an engine holds from its backing.
 //!
-//! Blocks come and go by way of a handle, which tells of them. Regions come and go inside an engine, mostly with its lock
-//! held, and an observer must be told with none held. So it takes two steps:
+//! Blocks are allocated and freed through a handle, which reports them. Regions change inside an engine,
+//! mostly under its lock, and an observer must be called with no lock held. So it takes two steps:
 //!
-//! 1. The engine *notes* a change, under the lock that its regions are behind, in the [`RegionWatch`] of each observer.
-//!    [`RegionWatches`] is the list of these, and beside the regions; it is empty while nobody looks.
-//! 2. Whoever called the engine *tells* what was noted ([`RegionWatch::tell`]) when the engine has let go of its locks:
-//!    the handle does after each call, before it tells of the block that the call was about.
+//! 1. The engine *records* a change, under the lock that protects its regions, in the [`RegionWatch`] of each
+//!    observer. [`RegionWatches`] is the list of these; it lies beside the regions, and is empty without
+//!    observers.
+//! 2. The caller of the engine *delivers* the recorded events ([`RegionWatch::deliver`]) when the engine has
+//!    released its locks: the handle does so after each call, before it reports the block that the call was
+//!    about.
 //!
-//! A watch begins with the regions that are there already, noted under the same lock: none is missing, and none is told of
-//! twice by one watch. Such an event is marked ([`RegionEvent::already`]), because who is set as observer again is told
-//! again.
+//! A watch starts with the existing regions, recorded under the same lock: none is missing, and a watch
+//! reports none twice. Such events are marked ([`RegionEvent::already`]), because an observer that is set
+//! again receives them again.
 //!
 //! # Order
 //!
-//! A watch's changes are told in the order in which they happened, one at a time. With one thread a region is told of
-//! before the first block in it, and lost after its last block was returned. With several, a thread may find that another
-//! one is telling; it does not wait for that, since who tells may be waiting for it. Its block may then be told of before
-//! its region. The times are right all the same: they are of when the change is noted, with the lock held, and nobody else
-//! has memory of a region before it is noted, or gets its addresses again before the loss is. Observers that keep times by
-//! the same clock ([`EventClock`]) and sort by them, as recorders do, so have the one true order.
+//! The events of a watch are delivered in the order in which they happened, one at a time. With one thread, a
+//! region is reported before the first block in it, and its loss after its last block is freed. With several,
+//! a thread may find that another one is delivering; it does not wait, because the other may be waiting for
+//! it. Its block may then be reported before its region. The times are right all the same: they are taken
+//! when the change is recorded, under the lock, and no thread can use memory of a region before it is
+//! recorded, nor get its addresses again before its loss is. Observers that use the same clock
+//! ([`EventClock`]) and sort by time, as recorders do, get the true order.
 //!
-//! # No code of observers' under a lock
+//! # No observer code under a lock
 //!
-//! Nothing of an observer runs while a lock is held, and its end is something of it: the last handle of an observer may run
-//! anything. So an engine that forgets who does not look any more hands that out ([`RegionWatches::add`]), to be dropped
-//! when the lock is released.
+//! No code of an observer runs while a lock is held, and that includes its destructor, which may run
+//! arbitrary code. So an engine that removes ended watches returns them ([`RegionWatches::add`]), to be
+//! dropped when the lock is released.
 
 use super::{Event, EventClock, Observer, observe};
 use crate::shield::shielded;
@@ -39,48 +42,49 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-/// What happens to memory that an engine holds from its backing.
+/// A change of the memory that an engine holds from its backing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RegionAction {
-    /// A region came, in one piece.
+    /// A region was obtained as a whole.
     Gained,
-    /// A region went back.
+    /// A region was given back.
     Lost,
-    /// Memory was put under addresses that grow in place.
+    /// Memory was committed at addresses that grow in place.
     Mapped,
-    /// Memory was taken away from addresses, which may have memory again.
+    /// Memory was decommitted; the addresses may get memory again.
     Unmapped,
 }
 
-/// A change of what an engine holds.
+/// A change of the memory that an engine holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionEvent {
     /// What happened.
     pub action: RegionAction,
-    /// It happened before the observer came: it is [`Gained`](RegionAction::Gained) or [`Mapped`](RegionAction::Mapped)
-    /// and still there. An observer may be told so several times.
+    /// `true` if it happened before the observer was set: the memory was [`Gained`](RegionAction::Gained) or
+    /// [`Mapped`](RegionAction::Mapped) then, and is still held. An observer may receive this several times.
     pub already: bool,
-    /// Where the memory begins.
+    /// The address of the memory.
     pub address: usize,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub bytes: usize,
-    /// Where it is.
+    /// Its device.
     pub device: Device,
-    /// The stream that it was gained for; of a region that is a block, and goes, the one that used it last.
+    /// The stream that it was obtained for. If the region is itself a block, its loss has the stream that
+    /// used it last.
     pub stream: StreamId,
-    /// When, by the [`EventClock`]. `None` if nobody had asked for that yet.
+    /// The time in ticks of the [`EventClock`]. `None` if that was not in use yet.
     pub at: Option<u64>,
 }
 
 impl RegionEvent {
-    /// On the default stream, just now.
+    /// Creates an event on the default stream. The time is set when it is recorded.
     #[must_use]
     pub fn new(action: RegionAction, address: usize, bytes: usize, device: Device) -> Self {
         Self { action, already: false, address, bytes, device, stream: StreamId::DEFAULT, at: None }
     }
 
-    /// For this stream.
+    /// Sets the stream.
     #[must_use]
     pub fn stream(mut self, stream: StreamId) -> Self {
         self.stream = stream;
@@ -88,84 +92,94 @@ impl RegionEvent {
     }
 }
 
-/// What one observer is yet to be told of an engine's regions; see the head of its file.
+/// The region events of one engine that one observer has not received yet; see [`RegionWatches`].
 pub struct RegionWatch {
     /// Valid until `drop`.
     observer: ManuallyDrop<Arc<dyn Observer>>,
     allocator: Box<str>,
-    /// Whether there may be something to tell: a hint, so that nobody takes the lock in vain.
+    /// Whether there may be events: a hint that saves taking the lock.
     pending: AtomicBool,
     ended: AtomicBool,
-    news: Mutex<News>,
+    pending_events: Mutex<PendingEvents>,
 }
 
 #[derive(Debug, Default)]
-struct News {
+struct PendingEvents {
     events: VecDeque<RegionEvent>,
-    /// Somebody tells the event before these.
-    telling: bool,
+    /// A thread is delivering the event before these.
+    delivering: bool,
 }
 
 impl RegionWatch {
-    /// For an observer, of the allocator of this name.
+    /// Creates a watch for an observer and the allocator of this name.
     #[must_use]
     pub fn new(observer: Arc<dyn Observer>, allocator: &str) -> Self {
         let (pending, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         let observer = ManuallyDrop::new(observer);
-        Self { observer, allocator: allocator.into(), pending, ended, news: Mutex::new(News::default()) }
+        Self {
+            observer,
+            allocator: allocator.into(),
+            pending,
+            ended,
+            pending_events: Mutex::new(PendingEvents::default()),
+        }
     }
 
-    /// Who is told.
+    /// Returns the observer.
     #[must_use]
     pub fn observer(&self) -> &Arc<dyn Observer> {
         &self.observer
     }
 
-    /// The name of the allocator that it is of.
+    /// Returns the name of the allocator.
     pub(crate) fn allocator(&self) -> &str {
         &self.allocator
     }
 
-    /// Tells the observer, whose panic ends there: an engine may have a block in hand that nobody knows yet.
+    /// Calls the observer. Its panic ends here: the caller may be an engine with a block that no user has
+    /// yet.
     #[inline(always)]
     pub(crate) fn observe(&self, event: &Event<'_>) {
         observe(&**self.observer, event);
     }
 
-    /// Tells what was noted, unless another thread is about it: that one tells all. Call it with no lock held.
+    /// Delivers the recorded events, unless another thread is delivering: that one delivers all. Call it with
+    /// no lock held.
     #[inline]
-    pub fn tell(&self) {
-        // Relaxed: who noted something sees its own store, or the one of who took that something to tell it.
+    pub fn deliver(&self) {
+        // Relaxed: a thread that recorded an event sees its own store, or that of the thread that took the
+        // event for delivery.
         if self.pending.load(Ordering::Relaxed) {
-            self.tell_all();
+            self.deliver_pending();
         }
     }
 
     #[cold]
-    fn tell_all(&self) {
+    fn deliver_pending(&self) {
         while let Some(event) = self.next() {
-            let _telling = Telling(self);
+            let _guard = DeliveryGuard(self);
             self.observe(&Event::Region { event: &event, allocator: &self.allocator });
         }
     }
 
-    /// The next event, if nobody else is telling. Whoever gets one must say when it is told.
+    /// Takes the next event, unless another thread is delivering. The caller must clear `delivering`
+    /// afterwards.
     fn next(&self) -> Option<RegionEvent> {
-        let mut news = self.news.lock();
-        if news.telling {
+        let mut pending_events = self.pending_events.lock();
+        if pending_events.delivering {
             return None;
         }
-        let event = news.events.pop_front();
-        news.telling = event.is_some();
+        let event = pending_events.events.pop_front();
+        pending_events.delivering = event.is_some();
         if event.is_none() {
             self.pending.store(false, Ordering::Relaxed);
         }
         event
     }
 
-    /// Nothing more is noted from now on.
+    /// Ends the watch: nothing more is recorded.
     pub fn end(&self) {
-        // Relaxed: what is noted meanwhile is told, or forgotten with the watch.
+        // Relaxed: an event recorded meanwhile is delivered, or dropped with the watch.
         self.ended.store(true, Ordering::Relaxed);
     }
 
@@ -174,33 +188,33 @@ impl RegionWatch {
     }
 
     fn note(&self, event: RegionEvent) {
-        let mut news = self.news.lock();
-        // Read under the lock, so that events are in order of time.
-        news.events.push_back(RegionEvent { at: EventClock::ticks_if_used(), ..event });
+        let mut pending_events = self.pending_events.lock();
+        // The time is read under the lock, so that events are in the order of time.
+        pending_events.events.push_back(RegionEvent { at: EventClock::ticks_if_used(), ..event });
         self.pending.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for RegionWatch {
     fn drop(&mut self) {
-        // SAFETY: taken once, here.
+        // SAFETY: it is taken only here, once.
         let observer = unsafe { ManuallyDrop::take(&mut self.observer) };
-        // Its end is its own affair: this may be in the middle of a block's return.
+        // A panic ends here: the caller may be in the middle of a free.
         let _ended = shielded(|| drop(observer));
     }
 }
 
-/// Tells all of these. Call it with no lock held.
-pub(crate) fn tell(watches: &[Arc<RegionWatch>]) {
-    watches.iter().for_each(|watch| watch.tell());
+/// Delivers the events of all `watches`. Call it with no lock held.
+pub(crate) fn deliver_all(watches: &[Arc<RegionWatch>]) {
+    watches.iter().for_each(|watch| watch.deliver());
 }
 
-/// An event is being told, until this is dropped: by a panic of the observer's, too.
-struct Telling<'a>(&'a RegionWatch);
+/// An event is being delivered until this is dropped, also by a panic of the observer.
+struct DeliveryGuard<'a>(&'a RegionWatch);
 
-impl Drop for Telling<'_> {
+impl Drop for DeliveryGuard<'_> {
     fn drop(&mut self) {
-        self.0.news.lock().telling = false;
+        self.0.pending_events.lock().delivering = false;
     }
 }
 
@@ -210,7 +224,7 @@ impl fmt::Debug for RegionWatch {
     }
 }
 
-/// Who watches an engine's regions. An engine has it beside them, under the same lock.
+/// The observers of an engine's regions. An engine keeps this beside the regions, under the same lock.
 ///
 /// ```
 /// use orlop_alloc::{RegionAction, RegionEvent, RegionWatches};
@@ -221,7 +235,7 @@ impl fmt::Debug for RegionWatch {
 /// watches.note(RegionEvent::new(RegionAction::Gained, 4096, 1 << 20, Device::CPU));
 /// ```
 ///
-/// Nobody forgets to drop what [`RegionWatches::add`] hands out:
+/// The result of [`RegionWatches::add`] must be used:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -230,21 +244,22 @@ impl fmt::Debug for RegionWatch {
 /// watches.add(watch, []);
 /// # }
 /// ```
+/// ```
 #[derive(Debug, Default)]
 pub struct RegionWatches {
     watches: Vec<Arc<RegionWatch>>,
 }
 
 impl RegionWatches {
-    /// Whether anybody looks.
+    /// Returns `true` if there is an observer.
     #[inline]
     #[must_use]
     pub fn is_watched(&self) -> bool {
         !self.watches.is_empty()
     }
 
-    /// From now on this watch is told; first of the regions that are there. Those that have ended are handed out: drop them
-    /// when the lock is released, because an observer may go with them, and run anything.
+    /// Adds a watch, and records the current regions in it. Returns the watches that have ended: drop them
+    /// when the lock is released, because an observer may be dropped with them and run arbitrary code.
     #[must_use = "to be dropped with no lock held"]
     pub fn add(
         &mut self,
@@ -259,8 +274,8 @@ impl RegionWatches {
         ended
     }
 
-    /// Notes a change for all. Call it under the lock that the regions are behind: gains before anybody can have a block
-    /// in them, losses before the memory goes back.
+    /// Records a change for all watches. Call it under the lock that protects the regions: for a gain before
+    /// any thread can have a block in the region, for a loss before the memory is given back.
     #[inline]
     pub fn note(&self, event: RegionEvent) {
         if self.is_watched() {
@@ -275,8 +290,8 @@ impl RegionWatches {
         }
     }
 
-    /// Those who look, to [tell](RegionWatch::tell) them once the lock is released: for calls that do not come by way of a
-    /// handle.
+    /// Returns the watches, to [deliver](RegionWatch::deliver) their events when the lock is released: for
+    /// calls that do not come through a handle.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<RegionWatch>> {
         self.watches.clone()

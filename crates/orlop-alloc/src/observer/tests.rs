@@ -1,4 +1,4 @@
-//! What engines tell of their regions, held against the engines themselves.
+//! The region events of engines, compared with the usage that the engines report.
 
 use super::*;
 use crate::adaptor::Limit;
@@ -13,7 +13,7 @@ use orlop_sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Knows what is held from what it is told.
+/// Reconstructs the reserved memory from the events.
 #[derive(Default)]
 struct Map {
     held: Mutex<Held>,
@@ -21,7 +21,7 @@ struct Map {
 
 #[derive(Default)]
 struct Held {
-    /// Pieces by address; those that touch are not joined.
+    /// Pieces by address; adjacent pieces are not joined.
     pieces: BTreeMap<usize, usize>,
     told: usize,
     last: Option<u64>,
@@ -68,7 +68,7 @@ impl Held {
 
     fn apply(&mut self, event: &RegionEvent) {
         self.told += 1;
-        // Where ticks are long two may be the same.
+        // Where ticks are long, two events may have the same time.
         assert!(event.at >= self.last && event.at.is_some() && event.bytes > 0, "out of order");
         self.last = event.at;
         match event.action {
@@ -96,7 +96,7 @@ impl Observer for Map {
 }
 
 fn watch(allocator: &AllocatorRef) -> Arc<Map> {
-    // From now on there are times.
+    // From now on events have times.
     let _ = EventClock::get();
     let map = Arc::<Map>::default();
     allocator.set_observer(Some(Arc::clone(&map) as Arc<dyn Observer>));
@@ -117,7 +117,7 @@ fn allocators() -> Vec<AllocatorRef> {
     ]
 }
 
-/// Numbers that look like chance.
+/// A pseudo-random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -127,7 +127,7 @@ impl Dice {
     }
 }
 
-/// Does this and that; some requests fail.
+/// A mix of operations; some requests fail.
 fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64, check: impl Fn()) {
     let mut dice = Dice(seed);
     for step in 0..steps {
@@ -137,7 +137,7 @@ fn run(allocator: &AllocatorRef, blocks: &mut Vec<Block>, steps: u64, seed: u64,
             Request::new(usize::try_from(bytes).unwrap_or_default()).stream(StreamId::new(dice.below(3)));
         if let Ok(block) = allocator.allocate(&request) {
             if dice.below(4) == 0 {
-                // Refused where nobody waits for streams.
+                // Refused by engines without streams.
                 let _recorded = block.record_stream(StreamId::new(dice.below(3)));
             }
             blocks.push(block);
@@ -228,7 +228,7 @@ fn calls_beside_the_handle_are_told_of() {
     }
 }
 
-/// Counts what it is told of regions.
+/// Counts the region events it receives.
 #[derive(Default)]
 struct Count {
     came: AtomicU64,
@@ -259,7 +259,7 @@ fn observers_beside_others_are_told_of_what_is_there() {
     }
 }
 
-/// Allocates from what it watches.
+/// Allocates from the allocator that it watches.
 struct Greedy {
     allocator: Mutex<Option<AllocatorRef>>,
     kept: Mutex<Vec<Block>>,
@@ -298,7 +298,7 @@ fn an_observer_may_allocate_where_it_looks() {
 fn threads_tell_of_all_regions_in_order() {
     let (threads, steps) = if cfg!(miri) { (2, 4) } else { (4, 150) };
     for allocator in allocators() {
-        // Blocks may be told of before regions: only the regions are looked at.
+        // Blocks may be reported before their regions: only the regions are compared.
         struct Regions(Map);
         impl Observer for Regions {
             fn observe(&self, event: &Event<'_>) {

@@ -1,7 +1,7 @@
-//! What a leak check found, and the table that names it.
+//! The result of a leak check, and the table that it prints.
 
 use super::leaks::LiveBlock;
-use super::shapes::{ShapeFigures, ShapeTotals};
+use super::shapes::{ShapeStats, ShapeTotals};
 use super::table::Table;
 use crate::adaptor::TagTotal;
 use crate::{AllocationId, Tag};
@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What is still alive: see [`LeakCheck`](super::LeakCheck). Prints as a table, largest first.
+/// The live blocks that a [`LeakCheck`](super::LeakCheck) found. Prints as a table, largest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Leaks {
@@ -19,24 +19,24 @@ pub struct Leaks {
     missed: u64,
 }
 
-/// What one tag holds of one kind on one device.
+/// The live blocks of one tag and kind on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeakGroup {
-    /// Who asked.
+    /// The tag.
     pub tag: Tag,
-    /// What it is for.
+    /// The memory kind.
     pub kind: MemoryKind,
-    /// Where it is.
+    /// The device.
     pub device: Device,
     /// Granted bytes.
     pub granted: u64,
-    /// Bytes as asked for.
+    /// Requested bytes.
     pub requested: u64,
-    /// Which allocations, in order.
+    /// The ids of the allocations, in order.
     pub ids: Vec<AllocationId>,
-    /// The tensors they were for, as far as they were for any; by bytes, the largest first.
-    pub shapes: Vec<ShapeFigures>,
+    /// The shapes of the tensors they were for, as far as known; by bytes, the largest first.
+    pub shapes: Vec<ShapeStats>,
 }
 
 impl Leaks {
@@ -44,45 +44,45 @@ impl Leaks {
         Self { blocks, refused_frees, missed }
     }
 
-    /// Whether nothing is alive.
+    /// Returns `true` if no block is live.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Everything alive, in the order in which it was allocated.
+    /// Returns the live blocks, in the order of their allocation.
     #[must_use]
     pub fn blocks(&self) -> &[LiveBlock] {
         &self.blocks
     }
 
-    /// Granted bytes alive.
+    /// Returns the granted bytes of all live blocks.
     #[must_use]
     pub fn granted(&self) -> u64 {
         self.blocks.iter().map(|block| as_u64(block.granted)).sum()
     }
 
-    /// The same as was asked for, before rounding.
+    /// Returns the requested bytes of all live blocks.
     #[must_use]
     pub fn requested(&self) -> u64 {
         self.blocks.iter().map(|block| as_u64(block.requested)).sum()
     }
 
-    /// Frees that were refused meanwhile. A block whose return was refused is not among those alive, but its memory is
-    /// not to be had either.
+    /// Returns the number of refused frees. A block whose free was refused is not listed as live, but its
+    /// memory stays unavailable.
     #[must_use]
     pub fn refused_frees(&self) -> u64 {
         self.refused_frees
     }
 
-    /// Blocks that came or went unseen: see [`Observers::missed`](super::Observers::missed). If not zero, what was found
-    /// may be wrong.
+    /// Returns the number of allocations and frees that were not seen: see
+    /// [`Observers::missed`](super::Observers::missed). If it is not zero, the list may be wrong.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
     }
 
-    /// What each tag holds, largest first.
+    /// Returns the live blocks by tag, largest first.
     #[must_use]
     pub fn by_tag(&self) -> Vec<TagTotal> {
         let mut totals = BTreeMap::<Tag, TagTotal>::new();
@@ -97,7 +97,7 @@ impl Leaks {
         totals
     }
 
-    /// Granted bytes of each kind that holds any, largest first.
+    /// Returns the granted bytes by kind, largest first, without kinds that have none.
     #[must_use]
     pub fn by_kind(&self) -> Vec<(MemoryKind, u64)> {
         let mut totals = BTreeMap::<MemoryKind, u64>::new();
@@ -109,7 +109,7 @@ impl Leaks {
         totals
     }
 
-    /// What each tag holds of each kind and device, largest first.
+    /// Returns the live blocks by tag, kind and device, largest first.
     #[must_use]
     pub fn groups(&self) -> Vec<LeakGroup> {
         let mut groups = BTreeMap::<(Tag, MemoryKind, Device), (LeakGroup, ShapeTotals)>::new();
@@ -134,13 +134,13 @@ impl Leaks {
     }
 }
 
-/// Ids and shapes that are printed of a group.
+/// The maximum of ids and of shapes printed for a group.
 const SHOWN: usize = 4;
 
 impl fmt::Display for Leaks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.blocks.is_empty() {
-            f.write_str("nothing that was allocated is still alive")?;
+            f.write_str("all blocks that were allocated since the check began were freed")?;
         } else {
             let mut table = Table::new(
                 &[0, 1, 2, 6],
@@ -172,12 +172,12 @@ impl fmt::Display for Leaks {
             table.fmt(f)?;
         }
         if self.refused_frees > 0 {
-            write!(f, "\n{} frees were refused: their memory did not come back", self.refused_frees)?;
+            write!(f, "\n{} frees were refused: their memory stays unavailable", self.refused_frees)?;
         }
         if self.missed > 0 {
             write!(
                 f,
-                "\n{} blocks came or went unseen, while somebody else observed: not all of this may be true",
+                "\n{} blocks block or went unseen, while somebody else observed: not all of this may be true",
                 self.missed
             )?;
         }
@@ -191,8 +191,8 @@ fn names(ids: &[AllocationId]) -> String {
     shown.join(", ") + more
 }
 
-fn shapes(shapes: &[ShapeFigures]) -> String {
-    let name = |it: &ShapeFigures| match it.allocations {
+fn shapes(shapes: &[ShapeStats]) -> String {
+    let name = |it: &ShapeStats| match it.allocations {
         1 => it.shape.to_string(),
         times => format!("{} ×{times}", it.shape),
     };

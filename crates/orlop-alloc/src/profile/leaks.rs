@@ -1,11 +1,11 @@
-//! What was allocated since some moment and is still alive.
+//! The leak check: blocks that were allocated since it began and are still live.
 //!
-//! Unlike [`Tracking`](crate::adaptor::Tracking), which stands before one allocator from its first block on, a check looks
-//! at all of a context's, between any two moments.
+//! Unlike [`Tracking`](crate::adaptor::Tracking), which wraps one allocator from its first block on, a check
+//! covers all allocators of a context, between any two points in time.
 
 use super::leak_report::Leaks;
-use super::observers::{Listening, Observers};
-use super::shapes::{self, TensorShape, Wanted};
+use super::observers::{Observers, Subscription};
+use super::shapes::{self, ShapeRecording, TensorShape};
 use crate::{AllocationId, Context, Event, Observer, RawBlock, Tag};
 use dashmap::DashMap;
 use orlop_core::{Device, MemoryKind};
@@ -13,32 +13,32 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A block that came and has not gone.
+/// A block that was allocated and not freed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LiveBlock {
-    /// Which allocation since the check began, from zero.
+    /// The index of the allocation since the check began, from zero.
     pub order: u64,
-    /// Its name.
+    /// Its allocation id.
     pub id: AllocationId,
-    /// Where it begins.
+    /// The address of its first byte.
     pub address: usize,
-    /// Where it is.
+    /// The device of its memory.
     pub device: Device,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub requested: usize,
-    /// Bytes granted.
+    /// Granted bytes.
     pub granted: usize,
-    /// What it is for.
+    /// The memory kind.
     pub kind: MemoryKind,
-    /// Who asked.
+    /// The tag of the request.
     pub tag: Tag,
-    /// The tensor it was allocated for, if it was for one.
+    /// The shape of the tensor it was allocated for, if it was for one.
     pub shape: Option<TensorShape>,
 }
 
-/// A leak check: begins when it is made, and says at its end what is still alive of all that was allocated between, on
-/// any thread.
+/// A leak check: it starts when it is created, and reports what is still live of all blocks allocated since,
+/// on any thread.
 ///
 /// ```
 /// use orlop_alloc::profile::LeakCheck;
@@ -59,48 +59,53 @@ pub struct LiveBlock {
 #[must_use = "the check is over when this is dropped"]
 pub struct LeakCheck {
     live: Arc<LiveBlocks>,
-    _listening: Listening,
-    _wanted: Wanted,
+    _subscription: Subscription,
+    _recording: ShapeRecording,
     observers: Observers,
 }
 
 impl LeakCheck {
-    /// Over all allocators of a context, in the place of its observer (see [the module](super)). To have other profiles
-    /// at the same time: [`LeakCheck::with`].
+    /// Starts a check over all allocators of a context, in the place of its observer (see [the
+    /// module](super)). For several profiles at the same time, use [`LeakCheck::with`].
     pub fn on(context: &Context) -> Self {
         Self::with(&Observers::on(context))
     }
 
-    /// Over whatever these observers watch.
+    /// Starts a check over the allocators that `observers` watch.
     pub fn with(observers: &Observers) -> Self {
         let live = Arc::new(LiveBlocks::default());
-        let listening = observers.add(Arc::clone(&live) as Arc<dyn Observer>);
-        Self { live, _listening: listening, _wanted: Wanted::new(), observers: observers.clone() }
+        let subscription = observers.add(Arc::clone(&live) as Arc<dyn Observer>);
+        Self {
+            live,
+            _subscription: subscription,
+            _recording: ShapeRecording::new(),
+            observers: observers.clone(),
+        }
     }
 
-    /// What is alive now. The check goes on.
+    /// Returns the live blocks. The check goes on.
     pub fn so_far(&self) -> Leaks {
         let mut blocks: Vec<LiveBlock> = self.live.blocks.iter().map(|entry| entry.value().clone()).collect();
         blocks.sort_unstable_by_key(|block| block.order);
         Leaks::new(blocks, self.live.refused.load(Ordering::Relaxed), self.observers.missed())
     }
 
-    /// What is alive now, at the end of the check. Exact at a quiet moment: a block that another thread is just about to
-    /// return is alive.
+    /// Ends the check and returns the live blocks. The result is exact if no other thread uses the
+    /// allocators: a block that another thread is about to free is live.
     pub fn finish(self) -> Leaks {
         self.so_far()
     }
 }
 
-/// What tells blocks apart.
+/// The key of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Name {
+enum BlockKey {
     Id(AllocationId),
-    /// Of an allocator that gives no ids: where it is while it lives.
+    /// The address, for allocators that assign no ids.
     Address(usize),
 }
 
-impl Name {
+impl BlockKey {
     fn of(id: AllocationId, address: usize) -> Self {
         if id == AllocationId::NONE { Self::Address(address) } else { Self::Id(id) }
     }
@@ -108,15 +113,15 @@ impl Name {
 
 #[derive(Default)]
 struct LiveBlocks {
-    blocks: DashMap<Name, LiveBlock>,
+    blocks: DashMap<BlockKey, LiveBlock>,
     order: AtomicU64,
     refused: AtomicU64,
 }
 
 impl LiveBlocks {
-    fn came(&self, block: &RawBlock) {
-        let came = LiveBlock {
-            // Relaxed: an order among those that can tell.
+    fn note_allocated(&self, block: &RawBlock) {
+        let block = LiveBlock {
+            // Relaxed: the order only has to be consistent for allocations that are ordered already.
             order: self.order.fetch_add(1, Ordering::Relaxed),
             id: block.id,
             address: block.address(),
@@ -127,21 +132,21 @@ impl LiveBlocks {
             tag: block.tag,
             shape: shapes::of_block(block),
         };
-        self.blocks.insert(Name::of(came.id, came.address), came);
+        self.blocks.insert(BlockKey::of(block.id, block.address), block);
     }
 
-    /// Nothing goes if the block came before the check.
-    fn went(&self, id: AllocationId, address: usize) {
-        self.blocks.remove(&Name::of(id, address));
+    /// Does nothing if the block was allocated before the check.
+    fn note_freed(&self, id: AllocationId, address: usize) {
+        self.blocks.remove(&BlockKey::of(id, address));
     }
 }
 
 impl Observer for LiveBlocks {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Allocated { block, .. } => self.came(block),
-            Event::Freed { block, .. } => self.went(block.id, block.address()),
-            Event::RawFreed { address, found, .. } => self.went(found.id, *address),
+            Event::Allocated { block, .. } => self.note_allocated(block),
+            Event::Freed { block, .. } => self.note_freed(block.id, block.address()),
+            Event::RawFreed { address, found, .. } => self.note_freed(found.id, *address),
             Event::FreeRefused { .. } => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
             }

@@ -1,11 +1,12 @@
-//! What each step of a program needed of memory.
+//! The memory that each step of a program uses.
 //!
-//! A step is whatever the program says: a forward pass, a layer, a batch. What happens in the context meanwhile is the
-//! step's, on whichever thread; steps may lie in one another, and then count for both. The peak of a step begins with what
-//! is alive at its start, as if the allocators' peaks were reset there, but for every step by itself.
+//! A step is whatever the program declares: a forward pass, a layer, a batch. Everything that happens in the
+//! context meanwhile, on any thread, counts for the step; steps may be nested, and then it counts for each.
+//! The peak of a step starts at the bytes live at its start, as if the allocators' peaks were reset there,
+//! but separately for every step.
 
-use super::observers::{Listening, Observers};
-use super::shapes::{self, ShapeFigures, ShapeTotals, TensorShape, Wanted};
+use super::observers::{Observers, Subscription};
+use super::shapes::{self, ShapeRecording, ShapeStats, ShapeTotals, TensorShape};
 use super::step_table::StepTable;
 use crate::{Context, Event, Observer};
 use orlop_core::MemoryKind;
@@ -15,46 +16,46 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// What happened during a step, to all memory or to one kind. Bytes are granted bytes.
+/// Statistics of a step, over all memory or one kind. Bytes are granted bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct StepFigures {
-    /// Blocks handed out.
+pub struct StepStats {
+    /// Allocated blocks.
     pub allocations: u64,
-    /// Blocks returned.
+    /// Freed blocks.
     pub frees: u64,
-    /// Bytes handed out.
+    /// Allocated bytes.
     pub allocated_bytes: u64,
-    /// Bytes returned.
+    /// Freed bytes.
     pub freed_bytes: u64,
-    /// Bytes alive when it began.
+    /// LiveBytes bytes at the start.
     pub live_before: u64,
-    /// Bytes alive when it ended.
+    /// LiveBytes bytes at the end.
     pub live_after: u64,
-    /// The most bytes alive at a time. Of all kinds: of their sum.
+    /// The peak of live bytes. Over all kinds: the peak of their sum.
     pub peak_bytes: u64,
 }
 
-/// A step that is over.
+/// A finished step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StepMemory {
-    /// What the program calls it.
+    /// The name that the program gave it.
     pub name: Cow<'static, str>,
-    /// Where it begins in the program.
+    /// The place in the program where it started.
     pub at: &'static Location<'static>,
-    /// Steps of the same thread that it lies in.
+    /// The number of steps of the same thread that it is nested in.
     pub depth: usize,
-    /// How often it was made: more than once in a table where [like steps are one](StepTable::grouped).
+    /// How many steps this is: more than one in a [grouped](StepTable::grouped) table.
     pub times: u64,
     /// All memory.
-    pub all: StepFigures,
+    pub all: StepStats,
     /// By kind, at [`MemoryKind::index`].
-    pub kinds: [StepFigures; MemoryKind::COUNT],
-    /// For tensors of which shapes, by bytes, the largest first: with [`MemorySteps::record_shapes`]. Memory that is for no
-    /// tensor is not among them.
-    pub shapes: Vec<ShapeFigures>,
-    /// Which step of the profile, from zero, in the order in which they began.
+    pub kinds: [StepStats; MemoryKind::COUNT],
+    /// By shape, the largest in bytes first, if [`MemorySteps::record_shapes`] is on. Memory that is not for
+    /// a tensor is left out.
+    pub shapes: Vec<ShapeStats>,
+    /// The index of the step in the profile, from zero, in the order in which steps started.
     pub order: u64,
 }
 
@@ -62,41 +63,42 @@ pub struct StepMemory {
 #[derive(Debug)]
 pub struct MemorySteps {
     recorder: Arc<Recorder>,
-    wanted: Option<Wanted>,
-    _listening: Listening,
+    recording: Option<ShapeRecording>,
+    _subscription: Subscription,
     observers: Observers,
 }
 
-/// A step that is going on; it ends when this is dropped.
+/// A running step; it ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the step ends when this is dropped"]
-pub struct Step<'a> {
+pub struct StepGuard<'a> {
     recorder: &'a Recorder,
     order: u64,
 }
 
 impl MemorySteps {
-    /// Over all allocators of a context, in the place of its observer (see [the module](super)). To have other profiles
-    /// at the same time: [`MemorySteps::with`].
+    /// Starts a profile of all allocators of a context, in the place of its observer (see [the
+    /// module](super)). For several profiles at the same time, use [`MemorySteps::with`].
     #[must_use]
     pub fn on(context: &Context) -> Self {
         Self::with(&Observers::on(context))
     }
 
-    /// Over whatever these observers watch. What is alive is asked now, and followed from here on: exact if nobody
-    /// allocates just now.
+    /// Starts a profile of the allocators that `observers` watch. The live bytes are read now and updated
+    /// from then on: exact if no thread uses the allocators at this moment.
     #[must_use]
     pub fn with(observers: &Observers) -> Self {
         let recorder = Arc::new(Recorder::default());
-        let listening = observers.add(Arc::clone(&recorder) as Arc<dyn Observer>);
-        let live = Live::of(observers.seen().live);
+        let subscription = observers.add(Arc::clone(&recorder) as Arc<dyn Observer>);
+        let live = LiveBytes::of(observers.block_counts().live);
         recorder.state().live = live;
-        Self { recorder, wanted: None, _listening: listening, observers: observers.clone() }
+        Self { recorder, recording: None, _subscription: subscription, observers: observers.clone() }
     }
 
-    /// Notes the shapes of the tensors that memory is for, from here on. Who makes tensors says them: `orlop-tensor` does
-    /// where it makes or resizes one, others can by [`of_shape`](super::of_shape). Memory that is a storage's first, which
-    /// tensors are made over later, has no shape, nor have copies that a lazy clone put off.
+    /// Records the shapes of the tensors that memory is allocated for, from now on. Code that creates tensors
+    /// states them: `orlop-tensor` does where it creates or resizes one, other code can with
+    /// [`of_shape`](super::of_shape). A storage that is allocated before the tensors over it has no shape,
+    /// nor do the deferred copies of lazy clones.
     ///
     /// ```
     /// use orlop_alloc::profile::{MemorySteps, of_shape};
@@ -117,11 +119,11 @@ impl MemorySteps {
     #[must_use]
     pub fn record_shapes(mut self) -> Self {
         self.recorder.state().with_shapes = true;
-        self.wanted.get_or_insert_with(Wanted::new);
+        self.recording.get_or_insert_with(ShapeRecording::new);
         self
     }
 
-    /// Begins a step.
+    /// Starts a step.
     ///
     /// ```
     /// use orlop_alloc::profile::MemorySteps;
@@ -139,36 +141,36 @@ impl MemorySteps {
     /// # Ok::<(), orlop_alloc::Error>(())
     /// ```
     #[track_caller]
-    pub fn step(&self, name: impl Into<Cow<'static, str>>) -> Step<'_> {
+    pub fn step(&self, name: impl Into<Cow<'static, str>>) -> StepGuard<'_> {
         let order = self.recorder.state().begin(name.into(), Location::caller());
-        Step { recorder: &self.recorder, order }
+        StepGuard { recorder: &self.recorder, order }
     }
 
-    /// The steps that are over, in the order in which they began.
+    /// Returns the finished steps, in the order in which they started.
     pub fn finished(&self) -> Vec<StepMemory> {
         let mut finished = self.recorder.state().finished.clone();
         finished.sort_unstable_by_key(|step| step.order);
         finished
     }
 
-    /// The same as a table, to be sorted, cut and printed.
+    /// Returns the finished steps as a table, to sort, cut and print.
     pub fn table(&self) -> StepTable {
         StepTable::new(self.finished())
     }
 
-    /// Forgets the steps that are over.
+    /// Forgets the finished steps.
     pub fn clear(&self) {
         self.recorder.state().finished.clear();
     }
 
-    /// Blocks that came or went unseen: see [`Observers::missed`].
+    /// Returns the number of allocations and frees that were not seen: see [`Observers::missed`].
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.observers.missed()
     }
 }
 
-/// The table, and what memory the devices have and what of it is free now.
+/// Prints the table, and the total and free memory of the devices.
 impl fmt::Display for MemorySteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.table().fmt(f)?;
@@ -179,19 +181,19 @@ impl fmt::Display for MemorySteps {
     }
 }
 
-impl Step<'_> {
-    /// Ends the step, and says what it needed.
+impl StepGuard<'_> {
+    /// Ends the step and returns its statistics.
     pub fn finish(self) -> StepMemory {
         let mut state = self.recorder.state();
         state.end(self.order);
         let step = state.finished.last().cloned();
         drop(state);
-        // It is there: this handle is the only one that ends the step.
+        // It is always there: only this guard ends the step.
         step.unwrap_or_else(|| StepMemory::new(Cow::Borrowed(""), Location::caller(), self.order))
     }
 }
 
-impl Drop for Step<'_> {
+impl Drop for StepGuard<'_> {
     fn drop(&mut self) {
         self.recorder.state().end(self.order);
     }
@@ -199,37 +201,37 @@ impl Drop for Step<'_> {
 
 impl StepMemory {
     fn new(name: Cow<'static, str>, at: &'static Location<'static>, order: u64) -> Self {
-        let (all, kinds) = (StepFigures::default(), [StepFigures::default(); MemoryKind::COUNT]);
+        let (all, kinds) = (StepStats::default(), [StepStats::default(); MemoryKind::COUNT]);
         Self { name, at, depth: 0, times: 1, all, kinds, shapes: Vec::new(), order }
     }
 
-    /// What happened to one kind.
+    /// Returns the statistics of one kind.
     #[must_use]
-    pub fn kind(&self, kind: MemoryKind) -> &StepFigures {
+    pub fn kind(&self, kind: MemoryKind) -> &StepStats {
         &self.kinds[kind.index()]
     }
 
-    /// All memory and each kind, with the bytes alive of it.
-    fn figures(&mut self, live: &Live) -> impl Iterator<Item = (&mut StepFigures, u64)> {
+    /// Iterates over the statistics of all memory and of each kind, with the live bytes of each.
+    fn stats(&mut self, live: &LiveBytes) -> impl Iterator<Item = (&mut StepStats, u64)> {
         let kinds = self.kinds.iter_mut().zip(live.kinds);
         std::iter::once((&mut self.all, live.all)).chain(kinds)
     }
 }
 
-impl StepFigures {
-    /// Bytes that are alive after it and were not before; negative if it left less than there was.
+impl StepStats {
+    /// Returns live bytes after the step less those before; negative if it freed more than it allocated.
     #[must_use]
     pub fn growth(&self) -> i64 {
         // Bytes of one address space: the difference fits.
         self.live_after.wrapping_sub(self.live_before).cast_signed()
     }
 
-    /// Whether nothing happened, and nothing was there.
+    /// Returns `true` if nothing happened and nothing was live.
     pub(super) fn is_idle(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Takes in a later one of the same step.
+    /// Adds a later step of the same name.
     pub(super) fn merge(&mut self, later: &Self) {
         self.allocations += later.allocations;
         self.frees += later.frees;
@@ -240,104 +242,104 @@ impl StepFigures {
     }
 }
 
-/// What is alive, by kind and in all.
+/// LiveBytes bytes, by kind and in total.
 #[derive(Debug, Clone, Copy, Default)]
-struct Live {
+struct LiveBytes {
     all: u64,
     kinds: [u64; MemoryKind::COUNT],
 }
 
-impl Live {
+impl LiveBytes {
     fn of(kinds: [u64; MemoryKind::COUNT]) -> Self {
         Self { all: kinds.iter().sum(), kinds }
     }
 }
 
-/// One lock for all: what peaks mean is an order of events.
+/// The state behind one lock: a peak depends on the order of events.
 #[derive(Debug, Default)]
 struct Recorder {
-    state: Mutex<State>,
+    state: Mutex<StepState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    live: Live,
+struct StepState {
+    live: LiveBytes,
     begun: u64,
     with_shapes: bool,
-    going_on: Vec<GoingOn>,
+    open: Vec<OpenStep>,
     finished: Vec<StepMemory>,
 }
 
 #[derive(Debug)]
-struct GoingOn {
+struct OpenStep {
     thread: ThreadId,
     step: StepMemory,
     shapes: ShapeTotals,
 }
 
 impl Recorder {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StepState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl StepState {
     fn begin(&mut self, name: Cow<'static, str>, at: &'static Location<'static>) -> u64 {
         let (order, thread) = (self.begun, thread::current().id());
         self.begun += 1;
         let mut step = StepMemory::new(name, at, order);
-        step.depth = self.going_on.iter().filter(|other| other.thread == thread).count();
-        for (figures, live) in step.figures(&self.live) {
-            (figures.live_before, figures.peak_bytes) = (live, live);
+        step.depth = self.open.iter().filter(|other| other.thread == thread).count();
+        for (stats, live) in step.stats(&self.live) {
+            (stats.live_before, stats.peak_bytes) = (live, live);
         }
-        self.going_on.push(GoingOn { thread, step, shapes: ShapeTotals::default() });
+        self.open.push(OpenStep { thread, step, shapes: ShapeTotals::default() });
         order
     }
 
-    /// Once for each step: later calls find nothing.
+    /// Ends a step. Does nothing if it has ended.
     fn end(&mut self, order: u64) {
-        let Some(place) = self.going_on.iter().position(|going| going.step.order == order) else { return };
-        let GoingOn { mut step, shapes, .. } = self.going_on.remove(place);
+        let Some(place) = self.open.iter().position(|open| open.step.order == order) else { return };
+        let OpenStep { mut step, shapes, .. } = self.open.remove(place);
         step.shapes = shapes.sorted();
-        for (figures, live) in step.figures(&self.live) {
-            figures.live_after = live;
+        for (stats, live) in step.stats(&self.live) {
+            stats.live_after = live;
         }
         self.finished.push(step);
     }
 
-    fn came(&mut self, kind: MemoryKind, granted: usize, shape: Option<&TensorShape>) {
+    fn note_allocated(&mut self, kind: MemoryKind, granted: usize, shape: Option<&TensorShape>) {
         let bytes = as_u64(granted);
         self.live.all += bytes;
         self.live.kinds[kind.index()] += bytes;
-        for GoingOn { step, shapes, .. } in &mut self.going_on {
+        for OpenStep { step, shapes, .. } in &mut self.open {
             if let Some(shape) = shape {
                 shapes.add(shape.clone(), 1, bytes);
             }
-            for (figures, live) in both(step, kind, &self.live) {
-                figures.allocations += 1;
-                figures.allocated_bytes += bytes;
-                figures.peak_bytes = figures.peak_bytes.max(live);
+            for (stats, live) in both(step, kind, &self.live) {
+                stats.allocations += 1;
+                stats.allocated_bytes += bytes;
+                stats.peak_bytes = stats.peak_bytes.max(live);
             }
         }
     }
 
-    fn went(&mut self, kind: MemoryKind, granted: usize) {
+    fn note_freed(&mut self, kind: MemoryKind, granted: usize) {
         let bytes = as_u64(granted);
-        // Below zero only if something was missed.
+        // Below zero only if an allocation was not seen.
         self.live.all = self.live.all.saturating_sub(bytes);
         let live = &mut self.live.kinds[kind.index()];
         *live = live.saturating_sub(bytes);
-        for GoingOn { step, .. } in &mut self.going_on {
-            for (figures, _) in both(step, kind, &self.live) {
-                figures.frees += 1;
-                figures.freed_bytes += bytes;
+        for OpenStep { step, .. } in &mut self.open {
+            for (stats, _) in both(step, kind, &self.live) {
+                stats.frees += 1;
+                stats.freed_bytes += bytes;
             }
         }
     }
 }
 
-/// The figures of all memory and of the kind, with the bytes alive.
-fn both<'a>(step: &'a mut StepMemory, kind: MemoryKind, live: &Live) -> [(&'a mut StepFigures, u64); 2] {
+/// Returns the statistics of all memory and of one kind, with the live bytes of each.
+fn both<'a>(step: &'a mut StepMemory, kind: MemoryKind, live: &LiveBytes) -> [(&'a mut StepStats, u64); 2] {
     let index = kind.index();
     [(&mut step.all, live.all), (&mut step.kinds[index], live.kinds[index])]
 }
@@ -348,10 +350,10 @@ impl Observer for Recorder {
             Event::Allocated { block, .. } => {
                 let mut state = self.state();
                 let shape = if state.with_shapes { shapes::of_block(block) } else { None };
-                state.came(block.kind, block.granted, shape.as_ref());
+                state.note_allocated(block.kind, block.granted, shape.as_ref());
             }
-            Event::Freed { block, .. } => self.state().went(block.kind, block.granted),
-            Event::RawFreed { found, .. } => self.state().went(found.kind, found.granted),
+            Event::Freed { block, .. } => self.state().note_freed(block.kind, block.granted),
+            Event::RawFreed { found, .. } => self.state().note_freed(found.kind, found.granted),
             _ => {}
         }
     }

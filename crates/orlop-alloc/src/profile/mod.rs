@@ -1,12 +1,12 @@
-//! Who holds the memory: what is still alive by tag, and what each step of a program needed (P23, P30).
+//! Memory profiles: live blocks by tag, and the memory that each step of a program uses.
 //!
-//! Both are observers and see every block of a context, or of one allocator, whatever the engines behind it:
+//! Both profiles are observers. They see every block of a context, or of one allocator, whatever the engine:
 //!
 //! | question | answer |
 //! |---|---|
-//! | what was allocated since, and is still alive? | [`LeakCheck`] → [`Leaks`] |
-//! | what did a step allocate, free, keep, and need at most? | [`MemorySteps`] → [`StepTable`] |
-//! | for tensors of which shapes? | [`LiveBlock::shape`], [`MemorySteps::record_shapes`] |
+//! | Which blocks were allocated in a span of time, and are still live? | [`LeakCheck`] → [`Leaks`] |
+//! | What did a step allocate, free and keep, and what was its peak? | [`MemorySteps`] → [`StepTable`] |
+//! | For tensors of which shapes? | [`LiveBlock::shape`], [`MemorySteps::record_shapes`] |
 //!
 //! ```
 //! use orlop_alloc::profile::{LeakCheck, MemorySteps, Observers};
@@ -28,21 +28,21 @@
 //! # Ok::<(), orlop_alloc::Error>(())
 //! ```
 //!
-//! # What it costs
+//! # Cost
 //!
-//! Nothing while nobody observes. Else allocators leave their quickest way, and each block costs a lock or two: right for
-//! looking, wrong for timing.
+//! Nothing without an observer. With one, allocators leave their fast path, and each block costs one or two
+//! locks: suitable for analysis, not for timing.
 //!
 //! # Limits
 //!
-//! - A context or an allocator tells one observer. [`Observers`] takes its place, tells it too, and gives the place back
-//!   in the end.
-//! - Who sets an observer later takes the place in turn. Then blocks come and go unseen, and [`Observers::missed`] says how
-//!   many did; that observer stays when the profiles end.
-//! - Blocks of allocators that are not registered in the context, such as an arena over one of its blocks, are not seen:
-//!   watch those with [`Observers::on_allocator`].
-//! - The profiles keep their records on the heap: what serves the heap itself
-//!   ([`bare::GlobalAllocator`](crate::bare::GlobalAllocator)) is not for them.
+//! - A context or an allocator has one observer. [`Observers`] takes its place, forwards to it, and restores
+//!   it at the end.
+//! - An observer set later takes that place in turn. Blocks then come and go unseen; [`Observers::missed`]
+//!   counts them, and the later observer stays when the profiles end.
+//! - Blocks of allocators that are not registered in the context, such as an arena over one of its blocks,
+//!   are not seen: watch those with [`Observers::on_allocator`].
+//! - The profiles allocate from the heap: do not watch the allocator that serves the heap itself
+//!   ([`bare::GlobalAllocator`](crate::bare::GlobalAllocator)).
 
 mod leak_report;
 mod leaks;
@@ -54,9 +54,9 @@ mod table;
 
 pub use self::leak_report::{LeakGroup, Leaks};
 pub use self::leaks::{LeakCheck, LiveBlock};
-pub use self::memory_steps::{MemorySteps, Step, StepFigures, StepMemory};
-pub use self::observers::{Listening, Observers};
-pub use self::shapes::{ShapeFigures, TensorShape, of_shape, wants_shapes};
+pub use self::memory_steps::{MemorySteps, StepGuard, StepMemory, StepStats};
+pub use self::observers::{Observers, Subscription};
+pub use self::shapes::{ShapeStats, TensorShape, of_shape, wants_shapes};
 pub use self::step_table::{StepOrder, StepTable};
 
 #[cfg(all(test, not(loom)))]

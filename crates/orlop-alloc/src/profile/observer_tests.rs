@@ -1,4 +1,4 @@
-//! Observers that come and go leave nothing behind.
+//! Observers that are added and removed leave nothing behind.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, Weak};
 
 const KIB: usize = 1 << 10;
 
-/// Many times more than anything may be left.
+/// Far more iterations than there may be leftovers.
 const STEPS: usize = if cfg!(miri) { 8 } else { 1000 };
 
 fn plain(context: &Context, bytes: usize) -> Block {
     context.allocate(Device::CPU, &Request::new(bytes)).unwrap()
 }
 
-/// Counts what it is told of regions.
+/// Counts the region events it receives.
 #[derive(Default)]
 struct Recorder {
     regions: AtomicU64,
@@ -44,11 +44,11 @@ fn nothing_keeps_a_recorder_that_listened() {
     drop(plain(&context, KIB));
     let observers = Observers::on(&context);
     let recorder = Arc::new(Recorder::default());
-    let listening = observers.add(Arc::clone(&recorder) as Arc<dyn Observer>);
+    let subscription = observers.add(Arc::clone(&recorder) as Arc<dyn Observer>);
     drop(plain(&context, KIB));
     let second = Arc::new(Recorder::default());
     let second_listening = observers.add(Arc::clone(&second) as Arc<dyn Observer>);
-    drop(listening);
+    drop(subscription);
     assert_eq!((Arc::strong_count(&recorder), Arc::weak_count(&recorder)), (1, 0));
     drop(plain(&context, 64 << 20));
     drop((second_listening, observers));
@@ -72,14 +72,14 @@ fn only_the_newcomer_is_told_of_regions_that_are_there() {
     drop(block);
 }
 
-/// Remembers who wanted to know of its regions.
+/// Keeps the watches it is given.
 #[derive(Debug)]
 struct Remembers {
     engine: Direct<System>,
     watches: Mutex<Vec<Weak<RegionWatch>>>,
 }
 
-// SAFETY: the engine does all that has promises.
+// SAFETY: the inner engine keeps all promises.
 unsafe impl Allocator for Remembers {
     fn allocate(&self, request: &Request) -> crate::Result<RawBlock> {
         self.engine.allocate(request)
@@ -120,7 +120,7 @@ fn a_check_in_every_step_leaves_nothing_behind() {
         drop(plain(&context, KIB));
         assert!(check.finish().is_empty());
     }
-    // The engine forgets the last one when another comes.
+    // The engine drops an ended watch when another is added.
     assert!(alive() <= 2, "{} watches are left", alive());
     let observers = Observers::on(&context);
     for _ in 0..STEPS {

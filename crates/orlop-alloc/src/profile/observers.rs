@@ -1,6 +1,6 @@
-//! Any number of observers in the place of one.
+//! Several observers in the place of one.
 
-use crate::observer::{is_same, observe, tell};
+use crate::observer::{deliver_all, is_same, observe};
 use crate::{Allocator, AllocatorRef, Context, DeviceMemory, Event, Observer, RegionWatch};
 use orlop_core::{Device, MemoryKind};
 use orlop_sync::SwapCell;
@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Observers of one context or allocator, which come and go. Clones are handles to the same ones; with the last of all
-/// handles, [`Listening`]s and profiles made with them the watching ends, and who was the observer before is so again. It is
-/// told meanwhile, too.
+/// Observers of one context or allocator. Clones are handles to the same set. The watching ends with the last
+/// handle, [`Subscription`] or profile made with them; the observer from before is then restored. Until then
+/// it still receives all events.
 ///
 /// ```
 /// use orlop_alloc::profile::Observers;
@@ -27,53 +27,53 @@ use std::sync::{Arc, PoisonError, RwLock};
 ///
 /// let context = Context::new();
 /// let observers = Observers::on(&context);
-/// let listening = observers.add(Arc::new(Print));
+/// let subscription = observers.add(Arc::new(Print));
 /// context.allocate(Device::CPU, &Request::new(100))?;
-/// drop(listening);
+/// drop(subscription);
 /// assert_eq!(observers.missed(), 0);
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Observers {
-    installed: Arc<Installed>,
+    installed: Arc<Installation>,
 }
 
-/// An observer is told while this lives.
+/// An observer's place in [`Observers`]: it receives events until this is dropped.
 #[derive(Debug)]
-#[must_use = "dropping this ends the listening"]
-pub struct Listening {
+#[must_use = "dropping this ends the subscription"]
+pub struct Subscription {
     observers: Observers,
     number: u64,
 }
 
 #[derive(Debug)]
-struct Installed {
-    list: Arc<List>,
-    watched: Watched,
-    /// When the watching began.
-    before: Seen,
+struct Installation {
+    list: Arc<ObserverList>,
+    target: Target,
+    /// The counts when the watching began.
+    before: BlockCounts,
 }
 
-/// Who tells.
+/// What is watched.
 #[derive(Debug)]
-enum Watched {
+enum Target {
     Context(Context),
     Allocator(AllocatorRef),
 }
 
-/// Figures of who tells.
+/// Block counts of what is watched.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct BlockCounts {
     allocations: u64,
     frees: u64,
-    /// Granted bytes alive, by kind.
+    /// LiveBytes granted bytes by kind.
     pub(super) live: [u64; MemoryKind::COUNT],
 }
 
-/// The observers, and how often they were told.
+/// The observers, and the number of events that reached them.
 #[derive(Default)]
-struct List {
-    /// The observer in whose place this is.
+struct ObserverList {
+    /// The observer that was installed before.
     earlier: Option<Arc<dyn Observer>>,
     /// Replaced as a whole, so that no lock is held while observers run.
     listeners: RwLock<Arc<[Listener]>>,
@@ -89,44 +89,46 @@ struct Listener {
 }
 
 impl Observers {
-    /// Watches all allocators of a context, beside the observer it has.
+    /// Watches all allocators of a context, in addition to its current observer.
     #[must_use]
     pub fn on(context: &Context) -> Self {
-        Self::install(Watched::Context(context.clone()))
+        Self::install(Target::Context(context.clone()))
     }
 
-    /// Watches one allocator, beside the observer it has.
+    /// Watches one allocator, in addition to its current observer.
     #[must_use]
     pub fn on_allocator(allocator: &AllocatorRef) -> Self {
-        Self::install(Watched::Allocator(allocator.clone()))
+        Self::install(Target::Allocator(allocator.clone()))
     }
 
-    fn install(watched: Watched) -> Self {
-        let earlier = watched.observer();
-        let list = Arc::new(List { earlier, ..List::default() });
-        watched.set(Some(Arc::clone(&list) as Arc<dyn Observer>));
-        // Afterwards: what is told meanwhile may be told once too often, and nothing seems to be missed.
-        let before = watched.seen();
-        Self { installed: Arc::new(Installed { list, watched, before }) }
+    fn install(target: Target) -> Self {
+        let earlier = target.observer();
+        let list = Arc::new(ObserverList { earlier, ..ObserverList::default() });
+        target.set(Some(Arc::clone(&list) as Arc<dyn Observer>));
+        // Read after the installation: an event in between may be counted as seen but not as having happened,
+        // and never the reverse, so that none seems missed.
+        let before = target.block_counts();
+        Self { installed: Arc::new(Installation { list, target, before }) }
     }
 
-    /// Tells this observer too, for as long as the result lives.
-    pub fn add(&self, observer: Arc<dyn Observer>) -> Listening {
+    /// Adds an observer. It receives events until the result is dropped.
+    pub fn add(&self, observer: Arc<dyn Observer>) -> Subscription {
         let list = &self.installed.list;
-        // Relaxed: numbers only need to differ.
+        // Relaxed: the numbers only need to differ.
         let number = list.numbers.fetch_add(1, Ordering::Relaxed);
         let listener = Listener { number, observer: Arc::clone(&observer) };
         list.change(|listeners| listeners.push(listener));
-        self.installed.introduce(observer);
-        Listening { observers: self.clone(), number }
+        self.installed.replay_regions(observer);
+        Subscription { observers: self.clone(), number }
     }
 
-    /// How many blocks came or went since the watching began without being told of: because somebody else set an observer.
-    /// Exact while nobody allocates, and zero for allocators without statistics.
+    /// Returns how many allocations and frees since the watching began were not seen, because another
+    /// observer was installed. Exact while no thread uses the allocators, and zero for allocators without
+    /// statistics.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        let Installed { list, watched, before } = &*self.installed;
-        let now = watched.seen();
+        let Installation { list, target, before } = &*self.installed;
+        let now = target.block_counts();
         let missed = |now: u64, before: u64, told: &AtomicU64| {
             now.saturating_sub(before).saturating_sub(told.load(Ordering::Relaxed))
         };
@@ -134,26 +136,26 @@ impl Observers {
             + missed(now.frees, before.frees, &list.frees)
     }
 
-    pub(super) fn seen(&self) -> Seen {
-        self.installed.watched.seen()
+    pub(super) fn block_counts(&self) -> BlockCounts {
+        self.installed.target.block_counts()
     }
 
-    /// Memory of the devices that are watched, as far as they tell.
+    /// Returns the memory of the watched devices, as far as it is known.
     pub(super) fn memory(&self) -> Vec<(Device, DeviceMemory)> {
         let of = |device| move |memory| (device, memory);
-        match &self.installed.watched {
-            Watched::Context(context) => {
+        match &self.installed.target {
+            Target::Context(context) => {
                 let tell = |device| context.device_memory(device).ok().map(of(device));
                 context.devices().into_iter().filter_map(tell).collect()
             }
-            Watched::Allocator(allocator) => {
+            Target::Allocator(allocator) => {
                 allocator.device_memory().map(of(allocator.device())).into_iter().collect()
             }
         }
     }
 }
 
-impl Watched {
+impl Target {
     fn observer(&self) -> Option<Arc<dyn Observer>> {
         match self {
             Self::Context(context) => context.observer(),
@@ -168,66 +170,67 @@ impl Watched {
         }
     }
 
-    fn seen(&self) -> Seen {
+    fn block_counts(&self) -> BlockCounts {
         let all = match self {
             Self::Context(context) => {
                 context.devices().into_iter().map(|device| context.stats(device)).collect()
             }
             Self::Allocator(allocator) => vec![allocator.stats()],
         };
-        all.iter().fold(Seen::default(), |mut seen, stats| {
-            seen.allocations += stats.totals.all.allocations;
-            seen.frees += stats.totals.all.frees;
-            for (live, account) in seen.live.iter_mut().zip(&stats.totals.kinds) {
+        all.iter().fold(BlockCounts::default(), |mut counts, stats| {
+            counts.allocations += stats.totals.all.allocations;
+            counts.frees += stats.totals.all.frees;
+            for (live, account) in counts.live.iter_mut().zip(&stats.totals.kinds) {
                 *live += account.live_bytes;
             }
-            seen
+            counts
         })
     }
 }
 
-impl Installed {
+impl Installation {
     fn ours(&self) -> Arc<dyn Observer> {
         Arc::clone(&self.list) as Arc<dyn Observer>
     }
 
-    /// Tells a new listener of the regions that are there, and only it. Unless somebody else came in the list's place.
-    fn introduce(&self, observer: Arc<dyn Observer>) {
-        if !self.watched.observer().is_some_and(|now| is_same(&now, &self.ours())) {
+    /// Sends events for the current regions to a new listener only, unless another observer has taken the
+    /// list's place.
+    fn replay_regions(&self, observer: Arc<dyn Observer>) {
+        if !self.target.observer().is_some_and(|now| is_same(&now, &self.ours())) {
             return;
         }
-        let newcomer = Arc::new(Newcomer::default());
-        newcomer.observer.set(Some(observer));
-        let introduce = |allocator: &AllocatorRef| {
-            let told = Arc::clone(&newcomer) as Arc<dyn Observer>;
+        let replay = Arc::new(RegionReplay::default());
+        replay.observer.set(Some(observer));
+        let replay_regions = |allocator: &AllocatorRef| {
+            let told = Arc::clone(&replay) as Arc<dyn Observer>;
             let watch = Arc::new(RegionWatch::new(told, allocator.name()));
             allocator.watch_regions(&watch);
-            // What happens from now on the list is told.
+            // From now on the listener gets region events through the list.
             watch.end();
             vec![watch]
         };
-        let watches = match &self.watched {
-            Watched::Context(context) => context.of_each(introduce),
-            Watched::Allocator(allocator) => introduce(allocator),
+        let watches = match &self.target {
+            Target::Context(context) => context.of_each(replay_regions),
+            Target::Allocator(allocator) => replay_regions(allocator),
         };
-        tell(&watches);
-        // Engines forget what has ended when the next one comes. Nothing of the listener's is to wait for that.
-        newcomer.observer.set(None);
-        newcomer.observer.settle();
+        deliver_all(&watches);
+        // An engine drops an ended watch when the next one is added. The listener must not wait for that.
+        replay.observer.set(None);
+        replay.observer.settle();
     }
 }
 
-impl Drop for Installed {
+impl Drop for Installation {
     fn drop(&mut self) {
         let (ours, earlier) = (self.ours(), self.list.earlier.as_ref());
-        match &self.watched {
-            Watched::Context(context) => context.replace_observer(&ours, earlier),
-            Watched::Allocator(allocator) => tell(&allocator.put_in_place_of(&ours, earlier.cloned())),
+        match &self.target {
+            Target::Context(context) => context.replace_observer(&ours, earlier),
+            Target::Allocator(allocator) => deliver_all(&allocator.put_in_place_of(&ours, earlier.cloned())),
         }
     }
 }
 
-impl Drop for Listening {
+impl Drop for Subscription {
     fn drop(&mut self) {
         self.observers.installed.list.change(|listeners| {
             listeners.retain(|listener| listener.number != self.number);
@@ -235,19 +238,19 @@ impl Drop for Listening {
     }
 }
 
-impl List {
+impl ObserverList {
     fn change(&self, change: impl FnOnce(&mut Vec<Listener>)) {
         let mut listeners = self.listeners.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = listeners.to_vec();
         change(&mut changed);
         let before = std::mem::replace(&mut *listeners, changed.into());
         drop(listeners);
-        // Outside the lock: the last handle of an observer may run anything.
+        // Dropped outside the lock: the destructor of an observer may run arbitrary code.
         drop(before);
     }
 }
 
-impl Observer for List {
+impl Observer for ObserverList {
     fn observe(&self, event: &Event<'_>) {
         match event {
             Event::Allocated { .. } => self.allocations.fetch_add(1, Ordering::Relaxed),
@@ -264,24 +267,24 @@ impl Observer for List {
     }
 }
 
-/// Tells a listener of the regions that are there, and lets go of it then.
+/// Sends the events for the current regions to one listener, which it then releases.
 #[derive(Default)]
-struct Newcomer {
+struct RegionReplay {
     observer: SwapCell<Arc<dyn Observer>>,
 }
 
-impl Observer for Newcomer {
+impl Observer for RegionReplay {
     fn observe(&self, event: &Event<'_>) {
-        // No loan: this may take its time.
+        // Cloned rather than borrowed: the observer may take long.
         if let Some(observer) = self.observer.cloned() {
             observe(&*observer, event);
         }
     }
 }
 
-impl fmt::Debug for List {
+impl fmt::Debug for ObserverList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.listeners.read().unwrap_or_else(PoisonError::into_inner).len();
-        f.debug_struct("List").field("listeners", &count).finish_non_exhaustive()
+        f.debug_struct("ObserverList").field("listeners", &count).finish_non_exhaustive()
     }
 }

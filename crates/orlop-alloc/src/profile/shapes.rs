@@ -1,7 +1,8 @@
-//! Which shapes the memory was for.
+//! The shapes that memory is allocated for.
 //!
-//! An allocator knows bytes. Who makes tensors knows their shapes, and says so around the allocation
-//! ([`of_shape`]); profiles that want them find the shape with the block. While none does, saying so is one relaxed load.
+//! An allocator knows bytes. Code that creates tensors knows their shapes, and states them around the
+//! allocation ([`of_shape`]); profiles that record shapes then find the shape with the block. While no
+//! profile records shapes, that costs one relaxed load.
 
 use crate::RawBlock;
 use orlop_core::{DType, Shape};
@@ -11,18 +12,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many profiles want shapes.
+/// The number of profiles that record shapes.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// What this thread is allocating memory for.
+    /// The shape that this thread is allocating memory for.
     static CURRENT: RefCell<Option<TensorShape>> = const { RefCell::new(None) };
 }
 
-/// What a block's memory is for: elements of a type, so many along each dimension.
+/// The shape of a tensor and the type of its elements.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TensorShape {
-    /// The type of the elements.
+    /// The element type.
     pub dtype: DType,
     /// The sizes.
     pub sizes: Shape,
@@ -31,24 +32,25 @@ pub struct TensorShape {
 /// What was allocated for one shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ShapeFigures {
+pub struct ShapeStats {
     /// The shape.
     pub shape: TensorShape,
-    /// Blocks handed out.
+    /// Allocated blocks.
     pub allocations: u64,
-    /// Bytes granted.
+    /// Granted bytes.
     pub allocated_bytes: u64,
 }
 
-/// Whether any profile wants to know shapes. Relaxed: what is allocated while one begins may be seen without.
+/// Returns `true` if any profile records shapes. Relaxed: allocations made while a profile starts may be
+/// recorded without.
 #[inline]
 #[must_use]
 pub fn wants_shapes() -> bool {
     WANTED.load(Ordering::Relaxed) != 0
 }
 
-/// Runs `allocate`, whose block is for a tensor of this shape. For those who make tensors of their own on orlop's blocks:
-/// `orlop-tensor` does it.
+/// Runs `allocate`, whose block is for a tensor of this shape. `orlop-tensor` uses it; so can others that
+/// create tensors on orlop's blocks.
 ///
 /// ```
 /// use orlop_alloc::profile::{LeakCheck, of_shape};
@@ -60,7 +62,8 @@ pub fn wants_shapes() -> bool {
 /// let bytes = shape.checked_bytes(DType::F32.size())?;
 /// let _block = of_shape(&shape, DType::F32, || context.allocate(Device::CPU, &Request::new(bytes)))?;
 /// let leaks = check.finish();
-/// assert_eq!(leaks.blocks()[0].shape.as_ref().map(ToString::to_string).as_deref(), Some("float32 [64, 32]"));
+/// let shape = leaks.blocks()[0].shape.as_ref().map(ToString::to_string);
+/// assert_eq!(shape.as_deref(), Some("float32 [64, 32]"));
 /// # Ok::<(), orlop_alloc::Error>(())
 /// ```
 #[inline]
@@ -69,13 +72,13 @@ pub fn of_shape<R>(sizes: &Shape, dtype: DType, allocate: impl FnOnce() -> R) ->
     allocate()
 }
 
-/// The thread's shape while this lives.
+/// Sets the thread's shape, and restores the previous one on drop.
 struct Current(Option<TensorShape>);
 
 impl Current {
     #[cold]
     fn set(shape: TensorShape) -> Self {
-        // At the end of a thread there is nowhere to put it.
+        // Fails at the end of a thread, when the thread-local is gone.
         Self(CURRENT.try_with(|current| current.borrow_mut().replace(shape)).ok().flatten())
     }
 }
@@ -87,8 +90,9 @@ impl Drop for Current {
     }
 }
 
-/// The shape of the block that this thread was just given. While memory is made free for a tensor, others may allocate on
-/// this thread: what is too small for the shape is not for it.
+/// Returns the shape of a block that was just allocated on this thread. Other allocations may happen on this
+/// thread meanwhile, for example in a pressure callback: a block that is too small for the shape is not for
+/// it.
 pub(super) fn of_block(block: &RawBlock) -> Option<TensorShape> {
     if !wants_shapes() {
         return None;
@@ -99,18 +103,18 @@ pub(super) fn of_block(block: &RawBlock) -> Option<TensorShape> {
         .flatten()
 }
 
-/// Shapes are said while this lives.
+/// While this exists, shapes are recorded.
 #[derive(Debug)]
-pub(super) struct Wanted(());
+pub(super) struct ShapeRecording(());
 
-impl Wanted {
+impl ShapeRecording {
     pub(super) fn new() -> Self {
         WANTED.fetch_add(1, Ordering::Relaxed);
         Self(())
     }
 }
 
-impl Drop for Wanted {
+impl Drop for ShapeRecording {
     fn drop(&mut self) {
         WANTED.fetch_sub(1, Ordering::Relaxed);
     }
@@ -118,12 +122,13 @@ impl Drop for Wanted {
 
 impl TensorShape {
     fn fits(&self, block: &RawBlock) -> bool {
-        // A tensor with gaps takes more than its elements: any number of bytes from there on.
+        // A tensor with gaps between its rows takes more bytes than its elements: only a lower bound is
+        // checked.
         self.sizes.checked_bytes(self.dtype.size()).is_ok_and(|bytes| block.requested >= bytes)
     }
 }
 
-/// `float32 [64, 32]`.
+/// For example `float32 [64, 32]`.
 impl fmt::Display for TensorShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.dtype, self.sizes)
@@ -140,20 +145,20 @@ impl ShapeTotals {
         (*count, *sum) = (*count + allocations, *sum + bytes);
     }
 
-    pub(super) fn add_all(&mut self, figures: Vec<ShapeFigures>) {
-        for ShapeFigures { shape, allocations, allocated_bytes } in figures {
+    pub(super) fn add_all(&mut self, stats: Vec<ShapeStats>) {
+        for ShapeStats { shape, allocations, allocated_bytes } in stats {
             self.add(shape, allocations, allocated_bytes);
         }
     }
 
-    /// By bytes, the largest first.
-    pub(super) fn sorted(self) -> Vec<ShapeFigures> {
-        let figures =
-            |(shape, (allocations, allocated_bytes))| ShapeFigures { shape, allocations, allocated_bytes };
-        let mut all: Vec<ShapeFigures> = self.0.into_iter().map(figures).collect();
-        // By all of it: two runs of a program show the same.
+    /// Returns the sums by bytes, the largest first.
+    pub(super) fn sorted(self) -> Vec<ShapeStats> {
+        let stats =
+            |(shape, (allocations, allocated_bytes))| ShapeStats { shape, allocations, allocated_bytes };
+        let mut all: Vec<ShapeStats> = self.0.into_iter().map(stats).collect();
+        // Ties are broken by all fields, so that two runs of a program show the same order.
         all.sort_by(|a, b| {
-            let key = |it: &ShapeFigures| (Reverse(it.allocated_bytes), Reverse(it.allocations));
+            let key = |it: &ShapeStats| (Reverse(it.allocated_bytes), Reverse(it.allocations));
             let names = || (a.shape.dtype.to_string(), a.shape.sizes.as_slice());
             let others = || (b.shape.dtype.to_string(), b.shape.sizes.as_slice());
             key(a).cmp(&key(b)).then_with(|| names().cmp(&others()))

@@ -1,31 +1,31 @@
-//! Steps as a table: sorted and cut as asked.
+//! The table of steps: sorted, cut, grouped.
 
-use super::memory_steps::{StepFigures, StepMemory};
-use super::shapes::{ShapeFigures, ShapeTotals};
+use super::memory_steps::{StepMemory, StepStats};
+use super::shapes::{ShapeStats, ShapeTotals};
 use super::table::Table;
 use orlop_core::{ByteSize, MemoryKind};
 use std::cmp::Reverse;
 use std::fmt;
 use std::mem;
 
-/// What rows are sorted by. Figures are of all memory, and the largest comes first.
+/// The sort order of rows: by statistics over all memory kinds, the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StepOrder {
-    /// As they began; steps within steps are indented.
+    /// In the order in which they started, nested steps indented.
     #[default]
     Begun,
-    /// By the most bytes alive at a time.
+    /// By the peak of live bytes.
     Peak,
-    /// By bytes that were not alive before.
+    /// By the growth of live bytes.
     Growth,
-    /// By bytes allocated.
+    /// By allocated bytes.
     Allocated,
     /// By the number of allocations.
     Allocations,
 }
 
-/// A table of [`MemorySteps`](super::MemorySteps).
+/// The table of a [`MemorySteps`](super::MemorySteps).
 ///
 /// ```
 /// use orlop_alloc::profile::{MemorySteps, StepOrder};
@@ -55,38 +55,39 @@ pub struct StepTable {
 }
 
 impl StepTable {
-    /// Of these, which are in the order in which they began.
+    /// Creates a table of steps, which are in the order in which they started.
     pub(super) fn new(steps: Vec<StepMemory>) -> Self {
         Self { steps, order: StepOrder::Begun, top: None, by_kind: false, shapes: 0 }
     }
 
-    /// Sorted.
+    /// Sorts the rows.
     pub fn sort_by(mut self, order: StepOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Only so many rows.
+    /// Limits the table to `rows` rows.
     pub fn top(mut self, rows: usize) -> Self {
         self.top = Some(rows);
         self
     }
 
-    /// With a row for each kind of memory below a step's own.
+    /// Adds a row for each memory kind below that of each step.
     pub fn by_kind(mut self) -> Self {
         self.by_kind = true;
         self
     }
 
-    /// With a row for each of the largest shapes below a step's own, so many, and one for the others. Sorted by bytes, or by
-    /// allocations if the steps are. Profiles know shapes with [`MemorySteps::record_shapes`](super::MemorySteps::record_shapes).
-    pub fn by_shape(mut self, most: usize) -> Self {
-        self.shapes = most;
+    /// Adds rows for the `max` largest shapes below that of each step, and one for the remaining shapes. They
+    /// are sorted by bytes, or by allocations if the steps are. Shapes are known with
+    /// [`MemorySteps::record_shapes`](super::MemorySteps::record_shapes).
+    pub fn by_shape(mut self, max: usize) -> Self {
+        self.shapes = max;
         self
     }
 
-    /// With steps of one name, place and depth as one row: sums, the highest peak, what was alive before the first and
-    /// after the last.
+    /// Merges steps of the same name, place and depth into one row: sums, the highest peak, the live bytes
+    /// before the first and after the last.
     pub fn grouped(mut self) -> Self {
         let mut groups: Vec<StepMemory> = Vec::new();
         for step in self.steps {
@@ -101,8 +102,8 @@ impl StepTable {
                     shapes.add_all(step.shapes);
                     group.shapes = shapes.sorted();
                     group.all.merge(&step.all);
-                    for (sum, figures) in group.kinds.iter_mut().zip(&step.kinds) {
-                        sum.merge(figures);
+                    for (sum, stats) in group.kinds.iter_mut().zip(&step.kinds) {
+                        sum.merge(stats);
                     }
                 }
                 None => groups.push(step),
@@ -112,11 +113,11 @@ impl StepTable {
         self
     }
 
-    /// The rows, sorted and cut.
+    /// Returns the rows, sorted and cut.
     #[must_use]
     pub fn rows(&self) -> Vec<&StepMemory> {
         let mut rows: Vec<&StepMemory> = self.steps.iter().collect();
-        // Stable: equal ones stay as they began.
+        // Stable: equal rows stay in the order in which they started.
         match self.order {
             StepOrder::Begun => {}
             StepOrder::Peak => rows.sort_by_key(|step| Reverse(step.all.peak_bytes)),
@@ -130,18 +131,18 @@ impl StepTable {
 }
 
 impl StepTable {
-    /// Name, allocations and bytes of the shapes to be shown of a step.
+    /// Returns name, allocations and bytes of the shapes to show for a step.
     fn shape_rows(&self, step: &StepMemory) -> Vec<(String, u64, u64)> {
-        let mut shapes: Vec<&ShapeFigures> =
+        let mut shapes: Vec<&ShapeStats> =
             if self.shapes == 0 { Vec::new() } else { step.shapes.iter().collect() };
         if self.order == StepOrder::Allocations {
             shapes.sort_by_key(|shape| Reverse(shape.allocations));
         }
         let others = shapes.split_off(shapes.len().min(self.shapes));
-        let name = |shape: &ShapeFigures| (shape.shape.to_string(), shape.allocations, shape.allocated_bytes);
+        let name = |shape: &ShapeStats| (shape.shape.to_string(), shape.allocations, shape.allocated_bytes);
         let mut rows: Vec<_> = shapes.into_iter().map(name).collect();
         if !others.is_empty() {
-            let sum = |of: fn(&ShapeFigures) -> u64| others.iter().map(|shape| of(shape)).sum();
+            let sum = |of: fn(&ShapeStats) -> u64| others.iter().map(|shape| of(shape)).sum();
             let (allocations, bytes) = (sum(|shape| shape.allocations), sum(|shape| shape.allocated_bytes));
             rows.push((format!("{} more shapes", others.len()), allocations, bytes));
         }
@@ -185,18 +186,18 @@ impl fmt::Display for StepTable {
     }
 }
 
-fn cells(name: String, at: String, times: String, figures: &StepFigures) -> [String; 10] {
+fn cells(name: String, at: String, times: String, stats: &StepStats) -> [String; 10] {
     let bytes = |bytes| ByteSize(bytes).to_string();
     [
         name,
         at,
         times,
-        figures.allocations.to_string(),
-        figures.frees.to_string(),
-        bytes(figures.allocated_bytes),
-        bytes(figures.freed_bytes),
-        bytes(figures.live_before),
-        bytes(figures.live_after),
-        bytes(figures.peak_bytes),
+        stats.allocations.to_string(),
+        stats.frees.to_string(),
+        bytes(stats.allocated_bytes),
+        bytes(stats.freed_bytes),
+        bytes(stats.live_before),
+        bytes(stats.live_after),
+        bytes(stats.peak_bytes),
     ]
 }

@@ -1,15 +1,15 @@
-//! Text in columns that are as wide as they must be.
+//! Text tables with columns as wide as their widest cell.
 
 use std::fmt;
 
-/// Rows of cells under a row of names.
+/// Rows of cells below a row of names.
 pub(super) struct Table<const COLUMNS: usize> {
     left: &'static [usize],
     rows: Vec<[String; COLUMNS]>,
 }
 
 impl<const COLUMNS: usize> Table<COLUMNS> {
-    /// With these names. Cells of the columns `left` begin at one place, those of the others end at one.
+    /// Creates a table with these column names. The columns in `left` are aligned left, the others right.
     pub(super) fn new(left: &'static [usize], names: [&str; COLUMNS]) -> Self {
         Self { left, rows: vec![names.map(str::to_owned)] }
     }

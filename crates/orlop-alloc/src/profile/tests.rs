@@ -1,4 +1,4 @@
-//! Profiles of a context: one, several, and where they are told too little.
+//! Tests of the profiles: one at a time, several, and with events missing.
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in test functions, but not in what they call")]
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const KIB: usize = 1 << 10;
 
-/// Grants what is asked for.
+/// Over an engine that grants exactly the requested bytes.
 fn context() -> Context {
     let context = Context::with(Device::CPU, CpuConfig::new());
     context.register(Device::CPU, MemoryKind::Default, Direct::new(System::new())).unwrap();
@@ -34,7 +34,7 @@ fn a_leak_check_names_tags() {
     let context = context();
     let before = plain(&context, KIB);
     let check = LeakCheck::on(&context);
-    assert_eq!(check.so_far().to_string(), "nothing that was allocated is still alive");
+    assert_eq!(check.so_far().to_string(), "all blocks that were allocated since the check began were freed");
     let cache = block(&context, 8 * KIB, MemoryKind::KvCache, "layer 3");
     let weights: Vec<_> =
         (0..6).map(|_| block(&context, 4 * KIB, MemoryKind::Persistent, "weights")).collect();
@@ -98,9 +98,9 @@ fn several_at_a_time_and_the_one_before() {
     let step = steps.step("free");
     drop((early, late));
     assert_eq!(step.finish().all.frees, 2);
-    // The one from before is told all the while.
+    // The observer from before receives all events.
     assert_eq!((count.0.load(Ordering::Relaxed), steps.missed()), (4, 0));
-    // With the last profile the watching ends, and it has its place again.
+    // The watching ends with the last profile, and the observer is restored.
     drop(steps);
     drop(plain(&context, KIB));
     assert_eq!(count.0.load(Ordering::Relaxed), 6);
@@ -113,7 +113,7 @@ fn several_at_a_time_and_the_one_before() {
     drop(unseen);
     let text = check.finish().to_string();
     assert!(text.ends_with(
-        "\n2 blocks came or went unseen, while somebody else observed: not all of this may be true"
+        "\n2 blocks block or went unseen, while somebody else observed: not all of this may be true"
     ));
 }
 
@@ -124,14 +124,14 @@ fn bare_addresses_and_refused_frees() {
     let kept = allocator.allocate(&Request::new(KIB)).unwrap();
     let ptr = allocator.allocate(&Request::new(KIB)).unwrap().into_raw_ptr().unwrap();
     assert_eq!(check.so_far().blocks().len(), 2);
-    // SAFETY: nobody uses the bytes, and the block was given up.
+    // SAFETY: the block was given up, and its bytes are unused.
     unsafe { allocator.free(ptr, None) }.unwrap();
     assert_eq!(check.so_far().blocks()[0].id, kept.id());
     // SAFETY: the tracker refuses it.
     unsafe { allocator.free(ptr, None) }.unwrap_err();
     let leaks = check.finish();
     assert_eq!((leaks.blocks().len(), leaks.refused_frees(), leaks.missed()), (1, 1, 0));
-    assert!(leaks.to_string().ends_with("\n1 frees were refused: their memory did not come back"));
+    assert!(leaks.to_string().ends_with("\n1 frees were refused: their memory stays unavailable"));
 }
 
 #[test]
@@ -221,16 +221,16 @@ fn shapes_of_what_was_allocated() {
         }
     }
     let [forward, backward] = &*steps.finished() else { panic!() };
-    let seen: Vec<_> =
+    let counts: Vec<_> =
         forward.shapes.iter().map(|it| (it.shape.to_string(), it.allocations, it.allocated_bytes)).collect();
     let name = str::to_owned;
     assert_eq!(
-        seen,
+        counts,
         [(name("float32 [1024, 8]"), 2, 65536), (name("float16 [64]"), 1, 128), (name("float64 []"), 1, 8)]
     );
     assert_eq!(backward.shapes[0].allocations, 3);
 
-    // The first cell of a row, and those of its allocations and bytes.
+    // The first cell of a row, and its allocations and bytes.
     let rows = |table: StepTable| -> Vec<String> {
         let text = table.to_string();
         let shapes = text.lines().filter_map(|line| line.trim_start().strip_prefix("· "));
@@ -265,20 +265,20 @@ fn like_steps_have_their_shapes_together() {
     let table = steps.table().grouped();
     let counts: Vec<_> =
         table.rows()[0].shapes.iter().map(|it| (it.shape.sizes[0], it.allocations)).collect();
-    // As many bytes of each: then by count.
+    // Equal bytes: sorted by count.
     assert_eq!(counts, [(10, 2), (20, 1)]);
 }
 
 #[test]
 fn memory_of_others_has_no_shape() {
     let context = context();
-    // Nobody asks: nothing is noted, and none of it shows later.
+    // No profile records shapes: none is recorded, and none shows up later.
     let early = shaped(&context, &[10], DType::F32);
     let check = LeakCheck::on(&context);
     let shape = Shape::new(&[100]).unwrap();
     let blocks = of_shape(&shape, DType::F32, || {
         let own = of_shape(&Shape::new(&[9]).unwrap(), DType::F32, || plain(&context, 36));
-        // Smaller than what it is said to be for; another thread's; larger, as with gaps.
+        // Smaller than the shape; another thread's; larger, as with gaps.
         let small = plain(&context, 399);
         let other = std::thread::scope(|scope| scope.spawn(|| plain(&context, KIB)).join().unwrap());
         (own, small, other, plain(&context, 500))

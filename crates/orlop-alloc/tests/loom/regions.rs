@@ -31,7 +31,7 @@ fn change(regions: &Mutex<Regions>, watch: &RegionWatch) {
     locked.watches.note(RegionEvent::new(RegionAction::Gained, locked.next, 1, Device::CPU));
     locked.next += 1;
     drop(locked);
-    watch.tell();
+    watch.deliver();
 }
 
 #[test]

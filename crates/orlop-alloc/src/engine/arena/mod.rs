@@ -14,7 +14,7 @@ use self::segments::{ArenaChunk, Segment, Segments};
 use crate::Refusal;
 use crate::backing::{Backing, BackingRef, Region, Shielded};
 use crate::block::Records;
-use crate::observer::tell;
+use crate::observer::deliver_all;
 use crate::{
     Allocator, AllocatorRef, Error, OutOfMemory, RawBlock, Record, RegionAction, RegionWatch, RegionWatches,
     Request, Result, Semantics, Usage,
@@ -126,7 +126,7 @@ impl<B: Backing> Arena<B> {
         let watches = segments.watches.all();
         drop(segments);
         self.release(removed);
-        tell(&watches);
+        deliver_all(&watches);
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl<B: Backing> Arena<B> {
         let watches = segments.watches.all();
         drop(segments);
         self.release(removed);
-        tell(&watches);
+        deliver_all(&watches);
         if live == 0 { Reset::Rewound } else { Reset::Renewed { live } }
     }
 
