@@ -146,7 +146,7 @@ fn an_arena_that_is_passed_counts_as_long_as_it_is_there() {
     let block = context.allocate_from(&arena, &request(5000)).unwrap();
     let direct = arena.allocate(&request(1000)).unwrap();
     let map = context.memory_map();
-    assert_eq!((map.live(KIND), map.live_from(Source::Passed)), (6000, 6000));
+    assert_eq!((map.live(KIND), map.live_from(Source::Explicit)), (6000, 6000));
     assert!(map.reserved() >= 1 << 16 && map.cached() > 0);
     assert!(arena.is_unique(), "the context keeps no handle");
     drop(arena);
@@ -190,7 +190,7 @@ fn a_budget_holds_for_what_is_passed() {
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
     let arena = Arena::new(System::new(), 1 << 20).erase();
     let held = context.allocate_from(&arena, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 6000);
     for refused in [
         context.allocate_from(&arena, &request(6000)),
         // The kind's own allocator is bounded by the same budget.
@@ -207,10 +207,10 @@ fn a_budget_holds_for_what_is_passed() {
     // What is registered or serves goes through its gate, and is charged once.
     let serving = context.allocator(Device::CPU, KIND).unwrap();
     let block = context.allocate_from(&serving, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, block.capacity() as u64);
     let over = AllocatorRef::new(orlop_alloc::adaptor::Limit::new(serving, 1 << 20)).erase();
     let more = context.allocate_from(&over, &request(100)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, (block.capacity() + more.capacity()) as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, (block.capacity() + more.capacity()) as u64);
 }
 
 #[test]
@@ -220,9 +220,9 @@ fn what_is_passed_borrows_and_repays() {
     context.set_budget(Device::CPU, MemoryKind::KvCache, Budget::hard(4000)).unwrap();
     let arena = Arena::new(System::new(), 1 << 20).erase();
     let block = context.allocate_from(&arena, &request(3000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).lent, 2000);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::KvCache).lent, 2000);
     drop(block);
-    assert_eq!(context.standing(Device::CPU, MemoryKind::KvCache).lent, 0);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::KvCache).lent, 0);
 }
 
 #[test]
@@ -299,9 +299,9 @@ fn what_comes_by_a_gate_is_charged_once() {
     let serving = context.allocator(Device::CPU, MemoryKind::Default).unwrap();
     context.register(Device::CPU, KIND, serving).unwrap();
     let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, block.capacity() as u64);
     drop(block);
-    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
 }
 
 #[test]
@@ -312,11 +312,11 @@ fn an_arena_that_was_passed_and_is_registered_is_charged_once() {
     drop(context.allocate_from(&arena, &request(1000)).unwrap());
     context.register(Device::CPU, KIND, arena.clone()).unwrap();
     let block = context.allocate(Device::CPU, &request(1 << 16)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, block.capacity() as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, block.capacity() as u64);
     let other = context.allocate_from(&arena, &request(1 << 16)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 2 << 16);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 2 << 16);
     drop((block, other));
-    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
 }
 
 /// As for figures, so for budgets: what stands over another that was passed hands out the other's blocks.
@@ -329,7 +329,7 @@ fn what_is_passed_twice_over_is_charged_once() {
     for order in [[&arena, &over], [&over, &arena]] {
         let blocks = order.map(|allocator| context.allocate_from(allocator, &request(1000)).unwrap());
         let map = context.memory_map();
-        assert_eq!((context.standing(Device::CPU, KIND).live, map.live(KIND)), (2000, 2000));
+        assert_eq!((context.budget_status(Device::CPU, KIND).live, map.live(KIND)), (2000, 2000));
         drop(blocks);
     }
 }
@@ -484,7 +484,7 @@ fn what_was_registered_and_is_passed_stays_in_the_budget() {
     let early = context.allocate_from(&former, &request(1000)).unwrap();
     context.register(Device::CPU, KIND, current).unwrap();
     let mut late = context.allocate_from(&former, &request(6000)).unwrap().share();
-    let live = || context.standing(Device::CPU, KIND).live;
+    let live = || context.budget_status(Device::CPU, KIND).live;
     assert_eq!((live(), context.memory_map().live(KIND)), (7000, 7000));
     for refused in
         [context.allocate_from(&former, &request(4000)), context.allocate(Device::CPU, &request(4000))]
@@ -508,7 +508,7 @@ fn what_was_registered_before_there_were_budgets_is_counted_when_it_is_passed() 
     context.register(Device::CPU, KIND, current).unwrap();
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
     let _held = context.allocate_from(&former, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 6000);
     assert_eq!(context.memory_map().live(KIND), 6000);
     assert!(context.allocate_from(&former, &request(6000)).is_err());
 }
@@ -520,11 +520,11 @@ fn an_allocator_without_statistics_counts_where_it_is_registered() {
     context.set_budget(Device::CPU, KIND, Budget::hard(10_000)).unwrap();
     let silent = AllocatorRef::with_statistics(Direct::engine(System::new()), false).erase();
     let _passed = context.allocate_from(&silent, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
     assert!(context.allocate_from(&silent, &request(12_000)).is_err(), "a request alone is bounded");
     context.register(Device::CPU, KIND, silent.clone()).unwrap();
     let _registered = context.allocate_from(&silent, &request(6000)).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).live, 6000);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 6000);
     assert!(context.allocate_from(&silent, &request(6000)).is_err());
 }
 

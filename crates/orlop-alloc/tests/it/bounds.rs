@@ -4,7 +4,7 @@ use orlop_alloc::StreamUses;
 use orlop_alloc::adaptor::{Failing, Limit, Logging, Retry, Statistics, Tracking, Waiting, Warn};
 use orlop_alloc::backing::{Global, Mmap, Null, Pinned, Region, System, Visited};
 use orlop_alloc::central::{BfcPolicy, Central};
-use orlop_alloc::context::{Budget, CpuConfig, Standing};
+use orlop_alloc::context::{Budget, BudgetStatus, CpuConfig};
 use orlop_alloc::engine::{Arena, Direct, Pool, Pow2};
 use orlop_alloc::registry::Registry;
 use orlop_alloc::{
@@ -36,7 +36,7 @@ assert_impl_all!(NodeAllocators: Send, Sync);
 assert_impl_all!(HostOps: Send, Sync);
 assert_impl_all!(CpuConfig: Send, Sync);
 assert_impl_all!(Budget: Send, Sync, Copy);
-assert_impl_all!(Standing: Send, Sync, Copy);
+assert_impl_all!(BudgetStatus: Send, Sync, Copy);
 assert_impl_all!(BfcPolicy: Send, Sync, Clone);
 assert_impl_all!(Region: Send, Sync, Copy);
 assert_impl_all!(Central<Global>: Send, Sync);

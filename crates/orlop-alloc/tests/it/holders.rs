@@ -104,7 +104,7 @@ fn a_budget_speaks_of_the_context_only() {
     let allocator = context.allocator(Device::CPU, KV).unwrap();
     drop(allocator.allocate(&Request::new(30_000).kind(KV)).unwrap());
     let (text, report) = refused(context.allocate(Device::CPU, &Request::new(60_000).kind(KV)));
-    let live = context.standing(Device::CPU, KV).live;
+    let live = context.budget_status(Device::CPU, KV).live;
     assert_eq!((report.refusal, report.live, report.reserved, report.free), (Refusal::Budget, live, 0, 0));
     assert_eq!(report.by_kind.iter().find(|&&(kind, _)| kind == KV), Some(&(KV, live)));
     assert_eq!(report.by_tag, [(pages, live)], "of this kind only: {text}");

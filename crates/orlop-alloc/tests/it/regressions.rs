@@ -97,7 +97,7 @@ fn a_callback_may_panic() {
     context.set_budget(Device::CPU, KIND, Budget { hard: None, soft: Some(1), borrows: false }).unwrap();
     context.on_pressure(KIND, Arc::new(|_| panic!("callback")));
     drop(context.allocate(Device::CPU, &Request::new(1000).kind(KIND)).unwrap());
-    assert_eq!(context.standing(Device::CPU, KIND).live, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).live, 0);
 }
 
 /// Charging wrapped around, and the accounts were empty with a block alive.
@@ -107,7 +107,7 @@ fn charges_do_not_wrap() {
     context.set_budget(Device::CPU, KIND, Budget::hard(u64::MAX)).unwrap();
     let _block = context.allocate(Device::CPU, &Request::new(64)).unwrap();
     assert!(context.allocate(Device::CPU, &Request::new(usize::MAX)).is_err());
-    assert_eq!(context.standing(Device::CPU, MemoryKind::Default).live, 64);
+    assert_eq!(context.budget_status(Device::CPU, MemoryKind::Default).live, 64);
 }
 
 /// What was borrowed did not cover the engine's rounding.
@@ -118,9 +118,9 @@ fn borrowing_covers_rounding() {
     context.set_budget(Device::CPU, KIND, Budget::hard(1 << 20)).unwrap();
     let request = Request::new(1000).kind(MemoryKind::Workspace);
     let block = context.allocate(Device::CPU, &request).unwrap();
-    assert_eq!(context.standing(Device::CPU, KIND).lent, block.capacity() as u64);
+    assert_eq!(context.budget_status(Device::CPU, KIND).lent, block.capacity() as u64);
     drop(block);
-    assert_eq!(context.standing(Device::CPU, KIND).lent, 0);
+    assert_eq!(context.budget_status(Device::CPU, KIND).lent, 0);
 }
 
 /// The stamp of what was split off a stamped chunk was never cleared.

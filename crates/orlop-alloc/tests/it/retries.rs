@@ -39,7 +39,7 @@ fn no_step_of_the_ladder_is_taken() {
         let error = context.allocate(Device::CPU, &request.no_retry()).unwrap_err();
         assert!(error.is_out_of_memory());
         assert_eq!((steps(&context), calls.load(Ordering::Relaxed)), (0, 0), "{bytes}");
-        assert_eq!(context.standing(Device::CPU, MemoryKind::Workspace).borrowed, 0);
+        assert_eq!(context.budget_status(Device::CPU, MemoryKind::Workspace).borrowed, 0);
         // Unless it wants to.
         let retried = context.allocate(Device::CPU, &request);
         assert_eq!(retried.is_ok(), bytes == 2 << 20);
