@@ -64,9 +64,10 @@ impl Context {
     /// use std::ptr::NonNull;
     ///
     /// let mut bytes = vec![0u8; 1000];
-    /// let mut record = Record::new(NonNull::from(bytes.as_mut_slice()).cast(), 1000, Device::CPU, Access::Host);
+    /// let ptr = NonNull::from(bytes.as_mut_slice()).cast();
+    /// let mut record = Record::new(ptr, 1000, Device::CPU, Access::Host);
     /// (record.requested, record.kind) = (1000, MemoryKind::Persistent);
-    /// // SAFETY: the vector's bytes stay where they are until it is dropped with the block, and nobody else uses them.
+    /// // SAFETY: the vector's bytes stay in place until the block drops them, and are used through it only.
     /// let block = unsafe { Block::foreign(record, Deleter::from_owner(bytes)) };
     /// let context = Context::new();
     /// let block = context.adopt(block);

@@ -5,7 +5,7 @@ use crate::adaptor::Hardening;
 use crate::backing::{Null, System};
 use crate::central::{BfcPolicy, Central};
 use crate::engine::Direct;
-use crate::{Event, Refusal};
+use crate::{Event, Observer, Refusal};
 use orlop_core::ByteSize;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
